@@ -1,0 +1,76 @@
+// swift-tools-version: 6.2
+import PackageDescription
+
+/// Every Swift target is built with the same settings.
+let settings: [SwiftSetting] = [
+    .swiftLanguageMode(.v6),
+    .enableUpcomingFeature("ExistentialAny"),
+    .enableUpcomingFeature("MemberImportVisibility"),
+    .treatAllWarnings(as: .error),
+]
+
+let nioCore: Target.Dependency = .product(name: "NIOCore", package: "swift-nio")
+let nioPosix: Target.Dependency = .product(name: "NIOPosix", package: "swift-nio")
+let nioEmbedded: Target.Dependency = .product(name: "NIOEmbedded", package: "swift-nio")
+let collections: Target.Dependency = .product(name: "Collections", package: "swift-collections")
+let logging: Target.Dependency = .product(name: "Logging", package: "swift-log")
+
+func target(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
+    .target(name: name, dependencies: dependencies, swiftSettings: settings)
+}
+
+func tests(_ name: String, _ dependencies: [Target.Dependency], exclude: [String] = []) -> Target {
+    .testTarget(name: name, dependencies: dependencies, exclude: exclude, swiftSettings: settings)
+}
+
+let package = Package(
+    name: "mayfly",
+    products: [
+        .executable(name: "mayfly", targets: ["mayfly"])
+    ],
+    dependencies: [
+        .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
+        .package(url: "https://github.com/apple/swift-collections", from: "1.6.0"),
+        .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
+        .package(url: "https://github.com/apple/swift-nio", from: "2.101.2"),
+        .package(url: "https://github.com/apple/swift-protobuf", from: "1.39.0"),
+        .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
+    ],
+    targets: [
+        .systemLibrary(name: "CSodium", pkgConfig: "libsodium", providers: [.apt(["libsodium-dev"])]),
+        .systemLibrary(name: "CSecp256k1", pkgConfig: "libsecp256k1", providers: [.apt(["libsecp256k1-dev"])]),
+        .systemLibrary(name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"])]),
+        .systemLibrary(name: "CQREncode", pkgConfig: "libqrencode", providers: [.apt(["libqrencode-dev"])]),
+
+        target("Primitives", ["CSodium", "CSecp256k1", "CZlib"]),
+        target("Noise", ["Primitives"]),
+        target("Invites", ["Primitives"]),
+        target("Messaging", ["Invites", "Primitives", collections]),
+        target("Wire", ["Messaging", "Invites", "Primitives", .product(name: "SwiftProtobuf", package: "swift-protobuf")]),
+        target("Store", ["Primitives", collections]),
+        target("Transport", ["Noise", "Primitives", nioCore, nioPosix, collections]),
+        target("Control", [nioCore, nioPosix]),
+        target(
+            "NodeRuntime",
+            ["Transport", "Store", "Wire", "Noise", "Messaging", "Invites", "Primitives", nioCore, nioPosix, logging, collections]
+        ),
+        .executableTarget(
+            name: "mayfly",
+            dependencies: [
+                "NodeRuntime", "Control", "Store", "Messaging", "Invites", "Primitives", "CQREncode", nioCore, nioPosix, logging,
+                .product(name: "ArgumentParser", package: "swift-argument-parser"),
+                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+            ],
+            swiftSettings: settings
+        ),
+
+        tests("PrimitivesTests", ["Primitives"], exclude: ["Vectors"]),
+        tests("NoiseTests", ["Noise", "Primitives"], exclude: ["Vectors"]),
+        tests("InvitesTests", ["Invites", "Primitives"]),
+        tests("MessagingTests", ["Messaging", "Invites", "Primitives"]),
+        tests("WireTests", ["Wire", "Messaging", "Invites", "Primitives"]),
+        tests("StoreTests", ["Store", "Primitives"]),
+        tests("TransportTests", ["Transport", "Noise", "Primitives", nioCore, nioPosix, nioEmbedded]),
+        tests("ControlTests", ["Control", nioCore, nioPosix, nioEmbedded]),
+    ]
+)

@@ -1,0 +1,119 @@
+import CSodium
+
+package enum AEADError: Error, Equatable {
+    /// The tag does not match: wrong key, nonce or associated data, or changed bytes.
+    case authenticationFailed
+}
+
+/// ChaCha20-Poly1305 (RFC 8439): 32-byte key, 12-byte nonce, 16-byte tag.
+package enum ChaChaPoly {
+    package static let tagByteCount = 16
+
+    /// - Precondition: `key` has 32 bytes and `nonce` 12.
+    package static func seal(
+        _ plaintext: some Collection<UInt8>,
+        key: UnsafeRawBufferPointer,
+        nonce: [UInt8],
+        authenticating data: [UInt8] = []
+    ) -> [UInt8] {
+        precondition(key.count == 32 && nonce.count == 12)
+        Sodium.start()
+        return withContiguousBytes(plaintext) { plaintext in
+            [UInt8](unsafeUninitializedCapacity: plaintext.count + tagByteCount) { output, count in
+                var written: UInt64 = 0
+                crypto_aead_chacha20poly1305_ietf_encrypt(
+                    output.baseAddress!, &written, plaintext.baseAddress, UInt64(plaintext.count),
+                    data, UInt64(data.count), nil, nonce, key.baseAddress!.assumingMemoryBound(to: UInt8.self)
+                )
+                count = Int(written)
+            }
+        }
+    }
+
+    /// - Throws: ``AEADError/authenticationFailed``, also for input shorter than a tag.
+    package static func open(
+        _ ciphertext: some Collection<UInt8>,
+        key: UnsafeRawBufferPointer,
+        nonce: [UInt8],
+        authenticating data: [UInt8] = []
+    ) throws(AEADError) -> [UInt8] {
+        precondition(key.count == 32 && nonce.count == 12)
+        Sodium.start()
+        guard ciphertext.count >= tagByteCount else { throw .authenticationFailed }
+        var failed = false
+        let plaintext = withContiguousBytes(ciphertext) { ciphertext in
+            [UInt8](unsafeUninitializedCapacity: ciphertext.count - tagByteCount) { output, count in
+                var written: UInt64 = 0
+                failed =
+                    crypto_aead_chacha20poly1305_ietf_decrypt(
+                        output.baseAddress!, &written, nil, ciphertext.baseAddress!, UInt64(ciphertext.count),
+                        data, UInt64(data.count), nonce, key.baseAddress!.assumingMemoryBound(to: UInt8.self)
+                    ) != 0
+                count = failed ? 0 : Int(written)
+            }
+        }
+        if failed { throw .authenticationFailed }
+        return plaintext
+    }
+}
+
+/// XChaCha20-Poly1305 (draft-irtf-cfrg-xchacha): 32-byte key, 24-byte nonce that may be random, 16-byte tag.
+package enum XChaChaPoly {
+    package static let nonceByteCount = 24
+    package static let tagByteCount = 16
+    /// Bytes that ``seal(_:key:nonce:authenticating:)`` adds: nonce and tag.
+    package static let overheadByteCount = nonceByteCount + tagByteCount
+
+    /// - Returns: nonce ‖ ciphertext ‖ tag.
+    /// - Precondition: `key` has 32 bytes and `nonce` 24.
+    package static func seal(
+        _ plaintext: [UInt8],
+        key: borrowing SecretBytes,
+        nonce: [UInt8],
+        authenticating data: [UInt8] = []
+    ) -> [UInt8] {
+        precondition(key.byteCount == 32 && nonce.count == nonceByteCount)
+        Sodium.start()
+        return key.withBytes { key in
+            [UInt8](unsafeUninitializedCapacity: plaintext.count + overheadByteCount) { output, count in
+                _ = output.update(fromContentsOf: nonce)
+                var written: UInt64 = 0
+                crypto_aead_xchacha20poly1305_ietf_encrypt(
+                    output.baseAddress! + nonceByteCount, &written, plaintext, UInt64(plaintext.count),
+                    data, UInt64(data.count), nil, nonce, key.baseAddress!.assumingMemoryBound(to: UInt8.self)
+                )
+                count = nonceByteCount + Int(written)
+            }
+        }
+    }
+
+    /// Opens nonce ‖ ciphertext ‖ tag.
+    /// - Throws: ``AEADError/authenticationFailed``, also for input shorter than nonce and tag.
+    package static func open(
+        _ sealed: some Collection<UInt8>,
+        key: borrowing SecretBytes,
+        authenticating data: [UInt8] = []
+    ) throws(AEADError) -> [UInt8] {
+        precondition(key.byteCount == 32)
+        Sodium.start()
+        guard sealed.count >= overheadByteCount else { throw .authenticationFailed }
+        var failed = false
+        let plaintext = key.withBytes { key in
+            withContiguousBytes(sealed) { sealed in
+                [UInt8](unsafeUninitializedCapacity: sealed.count - overheadByteCount) { output, count in
+                    var written: UInt64 = 0
+                    failed =
+                        crypto_aead_xchacha20poly1305_ietf_decrypt(
+                            output.baseAddress!, &written, nil,
+                            sealed.baseAddress! + nonceByteCount, UInt64(sealed.count - nonceByteCount),
+                            data, UInt64(data.count), sealed.baseAddress!,
+                            key.baseAddress!.assumingMemoryBound(to: UInt8.self)
+                        ) != 0
+                    count = failed ? 0 : Int(written)
+                }
+            }
+        }
+        if failed { throw .authenticationFailed }
+        return plaintext
+    }
+}

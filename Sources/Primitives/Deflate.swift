@@ -1,0 +1,62 @@
+import CZlib
+
+package enum DeflateError: Error, Equatable {
+    /// Not a complete raw DEFLATE stream, or bytes follow its end.
+    case malformed
+    /// More output than the limit or the ratio allows.
+    case tooLarge
+}
+
+/// Raw DEFLATE (RFC 1951) with bounds on what an attacker's input may grow to.
+package enum Deflate {
+    package static func compress(_ bytes: [UInt8]) -> [UInt8] {
+        var stream = z_stream()
+        let started = deflateInit2_(
+            &stream, 9, Z_DEFLATED, -15, 9, Z_DEFAULT_STRATEGY, ZLIB_VERSION, Int32(MemoryLayout<z_stream>.size)
+        )
+        precondition(started == Z_OK, "zlib could not be initialised")
+        defer { deflateEnd(&stream) }
+        let capacity = Int(deflateBound(&stream, UInt(bytes.count)))
+        var input = bytes
+        return [UInt8](unsafeUninitializedCapacity: capacity) { output, count in
+            input.withUnsafeMutableBufferPointer { input in
+                stream.next_in = input.baseAddress
+                stream.avail_in = UInt32(input.count)
+                stream.next_out = output.baseAddress
+                stream.avail_out = UInt32(capacity)
+                let result = deflate(&stream, Z_FINISH)
+                precondition(result == Z_STREAM_END, "the bound of deflateBound holds")
+            }
+            count = capacity - Int(stream.avail_out)
+        }
+    }
+
+    /// - Parameters:
+    ///   - limit: most bytes of output.
+    ///   - ratio: most bytes of output per byte of input.
+    package static func decompress(_ bytes: [UInt8], limit: Int, ratio: Int) throws(DeflateError) -> [UInt8] {
+        let capacity = min(limit, bytes.count * ratio)
+        guard capacity > 0 else { throw .malformed }
+        var stream = z_stream()
+        let started = inflateInit2_(&stream, -15, ZLIB_VERSION, Int32(MemoryLayout<z_stream>.size))
+        precondition(started == Z_OK, "zlib could not be initialised")
+        defer { inflateEnd(&stream) }
+        var input = bytes
+        var result = Z_OK
+        let output = [UInt8](unsafeUninitializedCapacity: capacity) { output, count in
+            input.withUnsafeMutableBufferPointer { input in
+                stream.next_in = input.baseAddress
+                stream.avail_in = UInt32(input.count)
+                stream.next_out = output.baseAddress
+                stream.avail_out = UInt32(capacity)
+                result = inflate(&stream, Z_FINISH)
+            }
+            count = capacity - Int(stream.avail_out)
+        }
+        guard result == Z_STREAM_END else {
+            throw result == Z_BUF_ERROR && stream.avail_out == 0 ? .tooLarge : .malformed
+        }
+        guard stream.avail_in == 0 else { throw .malformed }
+        return output
+    }
+}

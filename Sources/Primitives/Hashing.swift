@@ -1,0 +1,170 @@
+import CSodium
+
+/// SHA-256 (FIPS 180-4), incremental and in one call.
+package struct SHA256 {
+    package static let byteCount = 32
+    private var state = crypto_hash_sha256_state()
+
+    package init() { crypto_hash_sha256_init(&state) }
+
+    package mutating func update(_ bytes: some Collection<UInt8>) {
+        withContiguousBytes(bytes) { bytes in
+            if let base = bytes.baseAddress { crypto_hash_sha256_update(&state, base, UInt64(bytes.count)) }
+        }
+    }
+
+    package consuming func finalize() -> [UInt8] {
+        var digest = [UInt8](repeating: 0, count: Self.byteCount)
+        crypto_hash_sha256_final(&state, &digest)
+        return digest
+    }
+
+    package static func hash(_ bytes: some Collection<UInt8>) -> [UInt8] {
+        var hasher = SHA256()
+        hasher.update(bytes)
+        return hasher.finalize()
+    }
+
+    /// The tagged hash of BIP 340: SHA-256(SHA-256(tag) ‖ SHA-256(tag) ‖ message).
+    package static func tagged(_ tag: String, _ message: some Collection<UInt8>) -> [UInt8] {
+        let prefix = hash(Array(tag.utf8))
+        var hasher = SHA256()
+        hasher.update(prefix)
+        hasher.update(prefix)
+        hasher.update(message)
+        return hasher.finalize()
+    }
+}
+
+/// HMAC-SHA-256 (RFC 2104).
+package enum HMACSHA256 {
+    package static func authenticate(key: UnsafeRawBufferPointer, _ parts: [UInt8]...) -> [UInt8] {
+        var state = crypto_auth_hmacsha256_state()
+        withUnsafeBytes(of: 0 as UInt64) { nothing in
+            let base = key.baseAddress ?? nothing.baseAddress!
+            _ = crypto_auth_hmacsha256_init(&state, base.assumingMemoryBound(to: UInt8.self), key.count)
+        }
+        for part in parts { crypto_auth_hmacsha256_update(&state, part, UInt64(part.count)) }
+        var code = [UInt8](repeating: 0, count: 32)
+        crypto_auth_hmacsha256_final(&state, &code)
+        sodium_memzero(&state, MemoryLayout.size(ofValue: state))
+        return code
+    }
+
+    package static func authenticate(key: [UInt8], _ parts: [UInt8]...) -> [UInt8] {
+        key.withUnsafeBytes { key in
+            parts.count == 1
+                ? authenticate(key: key, parts[0])
+                : authenticate(key: key, parts.flatMap { $0 })
+        }
+    }
+}
+
+/// HKDF with SHA-256 (RFC 5869).
+package enum HKDF {
+    /// Extract-and-expand into locked memory.
+    /// - Parameter byteCount: at most 8,160 (255 blocks).
+    package static func derive(
+        secret: UnsafeRawBufferPointer,
+        salt: [UInt8] = [],
+        info: [UInt8],
+        byteCount: Int = 32
+    ) -> SecretBytes {
+        var block: [UInt8] = []
+        var pseudorandomKey = salt.withUnsafeBytes { HMACSHA256.authenticate(key: $0, Array(secret)) }
+        defer {
+            wipe(&block)
+            wipe(&pseudorandomKey)
+        }
+        return SecretBytes(byteCount: byteCount) { output in
+            var written = 0
+            var counter: UInt8 = 0
+            while written < byteCount {
+                counter += 1
+                block = pseudorandomKey.withUnsafeBytes { HMACSHA256.authenticate(key: $0, block, info, [counter]) }
+                let count = min(32, byteCount - written)
+                for index in 0..<count { output[written + index] = block[index] }
+                written += count
+            }
+        }
+    }
+
+    package static func derive(
+        secret: borrowing SecretBytes,
+        salt: [UInt8] = [],
+        info: String,
+        byteCount: Int = 32
+    ) -> SecretBytes {
+        secret.withBytes { derive(secret: $0, salt: salt, info: Array(info.utf8), byteCount: byteCount) }
+    }
+}
+
+/// BLAKE2b (RFC 7693).
+package enum BLAKE2b {
+    /// Unkeyed digest of `byteCount` bytes (16 to 64).
+    package static func hash(_ parts: [UInt8]..., byteCount: Int = 32) -> [UInt8] {
+        var digest = [UInt8](repeating: 0, count: byteCount)
+        digest.withUnsafeMutableBytes { compute(key: nil, parts, into: $0) }
+        return digest
+    }
+
+    /// Keyed digest into locked memory: our key derivation inside the store.
+    /// - Parameter key: 16 to 64 bytes.
+    package static func derive(key: borrowing SecretBytes, _ parts: [UInt8]..., byteCount: Int = 32) -> SecretBytes {
+        key.withBytes { key in
+            SecretBytes(byteCount: byteCount) { compute(key: key, parts, into: $0) }
+        }
+    }
+
+    /// Keyed digest for values that are not secret (names, tags, message authentication codes).
+    package static func authenticate(key: borrowing SecretBytes, _ parts: [UInt8]..., byteCount: Int = 32) -> [UInt8] {
+        key.withBytes { key in
+            var digest = [UInt8](repeating: 0, count: byteCount)
+            digest.withUnsafeMutableBytes { compute(key: key, parts, into: $0) }
+            return digest
+        }
+    }
+
+    private static func compute(
+        key: UnsafeRawBufferPointer?,
+        _ parts: [[UInt8]],
+        into output: UnsafeMutableRawBufferPointer
+    ) {
+        precondition((16...64).contains(output.count), "BLAKE2b digests have 16 to 64 bytes")
+        Sodium.start()
+        var message = parts.count == 1 ? parts[0] : parts.flatMap { $0 }
+        crypto_generichash_blake2b(
+            output.baseAddress!.assumingMemoryBound(to: UInt8.self),
+            output.count,
+            message,
+            UInt64(message.count),
+            key?.baseAddress?.assumingMemoryBound(to: UInt8.self),
+            key?.count ?? 0
+        )
+        if key != nil { wipe(&message) }
+    }
+}
+
+/// Overwrites an array that has held secret bytes. Best effort: Swift may have made copies.
+package func wipe(_ bytes: inout [UInt8]) {
+    bytes.withUnsafeMutableBytes { buffer in
+        if let base = buffer.baseAddress { sodium_memzero(base, buffer.count) }
+    }
+}
+
+/// Comparison whose time does not depend on where the bytes differ.
+package func equalInConstantTime(_ left: [UInt8], _ right: [UInt8]) -> Bool {
+    left.count == right.count && (left.isEmpty || sodium_memcmp(left, right, left.count) == 0)
+}
+
+func withContiguousBytes<Result>(
+    _ bytes: some Collection<UInt8>,
+    _ body: (UnsafeBufferPointer<UInt8>) -> Result
+) -> Result {
+    if let result = bytes.withContiguousStorageIfAvailable(body) { return result }
+    return Array(bytes).withUnsafeBufferPointer(body)
+}
+
+func wipe(_ buffer: UnsafeMutableRawBufferPointer) {
+    if let base = buffer.baseAddress { sodium_memzero(base, buffer.count) }
+}

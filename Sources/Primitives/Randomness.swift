@@ -1,0 +1,34 @@
+import CSodium
+
+/// The operating system's random generator.
+package struct SystemRandomness: RandomNumberGenerator, Sendable {
+    package init() {}
+
+    package mutating func next() -> UInt64 {
+        var value: UInt64 = 0
+        randombytes_buf(&value, MemoryLayout<UInt64>.size)
+        return value
+    }
+}
+
+extension RandomNumberGenerator {
+    /// `count` bytes of this generator.
+    package mutating func bytes(_ count: Int) -> [UInt8] {
+        var bytes: [UInt8] = []
+        bytes.reserveCapacity(count + 7)
+        while bytes.count < count {
+            withUnsafeBytes(of: next().littleEndian) { bytes.append(contentsOf: $0) }
+        }
+        bytes.removeLast(bytes.count - count)
+        return bytes
+    }
+}
+
+/// `count` bytes of the operating system's generator in one call.
+package func randomBytes(_ count: Int) -> [UInt8] {
+    Sodium.start()
+    return [UInt8](unsafeUninitializedCapacity: count) { buffer, initialized in
+        if count > 0 { randombytes_buf(buffer.baseAddress!, count) }
+        initialized = count
+    }
+}

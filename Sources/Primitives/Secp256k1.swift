@@ -1,0 +1,238 @@
+import CSecp256k1
+
+package enum CurveError: Error, Equatable {
+    /// Not the 33-byte compressed encoding of a point on secp256k1 (SEC 1, 2.3.4).
+    case invalidPublicKey
+    /// Zero, or not below the group order.
+    case invalidSecretKey
+    /// Not a signature encoding, or a recovery id outside 0…3.
+    case invalidSignature
+}
+
+/// The library's context: immutable after its start, so any thread may use it.
+enum Secp256k1 {
+    // nonisolated(unsafe): never written after initialisation.
+    nonisolated(unsafe) static let context: OpaquePointer = {
+        guard let context = secp256k1_context_create(UInt32(SECP256K1_CONTEXT_NONE)) else {
+            fatalError("libsecp256k1 could not be initialised")
+        }
+        let blinding = SecretBytes(randomByteCount: 32)
+        let randomised = blinding.withBytes {
+            secp256k1_context_randomize(context, $0.baseAddress!.assumingMemoryBound(to: UInt8.self))
+        }
+        precondition(randomised == 1)
+        return context
+    }()
+}
+
+/// A secp256k1 public key: 33 compressed bytes (SEC 1, 2.3.3), a point on the curve by construction.
+package struct PublicKey: Hashable, Sendable, Comparable {
+    package static let byteCount = 33
+    package let bytes: [UInt8]
+
+    /// - Throws: ``CurveError/invalidPublicKey``.
+    package init(_ bytes: some Collection<UInt8>) throws(CurveError) {
+        let bytes = Array(bytes)
+        guard bytes.count == Self.byteCount, bytes[0] == 2 || bytes[0] == 3 else { throw .invalidPublicKey }
+        var parsed = secp256k1_pubkey()
+        guard secp256k1_ec_pubkey_parse(Secp256k1.context, &parsed, bytes, bytes.count) == 1 else {
+            throw .invalidPublicKey
+        }
+        self.bytes = bytes
+    }
+
+    init(serializing key: inout secp256k1_pubkey) {
+        var bytes = [UInt8](repeating: 0, count: Self.byteCount)
+        var count = bytes.count
+        secp256k1_ec_pubkey_serialize(Secp256k1.context, &bytes, &count, &key, UInt32(SECP256K1_EC_COMPRESSED))
+        self.bytes = bytes
+    }
+
+    var parsed: secp256k1_pubkey {
+        var parsed = secp256k1_pubkey()
+        let result = secp256k1_ec_pubkey_parse(Secp256k1.context, &parsed, bytes, bytes.count)
+        precondition(result == 1, "a PublicKey is valid by construction")
+        return parsed
+    }
+
+    /// BIP 340 verification under this key's x coordinate.
+    package func isValid(_ signature: SchnorrSignature, for digest: [UInt8]) -> Bool {
+        XOnlyPublicKey(self).isValid(signature, for: digest)
+    }
+
+    /// Order of the compressed bytes: the tie-break of simultaneous dialling.
+    package static func < (left: PublicKey, right: PublicKey) -> Bool {
+        left.bytes.lexicographicallyPrecedes(right.bytes)
+    }
+}
+
+/// The x coordinate alone, as BIP 340 has it.
+package struct XOnlyPublicKey: Sendable {
+    private var key = secp256k1_xonly_pubkey()
+
+    package init(_ key: PublicKey) {
+        var parsed = key.parsed
+        _ = secp256k1_xonly_pubkey_from_pubkey(Secp256k1.context, &self.key, nil, &parsed)
+    }
+
+    /// - Throws: ``CurveError/invalidPublicKey`` if no point has this 32-byte x coordinate.
+    package init(_ bytes: [UInt8]) throws(CurveError) {
+        guard bytes.count == 32, secp256k1_xonly_pubkey_parse(Secp256k1.context, &key, bytes) == 1 else {
+            throw .invalidPublicKey
+        }
+    }
+
+    package func isValid(_ signature: SchnorrSignature, for message: [UInt8]) -> Bool {
+        var key = key
+        return secp256k1_schnorrsig_verify(
+            Secp256k1.context, signature.bytes, message, message.count, &key
+        ) == 1
+    }
+}
+
+/// A BIP 340 signature: 64 bytes, checked only by verification.
+package struct SchnorrSignature: Hashable, Sendable {
+    package static let byteCount = 64
+    package let bytes: [UInt8]
+
+    /// - Throws: ``CurveError/invalidSignature`` unless there are 64 bytes.
+    package init(_ bytes: some Collection<UInt8>) throws(CurveError) {
+        guard bytes.count == Self.byteCount else { throw .invalidSignature }
+        self.bytes = Array(bytes)
+    }
+}
+
+/// A recoverable ECDSA signature: 64 compact bytes and the recovery id, as invites carry it.
+package struct RecoverableSignature: Hashable, Sendable {
+    package static let byteCount = 65
+    package let bytes: [UInt8]
+
+    /// - Throws: ``CurveError/invalidSignature``.
+    package init(_ bytes: some Collection<UInt8>) throws(CurveError) {
+        let bytes = Array(bytes)
+        guard bytes.count == Self.byteCount, bytes[64] < 4 else { throw .invalidSignature }
+        var parsed = secp256k1_ecdsa_recoverable_signature()
+        guard
+            secp256k1_ecdsa_recoverable_signature_parse_compact(
+                Secp256k1.context, &parsed, bytes, Int32(bytes[64])
+            ) == 1
+        else { throw .invalidSignature }
+        self.bytes = bytes
+    }
+
+    /// The key that made this signature over a 32-byte digest.
+    /// - Throws: ``CurveError/invalidSignature`` if there is none.
+    package func recoverKey(digest: [UInt8]) throws(CurveError) -> PublicKey {
+        precondition(digest.count == 32)
+        var parsed = secp256k1_ecdsa_recoverable_signature()
+        secp256k1_ecdsa_recoverable_signature_parse_compact(Secp256k1.context, &parsed, bytes, Int32(bytes[64]))
+        var key = secp256k1_pubkey()
+        guard secp256k1_ecdsa_recover(Secp256k1.context, &key, &parsed, digest) == 1 else { throw .invalidSignature }
+        return PublicKey(serializing: &key)
+    }
+}
+
+/// A secp256k1 secret key in locked memory.
+package struct SecretKey: ~Copyable, Sendable {
+    package static let byteCount = 32
+    private let secret: SecretBytes
+    package let publicKey: PublicKey
+
+    /// - Throws: ``CurveError/invalidSecretKey``.
+    package init(_ secret: consuming SecretBytes) throws(CurveError) {
+        guard secret.byteCount == Self.byteCount else { throw .invalidSecretKey }
+        var key = secp256k1_pubkey()
+        let result = secret.withBytes {
+            secp256k1_ec_pubkey_create(Secp256k1.context, &key, $0.baseAddress!.assumingMemoryBound(to: UInt8.self))
+        }
+        guard result == 1 else { throw .invalidSecretKey }
+        self.publicKey = PublicKey(serializing: &key)
+        self.secret = secret
+    }
+
+    /// A key from the operating system's generator.
+    package static func generate() -> SecretKey {
+        while true {
+            // One draw in 2^127 is not below the group order.
+            if let key = try? SecretKey(SecretBytes(randomByteCount: byteCount)) { return key }
+        }
+    }
+
+    /// A second owner of the same key.
+    package borrowing func clone() -> SecretKey {
+        SecretKey(secret: secret.clone(), publicKey: publicKey)
+    }
+
+    private init(secret: consuming SecretBytes, publicKey: PublicKey) {
+        self.secret = secret
+        self.publicKey = publicKey
+    }
+
+    /// ECDH as BOLT 8 has it: SHA-256 of the compressed shared point.
+    package borrowing func sharedSecret(with other: PublicKey) -> SecretBytes {
+        var point = other.parsed
+        return secret.withBytes { secret in
+            SecretBytes(byteCount: 32) { output in
+                let result = secp256k1_ecdh(
+                    Secp256k1.context,
+                    output.baseAddress!.assumingMemoryBound(to: UInt8.self),
+                    &point,
+                    secret.baseAddress!.assumingMemoryBound(to: UInt8.self),
+                    nil,
+                    nil
+                )
+                precondition(result == 1, "both keys are valid by construction")
+            }
+        }
+    }
+
+    /// BIP 340 signature of a 32-byte digest.
+    /// - Parameter auxiliaryRandomness: 32 bytes that harden the nonce; an argument so that runs and vectors replay.
+    package borrowing func sign(_ digest: [UInt8], auxiliaryRandomness: [UInt8]) -> SchnorrSignature {
+        precondition(digest.count == 32 && auxiliaryRandomness.count == 32)
+        var signature = [UInt8](repeating: 0, count: SchnorrSignature.byteCount)
+        withKeyPair { pair in
+            let result = secp256k1_schnorrsig_sign32(
+                Secp256k1.context, &signature, digest, &pair, auxiliaryRandomness
+            )
+            precondition(result == 1)
+        }
+        return try! SchnorrSignature(signature)
+    }
+
+    /// Recoverable ECDSA signature of a 32-byte digest (deterministic nonce, RFC 6979).
+    package borrowing func signRecoverably(_ digest: [UInt8]) -> RecoverableSignature {
+        precondition(digest.count == 32)
+        var signature = secp256k1_ecdsa_recoverable_signature()
+        let result = secret.withBytes {
+            secp256k1_ecdsa_sign_recoverable(
+                Secp256k1.context, &signature, digest, $0.baseAddress!.assumingMemoryBound(to: UInt8.self), nil, nil
+            )
+        }
+        precondition(result == 1)
+        var bytes = [UInt8](repeating: 0, count: RecoverableSignature.byteCount)
+        var recoveryID: Int32 = 0
+        secp256k1_ecdsa_recoverable_signature_serialize_compact(
+            Secp256k1.context, &bytes, &recoveryID, &signature
+        )
+        bytes[64] = UInt8(truncatingIfNeeded: recoveryID)
+        return try! RecoverableSignature(bytes)
+    }
+
+    /// The raw bytes, for derivations and sealing only.
+    package borrowing func withBytes<Result: ~Copyable, Failure: Error>(
+        _ body: (UnsafeRawBufferPointer) throws(Failure) -> Result
+    ) throws(Failure) -> Result {
+        try secret.withBytes(body)
+    }
+
+    private borrowing func withKeyPair(_ body: (inout secp256k1_keypair) -> Void) {
+        var pair = secp256k1_keypair()
+        let result = secret.withBytes {
+            secp256k1_keypair_create(Secp256k1.context, &pair, $0.baseAddress!.assumingMemoryBound(to: UInt8.self))
+        }
+        precondition(result == 1)
+        body(&pair)
+        withUnsafeMutableBytes(of: &pair) { wipe($0) }
+    }
+}

@@ -1,0 +1,111 @@
+import CSodium
+import Synchronization
+
+/// Secret bytes in locked memory: never copied by accident, never swapped out, left out of core dumps, wiped at the end
+/// of their life.
+///
+/// Secrets of up to 64 bytes share locked slabs, so that a node with thousands of identities stays within the default
+/// `RLIMIT_MEMLOCK`; longer ones have guarded pages of their own (`sodium_malloc`).
+package struct SecretBytes: ~Copyable, @unchecked Sendable {
+    // @unchecked: the memory is owned by this value alone and never written after initialisation.
+    private let base: UnsafeMutableRawPointer
+    package let byteCount: Int
+
+    /// Allocates `byteCount` zeroed bytes and lets `fill` write them.
+    package init<Failure: Error>(
+        byteCount: Int,
+        fill: (UnsafeMutableRawBufferPointer) throws(Failure) -> Void
+    ) throws(Failure) {
+        precondition(byteCount > 0, "a secret has at least one byte")
+        let base = LockedMemory.allocate(byteCount)
+        do throws(Failure) {
+            try fill(UnsafeMutableRawBufferPointer(start: base, count: byteCount))
+        } catch {
+            LockedMemory.free(base, byteCount)
+            throw error
+        }
+        self.base = base
+        self.byteCount = byteCount
+    }
+
+    /// A copy of `bytes` in locked memory. The caller's bytes are not wiped.
+    package init(copying bytes: some Collection<UInt8>) {
+        self.init(byteCount: bytes.count) { destination in
+            destination.copyBytes(from: bytes)
+        }
+    }
+
+    /// Fresh bytes from the operating system's generator.
+    package init(randomByteCount byteCount: Int) {
+        self.init(byteCount: byteCount) { destination in
+            randombytes_buf(destination.baseAddress!, byteCount)
+        }
+    }
+
+    /// A second owner of the same bytes.
+    package borrowing func clone() -> SecretBytes {
+        withBytes { source in
+            SecretBytes(byteCount: byteCount) { $0.copyMemory(from: source) }
+        }
+    }
+
+    /// The bytes, for the duration of `body` only.
+    package borrowing func withBytes<Result: ~Copyable, Failure: Error>(
+        _ body: (UnsafeRawBufferPointer) throws(Failure) -> Result
+    ) throws(Failure) -> Result {
+        try body(UnsafeRawBufferPointer(start: base, count: byteCount))
+    }
+
+    deinit {
+        LockedMemory.free(base, byteCount)
+    }
+}
+
+/// Allocator of locked memory. One slab is one `sodium_malloc` region divided into 64-byte slots.
+private enum LockedMemory {
+    private static let slotByteCount = 64
+    private static let slotsPerSlab = 1_024
+
+    // @unchecked: plain addresses, guarded by the mutex that holds them.
+    private struct FreeList: @unchecked Sendable {
+        var slots: [UnsafeMutableRawPointer] = []
+    }
+    private static let freeList = Mutex(FreeList())
+
+    static func allocate(_ byteCount: Int) -> UnsafeMutableRawPointer {
+        Sodium.start()
+        guard byteCount <= slotByteCount else { return guarded(byteCount) }
+        return freeList.withLock { list in
+            if list.slots.isEmpty {
+                let slab = guarded(slotByteCount * slotsPerSlab)
+                for index in (0..<slotsPerSlab).reversed() { list.slots.append(slab + index * slotByteCount) }
+            }
+            let slot = list.slots.removeLast()
+            slot.initializeMemory(as: UInt8.self, repeating: 0, count: slotByteCount)
+            return slot
+        }
+    }
+
+    static func free(_ base: UnsafeMutableRawPointer, _ byteCount: Int) {
+        guard byteCount <= slotByteCount else { return sodium_free(base) }
+        sodium_memzero(base, slotByteCount)
+        freeList.withLock { $0.slots.append(base) }
+    }
+
+    private static func guarded(_ byteCount: Int) -> UnsafeMutableRawPointer {
+        guard let base = sodium_malloc(byteCount) else {
+            fatalError("out of memory for \(byteCount) secret bytes")
+        }
+        sodium_memzero(base, byteCount)
+        return base
+    }
+}
+
+/// libsodium's one-time initialisation (CPU dispatch, random generator).
+enum Sodium {
+    private static let ready: Void = {
+        guard sodium_init() >= 0 else { fatalError("libsodium could not be initialised") }
+    }()
+
+    static func start() { ready }
+}

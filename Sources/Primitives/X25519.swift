@@ -1,0 +1,36 @@
+import CSodium
+
+/// X25519 (RFC 7748), the second Diffie-Hellman function of our Noise implementation: it lets the published Noise
+/// vectors, none of which is over secp256k1, exercise the same code.
+package struct X25519SecretKey: ~Copyable, Sendable {
+    package static let byteCount = 32
+    private let secret: SecretBytes
+    package let publicKey: [UInt8]
+
+    /// - Precondition: `secret` has 32 bytes.
+    package init(_ secret: consuming SecretBytes) {
+        precondition(secret.byteCount == Self.byteCount)
+        var publicKey = [UInt8](repeating: 0, count: 32)
+        let result = secret.withBytes {
+            crypto_scalarmult_curve25519_base(&publicKey, $0.baseAddress!.assumingMemoryBound(to: UInt8.self))
+        }
+        precondition(result == 0)
+        self.secret = secret
+        self.publicKey = publicKey
+    }
+
+    /// - Throws: ``CurveError/invalidPublicKey`` for a point of small order.
+    package borrowing func sharedSecret(with other: [UInt8]) throws(CurveError) -> SecretBytes {
+        guard other.count == 32 else { throw .invalidPublicKey }
+        return try secret.withBytes { secret throws(CurveError) in
+            try SecretBytes(byteCount: 32) { output throws(CurveError) in
+                let result = crypto_scalarmult_curve25519(
+                    output.baseAddress!.assumingMemoryBound(to: UInt8.self),
+                    secret.baseAddress!.assumingMemoryBound(to: UInt8.self),
+                    other
+                )
+                guard result == 0 else { throw .invalidPublicKey }
+            }
+        }
+    }
+}

@@ -1,0 +1,1 @@
+@main enum Mayfly { static func main() {} }
