@@ -12,7 +12,7 @@ let settings: [SwiftSetting] = [
 let nioCore: Target.Dependency = .product(name: "NIOCore", package: "swift-nio")
 let nioPosix: Target.Dependency = .product(name: "NIOPosix", package: "swift-nio")
 let nioEmbedded: Target.Dependency = .product(name: "NIOEmbedded", package: "swift-nio")
-let collections: Target.Dependency = .product(name: "Collections", package: "swift-collections")
+let collections: Target.Dependency = .product(name: "DequeModule", package: "swift-collections")
 let logging: Target.Dependency = .product(name: "Logging", package: "swift-log")
 
 func target(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
@@ -44,20 +44,19 @@ let package = Package(
 
         target("Primitives", ["CSodium", "CSecp256k1", "CZlib"]),
         target("Noise", ["Primitives"]),
-        target("Invites", ["Primitives"]),
-        target("Messaging", ["Invites", "Primitives", collections]),
-        target("Wire", ["Messaging", "Invites", "Primitives", .product(name: "SwiftProtobuf", package: "swift-protobuf")]),
+        target("Messaging", ["Primitives", collections]),
+        target("Wire", ["Messaging", "Primitives", .product(name: "SwiftProtobuf", package: "swift-protobuf")]),
         target("Store", ["Primitives", collections]),
         target("Transport", ["Noise", "Primitives", nioCore, nioPosix, collections]),
         target("Control", [nioCore, nioPosix]),
         target(
             "NodeRuntime",
-            ["Transport", "Store", "Wire", "Noise", "Messaging", "Invites", "Primitives", nioCore, nioPosix, logging, collections]
+            ["Transport", "Store", "Wire", "Noise", "Messaging", "Primitives", nioCore, nioPosix, logging, collections]
         ),
         .executableTarget(
             name: "mayfly",
             dependencies: [
-                "NodeRuntime", "Control", "Store", "Messaging", "Invites", "Primitives", "CQREncode", nioCore, nioPosix, logging,
+                "NodeRuntime", "Control", "Store", "Messaging", "Primitives", "CQREncode", nioCore, nioPosix, logging,
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
             ],
@@ -66,9 +65,8 @@ let package = Package(
 
         tests("PrimitivesTests", ["Primitives"], exclude: ["Vectors"]),
         tests("NoiseTests", ["Noise", "Primitives"], exclude: ["Vectors"]),
-        tests("InvitesTests", ["Invites", "Primitives"]),
-        tests("MessagingTests", ["Messaging", "Invites", "Primitives"]),
-        tests("WireTests", ["Wire", "Messaging", "Invites", "Primitives"]),
+        tests("MessagingTests", ["Messaging", "Primitives"]),
+        tests("WireTests", ["Wire", "Messaging", "Primitives"]),
         tests("StoreTests", ["Store", "Primitives"]),
         tests("TransportTests", ["Transport", "Noise", "Primitives", nioCore, nioPosix, nioEmbedded]),
         tests("ControlTests", ["Control", nioCore, nioPosix, nioEmbedded]),

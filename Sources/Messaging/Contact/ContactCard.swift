@@ -1,0 +1,82 @@
+import Primitives
+
+/// What `peers.json` holds for a named peer: its contact inbox's key, the secret from which routing tokens to it are
+/// derived, and where it listens. Text form: `mayfly:card/` and unpadded base64url of
+/// version ‖ key ‖ routing secret ‖ endpoints separated by newlines.
+package struct ContactCard: Hashable, Sendable, Codable, CustomStringConvertible {
+    package static let prefix = "mayfly:card/"
+    private static let version: UInt8 = 1
+    package static let routingSecretByteCount = 32
+
+    package var key: PublicKey
+    package var routingSecret: [UInt8]
+    package var endpoints: [Endpoint]
+
+    package init(key: PublicKey, routingSecret: [UInt8], endpoints: [Endpoint]) {
+        self.key = key
+        self.routingSecret = routingSecret
+        self.endpoints = endpoints
+    }
+
+    package enum Failure: Error, Hashable {
+        case notACard
+        case truncated
+        case unknownVersion(UInt8)
+        case invalidKey
+        case invalidEndpoint
+    }
+
+    package init(text: String) throws(Failure) {
+        guard text.hasPrefix(Self.prefix), let bytes = Base64URL.decode(text.dropFirst(Self.prefix.count)) else {
+            throw .notACard
+        }
+        guard let first = bytes.first else { throw .truncated }
+        guard first == Self.version else { throw .unknownVersion(first) }
+        let head = 1 + PublicKey.byteCount + Self.routingSecretByteCount
+        guard bytes.count >= head else { throw .truncated }
+        guard let key = try? PublicKey(bytes[1..<(1 + PublicKey.byteCount)]) else { throw .invalidKey }
+        self.key = key
+        routingSecret = Array(bytes[(1 + PublicKey.byteCount)..<head])
+        endpoints = []
+        let text = String(decoding: bytes[head...], as: UTF8.self)
+        for line in text.split(separator: "\n") {
+            guard let endpoint = Endpoint(line), endpoints.count < Limits.endpointCount else { throw .invalidEndpoint }
+            endpoints.append(endpoint)
+        }
+    }
+
+    package var description: String {
+        let endpoints = endpoints.map(\.description).joined(separator: "\n")
+        return Self.prefix + Base64URL.encode([Self.version] + key.bytes + routingSecret + Array(endpoints.utf8))
+    }
+
+    package init(from decoder: any Decoder) throws {
+        let container = try decoder.singleValueContainer()
+        do {
+            self = try ContactCard(text: try container.decode(String.self))
+        } catch let failure as Failure {
+            throw DecodingError.dataCorruptedError(
+                in: container, debugDescription: "expected a contact card (mayfly:card/…): \(failure)"
+            )
+        }
+    }
+
+    package func encode(to encoder: any Encoder) throws {
+        var container = encoder.singleValueContainer()
+        try container.encode(description)
+    }
+}
+
+/// An invite sent from contact inbox to contact inbox (`conversation create --with PEER`).
+package struct Invitation: Hashable, Sendable, Codable {
+    package var id: MessageID
+    /// The invite's text form.
+    package var slug: String
+    package var name: String?
+
+    package init(id: MessageID, slug: String, name: String?) {
+        self.id = id
+        self.slug = slug
+        self.name = name
+    }
+}

@@ -1,0 +1,206 @@
+import Primitives
+
+/// What survives a restart of the contact inbox.
+package struct ContactRecord: Hashable, Sendable, Codable {
+    /// From which the routing tokens of whoever holds our card are derived. 32 bytes.
+    package var routingSecret: [UInt8]
+    /// Invitations on their way out.
+    package var outgoing: [Outgoing] = []
+    /// Invitations that wait for our answer.
+    package var received: [Received] = []
+
+    package init(routingSecret: [UInt8]) { self.routingSecret = routingSecret }
+
+    package struct Outgoing: Hashable, Sendable, Codable {
+        package var card: ContactCard
+        package var invitation: Invitation
+        package var deadline: Timestamp
+    }
+
+    package struct Received: Hashable, Sendable, Codable {
+        package var from: PublicKey
+        package var invitation: Invitation
+        package var receivedAt: Timestamp
+    }
+}
+
+/// The contact inbox: carries invitations and pings between nodes that know each other's cards, never chat.
+package struct ContactStateMachine: Sendable {
+    /// One remote contact inbox with which we have business now.
+    private struct Remote: Sendable {
+        var card: ContactCard
+        var link: LinkStateMachine
+        var pings: Set<UInt64> = []
+    }
+
+    package let client: ClientID
+    package let key: IdentityKey
+    package private(set) var record: ContactRecord
+    private var remotes: [PublicKey: Remote] = [:]
+
+    package init(client: ClientID, key: IdentityKey, record: ContactRecord, now: Timestamp) {
+        self.client = client
+        self.key = key
+        self.record = record
+        for outgoing in record.outgoing { connect(outgoing.card, now: now) }
+    }
+
+    package var nextDeadline: Timestamp? {
+        let links = remotes.values.compactMap(\.link.nextDeadline)
+        let ends = record.outgoing.map(\.deadline)
+        return (links + ends).min()
+    }
+
+    private mutating func connect(_ card: ContactCard, now: Timestamp) {
+        if remotes[card.key] != nil {
+            remotes[card.key]!.card = card
+            remotes[card.key]!.link.hurry(now: now)
+            return
+        }
+        var link = LinkStateMachine(own: key.publicKey, remote: card.key, isDialable: true, now: now)
+        link.hurry(now: now)
+        remotes[card.key] = Remote(card: card, link: link)
+    }
+
+    /// Sends an invitation, for as long as the invite lives.
+    package mutating func send(_ invitation: Invitation, to card: ContactCard, deadline: Timestamp, _ turn: inout Turn)
+        -> [NodeAction]
+    {
+        record.outgoing.append(ContactRecord.Outgoing(card: card, invitation: invitation, deadline: deadline))
+        connect(card, now: turn.now)
+        var actions: [NodeAction] = [.save(client)]
+        if let link = remotes[card.key]?.link.link { actions.append(.transmit(link, .invitation(invitation))) }
+        return actions + advance(&turn)
+    }
+
+    /// Dials a peer's contact inbox and asks for an answer. The shell matches the nonce of the pong.
+    package mutating func ping(_ card: ContactCard, nonce: UInt64, _ turn: inout Turn) -> [NodeAction] {
+        connect(card, now: turn.now)
+        remotes[card.key]!.pings.insert(nonce)
+        if let link = remotes[card.key]!.link.link { return [.transmit(link, .ping(nonce))] }
+        return advance(&turn)
+    }
+
+    package mutating func stopPing(_ key: PublicKey, nonce: UInt64) {
+        remotes[key]?.pings.remove(nonce)
+        release(key)
+    }
+
+    /// Forgets an invitation: it was accepted or refused.
+    package mutating func dismiss(_ id: MessageID) -> [NodeAction] {
+        let before = record.received.count
+        record.received.removeAll { $0.invitation.id == id }
+        return record.received.count == before ? [] : [.save(client)]
+    }
+
+    package mutating func linkOpened(_ link: LinkID, to remote: PublicKey, weDialled: Bool, _ turn: Turn)
+        -> [NodeAction]
+    {
+        guard remotes[remote] != nil else { return [] }
+        var result: [NodeAction] = []
+        let dialer = weDialled ? key.publicKey : remote
+        for action in remotes[remote]!.link.opened(link, dialer: dialer, now: turn.now) {
+            switch action {
+            case .use(let link):
+                for outgoing in record.outgoing where outgoing.card.key == remote {
+                    result.append(.transmit(link, .invitation(outgoing.invitation)))
+                }
+                for nonce in remotes[remote]!.pings.sorted() { result.append(.transmit(link, .ping(nonce))) }
+            case .retire(let link): result.append(.transmit(link, .closing))
+            case .dial, .ping, .drop: preconditionFailure("an opened link is used or retired, not \(action)")
+            }
+        }
+        return result
+    }
+
+    package mutating func receive(_ frame: Frame, from remote: PublicKey, on link: LinkID, _ turn: Turn)
+        -> [NodeAction]
+    {
+        remotes[remote]?.link.heard(link, now: turn.now)
+        switch frame {
+        case .ping(let nonce): return [.transmit(link, .pong(nonce))]
+        case .pong(let nonce):
+            remotes[remote]?.pings.remove(nonce)
+            return release(remote).map { [.close($0)] } ?? []
+        case .invitation(let invitation): return receive(invitation, from: remote, on: link, turn)
+        case .acknowledgement(let id, _):
+            let before = record.outgoing.count
+            record.outgoing.removeAll { $0.invitation.id == id && $0.card.key == remote }
+            guard record.outgoing.count != before else { return [] }
+            return [.save(client)] + (release(remote).map { [.close($0)] } ?? [])
+        case .closing: return [.close(link)]
+        case .session, .content, .lifetime, .joinRequest, .welcome, .joinError, .explosion, .deletionReceipt,
+            .memberLeft, .unknown:
+            return [.close(link)]
+        }
+    }
+
+    private mutating func receive(
+        _ invitation: Invitation,
+        from remote: PublicKey,
+        on link: LinkID,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        let answer: NodeAction = .transmit(link, .acknowledgement(invitation.id, stored: true))
+        if record.received.contains(where: { $0.invitation.id == invitation.id }) { return [answer] }
+        // Full, or locked: not acknowledged, so it comes again.
+        guard record.received.count < Limits.invitationCount, !turn.isLocked else { return [] }
+        record.received.append(
+            ContactRecord.Received(from: remote, invitation: invitation, receivedAt: turn.now)
+        )
+        return [
+            .save(client),
+            answer,
+            .notify(
+                Event(client: client, conversation: nil, at: turn.now, kind: .invited(invitation.id, from: remote))
+            ),
+        ]
+    }
+
+    package mutating func linkClosed(_ link: LinkID, to remote: PublicKey, _ turn: Turn) {
+        guard remotes[remote] != nil else { return }
+        _ = remotes[remote]!.link.closed(link, now: turn.now)
+        release(remote)
+    }
+
+    package mutating func dialFailed(to remote: PublicKey, _ turn: inout Turn) {
+        remotes[remote]?.link.dialFailed(now: turn.now, random: &turn.random)
+        release(remote)
+    }
+
+    package mutating func advance(_ turn: inout Turn) -> [NodeAction] {
+        var result: [NodeAction] = []
+        let before = record.outgoing.count
+        record.outgoing.removeAll { $0.deadline <= turn.now }
+        if record.outgoing.count != before { result.append(.save(client)) }
+        record.received.removeAll { turn.now - $0.receivedAt > Limits.inviteMaximumLifetime }
+        for remote in remotes.keys.sorted() {
+            for action in remotes[remote]!.link.advance(now: turn.now) {
+                switch action {
+                case .dial:
+                    let card = remotes[remote]!.card
+                    let route = NodeAction.DialRoute.contact(card.routingSecret)
+                    result.append(
+                        .dial(client, NodeAction.Dial(remote: remote, endpoints: card.endpoints, route: route))
+                    )
+                case .ping(let link): result.append(.transmit(link, .ping(turn.random.next())))
+                case .drop(let link): result.append(.close(link))
+                case .use, .retire: preconditionFailure("time opens no link: \(action)")
+                }
+            }
+            release(remote)
+        }
+        return result
+    }
+
+    /// Ends our interest in a remote with which there is nothing left to do.
+    /// - Returns: its link, to be closed.
+    @discardableResult
+    private mutating func release(_ remote: PublicKey) -> LinkID? {
+        guard let state = remotes[remote], state.pings.isEmpty,
+            !record.outgoing.contains(where: { $0.card.key == remote })
+        else { return nil }
+        remotes[remote] = nil
+        return state.link.link
+    }
+}

@@ -1,0 +1,101 @@
+import Primitives
+
+/// What a content is: `authority/type:major.minor`.
+package struct ContentType: Hashable, Sendable, Codable, CustomStringConvertible {
+    package let description: String
+    package init(_ description: String) { self.description = description }
+
+    package static let text = ContentType("mayfly/text:1.0")
+    package static let systemMessage = ContentType("mayfly/system:1.0")
+    package static let joinRequest = ContentType("mayfly/join_request:1.0")
+    package static let welcome = ContentType("mayfly/welcome:1.0")
+    package static let joinError = ContentType("convos.org/invite_join_error:1.0")
+    package static let explodeSettings = ContentType("convos.org/explode_settings:1.0")
+    package static let deletionReceipt = ContentType("mayfly/deletion_receipt:1.0")
+    package static let lifetimeProposal = ContentType("mayfly/lifetime_proposal:1.0")
+    package static let lifetimeAccept = ContentType("mayfly/lifetime_accept:1.0")
+    package static let lifetimeReject = ContentType("mayfly/lifetime_reject:1.0")
+    package static let lifetimeWithdraw = ContentType("mayfly/lifetime_withdraw:1.0")
+    package static let invitation = ContentType("mayfly/invitation:1.0")
+    package static let memberLeft = ContentType("mayfly/member_left:1.0")
+}
+
+/// A chat content with its envelope (protocol, section 3).
+package struct Content: Hashable, Sendable {
+    package var type: ContentType
+    package var id: MessageID
+    /// By the sender's clock; for display only.
+    package var sentAt: Timestamp
+    /// The lifetime under which it was sent.
+    package var lifetime: Lifetime
+    /// The agreement under which it was sent; `nil` when ephemeral.
+    package var agreement: AgreementID?
+    /// What a receiver that does not know the type shows.
+    package var fallback: String
+    package var shouldPush: Bool
+    package var payload: [UInt8]
+
+    package init(
+        type: ContentType,
+        id: MessageID,
+        sentAt: Timestamp,
+        lifetime: Lifetime,
+        agreement: AgreementID?,
+        fallback: String,
+        shouldPush: Bool,
+        payload: [UInt8]
+    ) {
+        self.type = type
+        self.id = id
+        self.sentAt = sentAt
+        self.lifetime = lifetime
+        self.agreement = agreement
+        self.fallback = fallback
+        self.shouldPush = shouldPush
+        self.payload = payload
+    }
+
+    /// What to show: the text, or the fallback of an unknown type.
+    package var displayText: String {
+        switch type {
+        case .text, .systemMessage: String(decoding: payload, as: UTF8.self)
+        default: fallback
+        }
+    }
+}
+
+/// Where a message of one's own stands.
+package enum DeliveryState: String, Sendable, Hashable, Codable {
+    /// Waits for a link, or for room in flight.
+    case queued
+    /// On its way; not acknowledged.
+    case sent
+    /// Acknowledged end to end.
+    case delivered
+    /// Came to its end before it was delivered.
+    case expiredUndelivered = "expiredUndelivered"
+    /// Taken back before it was delivered.
+    case cancelled
+    /// From another member.
+    case received
+}
+
+/// A message as the archive keeps it, in memory or on the disk.
+package struct Message: Hashable, Sendable {
+    package var content: Content
+    /// `nil` for one's own and for system messages.
+    package var sender: PublicKey?
+    package var state: DeliveryState
+    /// When it stops being readable; `nil` when ephemeral.
+    package var expiresAt: Timestamp?
+
+    package init(content: Content, sender: PublicKey?, state: DeliveryState, expiresAt: Timestamp?) {
+        self.content = content
+        self.sender = sender
+        self.state = state
+        self.expiresAt = expiresAt
+    }
+
+    /// Roughly what it takes in memory, in bytes.
+    package var byteCount: Int { content.payload.count + content.fallback.utf8.count + 256 }
+}

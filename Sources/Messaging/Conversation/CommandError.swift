@@ -1,0 +1,29 @@
+import Primitives
+
+/// Why the core does not do what the user asks.
+package enum CommandError: Error, Hashable, Sendable {
+    case unknownConversation
+    /// The join has not ended yet.
+    case notJoined
+    /// Only the creator may do this.
+    case notCreator
+    /// Nobody else has joined yet.
+    case noOtherMember
+    /// The other member has no link to us now.
+    case notConnected
+    case textTooLong(byteCount: Int, limit: Int)
+    case nameTooLong(byteCount: Int, limit: Int)
+    case emptyText
+    case outboxFull(limit: Int)
+    case tooManyInvites(limit: Int)
+    case unknownInvite
+    case conversationLocked
+    case lifetime(LifetimeStateMachine.Refusal)
+    case inviteExpired(Timestamp)
+    /// The invite is our own.
+    case ownInvite
+    /// This conversation has been entered with this invite before.
+    case alreadyMember(ClientID)
+    case unknownMessage
+    case memoryFull
+}

@@ -1,0 +1,169 @@
+import Primitives
+
+/// Links, sessions and time.
+extension ConversationStateMachine {
+    // MARK: Links
+
+    /// A handshake with a member has ended.
+    package mutating func linkOpened(
+        _ link: LinkID,
+        to member: PublicKey,
+        weDialled: Bool,
+        _ turn: inout Turn
+    ) -> [NodeAction] {
+        guard members[member] != nil else { return [.close(link)] }
+        let dialer = weDialled ? key.publicKey : member
+        let lostAt = members[member]!.link.lostAt
+        let actions = members[member]!.link.opened(link, dialer: dialer, now: turn.now)
+        var result: [NodeAction] = []
+        for action in actions {
+            switch action {
+            case .use(let link): result += startSession(with: member, on: link, lostAt: lostAt, turn)
+            case .retire(let link): result.append(.transmit(link, .closing))
+            case .dial, .ping, .drop: preconditionFailure("an opened link is used or retired, not \(action)")
+            }
+        }
+        return result
+    }
+
+    private mutating func startSession(
+        with member: PublicKey,
+        on link: LinkID,
+        lostAt: Timestamp?,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        guard let machine = lifetimeMachine, let state = members[member] else { return [] }
+        let wasAway = !state.isEstablished && (lostAt.map { turn.now - $0 > turn.sessionGrace } ?? false)
+        let start = machine.sessionStart(
+            reset: state.hasEnded || wasAway, policy: policyNow(turn), endpoints: turn.endpoints
+        )
+        members[member]!.sessionSent = start
+        return [.transmit(link, .session(start))]
+    }
+
+    mutating func receive(
+        _ start: SessionStart,
+        from member: PublicKey,
+        on link: LinkID,
+        _ turn: inout Turn
+    ) -> [NodeAction] {
+        guard members[member]!.link.link == link, let sent = members[member]!.sessionSent else { return [] }
+        var result = updateEndpoints(of: member, to: start.endpoints)
+        members[member]!.sessionSent = nil
+        let isNews = !members[member]!.isEstablished
+        members[member]!.isEstablished = true
+        members[member]!.hasEnded = false
+        if isNews { result.append(event(.peerOnline(member), turn)) }
+        if let actions = lifetimeMachine?.sessionEstablished(
+            sent: sent, received: start, now: turn.now, key: key, random: &turn.random
+        ) {
+            result += perform(actions, &turn)
+        }
+        return result + flush(member, &turn)
+    }
+
+    private mutating func updateEndpoints(of member: PublicKey, to endpoints: [Endpoint]) -> [NodeAction] {
+        guard !endpoints.isEmpty, let index = record.members.firstIndex(where: { $0.key == member }),
+            record.members[index].endpoints != endpoints
+        else { return [] }
+        record.members[index].endpoints = endpoints
+        return [.save(client)]
+    }
+
+    mutating func receiveClosing(from member: PublicKey, on link: LinkID, _ turn: Turn) -> [NodeAction] {
+        [.close(link)] + linkClosed(link, to: member, turn)
+    }
+
+    package mutating func linkClosed(_ link: LinkID, to member: PublicKey, _ turn: Turn) -> [NodeAction] {
+        guard members[member] != nil, members[member]!.link.closed(link, now: turn.now) else { return [] }
+        members[member]!.outbox.linkLost()
+        members[member]!.sessionSent = nil
+        let wasOnline = members[member]!.isEstablished
+        members[member]!.isEstablished = false
+        return wasOnline ? [event(.peerOffline(member), turn)] : []
+    }
+
+    /// - Parameter isUnknownThere: the remote node answered and closed: it does not know our token.
+    package mutating func dialFailed(
+        to member: PublicKey,
+        isUnknownThere: Bool,
+        _ turn: inout Turn
+    ) -> [NodeAction] {
+        guard members[member] != nil else { return [] }
+        members[member]!.link.dialFailed(now: turn.now, random: &turn.random)
+        guard isUnknownThere, let endpoints = record.members.first(where: { $0.key == member })?.endpoints else {
+            return []
+        }
+        // It may have exploded while we were away: its tombstone answers a knock.
+        return [.knock(.ask(client, member, endpoints))]
+    }
+
+    // MARK: Time
+
+    package mutating func advance(_ turn: inout Turn) -> [NodeAction] {
+        var result: [NodeAction] = []
+        if let actions = lifetimeMachine?.expire(now: turn.now) { result += perform(actions, &turn) }
+        for member in memberKeys {
+            for action in members[member]!.link.advance(now: turn.now) {
+                switch action {
+                case .dial: result.append(dial(member))
+                case .ping(let link): result.append(.transmit(link, .ping(turn.random.next())))
+                case .drop(let link):
+                    members[member]!.outbox.linkLost()
+                    members[member]!.sessionSent = nil
+                    if members[member]!.isEstablished { result.append(event(.peerOffline(member), turn)) }
+                    members[member]!.isEstablished = false
+                    result.append(.close(link))
+                case .use, .retire: preconditionFailure("time opens no link: \(action)")
+                }
+            }
+            let isLinked = members[member]!.isEstablished && members[member]!.link.link != nil
+            let actions = members[member]!.outbox.advance(now: turn.now, isLinked: isLinked, random: &turn.random)
+            result += perform(actions, to: members[member]!.link.link, turn)
+        }
+        return result
+    }
+
+    private func dial(_ member: PublicKey) -> NodeAction {
+        let endpoints = record.members.first { $0.key == member }?.endpoints ?? []
+        return .dial(client, NodeAction.Dial(remote: member, endpoints: endpoints, route: .member))
+    }
+
+    // MARK: Leaving and closing
+
+    /// Forgets what is in memory and ends the session: the next link starts with nothing agreed.
+    package mutating func close(_ turn: Turn) -> [NodeAction] {
+        heldMemoryWasForgotten()
+        var result: [NodeAction] = [.forgetMemory(client)]
+        for member in memberKeys {
+            members[member]!.hasEnded = true
+            if let link = members[member]!.link.link {
+                result.append(.close(link))
+                result += linkClosed(link, to: member, turn)
+            }
+        }
+        return result
+    }
+
+    private mutating func heldMemoryWasForgotten() { releaseMemory() }
+
+    /// Tells the others and destroys one's own copy.
+    package func leave() -> [NodeAction] {
+        memberKeys.compactMap { link(to: $0) }.map { .transmit($0, .memberLeft) } + [.destroy(client)]
+    }
+
+    mutating func receiveDeparture(of member: PublicKey, on link: LinkID, _ turn: Turn) -> [NodeAction] {
+        members[member] = nil
+        record.left.append(member)
+        record.membership += 1
+        record.lifetime = lifetimeMachine?.record ?? record.lifetime
+        record.lifetime.inForce = nil
+        makeLifetimeMachine()
+        return [
+            .save(client),
+            .unregister(client, .member(member)),
+            event(.memberLeft(member), turn),
+            .close(link),
+        ]
+    }
+}

@@ -1,0 +1,166 @@
+import Primitives
+
+/// Invites, admissions and the end of the conversation.
+extension ConversationStateMachine {
+    // MARK: Invites
+
+    /// Makes an invite. The shell encodes and signs it.
+    package mutating func invite(
+        lifetime: Milliseconds,
+        singleUse: Bool,
+        _ turn: inout Turn
+    ) throws(CommandError) -> (invite: Invite, actions: [NodeAction]) {
+        guard issuer != nil else { throw .notCreator }
+        guard !issuer!.record.isLocked else { throw .conversationLocked }
+        let invite = Invite(
+            tag: issuer!.record.tag,
+            conversationToken: ConversationToken.seal(
+                conversation, key: key.secret, nonce: turn.random.bytes(12)
+            ),
+            creator: InboxID(key.publicKey),
+            joinSecret: turn.random.bytes(32),
+            endpoints: turn.endpoints,
+            name: record.name,
+            description: nil,
+            lifetime: self.lifetime,
+            conversationExpiresAt: nil,
+            expiresAt: turn.now + min(max(lifetime, .second), Limits.inviteMaximumLifetime),
+            singleUse: singleUse
+        )
+        let issued = IssuerStateMachine.IssuedInvite(
+            id: invite.id, tag: invite.tag, expiresAt: invite.expiresAt, singleUse: singleUse
+        )
+        guard issuer!.issue(issued, now: turn.now) else { throw .tooManyInvites(limit: Limits.inviteCount) }
+        return (invite, [.save(client), .register(client, .invite(invite.id))])
+    }
+
+    /// Voids one invite. Its route stays until it expires, so that its holders are told.
+    package mutating func revoke(_ invite: InviteID) throws(CommandError) -> [NodeAction] {
+        guard issuer != nil else { throw .notCreator }
+        guard issuer!.revoke(invite) else { throw .unknownInvite }
+        return [.save(client)]
+    }
+
+    /// A locked conversation admits nobody, and the invites made before stay void when it is unlocked.
+    package mutating func setLocked(_ isLocked: Bool, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
+        guard issuer != nil else { throw .notCreator }
+        if isLocked { issuer!.rotate(to: InviteTag.random(&turn.random)) }
+        issuer!.setLocked(isLocked)
+        return [.save(client)]
+    }
+
+    // MARK: Admission
+
+    /// A join request over a link that came by an invite's token.
+    package mutating func receiveJoinRequest(
+        _ request: JoinRequest,
+        verified: VerifiedInvite?,
+        from joiner: PublicKey,
+        on link: LinkID,
+        _ turn: inout Turn
+    ) -> [NodeAction] {
+        guard issuer != nil else { return [.close(link)] }
+        let ours = verified.flatMap { $0.creatorKey == key.publicKey ? $0 : nil }
+        let opensToken =
+            ours.map { ConversationToken.open($0.invite.conversationToken, key: key.secret) == conversation } ?? false
+        let answer = issuer!.decide(
+            request,
+            verified: ours,
+            opensToken: opensToken,
+            joiner: joiner,
+            isMember: members[joiner] != nil,
+            memberCount: members.count + 1,
+            now: turn.now
+        )
+        switch answer {
+        case .silence: return [.close(link)]
+        case .refuse(let type):
+            guard let tag = verified?.invite.tag else { return [.close(link)] }
+            let error = JoinError(errorType: type, inviteTag: tag, timestamp: turn.now)
+            return [.transmit(link, .joinError(error)), .close(link)]
+        case .welcomeAgain:
+            return welcome(joiner, on: link, tag: ours!.invite.tag, &turn)
+        case .admit:
+            issuer!.recordAdmission(of: joiner, by: ours!.invite.id)
+            record.membership += 1
+            record.members.append(Member(key: joiner, profile: request.profile, endpoints: request.endpoints))
+            record.left.removeAll { $0 == joiner }
+            members[joiner] = MemberState(
+                link: LinkStateMachine(
+                    own: key.publicKey, remote: joiner, isDialable: !request.endpoints.isEmpty, now: turn.now
+                ),
+                hasEnded: false
+            )
+            record.lifetime = LifetimeStateMachine.Record()
+            record.lifetime.policy = policy
+            makeLifetimeMachine()
+            return [
+                event(.joinRequested(joiner), turn),
+                .save(client),
+                .register(client, .member(joiner)),
+                event(.memberJoined(joiner, profile: request.profile), turn),
+            ] + welcome(joiner, on: link, tag: ours!.invite.tag, &turn)
+        }
+    }
+
+    private mutating func welcome(
+        _ joiner: PublicKey,
+        on link: LinkID,
+        tag: InviteTag,
+        _ turn: inout Turn
+    ) -> [NodeAction] {
+        let ourselves = Member(key: key.publicKey, profile: record.profile, endpoints: turn.endpoints)
+        let welcome = Welcome(
+            tag: tag,
+            genesis: record.genesis,
+            name: record.name,
+            membership: record.membership,
+            members: [ourselves] + currentMembers.filter { $0.key != joiner },
+            expiresAt: nil
+        )
+        // The link of the join is the first link of the member.
+        return [.transmit(link, .welcome(welcome))] + linkOpened(link, to: joiner, weDialled: false, &turn)
+    }
+
+    // MARK: Explosion
+
+    /// Ends the conversation for everyone: keys first, then the others are told over the links still open.
+    package func explode(_ turn: inout Turn) throws(CommandError) -> [NodeAction] {
+        guard isCreator else { throw .notCreator }
+        let notice = ExplodeNotice(genesis: record.genesis, expiresAt: turn.now, key: key, &turn.random)
+        let sealed = notice.sealed(&turn.random)
+        let tombstone = ExplodeStateMachine.Record(
+            conversation: conversation,
+            role: .creator,
+            explodedAt: turn.now,
+            keepUntil: turn.now + Limits.tombstoneLifetime,
+            notice: sealed,
+            receipt: nil,
+            members: currentMembers.map(\.key)
+        )
+        return [.explode(client, tombstone, fanOut: currentMembers)]
+            + memberKeys.compactMap { link(to: $0) }.map { .transmit($0, .explosion(sealed)) }
+            + [event(.exploded, turn)]
+    }
+
+    /// The creator's word, over a link or by a knock. Anything else changes nothing.
+    package mutating func receiveExplosion(_ sealed: [UInt8], on link: LinkID?, _ turn: inout Turn) -> [NodeAction] {
+        guard let notice = ExplodeNotice(opening: sealed, conversation: conversation),
+            notice.isValid(for: record.genesis), !isCreator
+        else { return link.map { [.close($0)] } ?? [] }
+        let receipt = DeletionReceipt(conversation: conversation, destroyedAt: turn.now, key: key, &turn.random)
+        let tombstone = ExplodeStateMachine.Record(
+            conversation: conversation,
+            role: .member,
+            explodedAt: turn.now,
+            keepUntil: turn.now + Limits.tombstoneLifetime,
+            notice: sealed,
+            receipt: receipt.sealed(&turn.random),
+            members: currentMembers.map(\.key)
+        )
+        var result: [NodeAction] = [.explode(client, tombstone, fanOut: [])]
+        if let link { result.append(.transmit(link, .deletionReceipt(receipt))) }
+        result.append(event(.exploded, turn))
+        return result
+    }
+}

@@ -1,0 +1,165 @@
+import Primitives
+
+/// The creator's signed word that a conversation ends (section 7, seed 000).
+package struct ExplodeNotice: Hashable, Sendable {
+    package var conversation: ConversationID
+    /// Digest of the genesis that names who may explode.
+    package var genesis: [UInt8]
+    package var expiresAt: Timestamp
+    package var signature: SchnorrSignature
+
+    package init(
+        genesis: Genesis,
+        expiresAt: Timestamp,
+        key: IdentityKey,
+        _ random: inout some RandomNumberGenerator
+    ) {
+        let digest = Self.digest(genesis.conversation, genesis.digest, expiresAt)
+        self.init(
+            conversation: genesis.conversation,
+            genesis: genesis.digest,
+            expiresAt: expiresAt,
+            signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32))
+        )
+    }
+
+    init(conversation: ConversationID, genesis: [UInt8], expiresAt: Timestamp, signature: SchnorrSignature) {
+        self.conversation = conversation
+        self.genesis = genesis
+        self.expiresAt = expiresAt
+        self.signature = signature
+    }
+
+    private static func digest(_ conversation: ConversationID, _ genesis: [UInt8], _ expiresAt: Timestamp) -> [UInt8] {
+        var transcript = Transcript()
+        transcript.append(conversation)
+        transcript.append(genesis)
+        transcript.append(expiresAt)
+        return transcript.digest("mayfly/explode_notice")
+    }
+
+    /// It speaks of this conversation, and the creator that the genesis names has signed it.
+    package func isValid(for genesis: Genesis) -> Bool {
+        conversation == genesis.conversation && equalInConstantTime(self.genesis, genesis.digest)
+            && genesis.creator.isValid(
+                signature, for: Self.digest(conversation, self.genesis, expiresAt)
+            )
+    }
+
+    // MARK: Sealing
+
+    /// The key under which notices and receipts travel without a handshake: members derive it, strangers cannot.
+    static func key(_ conversation: ConversationID) -> SecretBytes {
+        HKDF.derive(secret: SecretBytes(copying: conversation.bytes), info: "mayfly explode notice v1")
+    }
+
+    /// ``Limits/noticeByteCount`` bytes, whatever the notice says.
+    package func sealed(_ random: inout some RandomNumberGenerator) -> [UInt8] {
+        var plain = conversation.bytes + genesis + signature.bytes
+        withUnsafeBytes(of: UInt64(expiresAt.milliseconds).bigEndian) { plain.append(contentsOf: $0) }
+        let padding = Limits.noticeByteCount - XChaChaPoly.overheadByteCount - plain.count
+        plain += [UInt8](repeating: 0, count: padding)
+        return XChaChaPoly.seal(
+            plain,
+            key: Self.key(conversation),
+            nonce: random.bytes(XChaChaPoly.nonceByteCount),
+            authenticating: Array("notice".utf8)
+        )
+    }
+
+    /// `nil` unless a member of this conversation sealed it. Check ``isValid(for:)`` before believing it.
+    package init?(opening sealed: [UInt8], conversation: ConversationID) {
+        guard sealed.count == Limits.noticeByteCount,
+            let plain = try? XChaChaPoly.open(
+                sealed, key: Self.key(conversation), authenticating: Array("notice".utf8)
+            ),
+            let named = ConversationID(plain[0..<32]),
+            let signature = try? SchnorrSignature(plain[64..<128])
+        else { return nil }
+        let milliseconds = plain[128..<136].reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
+        self.init(
+            conversation: named,
+            genesis: Array(plain[32..<64]),
+            expiresAt: Timestamp(milliseconds: Int64(clamping: milliseconds)),
+            signature: signature
+        )
+    }
+}
+
+/// A member's signed word that it has destroyed its copy; signed before the key goes, sent after.
+package struct DeletionReceipt: Hashable, Sendable, Codable {
+    package var conversation: ConversationID
+    package var member: PublicKey
+    package var destroyedAt: Timestamp
+    package var signature: SchnorrSignature
+
+    package init(
+        conversation: ConversationID,
+        destroyedAt: Timestamp,
+        key: IdentityKey,
+        _ random: inout some RandomNumberGenerator
+    ) {
+        let digest = Self.digest(conversation, key.publicKey, destroyedAt)
+        self.init(
+            conversation: conversation,
+            member: key.publicKey,
+            destroyedAt: destroyedAt,
+            signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32))
+        )
+    }
+
+    package init(
+        conversation: ConversationID,
+        member: PublicKey,
+        destroyedAt: Timestamp,
+        signature: SchnorrSignature
+    ) {
+        self.conversation = conversation
+        self.member = member
+        self.destroyedAt = destroyedAt
+        self.signature = signature
+    }
+
+    private static func digest(_ conversation: ConversationID, _ member: PublicKey, _ at: Timestamp) -> [UInt8] {
+        var transcript = Transcript()
+        transcript.append(conversation)
+        transcript.append(member)
+        transcript.append(at)
+        return transcript.digest("mayfly/deletion_receipt")
+    }
+
+    package var isSignatureValid: Bool {
+        member.isValid(signature, for: Self.digest(conversation, member, destroyedAt))
+    }
+
+    /// For the way back of a knock: sealed like the notice.
+    package func sealed(_ random: inout some RandomNumberGenerator) -> [UInt8] {
+        var plain = conversation.bytes + member.bytes + signature.bytes
+        withUnsafeBytes(of: UInt64(destroyedAt.milliseconds).bigEndian) { plain.append(contentsOf: $0) }
+        return XChaChaPoly.seal(
+            plain,
+            key: ExplodeNotice.key(conversation),
+            nonce: random.bytes(XChaChaPoly.nonceByteCount),
+            authenticating: Array("receipt".utf8)
+        )
+    }
+
+    package init?(opening sealed: [UInt8], conversation: ConversationID) {
+        guard
+            let plain = try? XChaChaPoly.open(
+                sealed, key: ExplodeNotice.key(conversation), authenticating: Array("receipt".utf8)
+            ),
+            plain.count == 32 + 33 + 64 + 8,
+            let named = ConversationID(plain[0..<32]),
+            let member = try? PublicKey(plain[32..<65]),
+            let signature = try? SchnorrSignature(plain[65..<129])
+        else { return nil }
+        let milliseconds = plain[129..<137].reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
+        self.init(
+            conversation: named,
+            member: member,
+            destroyedAt: Timestamp(milliseconds: Int64(clamping: milliseconds)),
+            signature: signature
+        )
+    }
+}

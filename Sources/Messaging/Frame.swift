@@ -1,0 +1,107 @@
+import Primitives
+
+/// What crosses a link, as a value; `Wire` gives it its bytes.
+package enum Frame: Hashable, Sendable {
+    /// First on every member link, from both sides: see ``SessionStart``.
+    case session(SessionStart)
+    /// A chat content and its age at transmission by the sender's clock.
+    case content(Content, age: Milliseconds)
+    /// End-to-end acknowledgement. `stored`: durable at the receiver, otherwise held in its memory.
+    case acknowledgement(MessageID, stored: Bool)
+    case lifetime(LifetimeMessage)
+    case joinRequest(JoinRequest)
+    case welcome(Welcome)
+    case joinError(JoinError)
+    /// A sealed explode notice of ``Limits/noticeByteCount`` bytes.
+    case explosion([UInt8])
+    case deletionReceipt(DeletionReceipt)
+    case invitation(Invitation)
+    /// The sender has destroyed its own copy of the conversation.
+    case memberLeft
+    case ping(UInt64)
+    case pong(UInt64)
+    /// Nothing follows on this link; what was in flight goes by the other one.
+    case closing
+    /// A frame of a later version. Skipped.
+    case unknown
+}
+
+/// What two members tell each other when a link opens, so that both come to the same lifetime (section 6, point 6).
+package struct SessionStart: Hashable, Sendable {
+    /// The session has ended since the last link: the agreement in force ends with it.
+    package var reset: Bool
+    /// The agreement in force here, if any.
+    package var inForce: AgreementID?
+    /// The newest agreement that this side knows of, in force or not.
+    package var head: Agreement?
+    /// A standing policy of this side would renew this lifetime.
+    package var renewable: Lifetime?
+    /// Where this side can be reached.
+    package var endpoints: [Endpoint]
+
+    package init(
+        reset: Bool,
+        inForce: AgreementID?,
+        head: Agreement?,
+        renewable: Lifetime?,
+        endpoints: [Endpoint]
+    ) {
+        self.reset = reset
+        self.inForce = inForce
+        self.head = head
+        self.renewable = renewable
+        self.endpoints = endpoints
+    }
+}
+
+/// A network address at which a node listens: `tcp://192.0.2.1:7440`, `tcp://[2001:db8::1]:7440`, `tcp://host:7440`.
+package struct Endpoint: Hashable, Sendable, Codable, CustomStringConvertible {
+    package let host: String
+    package let port: UInt16
+
+    package init(host: String, port: UInt16) {
+        self.host = host
+        self.port = port
+    }
+
+    /// `nil` unless `text` is an endpoint as above. Port 0 is allowed: it asks for a free one.
+    package init?(_ text: some StringProtocol) {
+        guard text.utf8.count <= Limits.endpointByteCount, text.hasPrefix("tcp://") else { return nil }
+        let rest = text.dropFirst(6)
+        guard let colon = rest.lastIndex(of: ":"), let port = UInt16(rest[rest.index(after: colon)...]) else { return nil }
+        var host = rest[..<colon]
+        if host.hasPrefix("[") {
+            guard host.hasSuffix("]") else { return nil }
+            host = host.dropFirst().dropLast()
+            guard host.contains(":") else { return nil }
+        } else if host.contains(":") {
+            return nil
+        }
+        let allowed = host.utf8.allSatisfy { byte in
+            switch byte {
+            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+                UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "."), UInt8(ascii: "-"), UInt8(ascii: ":"),
+                UInt8(ascii: "%"), UInt8(ascii: "_"):
+                true
+            default: false
+            }
+        }
+        guard !host.isEmpty, allowed else { return nil }
+        self.init(host: String(host), port: port)
+    }
+
+    package var description: String { host.contains(":") ? "tcp://[\(host)]:\(port)" : "tcp://\(host):\(port)" }
+
+    package init(from decoder: any Decoder) throws {
+        let container = try decoder.singleValueContainer()
+        guard let value = Endpoint(try container.decode(String.self)) else {
+            throw DecodingError.dataCorruptedError(in: container, debugDescription: "expected tcp://HOST:PORT")
+        }
+        self = value
+    }
+
+    package func encode(to encoder: any Encoder) throws {
+        var container = encoder.singleValueContainer()
+        try container.encode(description)
+    }
+}

@@ -1,0 +1,180 @@
+import Primitives
+
+/// A name of fixed length in bytes, written in lower-case hexadecimal.
+package protocol FixedBytes: Hashable, Sendable, Comparable, CustomStringConvertible, Codable {
+    static var byteCount: Int { get }
+    var bytes: [UInt8] { get }
+    init(unchecked bytes: [UInt8])
+}
+
+extension FixedBytes {
+    /// `nil` unless there are exactly ``byteCount`` bytes.
+    package init?(_ bytes: some Collection<UInt8>) {
+        guard bytes.count == Self.byteCount else { return nil }
+        self.init(unchecked: Array(bytes))
+    }
+
+    /// `nil` unless `hex` is the whole identifier.
+    package init?(hex: some StringProtocol) {
+        guard let bytes = Hex.decode(hex) else { return nil }
+        self.init(bytes)
+    }
+
+    package static func random(_ random: inout some RandomNumberGenerator) -> Self {
+        Self(unchecked: random.bytes(byteCount))
+    }
+
+    package var description: String { Hex.encode(bytes) }
+
+    package static func < (left: Self, right: Self) -> Bool {
+        left.bytes.lexicographicallyPrecedes(right.bytes)
+    }
+
+    package init(from decoder: any Decoder) throws {
+        let container = try decoder.singleValueContainer()
+        guard let value = Self(hex: try container.decode(String.self)) else {
+            throw DecodingError.dataCorruptedError(
+                in: container, debugDescription: "expected \(Self.byteCount) bytes in hexadecimal"
+            )
+        }
+        self = value
+    }
+
+    package func encode(to encoder: any Encoder) throws {
+        var container = encoder.singleValueContainer()
+        try container.encode(description)
+    }
+}
+
+/// The self-certifying name of an inbox: whoever is told it can check a key against it. Leaves the conversation never;
+/// logs, metrics and hooks see the ``ClientID``.
+package struct InboxID: FixedBytes {
+    package static let byteCount = 32
+    package let bytes: [UInt8]
+    package init(unchecked bytes: [UInt8]) { self.bytes = bytes }
+
+    package init(_ key: PublicKey) {
+        self.init(unchecked: BLAKE2b.hash(Array("mayfly inbox id v1".utf8), key.bytes))
+    }
+}
+
+/// The only name of an inbox that leaves its conversation: a random UUID, which never changes for an inbox.
+package struct ClientID: FixedBytes {
+    package static let byteCount = 16
+    package let bytes: [UInt8]
+    package init(unchecked bytes: [UInt8]) { self.bytes = bytes }
+
+    /// A version 4 UUID (RFC 9562, section 5.4).
+    package static func generate(_ random: inout some RandomNumberGenerator) -> ClientID {
+        var bytes = random.bytes(byteCount)
+        bytes[6] = bytes[6] & 0x0f | 0x40
+        bytes[8] = bytes[8] & 0x3f | 0x80
+        return ClientID(unchecked: bytes)
+    }
+
+    package var description: String {
+        let hex = Hex.encode(bytes)
+        var text = ""
+        for (index, character) in hex.enumerated() {
+            if [8, 12, 16, 20].contains(index) { text.append("-") }
+            text.append(character)
+        }
+        return text
+    }
+
+    package init?(hex: some StringProtocol) {
+        guard let bytes = Hex.decode(String(hex.filter { $0 != "-" })) else { return nil }
+        self.init(bytes)
+    }
+}
+
+/// 32 random bytes from the conversation's creator, known to its members only.
+package struct ConversationID: FixedBytes {
+    package static let byteCount = 32
+    package let bytes: [UInt8]
+    package init(unchecked bytes: [UInt8]) { self.bytes = bytes }
+}
+
+package struct MessageID: FixedBytes {
+    package static let byteCount = 16
+    package let bytes: [UInt8]
+    package init(unchecked bytes: [UInt8]) { self.bytes = bytes }
+}
+
+/// Hash of a signed lifetime proposal.
+package struct ProposalID: FixedBytes {
+    package static let byteCount = 32
+    package let bytes: [UInt8]
+    package init(unchecked bytes: [UInt8]) { self.bytes = bytes }
+}
+
+/// Hash of a proposal and of the accept of every other member.
+package struct AgreementID: FixedBytes {
+    package static let byteCount = 32
+    package let bytes: [UInt8]
+    package init(unchecked bytes: [UInt8]) { self.bytes = bytes }
+
+    /// What the first agreement of a conversation names as its predecessor.
+    package static let none = AgreementID(unchecked: [UInt8](repeating: 0, count: 32))
+}
+
+/// SHA-256 of an invite's join secret: the creator keeps the hash only.
+package struct InviteID: FixedBytes {
+    package static let byteCount = 32
+    package let bytes: [UInt8]
+    package init(unchecked bytes: [UInt8]) { self.bytes = bytes }
+}
+
+/// One authenticated link, as the shell numbers them.
+package struct LinkID: Hashable, Sendable, Comparable {
+    package let value: UInt64
+    package init(_ value: UInt64) { self.value = value }
+    package static func < (left: LinkID, right: LinkID) -> Bool { left.value < right.value }
+}
+
+extension PublicKey: Codable {
+    package init(from decoder: any Decoder) throws {
+        let container = try decoder.singleValueContainer()
+        guard let bytes = Hex.decode(try container.decode(String.self)), let key = try? PublicKey(bytes) else {
+            throw DecodingError.dataCorruptedError(in: container, debugDescription: "expected a compressed public key")
+        }
+        self = key
+    }
+
+    package func encode(to encoder: any Encoder) throws {
+        var container = encoder.singleValueContainer()
+        try container.encode(Hex.encode(bytes))
+    }
+}
+
+extension RecoverableSignature: Codable {
+    package init(from decoder: any Decoder) throws {
+        let container = try decoder.singleValueContainer()
+        guard let bytes = Hex.decode(try container.decode(String.self)), let value = try? RecoverableSignature(bytes)
+        else {
+            throw DecodingError.dataCorruptedError(in: container, debugDescription: "expected a 65-byte signature")
+        }
+        self = value
+    }
+
+    package func encode(to encoder: any Encoder) throws {
+        var container = encoder.singleValueContainer()
+        try container.encode(Hex.encode(bytes))
+    }
+}
+
+extension SchnorrSignature: Codable {
+    package init(from decoder: any Decoder) throws {
+        let container = try decoder.singleValueContainer()
+        guard let bytes = Hex.decode(try container.decode(String.self)), let signature = try? SchnorrSignature(bytes)
+        else {
+            throw DecodingError.dataCorruptedError(in: container, debugDescription: "expected a 64-byte signature")
+        }
+        self = signature
+    }
+
+    package func encode(to encoder: any Encoder) throws {
+        var container = encoder.singleValueContainer()
+        try container.encode(Hex.encode(bytes))
+    }
+}

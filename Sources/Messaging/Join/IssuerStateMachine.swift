@@ -1,0 +1,117 @@
+import Primitives
+
+/// The creator's side of joins: which requests are admitted, which are told why not, and which get silence (sections 4
+/// and 5). Single use is enforced here: who came first is recorded before anybody is welcomed.
+package struct IssuerStateMachine: Hashable, Sendable {
+    /// An invite that this inbox has issued.
+    package struct IssuedInvite: Hashable, Sendable, Codable {
+        package var id: InviteID
+        package var tag: InviteTag
+        package var expiresAt: Timestamp
+        package var singleUse: Bool
+        package var isRevoked = false
+        /// Who has used it, in the order of arrival.
+        package var admitted: [PublicKey] = []
+
+        package init(id: InviteID, tag: InviteTag, expiresAt: Timestamp, singleUse: Bool) {
+            self.id = id
+            self.tag = tag
+            self.expiresAt = expiresAt
+            self.singleUse = singleUse
+        }
+    }
+
+    /// What survives a restart.
+    package struct Record: Hashable, Sendable, Codable {
+        /// Carried by the invites that are valid now; rotated to revoke them all.
+        package var tag: InviteTag
+        package var invites: [IssuedInvite] = []
+        package var isLocked = false
+
+        package init(tag: InviteTag) { self.tag = tag }
+    }
+
+    package enum Answer: Hashable, Sendable {
+        /// First time: record the admission durably, then welcome.
+        case admit
+        /// The same joiner again: the same welcome.
+        case welcomeAgain
+        case refuse(JoinErrorType)
+        /// A stranger: nothing, so that nobody learns anything.
+        case silence
+    }
+
+    package private(set) var record: Record
+
+    package init(record: Record) { self.record = record }
+
+    package mutating func issue(_ invite: IssuedInvite, now: Timestamp) -> Bool {
+        prune(now: now)
+        guard record.invites.count < Limits.inviteCount else { return false }
+        record.invites.append(invite)
+        return true
+    }
+
+    /// Rotates the tag: every invite issued so far is void.
+    package mutating func rotate(to tag: InviteTag) {
+        record.tag = tag
+    }
+
+    /// Voids one invite.
+    /// - Returns: whether it was there.
+    package mutating func revoke(_ id: InviteID) -> Bool {
+        guard let index = record.invites.firstIndex(where: { $0.id == id }) else { return false }
+        record.invites[index].isRevoked = true
+        return true
+    }
+
+    package mutating func setLocked(_ isLocked: Bool) {
+        record.isLocked = isLocked
+    }
+
+    /// Invites whose joiners can reach us: their routes are registered.
+    package func open(now: Timestamp) -> [IssuedInvite] {
+        record.invites.filter { $0.expiresAt > now || !$0.admitted.isEmpty }
+    }
+
+    /// Decides a request whose sender has shown `joiner` in the handshake.
+    /// - Parameters:
+    ///   - verified: the invite of the request, if its signature is its creator's and the creator is this inbox.
+    ///   - opensToken: the sealed token in the invite is this conversation's.
+    ///   - memberCount: members now, ourselves included.
+    package func decide(
+        _ request: JoinRequest,
+        verified: VerifiedInvite?,
+        opensToken: Bool,
+        joiner: PublicKey,
+        isMember: Bool,
+        memberCount: Int,
+        now: Timestamp
+    ) -> Answer {
+        // Without the secret and a valid signature nothing is answered.
+        let id = InviteID(unchecked: SHA256.hash(request.joinSecret))
+        guard let verified, verified.invite.id == id else { return .silence }
+        let issued = record.invites.first { $0.id == id }
+        if let issued, issued.admitted.contains(joiner), isMember { return .welcomeAgain }
+        guard let issued, issued.expiresAt > now, verified.invite.expiresAt > now else {
+            return .refuse(.conversationExpired)
+        }
+        guard opensToken else { return .refuse(.conversationExpired) }
+        guard issued.tag == record.tag, verified.invite.tag == record.tag, !issued.isRevoked, !record.isLocked else {
+            return .refuse(.genericFailure)
+        }
+        if issued.singleUse, !issued.admitted.isEmpty { return .refuse(.singleUseConsumed) }
+        guard !issued.admitted.contains(joiner), !isMember else { return .refuse(.genericFailure) }
+        guard memberCount < Limits.memberCount else { return .refuse(.genericFailure) }
+        return .admit
+    }
+
+    package mutating func recordAdmission(of joiner: PublicKey, by id: InviteID) {
+        guard let index = record.invites.firstIndex(where: { $0.id == id }) else { return }
+        record.invites[index].admitted.append(joiner)
+    }
+
+    private mutating func prune(now: Timestamp) {
+        record.invites.removeAll { $0.expiresAt <= now && $0.admitted.isEmpty }
+    }
+}

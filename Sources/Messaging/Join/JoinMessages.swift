@@ -1,0 +1,154 @@
+import Primitives
+
+/// The joiner's first frame: proof of the invite and where to find the joiner (section 5). Who the joiner is, the
+/// handshake has shown.
+package struct JoinRequest: Hashable, Sendable {
+    package var invite: SignedInvite
+    package var joinSecret: [UInt8]
+    package var profile: String?
+    package var endpoints: [Endpoint]
+
+    package init(invite: SignedInvite, joinSecret: [UInt8], profile: String?, endpoints: [Endpoint]) {
+        self.invite = invite
+        self.joinSecret = joinSecret
+        self.profile = profile
+        self.endpoints = endpoints
+    }
+}
+
+/// The creator's answer: the conversation as the joiner enters it.
+package struct Welcome: Hashable, Sendable {
+    package var tag: InviteTag
+    package var genesis: Genesis
+    package var name: String?
+    package var membership: UInt64
+    /// Everyone but the joiner, the creator first.
+    package var members: [Member]
+    package var expiresAt: Timestamp?
+
+    package init(
+        tag: InviteTag,
+        genesis: Genesis,
+        name: String?,
+        membership: UInt64,
+        members: [Member],
+        expiresAt: Timestamp?
+    ) {
+        self.tag = tag
+        self.genesis = genesis
+        self.name = name
+        self.membership = membership
+        self.members = members
+        self.expiresAt = expiresAt
+    }
+}
+
+/// How a conversation began, signed by its creator, who alone may explode it.
+package struct Genesis: Hashable, Sendable, Codable {
+    package var conversation: ConversationID
+    package var creator: PublicKey
+    package var createdAt: Timestamp
+    package var signature: SchnorrSignature
+
+    package init(conversation: ConversationID, creator: PublicKey, createdAt: Timestamp, signature: SchnorrSignature) {
+        self.conversation = conversation
+        self.creator = creator
+        self.createdAt = createdAt
+        self.signature = signature
+    }
+
+    package init(
+        conversation: ConversationID,
+        createdAt: Timestamp,
+        key: IdentityKey,
+        _ random: inout some RandomNumberGenerator
+    ) {
+        let digest = Self.digest(conversation, key.publicKey, createdAt)
+        self.init(
+            conversation: conversation,
+            creator: key.publicKey,
+            createdAt: createdAt,
+            signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32))
+        )
+    }
+
+    private static func digest(_ conversation: ConversationID, _ creator: PublicKey, _ createdAt: Timestamp) -> [UInt8]
+    {
+        var transcript = Transcript()
+        transcript.append(conversation)
+        transcript.append(creator)
+        transcript.append(createdAt)
+        return transcript.digest("mayfly/genesis")
+    }
+
+    package var digest: [UInt8] { Self.digest(conversation, creator, createdAt) }
+    package var isSignatureValid: Bool { creator.isValid(signature, for: digest) }
+}
+
+package struct Member: Hashable, Sendable, Codable {
+    package var key: PublicKey
+    package var profile: String?
+    package var endpoints: [Endpoint]
+
+    package init(key: PublicKey, profile: String?, endpoints: [Endpoint]) {
+        self.key = key
+        self.profile = profile
+        self.endpoints = endpoints
+    }
+}
+
+/// Why a join failed, as the creator tells the joiner (seed 002). A value of a later version is kept as it was.
+package enum JoinErrorType: Hashable, Sendable, Codable {
+    case conversationExpired
+    case genericFailure
+    case singleUseConsumed
+    case unknown(String)
+
+    package init(rawValue: String) {
+        switch rawValue {
+        case "conversation_expired": self = .conversationExpired
+        case "generic_failure": self = .genericFailure
+        case "single_use_consumed": self = .singleUseConsumed
+        default: self = .unknown(rawValue)
+        }
+    }
+
+    package var rawValue: String {
+        switch self {
+        case .conversationExpired: "conversation_expired"
+        case .genericFailure: "generic_failure"
+        case .singleUseConsumed: "single_use_consumed"
+        case .unknown(let raw): raw
+        }
+    }
+
+    /// The seed's texts for people.
+    package var userFacingMessage: String {
+        switch self {
+        case .conversationExpired: "This conversation is no longer available"
+        case .singleUseConsumed: "This invite was already used by someone else"
+        case .genericFailure, .unknown: "Failed to join conversation"
+        }
+    }
+
+    package init(from decoder: any Decoder) throws {
+        self.init(rawValue: try decoder.singleValueContainer().decode(String.self))
+    }
+
+    package func encode(to encoder: any Encoder) throws {
+        var container = encoder.singleValueContainer()
+        try container.encode(rawValue)
+    }
+}
+
+package struct JoinError: Hashable, Sendable, Codable {
+    package var errorType: JoinErrorType
+    package var inviteTag: InviteTag
+    package var timestamp: Timestamp
+
+    package init(errorType: JoinErrorType, inviteTag: InviteTag, timestamp: Timestamp) {
+        self.errorType = errorType
+        self.inviteTag = inviteTag
+        self.timestamp = timestamp
+    }
+}

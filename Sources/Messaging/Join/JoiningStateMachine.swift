@@ -1,0 +1,125 @@
+import Primitives
+
+/// An inbox whose join is on its way: the link to the invite's creator, and what it answers.
+package struct JoiningStateMachine: Sendable {
+    package let client: ClientID
+    package let key: IdentityKey
+    package private(set) var record: JoinRecord
+    private var joiner: JoinerStateMachine
+    private var link: LinkStateMachine
+
+    package init(client: ClientID, key: IdentityKey, record: JoinRecord, now: Timestamp) {
+        self.client = client
+        self.key = key
+        self.record = record
+        joiner = JoinerStateMachine(
+            tag: record.invite.tag, creator: record.creator, startedAt: record.startedAt, state: record.state
+        )
+        link = LinkStateMachine(own: key.publicKey, remote: record.creator, isDialable: true, now: now)
+        link.hurry(now: now)
+    }
+
+    package var nextDeadline: Timestamp? {
+        record.state == .joining ? min(joiner.deadline, link.nextDeadline ?? joiner.deadline) : nil
+    }
+
+    package enum Outcome: Sendable {
+        case pending([NodeAction])
+        /// The conversation as we enter it, and the link on which it was opened.
+        case entered(ConversationRecord, LinkID)
+        case failed(JoinErrorType, [NodeAction])
+    }
+
+    package mutating func linkOpened(_ link: LinkID, _ turn: Turn) -> [NodeAction] {
+        guard joiner.state == .joining else { return [.close(link)] }
+        var result: [NodeAction] = []
+        for action in self.link.opened(link, dialer: key.publicKey, now: turn.now) {
+            switch action {
+            case .use(let link):
+                let request = JoinRequest(
+                    invite: record.signed,
+                    joinSecret: record.invite.joinSecret,
+                    profile: record.profile,
+                    endpoints: turn.endpoints
+                )
+                result.append(.transmit(link, .joinRequest(request)))
+            case .retire(let link): result.append(.close(link))
+            case .dial, .ping, .drop: preconditionFailure("an opened link is used or retired, not \(action)")
+            }
+        }
+        return result
+    }
+
+    package mutating func receive(_ frame: Frame, from sender: PublicKey, on link: LinkID, _ turn: Turn) -> Outcome {
+        self.link.heard(link, now: turn.now)
+        switch frame {
+        case .welcome(let welcome):
+            switch joiner.receive(welcome, from: sender) {
+            case .drop: return .pending([.close(link)])
+            case .enter:
+                record.state = joiner.state
+                let entered = ConversationRecord(
+                    genesis: welcome.genesis,
+                    name: welcome.name,
+                    profile: record.profile,
+                    membership: welcome.membership,
+                    members: welcome.members,
+                    issuer: nil
+                )
+                return .entered(entered, link)
+            }
+        case .joinError(let error):
+            guard joiner.receive(error, from: sender) else { return .pending([.close(link)]) }
+            record.state = joiner.state
+            return .failed(error.errorType, [.close(link)])
+        case .ping(let nonce): return .pending([.transmit(link, .pong(nonce))])
+        case .pong, .unknown: return .pending([])
+        case .session, .content, .acknowledgement, .lifetime, .joinRequest, .explosion, .deletionReceipt, .invitation,
+            .memberLeft, .closing:
+            return .pending([.close(link)])
+        }
+    }
+
+    package mutating func linkClosed(_ link: LinkID, _ turn: Turn) {
+        _ = self.link.closed(link, now: turn.now)
+    }
+
+    package mutating func dialFailed(_ turn: inout Turn) {
+        link.dialFailed(now: turn.now, random: &turn.random)
+    }
+
+    package mutating func retry(_ turn: inout Turn) {
+        link.hurry(now: turn.now)
+    }
+
+    /// - Returns: whether there was something to cancel.
+    package mutating func cancel() -> Bool {
+        defer { record.state = joiner.state }
+        return joiner.cancel()
+    }
+
+    package mutating func advance(_ turn: Turn) -> Outcome {
+        if joiner.expire(now: turn.now) {
+            record.state = joiner.state
+            return .failed(.genericFailure, link.link.map { [.close($0)] } ?? [])
+        }
+        guard joiner.state == .joining else { return .pending([]) }
+        var result: [NodeAction] = []
+        for action in link.advance(now: turn.now) {
+            switch action {
+            case .dial:
+                let route = NodeAction.DialRoute.invite(record.invite.id)
+                result.append(
+                    .dial(
+                        client,
+                        NodeAction.Dial(remote: record.creator, endpoints: record.invite.endpoints, route: route)
+                    )
+                )
+            case .ping(let link): result.append(.transmit(link, .ping(0)))
+            case .drop(let link): result.append(.close(link))
+            case .use, .retire: preconditionFailure("time opens no link: \(action)")
+            }
+        }
+        return .pending(result)
+    }
+}

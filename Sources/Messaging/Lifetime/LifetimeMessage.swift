@@ -1,0 +1,198 @@
+import Primitives
+
+/// One member's wish to keep messages for a time, signed (section 6, point 2).
+package struct LifetimeProposal: Hashable, Sendable, Codable {
+    package var conversation: ConversationID
+    /// Version of the member list for which it holds.
+    package var membership: UInt64
+    /// Number of the agreement that it would become.
+    package var epoch: UInt64
+    /// The proposer's newest agreement.
+    package var previous: AgreementID
+    package var lifetime: Lifetime
+    package var proposedAt: Timestamp
+    /// 16 random bytes.
+    package var nonce: [UInt8]
+    package var proposer: PublicKey
+    package var signature: SchnorrSignature
+
+    /// The fields before they are signed; `signed(by:_:)` turns them into a proposal.
+    package struct Unsigned {
+        package var conversation: ConversationID
+        package var membership: UInt64
+        package var epoch: UInt64
+        package var previous: AgreementID
+        package var lifetime: Lifetime
+        package var proposedAt: Timestamp
+        package var nonce: [UInt8]
+
+        package init(
+            conversation: ConversationID,
+            membership: UInt64,
+            epoch: UInt64,
+            previous: AgreementID,
+            lifetime: Lifetime,
+            proposedAt: Timestamp,
+            nonce: [UInt8]
+        ) {
+            self.conversation = conversation
+            self.membership = membership
+            self.epoch = epoch
+            self.previous = previous
+            self.lifetime = lifetime
+            self.proposedAt = proposedAt
+            self.nonce = nonce
+        }
+
+        func digest(proposer: PublicKey) -> [UInt8] {
+            var transcript = Transcript()
+            transcript.append(conversation)
+            transcript.append(membership)
+            transcript.append(epoch)
+            transcript.append(previous)
+            transcript.append(Array(lifetime.rawValue.utf8))
+            transcript.append(proposedAt)
+            transcript.append(nonce)
+            transcript.append(proposer)
+            return transcript.digest("mayfly/lifetime_proposal")
+        }
+
+        package func signed(by key: IdentityKey, _ random: inout some RandomNumberGenerator) -> LifetimeProposal {
+            let signature = key.secret.sign(digest(proposer: key.publicKey), auxiliaryRandomness: random.bytes(32))
+            return LifetimeProposal(self, proposer: key.publicKey, signature: signature)
+        }
+    }
+
+    package init(_ fields: Unsigned, proposer: PublicKey, signature: SchnorrSignature) {
+        conversation = fields.conversation
+        membership = fields.membership
+        epoch = fields.epoch
+        previous = fields.previous
+        lifetime = fields.lifetime
+        proposedAt = fields.proposedAt
+        nonce = fields.nonce
+        self.proposer = proposer
+        self.signature = signature
+    }
+
+    private var digest: [UInt8] {
+        Unsigned(
+            conversation: conversation, membership: membership, epoch: epoch, previous: previous,
+            lifetime: lifetime, proposedAt: proposedAt, nonce: nonce
+        ).digest(proposer: proposer)
+    }
+
+    package var id: ProposalID { ProposalID(unchecked: digest) }
+    package var isSignatureValid: Bool { proposer.isValid(signature, for: digest) }
+}
+
+/// Consent to one proposal, signed.
+package struct LifetimeAccept: Hashable, Sendable, Codable {
+    package var conversation: ConversationID
+    package var proposal: ProposalID
+    package var lifetime: Lifetime
+    package var acceptedAt: Timestamp
+    package var acceptor: PublicKey
+    package var signature: SchnorrSignature
+
+    package init(
+        conversation: ConversationID,
+        proposal: ProposalID,
+        lifetime: Lifetime,
+        acceptedAt: Timestamp,
+        acceptor: PublicKey,
+        signature: SchnorrSignature
+    ) {
+        self.conversation = conversation
+        self.proposal = proposal
+        self.lifetime = lifetime
+        self.acceptedAt = acceptedAt
+        self.acceptor = acceptor
+        self.signature = signature
+    }
+
+    package init(
+        _ proposal: LifetimeProposal,
+        at acceptedAt: Timestamp,
+        by key: IdentityKey,
+        _ random: inout some RandomNumberGenerator
+    ) {
+        let digest = Self.digest(proposal.conversation, proposal.id, proposal.lifetime, acceptedAt, key.publicKey)
+        self.init(
+            conversation: proposal.conversation,
+            proposal: proposal.id,
+            lifetime: proposal.lifetime,
+            acceptedAt: acceptedAt,
+            acceptor: key.publicKey,
+            signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32))
+        )
+    }
+
+    private static func digest(
+        _ conversation: ConversationID,
+        _ proposal: ProposalID,
+        _ lifetime: Lifetime,
+        _ acceptedAt: Timestamp,
+        _ acceptor: PublicKey
+    ) -> [UInt8] {
+        var transcript = Transcript()
+        transcript.append(conversation)
+        transcript.append(proposal)
+        transcript.append(Array(lifetime.rawValue.utf8))
+        transcript.append(acceptedAt)
+        transcript.append(acceptor)
+        return transcript.digest("mayfly/lifetime_accept")
+    }
+
+    var digest: [UInt8] { Self.digest(conversation, proposal, lifetime, acceptedAt, acceptor) }
+    package var isSignatureValid: Bool { acceptor.isValid(signature, for: digest) }
+}
+
+/// A proposal with the consent of the other member: what storing rests on.
+package struct Agreement: Hashable, Sendable, Codable {
+    package var proposal: LifetimeProposal
+    package var accept: LifetimeAccept
+
+    package init(proposal: LifetimeProposal, accept: LifetimeAccept) {
+        self.proposal = proposal
+        self.accept = accept
+    }
+
+    package var id: AgreementID {
+        var transcript = Transcript()
+        transcript.append(proposal.id)
+        transcript.append(accept.digest)
+        return AgreementID(unchecked: transcript.digest("mayfly/lifetime_agreement"))
+    }
+
+    package var lifetime: Lifetime { proposal.lifetime }
+    package var epoch: UInt64 { proposal.epoch }
+
+    /// Both signatures hold, they speak of the same thing, and they are those of the two members.
+    package func isValid(conversation: ConversationID, between one: PublicKey, and other: PublicKey) -> Bool {
+        proposal.conversation == conversation && accept.conversation == conversation
+            && accept.proposal == proposal.id && accept.lifetime == proposal.lifetime
+            && Set([proposal.proposer, accept.acceptor]) == Set([one, other])
+            && proposal.isSignatureValid && accept.isSignatureValid
+    }
+}
+
+/// Why a proposal was turned down. Never free text, never shown as the peer wrote it.
+package enum LifetimeRejectReason: String, Sendable, Hashable, Codable {
+    case userDeclined = "user_declined"
+    case policy
+    case unsupported
+    /// The proposal builds on an agreement that is not the newest one.
+    case stale
+    case unknown
+}
+
+/// What members say to each other about the lifetime.
+package enum LifetimeMessage: Hashable, Sendable {
+    case proposal(LifetimeProposal)
+    case accept(LifetimeAccept)
+    case reject(ProposalID, LifetimeRejectReason)
+    case withdraw(ProposalID)
+    /// A proposal whose lifetime this version does not know. Rejected.
+    case unsupported(ProposalID?)
+}

@@ -1,0 +1,430 @@
+import Primitives
+
+/// One member's side of the lifetime negotiation of a conversation of two (section 6).
+///
+///                     propose                      receive a proposal
+///      ┌──────────┐ ───────────▶ ┌──────────┐   ┌───────┐ ◀─────────── ┌──────────┐
+///      │ settled  │              │ proposed │   │ asked │              │ settled  │
+///      └──────────┘ ◀─────────── └──────────┘   └───────┘ ───────────▶ └──────────┘
+///                    accepted, rejected,          accepted, rejected,
+///                    withdrawn, 24 h              withdrawn, 24 h
+///
+///      proposed ──a crossing proposal survives ours──▶ asked
+///      asked ──the user proposes something else──▶ proposed
+///
+/// Proposing never changes ``inForce``. Nothing is stored unless ``inForce``, or an earlier agreement that a content
+/// names, was signed by both members.
+package struct LifetimeStateMachine: Hashable, Sendable {
+    /// What survives a restart. Saved before anything that rests on it is sent.
+    package struct Record: Hashable, Sendable, Codable {
+        /// The agreement in force; `nil`: ephemeral.
+        package var inForce: Agreement?
+        /// What was in force before, for a withdrawal that crosses our accept.
+        package var before: Agreement?
+        /// The newest agreement, in force or not.
+        package var head: Agreement?
+        /// Highest epoch seen; proposals must exceed it.
+        package var epoch: UInt64 = 0
+        /// Agreements under which a content may still arrive, oldest first.
+        package var known: [KnownAgreement] = []
+        /// Our own proposals that we took back and whose accept may be on its way.
+        package var withdrawn: [ProposalID] = []
+        /// What a standing policy on both sides would renew.
+        package var renewable: Lifetime?
+        /// `nil`: the node's default policy.
+        package var policy: LifetimePolicy?
+
+        package init() {}
+    }
+
+    package struct KnownAgreement: Hashable, Sendable, Codable {
+        package var id: AgreementID
+        package var lifetime: Lifetime
+    }
+
+    private enum Negotiation: Hashable, Sendable {
+        /// Entered at start, and whenever a proposal ends. May go to `proposed` and `asked`.
+        case settled
+        /// We have proposed and wait. May go to `settled`, and to `asked` when a crossing proposal survives ours.
+        case proposed(LifetimeProposal, at: Timestamp)
+        /// The other member has proposed and our user is asked. May go to `settled`, and to `proposed` when our user
+        /// answers with another value.
+        case asked(LifetimeProposal, at: Timestamp)
+    }
+
+    package enum Action: Hashable, Sendable {
+        /// The record has changed: make it durable before what follows.
+        case save
+        case send(LifetimeMessage)
+        /// Both have signed. `automatic`: a standing policy answered.
+        case agreed(Agreement, previous: Lifetime, automatic: Bool)
+        /// Our user is to answer.
+        case asked(LifetimeProposal)
+        /// Our proposal was turned down.
+        case rejected(ProposalID, LifetimeRejectReason)
+        /// The other member's proposal is gone.
+        case withdrawn(ProposalID)
+        /// A proposal was answered by nobody for 24 hours.
+        case expired(ProposalID)
+        /// The session has ended and the agreement with it.
+        case reset(previous: Lifetime)
+        /// We had accepted what the proposer took back: whatever was stored under it goes.
+        case rolledBack(AgreementID)
+        /// A peer's message that answers nothing, repeats, floods or does not verify. Counted.
+        case dropped
+    }
+
+    package enum Refusal: Error, Hashable, Sendable {
+        /// Nothing waits for an answer, or nothing of ours is open.
+        case noProposal
+        /// Too many proposals; the next one may be made after this long.
+        case tooSoon(Milliseconds)
+        /// This lifetime is in force already.
+        case alreadyAgreed(Lifetime)
+    }
+
+    package private(set) var record: Record
+    private let conversation: ConversationID
+    private let membership: UInt64
+    private let own: PublicKey
+    private let peer: PublicKey
+    private var negotiation: Negotiation = .settled
+    private var ownBucket = TokenBucket(interval: Limits.proposalInterval, burst: Limits.proposalBurst)
+    private var peerBucket = TokenBucket(interval: Limits.proposalInterval, burst: Limits.proposalBurst)
+    /// Highest epoch that the peer has named; ours must exceed it too.
+    private var peerEpoch: UInt64 = 0
+
+    package init(
+        conversation: ConversationID,
+        membership: UInt64,
+        own: PublicKey,
+        peer: PublicKey,
+        record: Record
+    ) {
+        self.conversation = conversation
+        self.membership = membership
+        self.own = own
+        self.peer = peer
+        self.record = record
+    }
+
+    /// The lifetime of new messages.
+    package var lifetime: Lifetime { record.inForce?.lifetime ?? .ephemeral }
+
+    /// The proposal on the table, and whether it is ours.
+    package var pending: (proposal: LifetimeProposal, isOurs: Bool)? {
+        switch negotiation {
+        case .settled: nil
+        case .proposed(let proposal, _): (proposal, true)
+        case .asked(let proposal, _): (proposal, false)
+        }
+    }
+
+    /// The lifetime under which a content that names `agreement` may be stored; `nil`: not at all.
+    package func storable(under agreement: AgreementID) -> Lifetime? {
+        record.known.last { $0.id == agreement }?.lifetime
+    }
+
+    package var nextDeadline: Timestamp? {
+        switch negotiation {
+        case .settled: nil
+        case .proposed(_, let at): at + Limits.proposalLifetime
+        case .asked(_, let at): at + Self.answerTime
+        }
+    }
+
+    /// The side that is asked stops a little before the proposer does, so that an accept is never sent too late.
+    private static let answerTime = Limits.proposalLifetime - Limits.proposalClockTolerance
+
+    // MARK: The user
+
+    /// Proposes `lifetime`; if the other member has proposed the same, accepts that.
+    package mutating func propose(
+        _ lifetime: Lifetime,
+        now: Timestamp,
+        key: IdentityKey,
+        random: inout some RandomNumberGenerator
+    ) throws(Refusal) -> [Action] {
+        if lifetime == self.lifetime, case .settled = negotiation { throw .alreadyAgreed(lifetime) }
+        if case .asked(let proposal, _) = negotiation, proposal.lifetime == lifetime {
+            return try accept(now: now, key: key, random: &random)
+        }
+        if let wait = ownBucket.take(now: now) { throw .tooSoon(wait) }
+        var actions: [Action] = []
+        var stamp = now
+        switch negotiation {
+        case .settled: break
+        case .proposed(let old, _): actions += takeBack(old.id)
+        // Our answer is later than what it answers, whatever the two clocks say.
+        case .asked(let other, _): stamp = max(now, min(other.proposedAt, now + Limits.proposalClockTolerance) + 1)
+        }
+        let proposal = LifetimeProposal.Unsigned(
+            conversation: conversation,
+            membership: membership,
+            epoch: max(record.epoch, peerEpoch) + 1,
+            previous: record.head?.id ?? .none,
+            lifetime: lifetime,
+            proposedAt: stamp,
+            nonce: random.bytes(16)
+        ).signed(by: key, &random)
+        negotiation = .proposed(proposal, at: now)
+        actions.append(.send(.proposal(proposal)))
+        return actions
+    }
+
+    /// Accepts what the other member has proposed.
+    package mutating func accept(
+        now: Timestamp,
+        key: IdentityKey,
+        random: inout some RandomNumberGenerator
+    ) throws(Refusal) -> [Action] {
+        guard case .asked(let proposal, let at) = negotiation, now < at + Self.answerTime else { throw .noProposal }
+        return consent(to: proposal, automatic: false, now: now, key: key, random: &random)
+    }
+
+    /// Turns down what the other member has proposed. Changes nothing in force.
+    package mutating func reject(_ reason: LifetimeRejectReason = .userDeclined) throws(Refusal) -> [Action] {
+        guard case .asked(let proposal, _) = negotiation else { throw .noProposal }
+        negotiation = .settled
+        return [.send(.reject(proposal.id, reason))]
+    }
+
+    /// Takes back our own proposal. Changes nothing in force.
+    package mutating func withdraw() throws(Refusal) -> [Action] {
+        guard case .proposed(let proposal, _) = negotiation else { throw .noProposal }
+        negotiation = .settled
+        return takeBack(proposal.id)
+    }
+
+    package mutating func setPolicy(_ policy: LifetimePolicy?) -> [Action] {
+        record.policy = policy
+        return [.save]
+    }
+
+    // MARK: The other member
+
+    /// - Parameter policy: our standing answer; `.ask` while the storage is locked, since consent must be durable.
+    package mutating func receive(
+        _ message: LifetimeMessage,
+        policy: LifetimePolicy,
+        now: Timestamp,
+        key: IdentityKey,
+        random: inout some RandomNumberGenerator
+    ) -> [Action] {
+        switch message {
+        case .proposal(let proposal):
+            if peerBucket.take(now: now) != nil { return [.dropped] }
+            return receive(proposal, policy: policy, now: now, key: key, random: &random)
+        case .unsupported(let id):
+            if peerBucket.take(now: now) != nil { return [.dropped] }
+            return id.map { [.send(.reject($0, .unsupported))] } ?? [.dropped]
+        case .accept(let accept): return receive(accept)
+        case .reject(let id, let reason):
+            guard case .proposed(let proposal, _) = negotiation, proposal.id == id else { return [.dropped] }
+            negotiation = .settled
+            return [.rejected(id, reason)]
+        case .withdraw(let id): return receiveWithdrawal(of: id)
+        }
+    }
+
+    private mutating func receive(
+        _ proposal: LifetimeProposal,
+        policy: LifetimePolicy,
+        now: Timestamp,
+        key: IdentityKey,
+        random: inout some RandomNumberGenerator
+    ) -> [Action] {
+        guard proposal.conversation == conversation, proposal.proposer == peer, proposal.isSignatureValid else {
+            return [.dropped]
+        }
+        guard proposal.membership == membership, proposal.epoch > record.epoch,
+            proposal.epoch - record.epoch <= Self.epochsAhead
+        else { return [.send(.reject(proposal.id, .stale))] }
+        peerEpoch = max(peerEpoch, proposal.epoch - 1)
+
+        switch negotiation {
+        case .settled: break
+        case .asked(let old, _):
+            if old.id == proposal.id || proposal.proposedAt < old.proposedAt { return [.dropped] }
+        case .proposed(let ours, _):
+            guard Self.survives(proposal, ours, now: now) else { return [.dropped] }
+            if ours.lifetime == proposal.lifetime {
+                // Both have proposed the same: our own signed wish is our consent.
+                return consent(to: proposal, automatic: false, now: now, key: key, random: &random)
+            }
+        }
+        if policy == .refuse {
+            negotiation = .settled
+            return [.send(.reject(proposal.id, .policy))]
+        }
+        if policy.accepts(proposal.lifetime) {
+            return [.asked(proposal)]
+                + consent(to: proposal, automatic: true, now: now, key: key, random: &random)
+        }
+        negotiation = .asked(proposal, at: now)
+        return [.asked(proposal)]
+    }
+
+    /// Which of two crossing proposals survives (section 6, point 4): the later one; of equal ones that with the
+    /// smaller hash. A stamp too far ahead counts as now, which is not before our own.
+    private static func survives(_ theirs: LifetimeProposal, _ ours: LifetimeProposal, now: Timestamp) -> Bool {
+        if theirs.proposedAt > now + Limits.proposalClockTolerance { return true }
+        if theirs.proposedAt != ours.proposedAt { return theirs.proposedAt > ours.proposedAt }
+        return theirs.id < ours.id
+    }
+
+    private mutating func receive(_ accept: LifetimeAccept) -> [Action] {
+        guard case .proposed(let proposal, _) = negotiation, accept.proposal == proposal.id else { return [.dropped] }
+        let agreement = Agreement(proposal: proposal, accept: accept)
+        guard agreement.isValid(conversation: conversation, between: own, and: peer) else { return [.dropped] }
+        return [.save, settle(agreement, automatic: false)]
+    }
+
+    private mutating func receiveWithdrawal(of id: ProposalID) -> [Action] {
+        if case .asked(let proposal, _) = negotiation, proposal.id == id {
+            negotiation = .settled
+            return [.withdrawn(id)]
+        }
+        guard let head = record.head, head.proposal.id == id, head.proposal.proposer == peer else { return [.dropped] }
+        // It crossed our accept: the proposer never held this agreement.
+        record.known.removeAll { $0.id == head.id }
+        if record.inForce?.id == head.id { record.inForce = record.before }
+        record.before = nil
+        record.head = nil
+        return [.save, .rolledBack(head.id), .withdrawn(id)]
+    }
+
+    // MARK: Time
+
+    package mutating func expire(now: Timestamp) -> [Action] {
+        guard let deadline = nextDeadline, deadline <= now else { return [] }
+        switch negotiation {
+        case .settled: return []
+        case .proposed(let proposal, _):
+            negotiation = .settled
+            return takeBack(proposal.id) + [.expired(proposal.id)]
+        case .asked(let proposal, _):
+            negotiation = .settled
+            return [.expired(proposal.id)]
+        }
+    }
+
+    // MARK: Sessions
+
+    package func sessionStart(reset: Bool, policy: LifetimePolicy, endpoints: [Endpoint]) -> SessionStart {
+        let last = record.inForce?.lifetime ?? record.renewable
+        return SessionStart(
+            reset: reset,
+            inForce: record.inForce?.id,
+            head: record.head,
+            renewable: last.flatMap { $0 != .ephemeral && policy.accepts($0) ? $0 : nil },
+            endpoints: endpoints
+        )
+    }
+
+    /// Both sides have said where they stand. They come to the same agreement in force, or to none.
+    package mutating func sessionEstablished(
+        sent: SessionStart,
+        received: SessionStart,
+        now: Timestamp,
+        key: IdentityKey,
+        random: inout some RandomNumberGenerator
+    ) -> [Action] {
+        var actions: [Action] = []
+        var caughtUp = false
+        if let head = received.head, head.epoch > record.epoch, head.epoch - record.epoch <= Self.epochsAhead,
+            head.isValid(conversation: conversation, between: own, and: peer)
+        {
+            if record.withdrawn.contains(head.proposal.id) {
+                peerEpoch = max(peerEpoch, head.epoch)
+                actions.append(.send(.withdraw(head.proposal.id)))
+            } else {
+                remember(head)
+                caughtUp = true
+                actions.append(.save)
+            }
+        }
+        if sent.reset || received.reset {
+            return actions + reset() + renew(sent, received, now: now, key: key, random: &random)
+        }
+        if caughtUp, let head = record.head, received.inForce == head.id {
+            actions.append(settle(head, automatic: false))
+        } else if agreesInForce(sent, received) {
+            if case .proposed(let proposal, _) = negotiation { actions.append(.send(.proposal(proposal))) }
+        } else {
+            actions += reset()
+        }
+        return actions
+    }
+
+    /// Whether what is in force here is so there too, or will be once the other side has caught up with our head.
+    private func agreesInForce(_ sent: SessionStart, _ received: SessionStart) -> Bool {
+        if sent.inForce == received.inForce { return true }
+        let ours = sent.head?.epoch ?? 0
+        let theirs = received.head?.epoch ?? 0
+        if ours > theirs { return sent.inForce == sent.head?.id && sent.head?.proposal.proposer == peer }
+        // The peer accepted what we took back; it will roll back to what is in force here.
+        return received.head.map { record.withdrawn.contains($0.proposal.id) } ?? false
+    }
+
+    private mutating func reset() -> [Action] {
+        negotiation = .settled
+        guard let ended = record.inForce else { return [] }
+        record.renewable = ended.lifetime
+        record.inForce = nil
+        record.before = nil
+        return [.save, .reset(previous: ended.lifetime)]
+    }
+
+    /// A standing policy on both sides renews the last agreement; the member with the smaller key asks.
+    private mutating func renew(
+        _ sent: SessionStart,
+        _ received: SessionStart,
+        now: Timestamp,
+        key: IdentityKey,
+        random: inout some RandomNumberGenerator
+    ) -> [Action] {
+        guard let lifetime = sent.renewable, received.renewable == lifetime, own < peer else { return [] }
+        return (try? propose(lifetime, now: now, key: key, random: &random)) ?? []
+    }
+
+    // MARK: Steps
+
+    private static let epochsAhead: UInt64 = 1 << 20
+
+    private mutating func consent(
+        to proposal: LifetimeProposal,
+        automatic: Bool,
+        now: Timestamp,
+        key: IdentityKey,
+        random: inout some RandomNumberGenerator
+    ) -> [Action] {
+        let accept = LifetimeAccept(proposal, at: now, by: key, &random)
+        let agreed = settle(Agreement(proposal: proposal, accept: accept), automatic: automatic)
+        return [.save, .send(.accept(accept)), agreed]
+    }
+
+    private mutating func settle(_ agreement: Agreement, automatic: Bool) -> Action {
+        let previous = lifetime
+        negotiation = .settled
+        record.before = record.inForce
+        record.inForce = agreement
+        record.renewable = nil
+        remember(agreement)
+        return .agreed(agreement, previous: previous, automatic: automatic)
+    }
+
+    private mutating func remember(_ agreement: Agreement) {
+        record.head = agreement
+        record.epoch = max(record.epoch, agreement.epoch)
+        let known = KnownAgreement(id: agreement.id, lifetime: agreement.lifetime)
+        if !record.known.contains(known) { record.known.append(known) }
+        if record.known.count > Limits.agreementCount { record.known.removeFirst() }
+    }
+
+    private mutating func takeBack(_ id: ProposalID) -> [Action] {
+        record.withdrawn.append(id)
+        if record.withdrawn.count > Limits.withdrawnCount { record.withdrawn.removeFirst() }
+        return [.save, .send(.withdraw(id))]
+    }
+}

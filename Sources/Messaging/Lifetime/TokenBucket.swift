@@ -1,0 +1,23 @@
+/// A rate limit: `burst` at once, then one every `interval`.
+package struct TokenBucket: Hashable, Sendable {
+    private let interval: Milliseconds
+    private let burst: Int
+    /// When the bucket would be full again.
+    private var fullAt: Timestamp?
+
+    package init(interval: Milliseconds, burst: Int) {
+        self.interval = interval
+        self.burst = burst
+    }
+
+    /// Takes one token.
+    /// - Returns: `nil` if there was one, otherwise how long to wait for it.
+    package mutating func take(now: Timestamp) -> Milliseconds? {
+        let start = max(fullAt ?? now, now)
+        let backlog = start - now
+        let room = interval * Milliseconds(burst - 1)
+        guard backlog <= room else { return backlog - room }
+        fullAt = start + interval
+        return nil
+    }
+}

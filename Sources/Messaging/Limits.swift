@@ -1,0 +1,75 @@
+/// Every bound of the protocol core, with its unit.
+package enum Limits {
+    // MARK: Specification: peers rely on these.
+
+    /// Most UTF-8 bytes of a text.
+    package static let textByteCount = 32_768
+    /// Most bytes of a content's payload of any kind: a frame holds it with its envelope.
+    package static let payloadByteCount = 60_000
+    /// Most UTF-8 bytes of a fallback text, and of a content's type id.
+    package static let fallbackByteCount = 1_024
+    package static let contentTypeByteCount = 128
+    /// Most UTF-8 bytes of a conversation's or profile's name, and of a description.
+    package static let nameByteCount = 128
+    package static let descriptionByteCount = 512
+    /// Most endpoints of one node, and bytes of one.
+    package static let endpointCount = 8
+    package static let endpointByteCount = 255
+    /// Members of a conversation. Groups come with the next version of the protocol.
+    package static let memberCount = 2
+    /// A proposal that nobody has answered ends after this long.
+    package static let proposalLifetime: Milliseconds = 24 * .hour
+    /// A stamp further ahead of the receiver's clock than this counts as the receiver's now.
+    package static let proposalClockTolerance: Milliseconds = 2 * .minute
+    /// Proposals per member: one every 5 s, bursts of 3.
+    package static let proposalInterval: Milliseconds = 5 * .second
+    package static let proposalBurst = 3
+    /// Default of how long a link may be away before the agreement ends with the session.
+    package static let sessionGrace: Milliseconds = 30 * .second
+    /// An invite lives this long unless told otherwise, and at most a week.
+    package static let inviteLifetime: Milliseconds = .day
+    package static let inviteMaximumLifetime: Milliseconds = 7 * .day
+    /// A join that has not ended by then is given up.
+    package static let joinLifetime: Milliseconds = .day
+    /// An undelivered message is given up after this long, or at its expiry.
+    package static let outboxLifetime: Milliseconds = 7 * .day
+    package static let resendFirst: Milliseconds = 2 * .second
+    package static let resendLongest: Milliseconds = 15 * .minute
+    /// A tombstone is kept this long.
+    package static let tombstoneLifetime: Milliseconds = 45 * .day
+    /// The list that drives redelivery of an explosion is kept this long.
+    package static let fanOutLifetime: Milliseconds = 7 * .day
+    /// A sealed explode notice, whatever it says.
+    package static let noticeByteCount = 512
+
+    // MARK: Implementation: may be tuned.
+
+    /// Messages on their way to one member without an acknowledgement.
+    package static let inFlightCount = 256
+    /// Undelivered messages of one conversation.
+    package static let outboxCount = 100_000
+    /// Unread contents that one inbox keeps in memory, and all inboxes together.
+    package static let memoryByteCount = 1 << 20
+    package static let memoryTotalByteCount = 16 << 20
+    /// Invites of one conversation that have not expired.
+    package static let inviteCount = 64
+    /// Earlier agreements that contents on their way may still name.
+    package static let agreementCount = 64
+    /// Withdrawn proposals whose accept may still be on its way.
+    package static let withdrawnCount = 16
+    /// Waits between dials of one member.
+    package static let redialFirst: Milliseconds = 250
+    package static let redialLongest: Milliseconds = 60 * .second
+    /// The member with the larger key lets the other dial first, so that one link is the rule.
+    package static let redialYield: Milliseconds = 400
+    /// Two links that open within this time were dialled at once; a later one replaces a link that the peer has lost.
+    package static let simultaneousDialWindow: Milliseconds = 10 * .second
+    /// A silent link is asked after this long, and given up after that.
+    package static let keepaliveInterval: Milliseconds = 15 * .second
+    package static let keepaliveTimeout: Milliseconds = 45 * .second
+    /// Waits between knocks of an explosion's redelivery.
+    package static let knockFirst: Milliseconds = 2 * .second
+    package static let knockLongest: Milliseconds = 15 * .minute
+    /// Invitations from peers that wait for an answer.
+    package static let invitationCount = 64
+}

@@ -1,0 +1,125 @@
+import Primitives
+
+/// The link between one inbox and one other inbox: dialling, the choice when both dial at once, keepalive, and dialling
+/// again (section 2).
+///
+///     idle ──due──▶ dialling ──opened──▶ up ──lost──▶ idle (after a wait)
+///                      └──failed──▶ idle (after a longer wait)
+///     an incoming link opens from any state ──▶ up
+package struct LinkStateMachine: Hashable, Sendable {
+    private enum State: Hashable, Sendable {
+        /// Entered at start and after a loss or a failure. May go to `dialling` at `dialAt`, and to `up`.
+        case idle(dialAt: Timestamp?)
+        /// Entered when due. May go to `idle` and to `up`.
+        case dialling
+        /// Entered when a handshake has ended. May go to `idle`.
+        case up(LinkID, dialer: PublicKey, openedAt: Timestamp, heardAt: Timestamp, pinged: Bool)
+    }
+
+    package enum Action: Hashable, Sendable {
+        case dial
+        /// Frames go over this link from now on.
+        case use(LinkID)
+        /// The other one of two links: say that nothing follows, then close.
+        case retire(LinkID)
+        case ping(LinkID)
+        /// Silent for too long.
+        case drop(LinkID)
+    }
+
+    private let own: PublicKey
+    private let remote: PublicKey
+    private var state: State
+    private var failures = 0
+    /// Whether we know where to dial.
+    private var isDialable: Bool
+    package private(set) var lostAt: Timestamp?
+
+    package init(own: PublicKey, remote: PublicKey, isDialable: Bool, now: Timestamp) {
+        self.own = own
+        self.remote = remote
+        self.isDialable = isDialable
+        state = .idle(dialAt: isDialable ? (own < remote ? now : now + Limits.redialYield) : nil)
+    }
+
+    package var link: LinkID? {
+        if case .up(let link, _, _, _, _) = state { link } else { nil }
+    }
+
+    package var nextDeadline: Timestamp? {
+        switch state {
+        case .idle(let dialAt): dialAt
+        case .dialling: nil
+        case .up(_, _, _, let heardAt, let pinged):
+            heardAt + (pinged ? Limits.keepaliveTimeout : Limits.keepaliveInterval)
+        }
+    }
+
+    package mutating func advance(now: Timestamp) -> [Action] {
+        switch state {
+        case .idle(let dialAt?) where dialAt <= now:
+            state = .dialling
+            return [.dial]
+        case .idle, .dialling: return []
+        case .up(let link, let dialer, let openedAt, let heardAt, let pinged):
+            let silence = now - heardAt
+            if silence >= Limits.keepaliveTimeout {
+                lost(now: now)
+                return [.drop(link)]
+            }
+            if silence >= Limits.keepaliveInterval, !pinged {
+                state = .up(link, dialer: dialer, openedAt: openedAt, heardAt: heardAt, pinged: true)
+                return [.ping(link)]
+            }
+            return []
+        }
+    }
+
+    /// A handshake has ended.
+    /// - Parameter dialer: the public key of the side that dialled.
+    package mutating func opened(_ link: LinkID, dialer: PublicKey, now: Timestamp) -> [Action] {
+        failures = 0
+        if case .up(let current, let currentDialer, let openedAt, _, _) = state {
+            // Both sides keep the link whose dialer has the smaller key. A peer that dials long after has lost the
+            // current one, whatever we believe of it.
+            if currentDialer < dialer, now - openedAt < Limits.simultaneousDialWindow { return [.retire(link)] }
+            state = .up(link, dialer: dialer, openedAt: now, heardAt: now, pinged: false)
+            return [.use(link), .retire(current)]
+        }
+        state = .up(link, dialer: dialer, openedAt: now, heardAt: now, pinged: false)
+        return [.use(link)]
+    }
+
+    package mutating func heard(_ link: LinkID, now: Timestamp) {
+        guard case .up(link, let dialer, let openedAt, _, _) = state else { return }
+        state = .up(link, dialer: dialer, openedAt: openedAt, heardAt: now, pinged: false)
+    }
+
+    /// - Returns: whether this was the link in use.
+    package mutating func closed(_ link: LinkID, now: Timestamp) -> Bool {
+        guard case .up(link, _, _, _, _) = state else { return false }
+        lost(now: now)
+        return true
+    }
+
+    package mutating func dialFailed(now: Timestamp, random: inout some RandomNumberGenerator) {
+        guard case .dialling = state else { return }
+        let wait = min(Limits.redialFirst << Milliseconds(min(failures, 20)), Limits.redialLongest)
+        failures += 1
+        state = .idle(dialAt: isDialable ? now + wait / 2 + Milliseconds(random.next(upperBound: UInt64(wait))) : nil)
+    }
+
+    /// There is a reason to try now: a new address, something to send, the user asks.
+    package mutating func hurry(now: Timestamp) {
+        isDialable = true
+        if case .idle(let dialAt) = state, dialAt.map({ $0 > now }) ?? true {
+            failures = min(failures, 2)
+            state = .idle(dialAt: now)
+        }
+    }
+
+    private mutating func lost(now: Timestamp) {
+        lostAt = now
+        state = .idle(dialAt: isDialable ? (own < remote ? now + Limits.redialFirst / 4 : now + Limits.redialYield) : nil)
+    }
+}

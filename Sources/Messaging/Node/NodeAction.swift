@@ -1,0 +1,124 @@
+import Primitives
+
+/// What the shell does for the core. Actions are performed in order; what leaves the node (`transmit…`, `notify`) waits
+/// until everything before it is durable.
+package enum NodeAction: Hashable, Sendable {
+    // MARK: Storage
+
+    /// Make the inbox's record durable as it is now.
+    case save(ClientID)
+    case keep(ClientID, Message, Keeping)
+    case setState(ClientID, MessageID, DeliveryState)
+    /// Overwrite these messages wherever they are.
+    case erase(ClientID, [MessageID])
+    /// Forget what is in memory only.
+    case forgetMemory(ClientID)
+    /// Keys first: write the tombstone, destroy the inbox's keys, then remove its files.
+    case explode(ClientID, ExplodeStateMachine.Record, fanOut: [Member])
+    /// Destroy the inbox's keys and remove its files; no tombstone (a join that failed, a member that leaves).
+    case destroy(ClientID)
+    case saveTombstone(ConversationID)
+    case removeTombstone(ConversationID)
+
+    // MARK: Links
+
+    case register(ClientID, Route)
+    case unregister(ClientID, Route)
+    case dial(ClientID, Dial)
+    case transmit(LinkID, Frame)
+    /// Send a message from the archive.
+    case transmitMessage(LinkID, ClientID, MessageID, age: Milliseconds)
+    case close(LinkID)
+    /// Deliver a sealed notice, or ask for one, without a handshake.
+    case knock(Knock)
+
+    // MARK: Watchers
+
+    case notify(Event)
+
+    /// Where a message is kept.
+    package enum Keeping: Hashable, Sendable {
+        /// In memory until the conversation is closed or the node stops.
+        case memory
+        /// In memory while the storage is locked, on the disk with its own expiry afterwards.
+        case untilUnlocked(Lifetime)
+        case disk(Lifetime)
+    }
+
+    /// By which tokens an inbox can be reached.
+    package enum Route: Hashable, Sendable {
+        /// A member of the conversation.
+        case member(PublicKey)
+        /// Whoever holds this invite's join secret.
+        case invite(InviteID)
+        /// Whoever holds our contact card.
+        case contact
+    }
+
+    package struct Dial: Hashable, Sendable {
+        package var remote: PublicKey
+        package var endpoints: [Endpoint]
+        package var route: DialRoute
+
+        package init(remote: PublicKey, endpoints: [Endpoint], route: DialRoute) {
+            self.remote = remote
+            self.endpoints = endpoints
+            self.route = route
+        }
+    }
+
+    /// From what the routing token of a dial is derived.
+    package enum DialRoute: Hashable, Sendable {
+        case member
+        case invite(InviteID)
+        /// The routing secret of the remote's contact card.
+        case contact([UInt8])
+    }
+
+    package enum Knock: Hashable, Sendable {
+        /// Tell a member of an exploded conversation; the shell has its endpoints and tokens in the fan-out list.
+        case deliver(ConversationID, PublicKey)
+        /// Ask a member that does not know our tokens any more whether the conversation is gone.
+        case ask(ClientID, PublicKey, [Endpoint])
+    }
+}
+
+/// What watchers are told. Texts are not in it: they are read from the archive when the event is shown, so an expired
+/// message leaves no copy here.
+package struct Event: Hashable, Sendable {
+    package var client: ClientID?
+    package var conversation: ConversationID?
+    package var at: Timestamp
+    package var kind: Kind
+
+    package init(client: ClientID?, conversation: ConversationID?, at: Timestamp, kind: Kind) {
+        self.client = client
+        self.conversation = conversation
+        self.at = at
+        self.kind = kind
+    }
+
+    package enum Kind: Hashable, Sendable {
+        case message(MessageID)
+        case messageState(MessageID, DeliveryState, stored: Bool?)
+        case messageExpired(MessageID)
+        case lifetimeProposed(Lifetime, ours: Bool, ProposalID)
+        case lifetimeAgreed(Lifetime, AgreementID, automatic: Bool)
+        case lifetimeRejected(ProposalID, LifetimeRejectReason)
+        case lifetimeWithdrawn(ProposalID)
+        case lifetimeExpired(ProposalID)
+        case lifetimeReset(previous: Lifetime)
+        case memberJoined(PublicKey, profile: String?)
+        case memberLeft(PublicKey)
+        case joinRequested(PublicKey)
+        case joined
+        case joinFailed(JoinErrorType, InviteTag)
+        case invited(MessageID, from: PublicKey)
+        case exploded
+        case deletionReceipt(PublicKey)
+        case peerOnline(PublicKey)
+        case peerOffline(PublicKey)
+        case locked
+        case unlocked
+    }
+}

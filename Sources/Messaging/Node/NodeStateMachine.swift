@@ -1,0 +1,533 @@
+import Primitives
+
+/// The whole node: routes what happens to the inbox that it concerns and returns what the shell is to do, in order.
+/// It opens nothing, waits for nothing and reads no clock: one seed replays a run.
+package struct NodeStateMachine: Sendable {
+    enum Inbox: Sendable {
+        case unused(IdentityKey)
+        case contact(ContactStateMachine)
+        case joining(JoiningStateMachine)
+        case conversation(ConversationStateMachine)
+    }
+
+    private struct OpenLink: Sendable {
+        var client: ClientID
+        var remote: PublicKey
+    }
+
+    private struct Explosion: Sendable {
+        var machine: ExplodeStateMachine
+        /// When the next round of knocks is due, and after how long the one after it.
+        var knockAt: Timestamp?
+        var wait: Milliseconds = Limits.knockFirst
+        /// Links of the destroyed inbox over which receipts still come.
+        var client: ClientID?
+    }
+
+    var inboxes: [ClientID: Inbox] = [:]
+    private var records: [ClientID: Timestamp] = [:]
+    private var links: [LinkID: OpenLink] = [:]
+    private var explosions: [ConversationID: Explosion] = [:]
+
+    package init() {}
+
+    // MARK: What there is
+
+    /// In the order in which they were made.
+    package var clients: [ClientID] {
+        inboxes.keys.sorted { (records[$0] ?? .latest, $0) < (records[$1] ?? .latest, $1) }
+    }
+
+    package var conversations: [ConversationStateMachine] {
+        clients.compactMap { if case .conversation(let machine)? = inboxes[$0] { machine } else { nil } }
+    }
+
+    package var joins: [JoiningStateMachine] {
+        clients.compactMap { if case .joining(let machine)? = inboxes[$0] { machine } else { nil } }
+    }
+
+    package var contact: ContactStateMachine? {
+        for inbox in inboxes.values { if case .contact(let machine) = inbox { return machine } }
+        return nil
+    }
+
+    package var unused: ClientID? {
+        clients.first { if case .unused? = inboxes[$0] { true } else { false } }
+    }
+
+    package var tombstones: [ExplodeStateMachine.Record] {
+        explosions.keys.sorted().compactMap { explosions[$0]?.machine.record }
+    }
+
+    package func tombstone(_ conversation: ConversationID) -> ExplodeStateMachine.Record? {
+        explosions[conversation]?.machine.record
+    }
+
+    package func conversation(_ client: ClientID) -> ConversationStateMachine? {
+        if case .conversation(let machine)? = inboxes[client] { machine } else { nil }
+    }
+
+    package var linkCount: Int { links.count }
+
+    /// The record of an inbox as it is to be saved.
+    package func record(_ client: ClientID) -> InboxRecord? {
+        guard let inbox = inboxes[client], let createdAt = records[client] else { return nil }
+        let role: InboxRecord.Role =
+            switch inbox {
+            case .unused: .unused
+            case .contact(let machine): .contact(machine.record)
+            case .joining(let machine): .joining(machine.record)
+            case .conversation(let machine): .conversation(machine.savedRecord)
+            }
+        return InboxRecord(client: client, createdAt: createdAt, role: role)
+    }
+
+    package var nextDeadline: Timestamp? {
+        var earliest: Timestamp?
+        func consider(_ deadline: Timestamp?) {
+            if let deadline { earliest = min(earliest ?? deadline, deadline) }
+        }
+        for inbox in inboxes.values {
+            switch inbox {
+            case .unused: break
+            case .contact(let machine): consider(machine.nextDeadline)
+            case .joining(let machine): consider(machine.nextDeadline)
+            case .conversation(let machine): consider(machine.nextDeadline)
+            }
+        }
+        for explosion in explosions.values {
+            consider(explosion.machine.waiting.isEmpty ? nil : explosion.knockAt)
+            consider(explosion.machine.record.keepUntil)
+        }
+        return earliest
+    }
+
+    // MARK: Loading and creating
+
+    /// An inbox from the disk.
+    /// - Returns: the routes by which it is reached.
+    package mutating func load(_ record: InboxRecord, key: IdentityKey, _ turn: Turn) -> [NodeAction] {
+        records[record.client] = record.createdAt
+        switch record.role {
+        case .unused:
+            inboxes[record.client] = .unused(key)
+            return []
+        case .contact(let contact):
+            inboxes[record.client] = .contact(
+                ContactStateMachine(client: record.client, key: key, record: contact, now: turn.now)
+            )
+            return [.register(record.client, .contact)]
+        case .joining(let join):
+            inboxes[record.client] = .joining(
+                JoiningStateMachine(client: record.client, key: key, record: join, now: turn.now)
+            )
+            return []
+        case .conversation(let conversation):
+            if explosions[conversation.genesis.conversation] != nil { return [.destroy(record.client)] }
+            let machine = ConversationStateMachine(
+                client: record.client, key: key, record: conversation, isFresh: false, now: turn.now
+            )
+            inboxes[record.client] = .conversation(machine)
+            return machine.currentMembers.map { .register(record.client, .member($0.key)) }
+                + (machine.issuer?.open(now: turn.now) ?? []).map { .register(record.client, .invite($0.id)) }
+        }
+    }
+
+    package mutating func load(_ tombstone: ExplodeStateMachine.Record, now: Timestamp) {
+        explosions[tombstone.conversation] = Explosion(
+            machine: ExplodeStateMachine(record: tombstone), knockAt: tombstone.role == .creator ? now : nil
+        )
+    }
+
+    /// A new inbox for the pool.
+    package mutating func addUnused(_ client: ClientID, key: IdentityKey, _ turn: Turn) -> [NodeAction] {
+        precondition(inboxes[client] == nil, "two inboxes with one clientId")
+        records[client] = turn.now
+        inboxes[client] = .unused(key)
+        return [.save(client)]
+    }
+
+    /// Takes the pooled inbox as this node's contact inbox.
+    package mutating func makeContact(_ client: ClientID, _ turn: inout Turn) -> [NodeAction] {
+        guard case .unused(let key)? = inboxes[client] else { return [] }
+        let record = ContactRecord(routingSecret: turn.random.bytes(ContactCard.routingSecretByteCount))
+        inboxes[client] = .contact(ContactStateMachine(client: client, key: key, record: record, now: turn.now))
+        return [.save(client), .register(client, .contact)]
+    }
+
+    /// Takes the pooled inbox for a new conversation of our own.
+    package mutating func createConversation(
+        _ client: ClientID,
+        name: String?,
+        profile: String?,
+        _ turn: inout Turn
+    ) throws(CommandError) -> [NodeAction] {
+        guard case .unused(let key)? = inboxes[client] else { throw .unknownConversation }
+        for text in [name, profile] {
+            if let count = text?.utf8.count, count > Limits.nameByteCount {
+                throw .nameTooLong(byteCount: count, limit: Limits.nameByteCount)
+            }
+        }
+        let conversation = ConversationID.random(&turn.random)
+        let record = ConversationRecord(
+            genesis: Genesis(conversation: conversation, createdAt: turn.now, key: key, &turn.random),
+            name: name,
+            profile: profile,
+            membership: 1,
+            members: [],
+            issuer: IssuerStateMachine.Record(tag: InviteTag.random(&turn.random))
+        )
+        records[client] = turn.now
+        inboxes[client] = .conversation(
+            ConversationStateMachine(client: client, key: key, record: record, isFresh: true, now: turn.now)
+        )
+        return [.save(client)]
+    }
+
+    /// Takes the pooled inbox for a join.
+    package mutating func join(
+        _ client: ClientID,
+        invite: VerifiedInvite,
+        profile: String?,
+        _ turn: inout Turn
+    ) throws(CommandError) -> [NodeAction] {
+        guard case .unused(let key)? = inboxes[client] else { throw .unknownConversation }
+        if let count = profile?.utf8.count, count > Limits.nameByteCount {
+            throw .nameTooLong(byteCount: count, limit: Limits.nameByteCount)
+        }
+        try checkJoin(invite, turn)
+        records[client] = turn.now
+        let record = JoinRecord(invite, profile: profile, startedAt: turn.now)
+        inboxes[client] = .joining(JoiningStateMachine(client: client, key: key, record: record, now: turn.now))
+        return [.save(client)] + advance(client, &turn)
+    }
+
+    /// What is wrong with joining by this invite, before an inbox is spent on it.
+    package func checkJoin(_ invite: VerifiedInvite, _ turn: Turn) throws(CommandError) {
+        guard invite.invite.expiresAt > turn.now else { throw .inviteExpired(invite.invite.expiresAt) }
+        for conversation in conversations {
+            if conversation.key.publicKey == invite.creatorKey { throw .ownInvite }
+            if conversation.currentMembers.contains(where: { $0.key == invite.creatorKey }) {
+                throw .alreadyMember(conversation.client)
+            }
+        }
+        for join in joins where join.record.creator == invite.creatorKey && join.record.state == .joining {
+            throw .alreadyMember(join.client)
+        }
+    }
+
+    package mutating func cancelJoin(_ client: ClientID) -> [NodeAction]? {
+        guard case .joining(var machine)? = inboxes[client], machine.cancel() else { return nil }
+        let open = links.filter { $0.value.client == client }.keys.sorted()
+        remove(client)
+        return open.map { .close($0) } + [.destroy(client)]
+    }
+
+    /// Lets go of an inbox whose keys are gone.
+    package mutating func remove(_ client: ClientID) {
+        inboxes[client] = nil
+        records[client] = nil
+        links = links.filter { $0.value.client != client }
+    }
+
+    // MARK: Conversations
+
+    /// Runs a command on one conversation and routes its actions.
+    package mutating func command<Result>(
+        _ client: ClientID,
+        _ turn: inout Turn,
+        _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> (Result, [NodeAction])
+    ) throws(CommandError) -> (Result, [NodeAction]) {
+        guard case .conversation? = inboxes[client] else {
+            if case .joining? = inboxes[client] { throw .notJoined }
+            throw .unknownConversation
+        }
+        guard case .conversation(var machine)? = take(client) else { throw .unknownConversation }
+        let outcome = Swift.Result { () throws(CommandError) in try body(&machine, &turn) }
+        inboxes[client] = .conversation(machine)
+        let (result, actions) = try outcome.get()
+        return (result, settle(actions, &turn))
+    }
+
+    /// Takes a machine out, so that it is changed in place instead of copied; whoever takes it puts it back.
+    private mutating func take(_ client: ClientID) -> Inbox? {
+        if case .unused? = inboxes[client] { return inboxes[client] }
+        return inboxes.removeValue(forKey: client)
+    }
+
+    package mutating func withContact(
+        _ turn: inout Turn,
+        _ body: (inout ContactStateMachine, inout Turn) -> [NodeAction]
+    ) -> [NodeAction] {
+        guard var machine = contact else { return [] }
+        let actions = body(&machine, &turn)
+        inboxes[machine.client] = .contact(machine)
+        return actions
+    }
+
+    /// Explosions move to the tombstones; destroyed inboxes are let go.
+    private mutating func settle(_ actions: [NodeAction], _ turn: inout Turn) -> [NodeAction] {
+        for action in actions {
+            switch action {
+            case .explode(let client, let record, _):
+                explosions[record.conversation] = Explosion(
+                    machine: ExplodeStateMachine(record: record),
+                    knockAt: record.role == .creator ? turn.now + Limits.knockFirst : nil,
+                    client: client
+                )
+                inboxes[client] = nil
+                records[client] = nil
+            case .destroy(let client):
+                inboxes[client] = nil
+                records[client] = nil
+            default: break
+            }
+        }
+        return actions
+    }
+
+    // MARK: Links
+
+    /// A handshake has ended: `remote` is who is there.
+    package mutating func linkOpened(
+        _ link: LinkID,
+        client: ClientID,
+        remote: PublicKey,
+        weDialled: Bool,
+        _ turn: inout Turn
+    ) -> [NodeAction] {
+        links[link] = OpenLink(client: client, remote: remote)
+        switch take(client) {
+        case nil, .unused:
+            links[link] = nil
+            return [.close(link)]
+        case .contact(var machine):
+            defer { inboxes[client] = .contact(machine) }
+            return machine.linkOpened(link, to: remote, weDialled: weDialled, turn)
+        case .joining(var machine):
+            defer { inboxes[client] = .joining(machine) }
+            return machine.linkOpened(link, turn)
+        case .conversation(var machine):
+            // A joiner comes by an invite's token; its first frame says what it wants.
+            defer { inboxes[client] = .conversation(machine) }
+            guard machine.members[remote] != nil else { return [] }
+            return settle(machine.linkOpened(link, to: remote, weDialled: weDialled, &turn), &turn)
+        }
+    }
+
+    /// - Parameter verify: checks the invite of a join request; `nil` when its signature does not hold.
+    package mutating func receive(
+        _ frame: Frame,
+        on link: LinkID,
+        verify: (SignedInvite) -> VerifiedInvite?,
+        _ turn: inout Turn
+    ) -> [NodeAction] {
+        guard let open = links[link] else { return [] }
+        if case .deletionReceipt(let receipt) = frame { return receive(receipt, on: link, &turn) }
+        switch take(open.client) {
+        case nil, .unused: return [.close(link)]
+        case .contact(var machine):
+            defer { inboxes[open.client] = .contact(machine) }
+            return machine.receive(frame, from: open.remote, on: link, turn)
+        case .joining(var machine):
+            let outcome = machine.receive(frame, from: open.remote, on: link, turn)
+            inboxes[open.client] = .joining(machine)
+            return finish(outcome, client: open.client, key: machine.key, tag: machine.record.invite.tag, &turn)
+        case .conversation(var machine):
+            let actions: [NodeAction]
+            if case .joinRequest(let request) = frame {
+                actions = machine.receiveJoinRequest(
+                    request, verified: verify(request.invite), from: open.remote, on: link, &turn
+                )
+            } else {
+                actions = machine.receive(
+                    frame, from: open.remote, on: link, memoryAvailable: memoryAvailable, &turn
+                )
+            }
+            inboxes[open.client] = .conversation(machine)
+            return settle(actions, &turn)
+        }
+    }
+
+    /// What all inboxes may still hold in memory, in bytes.
+    private var memoryAvailable: Int {
+        let held = inboxes.values.reduce(0) { sum, inbox in
+            if case .conversation(let machine) = inbox { sum + machine.heldByteCount } else { sum }
+        }
+        return Limits.memoryTotalByteCount - held
+    }
+
+    private mutating func finish(
+        _ outcome: JoiningStateMachine.Outcome,
+        client: ClientID,
+        key: IdentityKey,
+        tag: InviteTag,
+        _ turn: inout Turn
+    ) -> [NodeAction] {
+        switch outcome {
+        case .pending(let actions): return actions
+        case .failed(let type, let actions):
+            let event = Event(client: client, conversation: nil, at: turn.now, kind: .joinFailed(type, tag))
+            return [.save(client)] + actions + [.notify(event)]
+        case .entered(let record, let link):
+            if explosions[record.genesis.conversation] != nil {
+                // A conversation that has exploded here stays gone.
+                inboxes[client] = nil
+                records[client] = nil
+                return [.close(link), .destroy(client)]
+            }
+            var machine = ConversationStateMachine(
+                client: client, key: key, record: record, isFresh: true, now: turn.now
+            )
+            let creator = record.genesis.creator
+            let joined = Event(
+                client: client, conversation: record.genesis.conversation, at: turn.now, kind: .joined
+            )
+            var actions: [NodeAction] = [.save(client)]
+            actions += record.members.map { .register(client, .member($0.key)) }
+            actions.append(.notify(joined))
+            actions += machine.linkOpened(link, to: creator, weDialled: true, &turn)
+            inboxes[client] = .conversation(machine)
+            return actions
+        }
+    }
+
+    package mutating func linkClosed(_ link: LinkID, _ turn: inout Turn) -> [NodeAction] {
+        guard let open = links.removeValue(forKey: link) else { return [] }
+        switch take(open.client) {
+        case nil, .unused: return []
+        case .contact(var machine):
+            machine.linkClosed(link, to: open.remote, turn)
+            inboxes[open.client] = .contact(machine)
+            return []
+        case .joining(var machine):
+            machine.linkClosed(link, turn)
+            inboxes[open.client] = .joining(machine)
+            return []
+        case .conversation(var machine):
+            defer { inboxes[open.client] = .conversation(machine) }
+            return machine.linkClosed(link, to: open.remote, turn)
+        }
+    }
+
+    /// - Parameter isUnknownThere: a node was there and did not know our token.
+    package mutating func dialFailed(
+        _ client: ClientID,
+        to remote: PublicKey,
+        isUnknownThere: Bool,
+        _ turn: inout Turn
+    ) -> [NodeAction] {
+        switch take(client) {
+        case nil, .unused: return []
+        case .contact(var machine):
+            machine.dialFailed(to: remote, &turn)
+            inboxes[client] = .contact(machine)
+            return []
+        case .joining(var machine):
+            machine.dialFailed(&turn)
+            inboxes[client] = .joining(machine)
+            return []
+        case .conversation(var machine):
+            defer { inboxes[client] = .conversation(machine) }
+            return machine.dialFailed(to: remote, isUnknownThere: isUnknownThere, &turn)
+        }
+    }
+
+    // MARK: Explosions
+
+    /// A sealed notice that came without a handshake, or as the answer to our own question.
+    /// - Returns: what to do, and the sealed receipt to answer with.
+    package mutating func receiveNotice(
+        _ sealed: [UInt8],
+        for client: ClientID,
+        _ turn: inout Turn
+    ) -> (actions: [NodeAction], answer: [UInt8]?) {
+        guard case .conversation? = inboxes[client], case .conversation(var machine)? = take(client) else {
+            return ([], nil)
+        }
+        let actions = machine.receiveExplosion(sealed, on: nil, &turn)
+        inboxes[client] = .conversation(machine)
+        for case .explode(_, let record, _) in actions { return (settle(actions, &turn), record.receipt) }
+        return (actions, nil)
+    }
+
+    /// A sealed receipt that came back for a knock.
+    package mutating func receiveReceipt(
+        _ sealed: [UInt8],
+        for conversation: ConversationID,
+        _ turn: inout Turn
+    ) -> [NodeAction] {
+        guard let receipt = DeletionReceipt(opening: sealed, conversation: conversation) else { return [] }
+        return confirm(receipt, turn)
+    }
+
+    private mutating func receive(_ receipt: DeletionReceipt, on link: LinkID, _ turn: inout Turn) -> [NodeAction] {
+        confirm(receipt, turn) + [.close(link)]
+    }
+
+    private mutating func confirm(_ receipt: DeletionReceipt, _ turn: Turn) -> [NodeAction] {
+        guard explosions[receipt.conversation]?.machine.receive(receipt) == true else { return [] }
+        let event = Event(
+            client: explosions[receipt.conversation]?.client,
+            conversation: receipt.conversation,
+            at: turn.now,
+            kind: .deletionReceipt(receipt.member)
+        )
+        return [.saveTombstone(receipt.conversation), .notify(event)]
+    }
+
+    /// The shell has derived the tokens by which late members knock.
+    package mutating func setKnockTokens(_ tokens: [[UInt8]], for conversation: ConversationID) {
+        explosions[conversation]?.machine.setKnockTokens(tokens)
+    }
+
+    // MARK: Time
+
+    package mutating func advance(_ turn: inout Turn) -> [NodeAction] {
+        var result: [NodeAction] = []
+        for client in clients { result += advance(client, &turn) }
+        for conversation in explosions.keys.sorted() {
+            guard var explosion = explosions[conversation] else { continue }
+            if explosion.machine.record.keepUntil <= turn.now {
+                explosions[conversation] = nil
+                result.append(.removeTombstone(conversation))
+                continue
+            }
+            guard let due = explosion.knockAt, due <= turn.now else { continue }
+            for member in explosion.machine.waiting { result.append(.knock(.deliver(conversation, member))) }
+            explosion.knockAt = explosion.machine.waiting.isEmpty ? nil : turn.now + explosion.wait
+            explosion.wait = min(explosion.wait * 2, Limits.knockLongest)
+            explosions[conversation] = explosion
+        }
+        return result
+    }
+
+    private mutating func advance(_ client: ClientID, _ turn: inout Turn) -> [NodeAction] {
+        switch take(client) {
+        case nil, .unused: return []
+        case .contact(var machine):
+            defer { inboxes[client] = .contact(machine) }
+            return machine.advance(&turn)
+        case .joining(var machine):
+            let outcome = machine.advance(turn)
+            inboxes[client] = .joining(machine)
+            return finish(outcome, client: client, key: machine.key, tag: machine.record.invite.tag, &turn)
+        case .conversation(var machine):
+            defer { inboxes[client] = .conversation(machine) }
+            return machine.advance(&turn)
+        }
+    }
+
+    package mutating func retryJoin(_ client: ClientID, _ turn: inout Turn) -> [NodeAction] {
+        guard case .joining(var machine)? = inboxes[client] else { return [] }
+        machine.retry(&turn)
+        inboxes[client] = .joining(machine)
+        return advance(client, &turn)
+    }
+
+    package mutating func retry(_ client: ClientID, _ turn: inout Turn) -> [NodeAction] {
+        guard case .conversation? = inboxes[client], case .conversation(var machine)? = take(client) else { return [] }
+        defer { inboxes[client] = .conversation(machine) }
+        return machine.retry(&turn)
+    }
+}

@@ -1,0 +1,144 @@
+import DequeModule
+
+/// One's own messages on their way to one member (section 8): in order, at most ``Limits/inFlightCount`` without an
+/// acknowledgement, again and again until they are acknowledged or come to their end.
+///
+///     queued ──link──▶ sent ──acknowledged──▶ gone (delivered)
+///        ▲               │ ──link lost──▶ queued
+///        └──no answer in time────────────┘
+///     any ──deadline──▶ gone (expired undelivered)        any ──cancel──▶ gone (cancelled)
+///
+/// The bodies are in the archive; this machine holds names and times only.
+package struct OutboxStateMachine: Hashable, Sendable {
+    package struct Entry: Hashable, Sendable {
+        package let message: MessageID
+        package let sentAt: Timestamp
+        /// When it stops making sense to deliver it.
+        package let deadline: Timestamp
+        /// How often it was handed to a link.
+        package fileprivate(set) var attempts = 0
+        /// When it may be handed over again; `nil` while it has never been.
+        package fileprivate(set) var nextAttempt: Timestamp?
+        fileprivate let sequence: UInt64
+        fileprivate var isInFlight = false
+
+        package var state: DeliveryState { attempts == 0 ? .queued : .sent }
+    }
+
+    package enum Action: Hashable, Sendable {
+        case transmit(MessageID, age: Milliseconds)
+        /// First time it goes out.
+        case sent(MessageID)
+        case expired(MessageID)
+    }
+
+    private var entries: [MessageID: Entry] = [:]
+    /// Entries that are not in flight, in order; names of removed ones are skipped.
+    private var waiting: Deque<MessageID> = []
+    private var inFlight: Set<MessageID> = []
+    private var nextSequence: UInt64 = 0
+    /// Not after the next thing to do; exact once ``advance(now:isLinked:random:)`` has run.
+    private var wakeAt: Timestamp?
+
+    package init() {}
+
+    package var isEmpty: Bool { entries.isEmpty }
+    package var count: Int { entries.count }
+    /// In the order in which they were sent.
+    package var all: [Entry] { entries.values.sorted { $0.sequence < $1.sequence } }
+    package subscript(message: MessageID) -> Entry? { entries[message] }
+
+    /// - Returns: `false` when the outbox is full.
+    package mutating func enqueue(_ message: MessageID, sentAt: Timestamp, deadline: Timestamp) -> Bool {
+        guard entries.count < Limits.outboxCount else { return false }
+        entries[message] = Entry(message: message, sentAt: sentAt, deadline: deadline, sequence: nextSequence)
+        nextSequence += 1
+        waiting.append(message)
+        wake(at: deadline)
+        return true
+    }
+
+    /// Hands over what may go now.
+    package mutating func flush(now: Timestamp, random: inout some RandomNumberGenerator) -> [Action] {
+        var actions: [Action] = []
+        while inFlight.count < Limits.inFlightCount, let message = waiting.popFirst() {
+            guard var entry = entries[message], !entry.isInFlight else { continue }
+            guard entry.deadline > now else {
+                wake(at: entry.deadline)
+                continue
+            }
+            if entry.attempts == 0 { actions.append(.sent(message)) }
+            actions.append(.transmit(message, age: max(0, now - entry.sentAt)))
+            entry.isInFlight = true
+            inFlight.insert(message)
+            schedule(&entry, now: now, random: &random)
+            entries[message] = entry
+        }
+        return actions
+    }
+
+    /// The receiver has it.
+    /// - Returns: whether it was ours to deliver.
+    package mutating func acknowledge(_ message: MessageID) -> Bool { remove(message) }
+
+    /// - Returns: whether it was still there.
+    package mutating func cancel(_ message: MessageID) -> Bool { remove(message) }
+
+    /// The link is gone: what was on it goes again on the next one, in the old order.
+    package mutating func linkLost() {
+        let again = inFlight.compactMap { entries[$0] }.sorted { $0.sequence < $1.sequence }
+        for entry in again.reversed() {
+            entries[entry.message]?.isInFlight = false
+            waiting.prepend(entry.message)
+        }
+        inFlight.removeAll()
+    }
+
+    /// Ends what is past its deadline, and sends again what was not acknowledged in time.
+    package mutating func advance(
+        now: Timestamp,
+        isLinked: Bool,
+        random: inout some RandomNumberGenerator
+    ) -> [Action] {
+        var actions: [Action] = []
+        if let due = wakeAt, due <= now {
+            wakeAt = nil
+            for var entry in all {
+                if entry.deadline <= now {
+                    _ = remove(entry.message)
+                    actions.append(.expired(entry.message))
+                    continue
+                }
+                if isLinked, entry.isInFlight, let next = entry.nextAttempt, next <= now {
+                    actions.append(.transmit(entry.message, age: max(0, now - entry.sentAt)))
+                    schedule(&entry, now: now, random: &random)
+                    entries[entry.message] = entry
+                }
+                wake(at: entry.deadline)
+                if entry.isInFlight, let next = entry.nextAttempt { wake(at: next) }
+            }
+        }
+        return isLinked ? actions + flush(now: now, random: &random) : actions
+    }
+
+    package var nextDeadline: Timestamp? { entries.isEmpty ? nil : wakeAt }
+
+    /// 2 s, 4 s, 8 s … 15 min, each shortened by up to a quarter at random.
+    private mutating func schedule(_ entry: inout Entry, now: Timestamp, random: inout some RandomNumberGenerator) {
+        let wait = min(Limits.resendFirst << Milliseconds(min(entry.attempts, 20)), Limits.resendLongest)
+        entry.attempts += 1
+        let next = now + wait - Milliseconds(random.next(upperBound: UInt64(wait / 4)))
+        entry.nextAttempt = next
+        wake(at: next)
+    }
+
+    private mutating func wake(at time: Timestamp) {
+        wakeAt = min(wakeAt ?? time, time)
+    }
+
+    private mutating func remove(_ message: MessageID) -> Bool {
+        guard entries.removeValue(forKey: message) != nil else { return false }
+        inFlight.remove(message)
+        return true
+    }
+}

@@ -1,0 +1,45 @@
+/// A length of time in milliseconds.
+package typealias Milliseconds = Int64
+
+extension Milliseconds {
+    package static let second: Milliseconds = 1_000
+    package static let minute: Milliseconds = 60 * second
+    package static let hour: Milliseconds = 60 * minute
+    package static let day: Milliseconds = 24 * hour
+}
+
+/// A moment on the node's own wall clock, in milliseconds since 1970-01-01T00:00:00Z.
+///
+/// Moments that a peer names are clamped to the years 1970 to 9999 when they are decoded, so sums never overflow.
+package struct Timestamp: Hashable, Sendable, Comparable, Codable {
+    package let milliseconds: Int64
+
+    package static let latest = Timestamp(milliseconds: 253_402_300_799_000)
+
+    /// Clamped to 1970…9999.
+    package init(milliseconds: Int64) {
+        self.milliseconds = Swift.min(Swift.max(milliseconds, 0), 253_402_300_799_000)
+    }
+
+    package init(from decoder: any Decoder) throws {
+        self.init(milliseconds: try decoder.singleValueContainer().decode(Int64.self))
+    }
+
+    package func encode(to encoder: any Encoder) throws {
+        var container = encoder.singleValueContainer()
+        try container.encode(milliseconds)
+    }
+
+    package static func < (left: Timestamp, right: Timestamp) -> Bool { left.milliseconds < right.milliseconds }
+    package static func + (left: Timestamp, right: Milliseconds) -> Timestamp {
+        Timestamp(milliseconds: left.milliseconds.addingReportingOverflow(right).partialValue)
+    }
+    package static func - (left: Timestamp, right: Milliseconds) -> Timestamp {
+        Timestamp(milliseconds: left.milliseconds - right)
+    }
+    /// Elapsed time; negative when `left` is earlier.
+    package static func - (left: Timestamp, right: Timestamp) -> Milliseconds { left.milliseconds - right.milliseconds }
+
+    /// Days since 1970: the day of a routing token.
+    package var day: UInt32 { UInt32(clamping: milliseconds / .day) }
+}

@@ -1,0 +1,24 @@
+import Primitives
+
+/// The canonical bytes of a signed value: each field with its length in front, so that no two values share them.
+package struct Transcript {
+    private var bytes: [UInt8] = []
+
+    package init() {}
+
+    package mutating func append(_ field: some Collection<UInt8>) {
+        append(UInt64(field.count))
+        bytes.append(contentsOf: field)
+    }
+
+    package mutating func append(_ field: some FixedBytes) { append(field.bytes) }
+    package mutating func append(_ field: PublicKey) { append(field.bytes) }
+    package mutating func append(_ field: Timestamp) { append(UInt64(field.milliseconds)) }
+
+    package mutating func append(_ number: UInt64) {
+        withUnsafeBytes(of: number.bigEndian) { bytes.append(contentsOf: $0) }
+    }
+
+    /// BIP 340's tagged hash of the fields so far.
+    package func digest(_ tag: String) -> [UInt8] { SHA256.tagged(tag, bytes) }
+}
