@@ -14,11 +14,12 @@ package struct ExplodeNotice: Hashable, Sendable {
         key: IdentityKey,
         _ random: inout some RandomNumberGenerator
     ) {
-        let digest = Self.digest(genesis.conversation, genesis.digest, expiresAt)
+        let settings = Self.settings(expiresAt)
+        let digest = Self.digest(genesis.conversation, genesis.digest, settings)
         self.init(
             conversation: genesis.conversation,
             genesis: genesis.digest,
-            expiresAt: expiresAt,
+            expiresAt: Timestamp(milliseconds: expiresAt.milliseconds / .second * .second),
             signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32))
         )
     }
@@ -30,11 +31,20 @@ package struct ExplodeNotice: Hashable, Sendable {
         self.signature = signature
     }
 
-    private static func digest(_ conversation: ConversationID, _ genesis: [UInt8], _ expiresAt: Timestamp) -> [UInt8] {
+    /// The payload of `convos.org/explode_settings:1.0`: the seed's JSON.
+    private static func settings(_ expiresAt: Timestamp) -> [UInt8] {
+        Array("{\"expiresAt\":\"\(expiresAt.iso8601)\"}".utf8)
+    }
+
+    /// What a reader that does not know the content type shows.
+    package var fallback: String { "Conversation expires at \(expiresAt.iso8601)" }
+
+    private static func digest(_ conversation: ConversationID, _ genesis: [UInt8], _ settings: [UInt8]) -> [UInt8] {
         var transcript = Transcript()
         transcript.append(conversation)
         transcript.append(genesis)
-        transcript.append(expiresAt)
+        transcript.append(Array(ContentType.explodeSettings.description.utf8))
+        transcript.append(settings)
         return transcript.digest("mayfly/explode_notice")
     }
 
@@ -42,7 +52,7 @@ package struct ExplodeNotice: Hashable, Sendable {
     package func isValid(for genesis: Genesis) -> Bool {
         conversation == genesis.conversation && equalInConstantTime(self.genesis, genesis.digest)
             && genesis.creator.isValid(
-                signature, for: Self.digest(conversation, self.genesis, expiresAt)
+                signature, for: Self.digest(conversation, self.genesis, Self.settings(expiresAt))
             )
     }
 
@@ -55,8 +65,7 @@ package struct ExplodeNotice: Hashable, Sendable {
 
     /// ``Limits/noticeByteCount`` bytes, whatever the notice says.
     package func sealed(_ random: inout some RandomNumberGenerator) -> [UInt8] {
-        var plain = conversation.bytes + genesis + signature.bytes
-        withUnsafeBytes(of: UInt64(expiresAt.milliseconds).bigEndian) { plain.append(contentsOf: $0) }
+        var plain = conversation.bytes + genesis + signature.bytes + Self.settings(expiresAt)
         let padding = Limits.noticeByteCount - XChaChaPoly.overheadByteCount - plain.count
         plain += [UInt8](repeating: 0, count: padding)
         return XChaChaPoly.seal(
@@ -76,11 +85,16 @@ package struct ExplodeNotice: Hashable, Sendable {
             let named = ConversationID(plain[0..<32]),
             let signature = try? SchnorrSignature(plain[64..<128])
         else { return nil }
-        let milliseconds = plain[128..<136].reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
+        // {"expiresAt":"2026-11-21T06:37:11Z"} and zeros: the date alone varies.
+        guard let expiresAt = Timestamp(iso8601: String(decoding: plain[142..<162], as: UTF8.self)),
+            plain[128...].elementsEqual(
+                Self.settings(expiresAt) + [UInt8](repeating: 0, count: plain.count - 128 - 36)
+            )
+        else { return nil }
         self.init(
             conversation: named,
             genesis: Array(plain[32..<64]),
-            expiresAt: Timestamp(milliseconds: Int64(clamping: milliseconds)),
+            expiresAt: expiresAt,
             signature: signature
         )
     }
