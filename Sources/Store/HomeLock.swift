@@ -27,15 +27,11 @@ final class HomeDirectory {
             default: throw StoreError(error, path: path)
             }
         }
-        do throws(StoreError) {
-            let status = try onDisk(path) { () throws(SystemError) in try disk.status(descriptor) }
-            try Self.checkOwner(status, path, disk)
-            guard status.mode & 0o077 == 0 else {
-                throw .unsafeMode(path: path, mode: status.mode, expected: 0o700)
-            }
-        } catch {
-            disk.close(descriptor)
-            throw error
+        // From here on everything is initialised, so that a throw runs `deinit`, which closes.
+        let status = try onDisk(path) { () throws(SystemError) in try disk.status(descriptor) }
+        try Self.checkOwner(status, path, disk)
+        guard status.mode & 0o077 == 0 else {
+            throw .unsafeMode(path: path, mode: status.mode, expected: 0o700)
         }
     }
 
