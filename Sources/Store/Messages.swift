@@ -75,7 +75,8 @@ extension Store {
             in: segment)
     }
 
-    /// Overwrites every version of a message now; durable when a later commit completes.
+    /// Takes a message out of service and overwrites every version of it; durable when a later commit completes.
+    /// - Throws: also when a file that has failed before cannot be overwritten; ``reap(hide:destroy:)`` tries again.
     package func erase(_ id: RowID, id messageID: [UInt8]) throws(StoreError) {
         let row = try row(id)
         try index(row)
@@ -86,19 +87,28 @@ extension Store {
         if isReadOnly { throw .readOnly(path: home.path) }
         guard let place = row.index[id] else { throw .unknownMessage }
         _ = try descriptor(of: place.segment.file)
-        if place.hasOlder {
-            for segment in row.segments {
-                for position in segment.records.indices where segment.records[position].id == id {
+        row.removeFromIndex(id)
+        var failure: StoreError?
+        for segment in place.hasOlder ? row.segments : [place.segment] {
+            let positions = place.hasOlder ? Array(segment.records.indices) : [place.record]
+            for position in positions where segment.records[position].id == id {
+                do throws(StoreError) {
+                    if segment.file.isClosed, segment.records[position].state != .erased {
+                        try overwriteNow(segment, segment.records[position].span)
+                        segment.records[position].state = .erased
+                    } else {
+                        overwrite(segment, position)
+                    }
+                } catch {
                     overwrite(segment, position)
+                    failure = error
                 }
             }
-        } else {
-            overwrite(place.segment, place.record)
         }
-        row.removeFromIndex(id)
+        if let failure { throw failure }
     }
 
-    /// Zeros over a record with the next commit. On a file that has failed before, with the next reap, read back.
+    /// Zeros over a record with the next commit. On a file that has failed before: with the next reap, and read back.
     func overwrite(_ segment: Segment, _ position: Int) {
         let record = segment.records[position]
         guard record.state != .erased else { return }

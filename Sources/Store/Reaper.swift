@@ -1,3 +1,4 @@
+import Glibc
 import HeapModule
 
 /// What a reap did.
@@ -144,23 +145,28 @@ extension Store {
         for erasure in pending {
             guard let segment = segments[erasure.segment] else { continue }
             do throws(StoreError) {
-                if !segment.file.inFlight.isEmpty { committer.drain() }
-                let descriptor = try descriptor(of: segment.file)
-                try onDisk(segment.file.path) { () throws(SystemError) in
-                    // Never beyond the end: what was not written need not be overwritten.
-                    let end = try disk.status(descriptor).byteCount
-                    let length = Int(clamping: min(Int64(erasure.span.length), end - erasure.span.offset))
-                    guard length > 0 else { return }
-                    let zeros = [UInt8](repeating: 0, count: length)
-                    try disk.write(descriptor, at: erasure.span.offset, zeros)
-                    try disk.synchronize(descriptor, dataOnly: true)
-                    guard try disk.read(descriptor, at: erasure.span.offset, count: length) == zeros else {
-                        throw SystemError("read back", 5)
-                    }
-                }
+                try overwriteNow(segment, erasure.span)
             } catch {
                 pendingErasures.append(erasure)
                 report.failures.append(error)
+            }
+        }
+    }
+
+    /// Zeros over a record, durable and read back when this returns: for files whose fsync is not believed any more.
+    func overwriteNow(_ segment: Segment, _ span: RecordFile.Span) throws(StoreError) {
+        if !segment.file.inFlight.isEmpty { committer.drain() }
+        let descriptor = try descriptor(of: segment.file)
+        try onDisk(segment.file.path) { () throws(SystemError) in
+            // Never beyond the end: what was not written need not be overwritten.
+            let end = try disk.status(descriptor).byteCount
+            let length = Int(clamping: min(Int64(span.length), end - span.offset))
+            guard length > 0 else { return }
+            let zeros = [UInt8](repeating: 0, count: length)
+            try disk.write(descriptor, at: span.offset, zeros)
+            try disk.synchronize(descriptor, dataOnly: true)
+            guard try disk.read(descriptor, at: span.offset, count: length) == zeros else {
+                throw SystemError("read back", EIO)
             }
         }
     }
