@@ -36,7 +36,8 @@ extension Store {
         committer.submit(
             CommitJob(sequence: sequence, files: jobs) { result in
                 if case .success = result, let reported { completion(.failure(reported)) } else { completion(result) }
-            })
+            }
+        )
         absorbOutcomes()
         closeSurplusFiles()
     }

@@ -74,7 +74,11 @@ extension PosixFileSystem {
         // FS_IOC_GETFLAGS and EXT4_INLINE_DATA_FL (linux/fs.h, ext4.h).
         let inline = ioctl(smallFile, 0x8008_6601, &flags) == 0 && flags & 0x1000_0000 != 0
         return ErasurePromise.decide(
-            fileSystem: mount.fileSystem, options: mount.options, hasInlineData: inline, plainSwap: plainSwap())
+            fileSystem: mount.fileSystem,
+            options: mount.options,
+            hasInlineData: inline,
+            plainSwap: plainSwap()
+        )
     }
 
     /// The first active swap that is neither compressed RAM nor a dm-crypt device.

@@ -75,7 +75,11 @@ extension Store {
         let row = try row(id)
         guard Tier.times.contains(moment) else { throw .invalidArgument("time \(moment)") }
         let header = ColumnHeader(
-            tier: .fuse, expiresAt: moment, rowSlot: id.slot, rowFingerprint: row.fingerprint)
+            tier: .fuse,
+            expiresAt: moment,
+            rowSlot: id.slot,
+            rowFingerprint: row.fingerprint
+        )
         if headers.values.contains(header) { return }
         _ = try makeColumn(header, keys)
         row.fuse = min(row.fuse ?? moment, moment)
@@ -142,7 +146,12 @@ extension Store {
             throw error
         }
         let opened = KeyPage.open(
-            page, file: columnFile.name, index: slot, headerByteCount: ColumnHeader.byteCount, keys: keys)
+            page,
+            file: columnFile.name,
+            index: slot,
+            headerByteCount: ColumnHeader.byteCount,
+            keys: keys
+        )
         guard let secret = opened else { preconditionFailure("a page that was just sealed opens") }
         columnSlots[slot] = .used
         headers[slot] = header

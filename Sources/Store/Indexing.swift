@@ -59,7 +59,11 @@ extension Store {
         }
         guard let segmentID = Hex.decode(stem), segmentID.count == 16,
             let sidecar = ExpirySidecar(
-                bytes, segmentID: segmentID, inboxTag: row.tag, key: row.sidecarKey.bytes)
+                bytes,
+                segmentID: segmentID,
+                inboxTag: row.tag,
+                key: row.sidecarKey.bytes
+            )
         else {
             dispose(stem, in: directory, reporting: "\(path): no valid sidecar, so it counts as expired")
             return
@@ -151,8 +155,11 @@ extension Store {
         segment.row.insert(segment, position)
         expiries.insert(
             ExpiryItem(
-                expiresAt: min(record.expiresAt, segment.sidecar.notAfter), segment: segment.file.number,
-                record: position))
+                expiresAt: min(record.expiresAt, segment.sidecar.notAfter),
+                segment: segment.file.number,
+                record: position
+            )
+        )
     }
 
     /// A segment that takes appends, made if there is none: its sidecar and directory entry become durable with the
@@ -164,7 +171,11 @@ extension Store {
             return segment
         }
         let sidecar = ExpirySidecar(
-            segmentID: randomBytes(16), column: column, inboxTag: row.tag, key: row.sidecarKey.bytes)
+            segmentID: randomBytes(16),
+            column: column,
+            inboxTag: row.tag,
+            key: row.sidecarKey.bytes
+        )
         let segment = makeSegment(row: row, column: column, sidecar: sidecar)
         let sidecarName = Hex.encode(sidecar.segmentID) + ".expiry"
         try prepare(segment.file, row) { directory throws(SystemError) in

@@ -125,7 +125,10 @@ struct Keystore {
         for index in 0..<2 {
             do throws(SystemError) {
                 let page = try home.disk.read(
-                    file, at: Int64(index * SlotFile.pageByteCount), count: SlotFile.pageByteCount)
+                    file,
+                    at: Int64(index * SlotFile.pageByteCount),
+                    count: SlotFile.pageByteCount
+                )
                 if let copy = Self.parse(page) { copies.append(copy) }
             } catch {
                 failure = error

@@ -63,16 +63,29 @@ extension Store {
         to segment: Segment
     ) {
         var plaintext = MessageRecord.encode(
-            id: id, expiresAt: expiresAt, order: order, version: version, payload: payload)
+            id: id,
+            expiresAt: expiresAt,
+            order: order,
+            version: version,
+            payload: payload
+        )
         defer { wipe(&plaintext) }
         let number = segment.file.nextNumber
         let span = segment.file.append(plaintext)
         markDirty(segment.file)
         enter(
             MessageRecord(
-                id: id, expiresAt: expiresAt, order: order, version: version, number: number,
-                length: UInt32(span.length), offset: span.offset, state: .live),
-            in: segment)
+                id: id,
+                expiresAt: expiresAt,
+                order: order,
+                version: version,
+                number: number,
+                length: UInt32(span.length),
+                offset: span.offset,
+                state: .live
+            ),
+            in: segment
+        )
     }
 
     /// Takes a message out of service and overwrites every version of it; durable when a later commit completes.
@@ -213,7 +226,10 @@ extension Store {
     private func effectiveExpiry(_ place: Row.Place) -> Int64 {
         let segment = place.segment
         return min(
-            segment.records[place.record].expiresAt, segment.sidecar.notAfter, segment.column.header.notAfter)
+            segment.records[place.record].expiresAt,
+            segment.sidecar.notAfter,
+            segment.column.header.notAfter
+        )
     }
 
     /// Whether the row's fuse has burnt down.

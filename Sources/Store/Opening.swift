@@ -72,7 +72,12 @@ extension Store {
         }
         let smallFile = try home.takeLock()
         let store = try Store(
-            home: home, smallFile: smallFile, now: now, argon2Floor: argon2Floor, committingOn: thread)
+            home: home,
+            smallFile: smallFile,
+            now: now,
+            argon2Floor: argon2Floor,
+            committingOn: thread
+        )
         store.readClearHeaders()
         store.openingReport = store.reap(hide: now, destroy: now)
         return store
@@ -120,7 +125,10 @@ extension Store {
         let keys = try keystore.unwrap(passphrase: passphrase, floor: argon2Floor, home: home)
         self.keys = keys
         controlRow = Row(
-            slot: .max, secret: SharedSecret(keys.control.clone()), fingerprint: [UInt8](repeating: 0, count: 16))
+            slot: .max,
+            secret: SharedSecret(keys.control.clone()),
+            fingerprint: [UInt8](repeating: 0, count: 16)
+        )
         let isComplete = openRows(keys)
         openColumns(keys)
         openTombstones(keys)
@@ -163,7 +171,12 @@ extension Store {
                 continue
             }
             let opened = KeyPage.open(
-                page, file: columnFile.name, index: slot, headerByteCount: ColumnHeader.byteCount, keys: keys)
+                page,
+                file: columnFile.name,
+                index: slot,
+                headerByteCount: ColumnHeader.byteCount,
+                keys: keys
+            )
             if let secret = opened, ColumnHeader(page: page) == header {
                 if header.tier != .fuse {
                     enter(Column(slot: slot, header: header, secret: secret))

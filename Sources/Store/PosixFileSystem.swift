@@ -160,9 +160,9 @@ package struct PosixFileSystem: FileSystem {
     /// `O_DIRECT`, which Glibc's module map does not carry (asm-generic/fcntl.h, and arm's own).
     private static let direct: Int32 = {
         #if arch(arm64) || arch(arm)
-        return 0o200000
+            return 0o200000
         #else
-        return 0o40000
+            return 0o40000
         #endif
     }()
 

@@ -186,7 +186,8 @@ final class RecordFile {
                 Int(length) <= bytes.count - candidate - Self.frameByteCount,
                 let number = bytes.integer(UInt32.self, at: candidate + 4), number >= expected, number < UInt32.max,
                 bytes[(candidate + 8)..<(candidate + 16)].elementsEqual(
-                    frame(length: length, number: number)[8...])
+                    frame(length: length, number: number)[8...]
+                )
             {
                 return (candidate, number, Int(length))
             }

@@ -69,8 +69,15 @@ struct MessageRecord {
             order < UInt64.max, version < UInt32.max
         else { return nil }
         self.init(
-            id: id, expiresAt: expiresAt, order: order, version: version, number: number, length: length,
-            offset: span.offset, state: .live)
+            id: id,
+            expiresAt: expiresAt,
+            order: order,
+            version: version,
+            number: number,
+            length: length,
+            offset: span.offset,
+            state: .live
+        )
     }
 
     init(

@@ -44,7 +44,10 @@ struct TombstonePage {
     static func open(_ page: [UInt8], index: Int, keys: GridKeys) -> TombstonePage? {
         guard let keepUntil = keepUntil(page) else { return nil }
         let data = KeyPage.associatedData(
-            file: Store.tombstonesName, index: index, header: Array(page[..<headerByteCount]))
+            file: Store.tombstonesName,
+            index: index,
+            header: Array(page[..<headerByteCount])
+        )
         let opened = try? XChaChaPoly.open(page[headerByteCount...], key: keys.tombstones, authenticating: data)
         guard let plaintext = opened, let version = plaintext.integer(UInt32.self, at: 16),
             let count = plaintext.integer(UInt16.self, at: 20), fixedByteCount + Int(count) <= plaintext.count

@@ -19,7 +19,9 @@ import Testing
     }
 
     /// Opens, reads everything of both inboxes and says how many messages each has.
-    private func counts(_ disk: SimulatedDisk, _ rows: [RowID], _ comment: Comment? = nil) throws -> (Set<Int>, damage: Int) {
+    private func counts(_ disk: SimulatedDisk, _ rows: [RowID], _ comment: Comment? = nil) throws -> (
+        Set<Int>, damage: Int
+    ) {
         let store = try openHome(disk)
         defer { store.close() }
         var counts: [Int] = []
@@ -35,7 +37,8 @@ import Testing
         disk.files().keys.filter { $0.hasSuffix(suffix) }.sorted()
     }
 
-    @Test func `a sidecar missing, foreign, changed or cut at any byte means expired, reported, and never more`() throws {
+    @Test func `a sidecar missing, foreign, changed or cut at any byte means expired, reported, and never more`() throws
+    {
         let (disk, rows) = try home()
         let sidecars = paths(disk, ".expiry")
         try #require(sidecars.count == 2)
@@ -85,7 +88,11 @@ import Testing
         let slot = try #require((0..<64).first { ColumnHeader(page: Array(columns[($0 * 4_096)...]))?.tier == .fuse })
         let header = try #require(ColumnHeader(page: Array(columns[(slot * 4_096)...])))
         let later = ColumnHeader(
-            tier: .fuse, expiresAt: start + 900 * hour, rowSlot: header.rowSlot, rowFingerprint: header.rowFingerprint)
+            tier: .fuse,
+            expiresAt: start + 900 * hour,
+            rowSlot: header.rowSlot,
+            rowFingerprint: header.rowFingerprint
+        )
         columns.replaceSubrange((slot * 4_096)..<(slot * 4_096 + 64), with: later.encoded)
         disk.replace("/home/columns.slots", with: columns)
         #expect(try openHome(disk).liveRows() == [rows[1]])

@@ -55,7 +55,9 @@ import Testing
         #expect(again.rowsDestroyed == 0 && again.failures.isEmpty)
     }
 
-    @Test func `what is only hidden comes back when the clock is corrected, and is destroyed when it is confirmed`() throws {
+    @Test func `what is only hidden comes back when the clock is corrected, and is destroyed when it is confirmed`()
+        throws
+    {
         let disk = try makeHome()
         let store = try openHome(disk)
         let row = try store.createRow()
@@ -178,7 +180,8 @@ import Testing
         #expect(again.liveRows() == [one])
     }
 
-    @Test func `a page that cannot be destroyed is not served, is retried, and is counted only when it is gone`() throws {
+    @Test func `a page that cannot be destroyed is not served, is retried, and is counted only when it is gone`() throws
+    {
         let disk = try makeHome()
         let store = try openHome(disk)
         let row = try store.createRow()

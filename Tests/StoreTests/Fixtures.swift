@@ -42,14 +42,23 @@ func removeTree(_ path: String) {
 func makeHome(_ disk: SimulatedDisk = SimulatedDisk(), passphrase: String? = nil) throws -> SimulatedDisk {
     let secret: SecretBytes? = passphrase.map { secretBytes($0) }
     try Store.create(
-        home: "/home", protection: passphrase == nil ? .keyFile : .passphrase, passphrase: secret, fileSystem: disk,
-        argon2: testArgon2)
+        home: "/home",
+        protection: passphrase == nil ? .keyFile : .passphrase,
+        passphrase: secret,
+        fileSystem: disk,
+        argon2: testArgon2
+    )
     return disk
 }
 
 func openHome(_ disk: SimulatedDisk, now: Int64 = start, unlocking: Bool = true) throws -> Store {
     let store = try Store.open(
-        home: "/home", fileSystem: disk, now: now, argon2Floor: testArgon2, committingOn: .caller)
+        home: "/home",
+        fileSystem: disk,
+        now: now,
+        argon2Floor: testArgon2,
+        committingOn: .caller
+    )
     if unlocking { try store.unlock(passphrase: nil) }
     return store
 }

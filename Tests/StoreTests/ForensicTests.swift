@@ -26,7 +26,12 @@ struct Attacker {
                     let row = KeyPage.open(page, file: "rows.slots", index: index, headerByteCount: 0, keys: keys)
                     if let row { rowSecrets.append(row) }
                     let column = KeyPage.open(
-                        page, file: "columns.slots", index: index, headerByteCount: ColumnHeader.byteCount, keys: keys)
+                        page,
+                        file: "columns.slots",
+                        index: index,
+                        headerByteCount: ColumnHeader.byteCount,
+                        keys: keys
+                    )
                     if let column { columnSecrets.append(column) }
                 }
             }
@@ -42,7 +47,10 @@ struct Attacker {
                 for column in columnSecrets {
                     let both = row.bytes.withBytes { Array($0) } + column.bytes.withBytes { Array($0) }
                     let key = BLAKE2b.derive(
-                        key: SecretBytes(copying: both), Array("mayfly segment".utf8), Array(sidecar[8..<24]))
+                        key: SecretBytes(copying: both),
+                        Array("mayfly segment".utf8),
+                        Array(sidecar[8..<24])
+                    )
                     for chunk in written { open(chunk, key, sidecar, &found) }
                 }
             }
@@ -57,7 +65,10 @@ struct Attacker {
         {
             let sealed = chunk[(position + 16)..<(position + 16 + Int(length))]
             let opened = try? XChaChaPoly.open(
-                sealed, key: key, authenticating: data + UInt64(number).littleEndianBytes)
+                sealed,
+                key: key,
+                authenticating: data + UInt64(number).littleEndianBytes
+            )
             if let opened { found.insert(Array(opened[36...])) }
             position += 16 + Int(length)
         }
@@ -89,7 +100,9 @@ struct Attacker {
         return (dead, live)
     }
 
-    @Test func `forensic: with the raw files, the key file and every ciphertext ever written, no dead record opens`() throws {
+    @Test func `forensic: with the raw files, the key file and every ciphertext ever written, no dead record opens`()
+        throws
+    {
         let disk = try makeHome()
         disk.with { $0.keepsHistory = true }
         let store = try openHome(disk)
@@ -132,7 +145,9 @@ struct Attacker {
             var files = disk.files()
             files["/home/rows.slots"] = rows
             files["/home/rows.slots"]?.replaceSubrange(
-                (sector * 512)..<((sector + 1) * 512), with: randomBytes(512))
+                (sector * 512)..<((sector + 1) * 512),
+                with: randomBytes(512)
+            )
             var attacker = try Attacker(home: disk.copy())
             attacker.search(files)
             #expect(attacker.rowSecrets.count == 1)

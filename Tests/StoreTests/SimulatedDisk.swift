@@ -130,7 +130,9 @@ final class SimulatedDisk: FileSystem {
                                 node.durable += [UInt8](repeating: 0, count: needed - node.durable.count)
                             }
                             node.durable.replaceSubrange(
-                                (write.offset + position)..<needed, with: write.bytes[position..<end])
+                                (write.offset + position)..<needed,
+                                with: write.bytes[position..<end]
+                            )
                         }
                         position = end
                     }
@@ -197,7 +199,11 @@ final class SimulatedDisk: FileSystem {
             let file = state.nextFile
             state.nextFile += 1
             state.files[file] = Open(
-                node: number, isWritable: access.contains(.write), isDurable: access.contains(.durable), path: name)
+                node: number,
+                isWritable: access.contains(.write),
+                isDurable: access.contains(.durable),
+                path: name
+            )
             return file
         }
     }
@@ -327,8 +333,11 @@ final class SimulatedDisk: FileSystem {
     private func status(_ state: State, _ number: Int) -> FileStatus {
         let node = state.nodes[number]
         return FileStatus(
-            kind: node?.isDirectory == true ? .directory : .file, mode: node?.mode ?? 0, owner: user,
-            byteCount: Int64(node?.content.count ?? 0))
+            kind: node?.isDirectory == true ? .directory : .file,
+            mode: node?.mode ?? 0,
+            owner: user,
+            byteCount: Int64(node?.content.count ?? 0)
+        )
     }
 
     func status(_ file: Int32) throws(SystemError) -> FileStatus {

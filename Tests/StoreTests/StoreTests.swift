@@ -89,7 +89,9 @@ import Testing
         store.close()
     }
 
-    @Test func `create refuses an existing home and a foreign directory, and can be repeated after an interruption`() throws {
+    @Test func `create refuses an existing home and a foreign directory, and can be repeated after an interruption`()
+        throws
+    {
         let disk = try makeHome()
         #expect(throws: StoreError.alreadyInitialised(path: "/home")) { try makeHome(disk) }
         let count = SimulatedDisk()
@@ -163,7 +165,9 @@ import Testing
             }
         }
         #expect(throws: StoreError.notAHome(path: directory.path)) { try Store.open(home: directory.path, now: start) }
-        #expect(throws: StoreError.notAHome(path: "/tmp/none/such")) { try Store.open(home: "/tmp/none/such", now: start) }
+        #expect(throws: StoreError.notAHome(path: "/tmp/none/such")) {
+            try Store.open(home: "/tmp/none/such", now: start)
+        }
     }
 
     @Test func `secrets of a row are stable, distinct and its own`() throws {
@@ -247,7 +251,9 @@ import Testing
         var store = try openHome(disk)
         let one = try store.addTombstone(keepUntil: start + 100, payload: text("one"))
         let two = try store.addTombstone(
-            keepUntil: start + 200, payload: [UInt8](repeating: 9, count: Store.maximumTombstonePayload))
+            keepUntil: start + 200,
+            payload: [UInt8](repeating: 9, count: Store.maximumTombstonePayload)
+        )
         let three = try store.addTombstone(keepUntil: start + 300, payload: [])
         try store.updateTombstone(one, payload: text("one, later"))
         try store.removeTombstone(three)
