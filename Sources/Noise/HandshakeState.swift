@@ -140,13 +140,19 @@ package struct HandshakeState<Key: DiffieHellman & ~Copyable>: ~Copyable, Sendab
         switch role {
         case .initiator:
             return Finished(
-                sending: CipherState(key: keys.first()), receiving: CipherState(key: keys.second()),
-                chainingKey: chainingKey, handshakeHash: hash, remoteStatic: remoteStatic
+                sending: CipherState(key: keys.first()),
+                receiving: CipherState(key: keys.second()),
+                chainingKey: chainingKey,
+                handshakeHash: hash,
+                remoteStatic: remoteStatic
             )
         case .responder:
             return Finished(
-                sending: CipherState(key: keys.second()), receiving: CipherState(key: keys.first()),
-                chainingKey: chainingKey, handshakeHash: hash, remoteStatic: remoteStatic
+                sending: CipherState(key: keys.second()),
+                receiving: CipherState(key: keys.first()),
+                chainingKey: chainingKey,
+                handshakeHash: hash,
+                remoteStatic: remoteStatic
             )
         }
     }
@@ -185,7 +191,8 @@ package struct HandshakeState<Key: DiffieHellman & ~Copyable>: ~Copyable, Sendab
         }
         let product: SecretBytes
         do {
-            product = try usesOwnEphemeral
+            product =
+                try usesOwnEphemeral
                 ? ownEphemeral.sharedSecret(with: remote) : ownStatic.sharedSecret(with: remote)
         } catch {
             throw .invalidKey

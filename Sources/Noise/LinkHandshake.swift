@@ -78,8 +78,12 @@ package struct LinkHandshake: ~Copyable, Sendable {
     ) throws(HandshakeError) {
         do throws(NoiseError) {
             state = try HandshakeState(
-                pattern: .xk, role: role, prologue: prologue,
-                ownStatic: identity, ownEphemeral: ephemeral, remoteStatic: remote
+                pattern: .xk,
+                role: role,
+                prologue: prologue,
+                ownStatic: identity,
+                ownEphemeral: ephemeral,
+                remoteStatic: remote
             )
         } catch {
             throw .reflection

@@ -10,10 +10,15 @@ private struct Pair: ~Copyable {
     init(responderPrologue: String = "prologue") throws {
         let responderKey = try key(0x21)
         let initiator = try LinkHandshake.initiator(
-            identity: key(0x11), remote: responderKey.publicKey, ephemeral: key(0x12), prologue: Array("prologue".utf8)
+            identity: key(0x11),
+            remote: responderKey.publicKey,
+            ephemeral: key(0x12),
+            prologue: Array("prologue".utf8)
         )
         let responder = try LinkHandshake.responder(
-            identity: responderKey, ephemeral: key(0x22), prologue: Array(responderPrologue.utf8)
+            identity: responderKey,
+            ephemeral: key(0x22),
+            prologue: Array(responderPrologue.utf8)
         )
         self.initiator = initiator
         self.responder = responder
@@ -143,7 +148,10 @@ private func key(_ byte: UInt8) throws -> SecretKey {
         let own = try key(0x11)
         #expect(throws: HandshakeError.reflection) {
             _ = try LinkHandshake.initiator(
-                identity: own, remote: own.publicKey, ephemeral: try key(0x12), prologue: []
+                identity: own,
+                remote: own.publicKey,
+                ephemeral: try key(0x12),
+                prologue: []
             )
         }
     }
@@ -153,7 +161,9 @@ private func key(_ byte: UInt8) throws -> SecretKey {
         let responderPoint = try key(0x21).publicKey
         var responder = try LinkHandshake.responder(identity: key(0x21), ephemeral: key(0x22), prologue: [])
         var initiator = try HandshakeState(
-            pattern: .xk, role: .initiator, prologue: [],
+            pattern: .xk,
+            role: .initiator,
+            prologue: [],
             ownStatic: Impostor(shown: responderPoint, secret: key(0x21)),
             ownEphemeral: Impostor(shown: key(0x12).publicKey, secret: key(0x12)),
             remoteStatic: Impostor.Point(responderPoint)
@@ -166,7 +176,10 @@ private func key(_ byte: UInt8) throws -> SecretKey {
 
     @Test func `a handshake under another identity's key does not open`() throws {
         var initiator = try LinkHandshake.initiator(
-            identity: key(0x11), remote: key(0x33).publicKey, ephemeral: key(0x12), prologue: []
+            identity: key(0x11),
+            remote: key(0x33).publicKey,
+            ephemeral: key(0x12),
+            prologue: []
         )
         var responder = try LinkHandshake.responder(identity: key(0x21), ephemeral: key(0x22), prologue: [])
         let act = try initiator.write()

@@ -114,17 +114,21 @@ import Testing
         let vectors = try NoiseVector.all()
         #expect(!vectors.isEmpty)
         for vector in vectors {
-            let (initiatorStatic, responderStatic) = (hex(vector.init_static), hex(vector.resp_static))
+            let (initiatorStatic, responderStatic) = (hex(vector.initStatic), hex(vector.respStatic))
             var initiator = try HandshakeState(
-                pattern: .xk, role: .initiator, prologue: hex(vector.init_prologue),
+                pattern: .xk,
+                role: .initiator,
+                prologue: hex(vector.initPrologue),
                 ownStatic: X25519SecretKey(SecretBytes(copying: initiatorStatic)),
-                ownEphemeral: X25519SecretKey(SecretBytes(copying: hex(vector.init_ephemeral))),
-                remoteStatic: hex(vector.init_remote_static)
+                ownEphemeral: X25519SecretKey(SecretBytes(copying: hex(vector.initEphemeral))),
+                remoteStatic: hex(vector.initRemoteStatic)
             )
             var responder = try HandshakeState(
-                pattern: .xk, role: .responder, prologue: hex(vector.resp_prologue),
+                pattern: .xk,
+                role: .responder,
+                prologue: hex(vector.respPrologue),
                 ownStatic: X25519SecretKey(SecretBytes(copying: responderStatic)),
-                ownEphemeral: X25519SecretKey(SecretBytes(copying: hex(vector.resp_ephemeral))),
+                ownEphemeral: X25519SecretKey(SecretBytes(copying: hex(vector.respEphemeral))),
                 remoteStatic: nil
             )
             for (index, message) in vector.messages.prefix(3).enumerated() {
@@ -137,7 +141,7 @@ import Testing
             var initiatorEnd = initiator.finish()
             var responderEnd = responder.finish()
             let hashes = [initiatorEnd.handshakeHash, responderEnd.handshakeHash]
-            #expect(hashes == [hex(vector.handshake_hash), hex(vector.handshake_hash)])
+            #expect(hashes == [hex(vector.handshakeHash), hex(vector.handshakeHash)])
             let learned = responderEnd.remoteStatic
             #expect(learned == X25519SecretKey(SecretBytes(copying: initiatorStatic)).publicKey)
             // After the handshake the sides go on by turns, the responder first.

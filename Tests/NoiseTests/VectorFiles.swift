@@ -69,20 +69,22 @@ struct NoiseVector: Decodable, Sendable {
     }
     struct File: Decodable { let vectors: [NoiseVector] }
 
-    let protocol_name: String
-    let init_prologue: String
-    let init_static: String
-    let init_ephemeral: String
-    let init_remote_static: String
-    let resp_prologue: String
-    let resp_static: String
-    let resp_ephemeral: String
-    let handshake_hash: String
+    let protocolName: String
+    let initPrologue: String
+    let initStatic: String
+    let initEphemeral: String
+    let initRemoteStatic: String
+    let respPrologue: String
+    let respStatic: String
+    let respEphemeral: String
+    let handshakeHash: String
     let messages: [Message]
 
     static func all() throws -> [NoiseVector] {
         let text = vectorFile("noise-xk-25519-chachapoly-sha256.json")
-        return try JSONDecoder().decode(File.self, from: Data(text.utf8)).vectors
+        let decoder = JSONDecoder()
+        decoder.keyDecodingStrategy = .convertFromSnakeCase
+        return try decoder.decode(File.self, from: Data(text.utf8)).vectors
     }
 }
 
