@@ -16,10 +16,7 @@ package enum ListenFailure: Error, Hashable, Sendable {
     case system(Endpoint, Int32)
 
     init(_ error: any Error, _ endpoint: Endpoint) {
-        guard let code = (error as? IOError)?.errnoCode else {
-            self = error is SocketAddressError ? .unresolvable(endpoint) : .system(endpoint, 0)
-            return
-        }
+        let code = (error as? IOError)?.errnoCode ?? 0
         switch code {
         case EADDRINUSE: self = .addressInUse(endpoint)
         case EADDRNOTAVAIL: self = .addressNotAvailable(endpoint)
@@ -67,9 +64,10 @@ extension TCPTransport {
     /// - Returns: a future that fails with ``ListenFailure`` and nothing else.
     package func listen(host: String, port: Int) -> EventLoopFuture<TCPListener> {
         let endpoint = Endpoint(host: host, port: port)
-        guard (0...65_535).contains(port) else {
-            return loop.makeFailedFuture(ListenFailure.unresolvable(endpoint))
-        }
+        // An address is taken as it is; a name is looked up, which waits: listeners are made when the node starts.
+        guard (0...65_535).contains(port),
+            let address = try? SocketAddress.makeAddressResolvingHost(host, port: port)
+        else { return loop.makeFailedFuture(ListenFailure.unresolvable(endpoint)) }
         let bound = NIOLoopBound(self, eventLoop: loop)
         guard let bootstrap = ServerBootstrap(validatingGroup: loop) else {
             preconditionFailure("a listener needs an event loop with sockets")
@@ -84,7 +82,7 @@ extension TCPTransport {
             .childChannelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture { try bound.value.accept(channel) }
             }
-            .bind(host: host, port: port)
+            .bind(to: address)
             .flatMapThrowing { channel in
                 guard let address = channel.localAddress else { throw ListenFailure.system(endpoint, 0) }
                 return TCPListener(address: address, channel: channel)

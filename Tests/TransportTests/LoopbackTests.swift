@@ -43,6 +43,10 @@ private actor Node {
             remote: remote,
             route: 1
         )
+        defer {
+            side.onOpened = {}
+            side.onFailed = {}
+        }
         return await withCheckedContinuation { continuation in
             side.onOpened = { continuation.resume(returning: nil) }
             side.onFailed = { continuation.resume(returning: side.failures.last) }
@@ -65,6 +69,7 @@ private actor Node {
     /// Sends frames and closes at once; waits for the end.
     func sendAndClose(_ frames: [[UInt8]]) async throws -> LinkCloseReason? {
         let side = try running
+        defer { side.onClosed = {} }
         await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
             side.onClosed = { continuation.resume() }
             guard let link = side.links.last else { return continuation.resume() }
@@ -78,6 +83,7 @@ private actor Node {
         let side = try running
         if side.closed.isEmpty {
             await withCheckedContinuation { continuation in side.onClosed = { continuation.resume() } }
+            side.onClosed = {}
         }
         return (side.closed, side.frames)
     }
