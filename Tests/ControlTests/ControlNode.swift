@@ -114,3 +114,13 @@ final class RawClient {
         }
     }
 }
+
+/// The typed failure of `body`; `nil` when it succeeds.
+func failure<Value>(_ body: () throws -> Value) -> ControlError? {
+    do {
+        _ = try body()
+        return nil
+    } catch {
+        return error as? ControlError
+    }
+}

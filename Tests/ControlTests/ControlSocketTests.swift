@@ -1,5 +1,6 @@
 import Control
 import Glibc
+import NIOCore
 import NIOPosix
 import Testing
 
@@ -54,15 +55,11 @@ import Testing
     @Test func `the socket of a living node is not replaced`() async throws {
         let home = try ControlNode.makeHome()
         try await ControlNode.serving(home: home) { node in
-            #expect {
-                _ = try ControlServer.start(home: home, on: MultiThreadedEventLoopGroup.singleton.next()) {
-                    _,
-                    connection in
-                    connection.eventLoop.makeSucceededFuture(.null)
-                }.wait()
-            } throws: { error in
-                (error as? ControlError)?.message.hasPrefix("home in use") == true
+            let loop = MultiThreadedEventLoopGroup.singleton.next()
+            let second = ControlServer.start(home: home, on: loop) { _, connection in
+                connection.eventLoop.makeSucceededFuture(.null)
             }
+            #expect(failure { try second.wait() }?.message.hasPrefix("home in use") == true)
             _ = try node.client().call("m")
         }
     }
@@ -71,13 +68,12 @@ import Testing
         let home = try ControlNode.makeHome()
         let path = "\(home)/control.sock"
         close(open(path, O_CREAT | O_WRONLY, 0o600))
-        await #expect(throws: ControlError.self) {
-            _ = try await ControlServer.start(home: home, on: MultiThreadedEventLoopGroup.singleton.next()) {
-                _,
-                connection in
-                connection.eventLoop.makeSucceededFuture(.null)
-            }.get()
+        let server = ControlServer.start(home: home, on: MultiThreadedEventLoopGroup.singleton.next()) {
+            _,
+            connection in
+            connection.eventLoop.makeSucceededFuture(.null)
         }
+        await #expect(throws: ControlError.self) { try await server.get() }
         #expect(access(path, F_OK) == 0)
         unlink(path)
         rmdir(home)
@@ -86,7 +82,8 @@ import Testing
     @Test func `a home with a path too long for a socket address works`() async throws {
         let home = try ControlNode.makeHome(suffix: "/" + String(repeating: "long", count: 30))
         try await ControlNode.serving(home: home) { node in
-            #expect(try node.client().call("m")["method"] == "m")
+            let answer = try node.client().call("m")
+            #expect(answer["method"] == "m")
         }
     }
 
@@ -100,22 +97,15 @@ import Testing
     }
 
     @Test func `a call ends when its time is over or the node goes away`() async throws {
-        try await ControlNode.serving({ request, connection in
+        let handler: ControlHandler = { request, connection in
             let promise = connection.eventLoop.makePromise(of: JSONValue.self)
             return promise.futureResultDroppedAt(connection.closed)
-        }) { node in
+        }
+        try await ControlNode.serving(handler) { node in
             let client = try node.client()
-            #expect {
-                try client.call("wait", timeout: .milliseconds(1))
-            } throws: { error in
-                (error as? ControlError)?.kind == .timedOut
-            }
+            #expect(failure { try client.call("wait", timeout: .milliseconds(1)) }?.kind == .timedOut)
             try node.server.close().wait()
-            #expect {
-                try client.call("wait")
-            } throws: { error in
-                (error as? ControlError)?.kind == .noNode
-            }
+            #expect(failure { try client.call("wait") }?.kind == .noNode)
         }
     }
 }
