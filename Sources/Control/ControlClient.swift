@@ -68,20 +68,30 @@ package final class ControlClient {
         return try call(method.name, encoded, timeout: timeout)
     }
 
-    /// The next event of a subscription; `nil` when `deadline` passes first.
-    /// - Throws: the node's error when it drops the subscription, `noNode` when it goes away.
-    package func nextEvent(until deadline: ContinuousClock.Instant?) throws(ControlError) -> JSONValue? {
+    /// What a subscription yields.
+    package enum StreamStep: Hashable, Sendable {
+        case event(JSONValue)
+        /// We read too slowly: nothing more comes until the next `subscribe`, which takes up after the last cursor.
+        case dropped(ControlError)
+        /// The deadline has passed.
+        case timedOut
+    }
+
+    /// Waits for the next event of a subscription.
+    /// - Throws: `noNode` when the node goes away.
+    package func nextEvent(until deadline: ContinuousClock.Instant?) throws(ControlError) -> StreamStep {
         while true {
             let response: ControlResponse
             if waitingNotifications.isEmpty {
-                guard let line = try readLine(until: deadline) else { return nil }
+                guard let line = try readLine(until: deadline) else { return .timedOut }
                 response = try ControlResponse(line: line)
             } else {
                 response = waitingNotifications.removeFirst()
             }
             switch response {
-            case .notification(ControlResponse.eventMethod, let event): return event
-            case .notification(ControlResponse.droppedMethod, let error): throw ControlError(jsonValue: error)
+            case .notification(ControlResponse.eventMethod, let event): return .event(event)
+            case .notification(ControlResponse.droppedMethod, let error):
+                return .dropped(ControlError(jsonValue: error))
             case .failure(_, let error): throw error
             case .notification, .success: continue
             }
