@@ -10,7 +10,8 @@ import Control
         abstract: "Messages between machines that leave nothing behind.",
         discussion: """
             Start a node:           mayfly init && mayfly run
-            Start a conversation:   mayfly conversation create --name room && mayfly invite create room
+            Start a conversation:   mayfly conversation create --name room
+            Invite:                 mayfly invite create room
             Join it elsewhere:      mayfly join 'mayfly:join/…'
             Talk:                   mayfly send room 'hello'
             Destroy it everywhere:  mayfly explode room
@@ -24,25 +25,25 @@ import Control
         version: version,
         groupedSubcommands: [
             CommandGroup(
-                name: "Node:",
+                name: "Node",
                 subcommands: [
                     InitCommand.self, RunCommand.self, StatusCommand.self, StopCommand.self, LockCommand.self,
                     UnlockCommand.self, ReapCommand.self, DoctorCommand.self,
                 ]
             ),
             CommandGroup(
-                name: "Conversations:",
+                name: "Conversation",
                 subcommands: [ConversationCommand.self, InviteCommand.self, JoinCommand.self, PeerCommand.self]
             ),
             CommandGroup(
-                name: "Messages:",
+                name: "Message",
                 subcommands: [
                     SendCommand.self, ReadCommand.self, WatchCommand.self, LifetimeCommand.self, ExplodeCommand.self,
                     OutboxCommand.self, InboxCommand.self,
                 ]
             ),
             CommandGroup(
-                name: "Programs:",
+                name: "Program",
                 subcommands: [RPCCommand.self, SchemaCommand.self, VersionCommand.self]
             ),
         ]
@@ -64,16 +65,15 @@ import Control
 
     /// Ends with the error's exit code; a wrong use is 64 and, with `--json`, an error object like any other.
     private static func finish(_ error: any Error, _ arguments: [String]) -> Never {
-        let isJSON = arguments.prefix { $0 != "--" }.contains("--json")
-        if isJSON, exitCode(for: error) == .validationFailure {
-            let failure = ControlError(
-                .usage,
-                message(for: error).split(separator: "\n").first.map(String.init) ?? "wrong usage",
-                hint: "see `mayfly help`"
-            )
-            Terminal(json: true).report(failure)
-            exit(withError: ExitCode.validationFailure)
+        guard exitCode(for: error) == .validationFailure, !(error is ExitCode) else { exit(withError: error) }
+        let terminal = Terminal(json: arguments.prefix { $0 != "--" }.contains("--json"))
+        if terminal.json {
+            let message = message(for: error).split(separator: "\n").first.map(String.init) ?? "wrong usage"
+            terminal.report(ControlError(.usage, message, hint: "see `mayfly help`"))
+        } else {
+            let full = fullMessage(for: error)
+            terminal.warn(full.hasPrefix("Error: ") ? String(full.dropFirst("Error: ".count)) : full)
         }
-        exit(withError: error)
+        exit(withError: ExitCode.validationFailure)
     }
 }

@@ -88,10 +88,18 @@ enum Passphrase {
         silent.c_lflag |= tcflag_t(ECHONL)
         tcsetattr(descriptor, TCSAFLUSH, &silent)
         defer { tcsetattr(descriptor, TCSAFLUSH, &saved) }
+        // Ctrl-C must interrupt the question, not end the program while the terminal is silent.
+        var interrupting = sigaction()
+        interrupting.__sigaction_handler.sa_handler = { _ in }
+        var before = sigaction()
+        sigaction(SIGINT, &interrupting, &before)
+        defer { sigaction(SIGINT, &before, nil) }
         let question = Array("Passphrase: ".utf8)
         _ = write(descriptor, question, question.count)
         let count = read(descriptor, buffer.baseAddress, buffer.count)
-        guard count >= 0 else { throw ControlError(.failed, "cannot read from the terminal") }
+        guard count >= 0 else {
+            throw ControlError(.failed, errno == EINTR ? "interrupted" : "cannot read from the terminal")
+        }
         return try withoutLineEnd(buffer, count)
     }
 

@@ -1,4 +1,5 @@
 import Control
+import Glibc
 import NIOCore
 import NIOPosix
 import Synchronization
@@ -183,6 +184,25 @@ import Testing
             let error = failure { try node.client().call("m") }
             #expect(error?.code == -32603)
             #expect(error?.message.contains("Secret") == false)
+        }
+    }
+
+    @Test func `the pump answers everything that was asked before the end of input`() async throws {
+        try await ControlNode.serving { node in
+            var input: [Int32] = [0, 0]
+            var output: [Int32] = [0, 0]
+            try #require(pipe(&input) == 0 && pipe(&output) == 0)
+            let requests = (1...3).map { #"{"jsonrpc":"2.0","id":\#($0),"method":"m"}"# + "\n" }.joined()
+            #expect(write(input[1], requests, requests.utf8.count) == requests.utf8.count)
+            close(input[1])
+            try node.client().pump(from: input[0], to: output[1])
+            close(output[1])
+            var bytes = [UInt8](repeating: 0, count: 4096)
+            let byteCount = read(output[0], &bytes, bytes.count)
+            let lines = bytes.prefix(max(0, byteCount)).split(separator: UInt8(ascii: "\n"))
+            #expect(try lines.map { try JSONReader.read($0)["id"] } == [1, 2, 3])
+            close(input[0])
+            close(output[0])
         }
     }
 
