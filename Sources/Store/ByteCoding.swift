@@ -22,7 +22,7 @@ extension Collection<UInt8> {
 }
 
 /// A 16-byte identifier in 16 bytes, where an array would take 48.
-package struct MessageID: Hashable, Sendable {
+struct MessageID: Hashable, Sendable {
     private let high: UInt64
     private let low: UInt64
 

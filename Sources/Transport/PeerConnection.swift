@@ -2,7 +2,10 @@ import NIOCore
 import Noise
 
 /// An open link: who is there, and the way to talk to them. To be used on the transport's event loop alone.
-package final class PeerConnection {
+///
+/// `@unchecked Sendable`: its state is touched on the event loop alone, which every entry point checks, so that the owner
+/// may be an actor whose executor is that loop.
+package final class PeerConnection: @unchecked Sendable {
     package enum SendError: Error, Hashable {
         /// The link is closed or closing.
         case closed

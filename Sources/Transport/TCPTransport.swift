@@ -4,7 +4,9 @@ import Primitives
 
 /// All links over TCP of one owner, on one event loop. To be made and used on that loop alone: the owner's actor has it
 /// as its executor, so that a socket's bytes, the protocol and the owner's state meet without a lock or a hop.
-package final class TCPTransport {
+///
+/// `@unchecked Sendable` for that actor's sake: the initialiser and every callback are on the loop.
+package final class TCPTransport: @unchecked Sendable {
     package let loop: any EventLoop
     let limits: TransportLimits
     package var events: TransportEvents

@@ -385,11 +385,56 @@ package nonisolated struct ProtoStoredMessage: Sendable {
 
   package var expiresAt: Int64 = 0
 
+  package var arrivedAt: Int64 = 0
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
 
   fileprivate var _content: ProtoContent? = nil
+}
+
+/// What is left of an exploded conversation: one page, sealed.
+package nonisolated struct ProtoTombstone: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var conversation: Data = Data()
+
+  package var isCreator: Bool = false
+
+  package var explodedAt: Int64 = 0
+
+  package var keepUntil: Int64 = 0
+
+  package var notice: Data = Data()
+
+  package var receipt: Data = Data()
+
+  package var members: [ProtoTombstone.Member] = []
+
+  /// 8 bytes each
+  package var knockTokens: Data = Data()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package nonisolated struct Member: Sendable {
+    // SwiftProtobuf.Message conformance is added in an extension below. See the
+    // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+    // methods supported on all messages.
+
+    package var key: Data = Data()
+
+    /// 0: not yet
+    package var confirmedAt: Int64 = 0
+
+    package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+    package init() {}
+  }
+
+  package init() {}
 }
 
 // MARK: - Code below here is support for the SwiftProtobuf runtime.
@@ -1118,7 +1163,7 @@ nonisolated extension ProtoSignedInvite: SwiftProtobuf.Message, SwiftProtobuf._M
 
 nonisolated extension ProtoStoredMessage: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".StoredMessage"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}content\0\u{1}sender\0\u{1}state\0\u{3}expires_at\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}content\0\u{1}sender\0\u{1}state\0\u{3}expires_at\0\u{3}arrived_at\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1130,6 +1175,7 @@ nonisolated extension ProtoStoredMessage: SwiftProtobuf.Message, SwiftProtobuf._
       case 2: try { try decoder.decodeSingularBytesField(value: &self.sender) }()
       case 3: try { try decoder.decodeSingularStringField(value: &self.state) }()
       case 4: try { try decoder.decodeSingularInt64Field(value: &self.expiresAt) }()
+      case 5: try { try decoder.decodeSingularInt64Field(value: &self.arrivedAt) }()
       default: break
       }
     }
@@ -1152,6 +1198,9 @@ nonisolated extension ProtoStoredMessage: SwiftProtobuf.Message, SwiftProtobuf._
     if self.expiresAt != 0 {
       try visitor.visitSingularInt64Field(value: self.expiresAt, fieldNumber: 4)
     }
+    if self.arrivedAt != 0 {
+      try visitor.visitSingularInt64Field(value: self.arrivedAt, fieldNumber: 5)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1160,6 +1209,107 @@ nonisolated extension ProtoStoredMessage: SwiftProtobuf.Message, SwiftProtobuf._
     if lhs.sender != rhs.sender {return false}
     if lhs.state != rhs.state {return false}
     if lhs.expiresAt != rhs.expiresAt {return false}
+    if lhs.arrivedAt != rhs.arrivedAt {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".Tombstone"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}conversation\0\u{3}is_creator\0\u{3}exploded_at\0\u{3}keep_until\0\u{1}notice\0\u{1}receipt\0\u{1}members\0\u{3}knock_tokens\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.conversation) }()
+      case 2: try { try decoder.decodeSingularBoolField(value: &self.isCreator) }()
+      case 3: try { try decoder.decodeSingularInt64Field(value: &self.explodedAt) }()
+      case 4: try { try decoder.decodeSingularInt64Field(value: &self.keepUntil) }()
+      case 5: try { try decoder.decodeSingularBytesField(value: &self.notice) }()
+      case 6: try { try decoder.decodeSingularBytesField(value: &self.receipt) }()
+      case 7: try { try decoder.decodeRepeatedMessageField(value: &self.members) }()
+      case 8: try { try decoder.decodeSingularBytesField(value: &self.knockTokens) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.conversation.isEmpty {
+      try visitor.visitSingularBytesField(value: self.conversation, fieldNumber: 1)
+    }
+    if self.isCreator != false {
+      try visitor.visitSingularBoolField(value: self.isCreator, fieldNumber: 2)
+    }
+    if self.explodedAt != 0 {
+      try visitor.visitSingularInt64Field(value: self.explodedAt, fieldNumber: 3)
+    }
+    if self.keepUntil != 0 {
+      try visitor.visitSingularInt64Field(value: self.keepUntil, fieldNumber: 4)
+    }
+    if !self.notice.isEmpty {
+      try visitor.visitSingularBytesField(value: self.notice, fieldNumber: 5)
+    }
+    if !self.receipt.isEmpty {
+      try visitor.visitSingularBytesField(value: self.receipt, fieldNumber: 6)
+    }
+    if !self.members.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.members, fieldNumber: 7)
+    }
+    if !self.knockTokens.isEmpty {
+      try visitor.visitSingularBytesField(value: self.knockTokens, fieldNumber: 8)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoTombstone, rhs: ProtoTombstone) -> Bool {
+    if lhs.conversation != rhs.conversation {return false}
+    if lhs.isCreator != rhs.isCreator {return false}
+    if lhs.explodedAt != rhs.explodedAt {return false}
+    if lhs.keepUntil != rhs.keepUntil {return false}
+    if lhs.notice != rhs.notice {return false}
+    if lhs.receipt != rhs.receipt {return false}
+    if lhs.members != rhs.members {return false}
+    if lhs.knockTokens != rhs.knockTokens {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoTombstone.Member: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = ProtoTombstone.protoMessageName + ".Member"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}key\0\u{3}confirmed_at\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.key) }()
+      case 2: try { try decoder.decodeSingularInt64Field(value: &self.confirmedAt) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.key.isEmpty {
+      try visitor.visitSingularBytesField(value: self.key, fieldNumber: 1)
+    }
+    if self.confirmedAt != 0 {
+      try visitor.visitSingularInt64Field(value: self.confirmedAt, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoTombstone.Member, rhs: ProtoTombstone.Member) -> Bool {
+    if lhs.key != rhs.key {return false}
+    if lhs.confirmedAt != rhs.confirmedAt {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

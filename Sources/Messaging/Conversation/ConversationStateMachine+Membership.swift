@@ -41,6 +41,13 @@ extension ConversationStateMachine {
         return [.save(client)]
     }
 
+    /// Rotates the tag: every invite made so far is void.
+    package mutating func revokeAll(_ turn: inout Turn) throws(CommandError) -> [NodeAction] {
+        guard issuer != nil else { throw .notCreator }
+        issuer!.rotate(to: InviteTag.random(&turn.random))
+        return [.save(client)]
+    }
+
     /// A locked conversation admits nobody, and the invites made before stay void when it is unlocked.
     package mutating func setLocked(_ isLocked: Bool, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
         guard issuer != nil else { throw .notCreator }

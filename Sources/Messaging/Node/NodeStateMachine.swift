@@ -69,6 +69,8 @@ package struct NodeStateMachine: Sendable {
 
     package var linkCount: Int { links.count }
 
+    package func conversationID(_ client: ClientID) -> ConversationID? { conversation(client)?.conversation }
+
     /// The record of an inbox as it is to be saved.
     package func record(_ client: ClientID) -> InboxRecord? {
         guard let inbox = inboxes[client], let createdAt = records[client] else { return nil }
@@ -253,6 +255,19 @@ package struct NodeStateMachine: Sendable {
     private mutating func take(_ client: ClientID) -> Inbox? {
         if case .unused? = inboxes[client] { return inboxes[client] }
         return inboxes.removeValue(forKey: client)
+    }
+
+    package mutating func restoreOutbox(_ message: Message, client: ClientID) {
+        guard case .conversation? = inboxes[client], case .conversation(var machine)? = take(client) else { return }
+        machine.restoreOutbox(message)
+        inboxes[client] = .conversation(machine)
+    }
+
+    /// What was in memory has been read or stored: see ``ConversationStateMachine/releaseMemory()``.
+    package mutating func releaseMemory(_ client: ClientID) {
+        guard case .conversation? = inboxes[client], case .conversation(var machine)? = take(client) else { return }
+        machine.releaseMemory()
+        inboxes[client] = .conversation(machine)
     }
 
     package mutating func withContact(
