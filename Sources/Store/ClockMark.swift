@@ -33,9 +33,10 @@ struct ClockMark {
         file = try home.open(Self.name, home.isReadOnly ? [] : .write)
         var found: [(value: Int64, copy: Int64)] = []
         for copy in [Int64(0), 1] {
-            if let bytes = try? disk.read(file, at: copy * Self.spacing, count: 16),
-                let value = bytes.integer(Int64.self, at: 0), bytes == Self.encode(value)
-            {
+            let bytes = try onDisk(path) { () throws(SystemError) in
+                try disk.read(file, at: copy * Self.spacing, count: 16)
+            }
+            if let value = bytes.integer(Int64.self, at: 0), bytes == Self.encode(value) {
                 found.append((value, copy))
             }
         }

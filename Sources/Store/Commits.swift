@@ -169,6 +169,9 @@ extension Store {
         }
         segments[segment.file.number] = nil
         segment.row.segments.removeAll { $0 === segment }
+        if segment.row.appending[segment.column.slot] === segment {
+            segment.row.appending[segment.column.slot] = nil
+        }
         segment.column.segments.removeAll { $0 === segment }
     }
 }

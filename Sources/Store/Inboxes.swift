@@ -132,6 +132,7 @@ extension Store {
 
     func enter(_ column: Column) {
         columns[column.slot] = column
+        columnOfTag[column.tag] = column
         columnOfBucket[BucketKey(tier: column.header.tier, bucket: column.header.bucket)] = column
     }
 

@@ -68,10 +68,12 @@ extension Store {
             dispose(stem, in: directory, reporting: "\(path): no valid sidecar, so it counts as expired")
             return
         }
-        let column = columns.values.filter { $0.tag == sidecar.columnTag && $0.header.tier == sidecar.tier }.first
-        guard let column, column.header.bucket == sidecar.bucket, column.header.notAfter == sidecar.notAfter else {
+        guard let column = columnOfTag[sidecar.columnTag], column.header.tier == sidecar.tier,
+            column.header.bucket == sidecar.bucket, column.header.notAfter == sidecar.notAfter
+        else {
             // Normal when the bucket has ended and only the unlinking was missed.
             let isDue = sidecar.notAfter <= latestHide
+            if !isDue, !columnsAreComplete { return }
             dispose(stem, in: directory, reporting: isDue ? nil : "\(path): its key page is gone, so it has expired")
             return
         }
@@ -166,9 +168,12 @@ extension Store {
     /// commit that carries its first record, before the record.
     func segment(for row: Row, in column: Column) throws(StoreError) -> Segment {
         if isReadOnly { throw .readOnly(path: home.path) }
-        for segment in column.segments where segment.row === row && segment.acceptsAppends {
-            _ = try descriptor(of: segment.file)
-            return segment
+        var usable = row.appending[column.slot].flatMap { $0.acceptsAppends ? $0 : nil }
+        usable = usable ?? row.segments.first { $0.column === column && $0.acceptsAppends }
+        if let usable {
+            _ = try descriptor(of: usable.file)
+            row.appending[column.slot] = usable
+            return usable
         }
         let sidecar = ExpirySidecar(
             segmentID: randomBytes(16),
@@ -184,6 +189,7 @@ extension Store {
         }
         segment.isIndexed = true
         enter(segment)
+        row.appending[column.slot] = segment
         return segment
     }
 

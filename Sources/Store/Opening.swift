@@ -101,6 +101,7 @@ extension Store {
         columnFile.forEachPage { slot, page in
             guard let page else {
                 columnSlots[slot] = .unreadable
+                columnsAreComplete = false
                 report("page \(slot) of \(columnFile.path) cannot be read")
                 return
             }
@@ -109,7 +110,7 @@ extension Store {
                 headers[slot] = header
             } else if ColumnHeader.hasMagic(page) {
                 report("header of page \(slot) of \(columnFile.path): its messages count as expired")
-                doom(.columns, slot)
+                if !isReadOnly { doom(.columns, slot) }
             }
         }
         readTombstoneHeaders()
@@ -168,6 +169,7 @@ extension Store {
             guard let header = headers[slot] else { continue }
             guard let page = try? columnFile.read(slot) else {
                 report("page \(slot) of \(columnFile.path) cannot be read")
+                columnsAreComplete = false
                 continue
             }
             let opened = KeyPage.open(
@@ -218,6 +220,7 @@ extension Store {
         rowOfSlot = [:]
         columns = [:]
         columnOfBucket = [:]
+        columnOfTag = [:]
         segments = [:]
         stateLogs = [:]
         tombstoneTexts = [:]
@@ -229,6 +232,7 @@ extension Store {
 
     private func forget(_ row: Row) {
         row.segments = []
+        row.appending = [:]
         row.index = [:]
         row.timeline = []
         row.log = nil

@@ -205,11 +205,14 @@ extension Store {
             guard let header = headers[slot], header.tier != .fuse, header.notAfter <= destroy else { continue }
             var dead: [(directory: String, name: String)] = []
             if let column = columns[slot] {
-                for segment in column.segments {
+                let ended = column.segments
+                column.segments = []
+                for segment in ended {
                     dead.append((segment.file.directory, segment.file.name))
                     bury(segment)
                 }
                 columns[slot] = nil
+                columnOfTag[column.tag] = nil
                 let key = BucketKey(tier: header.tier, bucket: header.bucket)
                 if columnOfBucket[key] === column { columnOfBucket[key] = nil }
             }

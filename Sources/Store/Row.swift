@@ -45,6 +45,8 @@ final class Row {
     var directoryIsDurable = false
     var isScanned = false
     var segments: [Segment] = []
+    /// The segment that took the last append, by the slot of its column.
+    var appending: [Int: Segment] = [:]
     var index: [MessageID: Place] = [:]
     /// Live messages in append order; entries of messages gone since are skipped and swept now and then.
     var timeline: [(order: UInt64, id: MessageID)] = []

@@ -63,6 +63,10 @@ package final class Store {
     var rowOfSlot: [UInt32: Row] = [:]
     var controlRow: Row?
     var columns: [Int: Column] = [:]
+    /// By the tag that sidecars carry.
+    var columnOfTag: [[UInt8]: Column] = [:]
+    /// Every column page could be read, so that a segment without one has really expired.
+    var columnsAreComplete = true
     /// The column that appends to a bucket use.
     var columnOfBucket: [BucketKey: Column] = [:]
     var tombstoneTexts: [Int: TombstonePage] = [:]

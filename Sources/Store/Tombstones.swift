@@ -93,7 +93,7 @@ extension Store {
                 keepUntil[slot] = time
             } else if TombstonePage.hasMagic(page) {
                 report("header of page \(slot) of \(tombstoneFile.path)")
-                doom(.tombstones, slot)
+                if !isReadOnly { doom(.tombstones, slot) }
             }
         }
     }

@@ -238,6 +238,65 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
         }
     }
 
+    @Test func `a file that failed once fails in every later commit of the commit thread`() throws {
+        let disk = SimulatedDisk()
+        let file = try disk.open("file", in: nil, [.write, .create])
+        let committer = Committer(disk: disk, thread: .caller)
+        nonisolated(unsafe) var results: [Bool] = []
+        for sequence in 1...3 as ClosedRange<UInt64> {
+            if sequence == 2 { disk.with { $0.fault = .init(at: $0.operations + 2, code: EIO, isLasting: false) } }
+            let write = FileJob.Write(offset: 0, bytes: [1])
+            let job = FileJob(file: 7, descriptor: file, path: "file", setup: [], writes: [write])
+            committer.submit(
+                CommitJob(sequence: sequence, files: [job]) { result in
+                    if case .success = result { results.append(true) } else { results.append(false) }
+                }
+            )
+        }
+        #expect(results == [true, false, false])
+    }
+
+    @Test func `a passing error while opening and reading destroys nothing`() throws {
+        let home = try makeHome()
+        let first = try openHome(home)
+        let rows = [try first.createRow(), try first.createRow()]
+        for row in rows {
+            for number in 1...2 { try first.put(row, number, at: start + Int64(number) * 20_000, "text") }
+            try first.saveState(row, text("state"))
+        }
+        try first.scheduleDestruction(of: rows[0], at: start + hour)
+        _ = try first.addTombstone(keepUntil: start + hour, payload: text("tombstone"))
+        try first.saveClockMark(start)
+        try first.commitNow()
+        first.close()
+        func readAll(_ store: Store) throws {
+            for row in rows {
+                #expect(try store.list(row, now: start).count == 2)
+                #expect(try store.loadState(row) == text("state"))
+            }
+            #expect(try store.tombstones().count == 1)
+        }
+        let trial = home.copy()
+        try readAll(openHome(trial))
+        #expect(trial.operations > 20)
+        for operation in 1...trial.operations {
+            let disk = home.copy()
+            disk.with { $0.fault = .init(at: operation, code: EIO, isLasting: false) }
+            if let store = try? openHome(disk) {
+                for row in rows { _ = try? store.list(row, now: start) }
+                for row in rows { _ = try? store.loadState(row) }
+                store.reap(hide: start + 1, destroy: start + 1)
+                #expect(store.clockMark() == start)
+                store.close()
+            }
+            disk.with { $0.fault = nil }
+            let store = try openHome(disk)
+            try readAll(store)
+            #expect(store.scheduledDestruction(of: rows[0]) == start + hour)
+            #expect(store.damage.isEmpty, "operation \(operation): \(store.damage)")
+        }
+    }
+
     @Test func `a failed fsync is never taken back by a later one`() throws {
         let disk = try makeHome()
         let store = try openHome(disk)
