@@ -100,7 +100,7 @@ package enum LinkCloseReason: Hashable, Sendable {
 /// What a transport tells its owner. All of it is called on the transport's event loop, synchronously, and may call
 /// back into the transport.
 package struct TransportEvents {
-    /// Where a token of a link leads.
+    /// Where a token of a link leads; `nil` for one that is for knocks alone (``RoutingTable/Match/isKnock``).
     package var route: (RoutingToken) -> RouteMatch? = { _ in nil }
     /// Whether a knock with this token is to be read.
     package var acceptsKnock: (RoutingToken) -> Bool = { _ in false }

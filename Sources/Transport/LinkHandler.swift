@@ -262,10 +262,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler {
         }
         cancelTimers()
         phase = .open(connection)
-        try? context.channel.syncOptions?.setOption(
-            .recvAllocator,
-            value: AdaptiveRecvByteBufferAllocator(minimum: 2_048, initial: 4_096, maximum: 65_536)
-        )
+        limits.applyToOpenLink(context.channel)
         transport.events.linkOpened(connection)
     }
 

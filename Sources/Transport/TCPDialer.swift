@@ -30,7 +30,11 @@ extension TCPTransport {
     /// An open link may be closed at once by a responder that does not want us: XK shows our key in the last act.
     package func dial(_ dial: Dial) -> UInt64 {
         let handler = makeInitiator(dial)
-        connect(to: dial.endpoint, handler) { handler, failure in handler.fail(failure) }
+        // Later, for the system may refuse at once, and the caller has to know the number first.
+        loop.assumeIsolated().execute {
+            guard self.handler(handler.id) != nil else { return }
+            self.connect(to: dial.endpoint, handler) { handler, failure in handler.fail(failure) }
+        }
         return handler.id
     }
 
@@ -49,8 +53,9 @@ extension TCPTransport {
         completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
     ) {
         precondition((1...limits.knockByteCount).contains(sealed.count), "a knock has that many bytes")
-        connect(to: endpoint, makeKnockHandler(token, sealed, completion)) { handler, failure in
-            handler.end(.failure(failure))
+        let handler = makeKnockHandler(token, sealed, completion)
+        loop.assumeIsolated().execute {
+            self.connect(to: endpoint, handler) { handler, failure in handler.end(.failure(failure)) }
         }
     }
 
@@ -63,14 +68,14 @@ extension TCPTransport {
             preconditionFailure("a dial needs an event loop with sockets")
         }
         guard (1...65_535).contains(endpoint.port) else {
-            return loop.assumeIsolated().execute { failed(handler, .unresolvable) }
+            return failed(handler, .unresolvable)
         }
         let configured =
             bootstrap
             .connectTimeout(limits.connectTimeout)
             .channelOption(.tcpOption(.tcp_nodelay), value: 1)
             .channelOption(.allowRemoteHalfClosure, value: true)
-            .channelOption(.recvAllocator, value: FixedSizeRecvByteBufferAllocator(capacity: 2_048))
+            .channelOption(.recvAllocator, value: limits.firstReads)
         let connection =
             if let address = try? SocketAddress(ipAddress: endpoint.host, port: endpoint.port) {
                 configured.connect(to: address)

@@ -78,7 +78,7 @@ extension TCPTransport {
             .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
             .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
             .childChannelOption(.allowRemoteHalfClosure, value: true)
-            .childChannelOption(.recvAllocator, value: FixedSizeRecvByteBufferAllocator(capacity: 2_048))
+            .childChannelOption(.recvAllocator, value: limits.firstReads)
             .childChannelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture { try bound.value.accept(channel) }
             }

@@ -52,8 +52,13 @@ package final class TCPTransport: @unchecked Sendable {
     /// Takes on a connection to us. The channel is of this transport's loop: the listener's, or a test's.
     package func accept(_ channel: any Channel) throws {
         let handler = LinkHandler(responder: takeID(), transport: self)
-        try channel.pipeline.syncOperations.addHandler(handler)
         handlers[handler.id] = handler
+        do {
+            try channel.pipeline.syncOperations.addHandler(handler)
+        } catch {
+            forget(handler)
+            throw error
+        }
     }
 
     /// Takes on a connection that a dial of ours has made.
@@ -61,7 +66,12 @@ package final class TCPTransport: @unchecked Sendable {
     @discardableResult
     package func initiate(_ dial: Dial, over channel: any Channel) throws -> UInt64 {
         let handler = makeInitiator(dial)
-        try channel.pipeline.syncOperations.addHandler(handler)
+        do {
+            try channel.pipeline.syncOperations.addHandler(handler)
+        } catch {
+            forget(handler)
+            throw error
+        }
         return handler.id
     }
 

@@ -1,3 +1,4 @@
+import Glibc
 import NIOCore
 
 /// Every bound of this target.
@@ -26,6 +27,9 @@ package struct TransportLimits: Sendable {
     package var connectTimeout = TimeAmount.seconds(10)
     /// From the request to close to the end, for frames still on their way in either direction.
     package var closeTimeout = TimeAmount.seconds(5)
+    /// How long a peer may be out of reach before its link is lost: neither an acknowledgement of what we sent nor, when
+    /// there is nothing to send, an answer to TCP's own probes. In whole seconds, 6…3,600.
+    package var silence = TimeAmount.seconds(30)
     /// Outbound bytes of a link beyond which it is closed.
     package var outboundByteCount = 8 << 20
     /// Outbound bytes beyond which nothing is read from the link until they have left. Well above the next: were reading
@@ -41,4 +45,30 @@ package struct TransportLimits: Sendable {
     package var backlog: Int32 = 1_024
 
     package init() {}
+}
+
+extension TransportLimits {
+    /// Bytes read at once from a connection that is not authenticated: with what is left over from before it stays below
+    /// ``bytesBeforeAuthentication``.
+    var firstReads: FixedSizeRecvByteBufferAllocator {
+        FixedSizeRecvByteBufferAllocator(capacity: max(256, bytesBeforeAuthentication / 2))
+    }
+
+    /// Larger reads, and probes for peers that vanish without a word.
+    func applyToOpenLink(_ channel: any Channel) {
+        let seconds = min(max(6, Int(silence.nanoseconds / 1_000_000_000)), 3_600)
+        let probe = seconds / 6
+        let numbers: [(NIOBSDSocket.Option, Int)] = [
+            (.init(rawValue: TCP_KEEPIDLE), 3 * probe), (.init(rawValue: TCP_KEEPINTVL), probe),
+            (.init(rawValue: TCP_KEEPCNT), 3), (.init(rawValue: TCP_USER_TIMEOUT), seconds * 1_000),
+        ]
+        // What fails here fails because the connection is gone, which is told by other means.
+        guard let options = channel.syncOptions else { return }
+        try? options.setOption(
+            .recvAllocator,
+            value: AdaptiveRecvByteBufferAllocator(minimum: 2_048, initial: 4_096, maximum: 65_536)
+        )
+        try? options.setOption(.socketOption(.so_keepalive), value: 1)
+        for (name, value) in numbers { try? options.setOption(.tcpOption(name), value: value) }
+    }
 }

@@ -145,6 +145,30 @@ import Transport
         #expect(wire.responder.frames == [[0], [1], [2], [3], [4]])
     }
 
+    @Test func `a peer that ends while reading is paused is heard to the end`() throws {
+        let wire = try Wire()
+        let (near, far) = try wire.link()
+        wire.responder.links[0].pauseReading()
+        for byte in 0..<3 { try wire.dialer.links[0].send([UInt8(byte)]) }
+        wire.dialer.links[0].flush()
+        try wire.pump(near, far)
+        far.pipeline.fireUserInboundEventTriggered(ChannelEvent.inputClosed)
+        #expect(wire.responder.frames.isEmpty && wire.responder.closed.isEmpty)
+        wire.responder.links[0].resumeReading()
+        #expect(wire.responder.frames == [[0], [1], [2]])
+        #expect(wire.responder.closed == [.closedByPeer])
+    }
+
+    @Test(arguments: [0, 17, 40]) func `a dialer that ends before it is open is forgotten`(byteCount: Int) throws {
+        let wire = try Wire()
+        let (near, far) = try (wire.dial(), wire.connection())
+        try wire.send(Array(wire.written(near).prefix(byteCount)), to: far)
+        far.pipeline.fireUserInboundEventTriggered(ChannelEvent.inputClosed)
+        #expect(!far.isActive)
+        #expect(wire.responder.rejections == [.disconnected])
+        #expect(wire.responder.transport.connectionCount == 0)
+    }
+
     @Test func `the transport closes everything at once`() throws {
         let wire = try Wire()
         _ = try wire.link()

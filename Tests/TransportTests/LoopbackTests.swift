@@ -50,7 +50,10 @@ private actor Node {
         return await withCheckedContinuation { continuation in
             side.onOpened = { continuation.resume(returning: nil) }
             side.onFailed = { continuation.resume(returning: side.failures.last) }
+            let before = side.failures.count
             _ = side.transport.dial(dial)
+            // Not before the caller knows the dial's number.
+            #expect(side.failures.count == before)
         }
     }
 
@@ -241,6 +244,37 @@ private struct Loopback {
         let result = try await net.near.knock(endpoint, net.token, [1])
         #expect(result == .failure(.timedOut))
         try await silent.close().get()
+        try await net.end()
+    }
+
+    /// Says the same to everyone, and ends.
+    private final class Parrot: ChannelInboundHandler {
+        typealias InboundIn = ByteBuffer
+        typealias OutboundOut = ByteBuffer
+        let line: [UInt8]
+        init(_ line: [UInt8]) { self.line = line }
+
+        func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+            context.writeAndFlush(wrapOutboundOut(ByteBuffer(bytes: line)), promise: nil)
+            context.close(promise: nil)
+        }
+    }
+
+    @Test(arguments: [[0], [0, 0], [0, 2, 1], [0, 1, 1, 1], [4, 1, 7], [255, 255]] as [[UInt8]])
+    func `a malformed answer to a knock is none`(line: [UInt8]) async throws {
+        let net = try await Loopback()
+        let parrot = try await ServerBootstrap(group: net.group)
+            .childChannelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture {
+                    try channel.pipeline.syncOperations.addHandler(Parrot(line))
+                }
+            }
+            .bind(host: "127.0.0.1", port: 0).get()
+        let endpoint = Endpoint(host: "127.0.0.1", port: parrot.localAddress?.port ?? 0)
+        #expect(try await net.near.knock(endpoint, net.token, [1]) == .failure(.badAnswer))
+        // As act 2 it is no better.
+        #expect(try await net.near.dial(endpoint, net.token, net.farKey) == .closedBeforeActTwo)
+        try await parrot.close().get()
         try await net.end()
     }
 
