@@ -164,8 +164,10 @@ extension Store {
         guard !segment.isDead else { return }
         discard(segment.file)
         segment.isDead = true
-        for record in segment.records where segment.row.index[record.id]?.segment === segment {
-            segment.row.removeFromIndex(record.id)
+        if !segment.row.index.isEmpty {
+            for record in segment.records where segment.row.index[record.id]?.segment === segment {
+                segment.row.removeFromIndex(record.id)
+            }
         }
         segments[segment.file.number] = nil
         segment.row.segments.removeAll { $0 === segment }

@@ -109,14 +109,14 @@ extension Store {
     private func withdraw(_ row: Row) {
         rows[row.id] = nil
         rowOfSlot[row.id.slot] = nil
+        // First, so that burying does not take the messages out one by one.
+        row.index = [:]
+        row.timeline = []
         for segment in row.segments { bury(segment) }
         if let log = row.log {
             stateLogs[log.file.number] = nil
             discard(log.file)
         }
-        row.segments = []
-        row.index = [:]
-        row.timeline = []
         row.log = nil
     }
 
