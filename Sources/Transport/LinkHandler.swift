@@ -203,8 +203,9 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler {
         }
     }
 
-    /// Past the token check, if there is room.
+    /// Past the token check, if there is room and the owner has not closed everything meanwhile.
     private func admit(_ token: RoutingToken, _ match: RouteMatch?) -> Bool {
+        guard case .beforeToken = phase else { return false }
         transport.admission.leave(id)
         let prefix = Admission.Prefix(context?.channel.remoteAddress)
         if let rejection = transport.admission.begin(prefix) {

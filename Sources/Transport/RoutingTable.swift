@@ -126,9 +126,7 @@ package struct RoutingTable: Sendable {
         guard newDay != day else { return }
         let old = days
         let new = Self.days(around: newDay)
-        for route in holders.keys {
-            for day in old where !new.contains(day) { evict(route, day) }
-        }
+        entries = entries.filter { $0.value.tail == nil || new.contains($0.value.day) }
         day = newDay
         for route in holders.keys {
             let next = holders[route]?.next ?? [:]

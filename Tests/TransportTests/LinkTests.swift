@@ -169,6 +169,40 @@ import Transport
         #expect(wire.responder.transport.connectionCount == 0)
     }
 
+    @Test func `the owner may close everything from within any question or event`() throws {
+        for moment in 0..<4 {
+            let wire = try Wire()
+            let transport = wire.responder.transport
+            wire.responder.knockTokens = [wire.token]
+            let match = wire.responder.routes[wire.token]
+            switch moment {
+            case 0:
+                transport.events.route = { [unowned transport] _ in
+                    transport.close()
+                    return match
+                }
+            case 1:
+                transport.events.knock = { [unowned transport] _, _ in
+                    transport.close()
+                    return [1]
+                }
+            case 2: transport.events.linkOpened = { [unowned transport] _ in transport.close() }
+            default: transport.events.frame = { [unowned transport] _, _ in transport.close() }
+            }
+            let (near, far) = try (wire.dial(), wire.connection())
+            if moment == 1 {
+                try wire.send([0x6b] + wire.token.bytes + [0, 1, 9], to: far)
+            } else {
+                try wire.pump(near, far)
+                try wire.dialer.links.first?.send([1])
+                wire.dialer.links.first?.flush()
+                try wire.pump(near, far)
+            }
+            #expect(!far.isActive)
+            #expect(transport.connectionCount == 0)
+        }
+    }
+
     @Test func `the transport closes everything at once`() throws {
         let wire = try Wire()
         _ = try wire.link()
