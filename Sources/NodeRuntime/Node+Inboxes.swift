@@ -265,7 +265,7 @@ extension Node {
     }
 
     /// - Parameter passphrase: `nil` for a home with a key file.
-    package func unlock(passphrase: borrowing SecretBytes?) throws {
+    package func unlock(passphrase: consuming SecretBytes?) throws {
         guard store.isLocked else { return }
         try store.unlock(passphrase: passphrase)
         if hasLoaded {

@@ -400,7 +400,9 @@ extension Node {
     var advertised: [Messaging.Endpoint] {
         if !configuration.advertise.isEmpty { return Array(configuration.advertise.prefix(Limits.endpointCount)) }
         var result: [Messaging.Endpoint] = []
-        for endpoint in listening {
+        // Before it listens, what it will listen on, as far as that is known.
+        let addresses = listening.isEmpty ? configuration.listen.filter { $0.port != 0 } : listening
+        for endpoint in addresses {
             let isWildcard = endpoint.host == "0.0.0.0" || endpoint.host == "::"
             guard isWildcard else {
                 result.append(endpoint)

@@ -96,7 +96,7 @@ extension Node {
         )
     }
 
-    package var name: String? { configuration.name }
+    package var configuredName: String? { configuration.name }
 
     // MARK: Ping
 

@@ -168,6 +168,8 @@ package actor Node {
     /// The time of everything the node does.
     var now: Timestamp { readClock().confirmed }
 
+    package var currentTime: Timestamp { now }
+
     var defaultPolicy: LifetimePolicy { LifetimePolicy(configuration.policy) ?? .ask }
 
     func makeTurn() -> Turn {

@@ -11,11 +11,15 @@ package enum EventKind: String, Codable, Hashable, Sendable, CaseIterable {
     case lifetimeProposed
     case lifetimeAgreed
     case lifetimeRejected
+    case lifetimeWithdrawn
+    case lifetimeExpired
     case lifetimeReset
     case memberJoined
     case memberLeft
     case joinRequested
+    case joined
     case joinFailed
+    case invited
     case exploded
     case explosionScheduled
     case deletionReceipt

@@ -5,6 +5,8 @@ package enum JoinMethods {
 
 /// Where a join is (protocol, section 5).
 package enum JoinStage: String, Codable, Hashable, Sendable, CaseIterable {
+    /// A peer has sent an invitation; `mayfly join` accepts it.
+    case invited
     case validating
     case validated
     case joining

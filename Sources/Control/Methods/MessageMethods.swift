@@ -44,6 +44,8 @@ package struct Message: Codable, Hashable, Sendable {
     /// `received`, `queued`, `sent`, `delivered`, `read` or `expiredUndelivered`.
     package var state: String
     package var replyTo: String?
+    /// The agreement under which it was sent, in hex; absent when ephemeral.
+    package var agreement: String?
     package var file: MessageFile?
 
     package init(
@@ -57,6 +59,7 @@ package struct Message: Codable, Hashable, Sendable {
         stored: Bool,
         state: String,
         replyTo: String? = nil,
+        agreement: String? = nil,
         file: MessageFile? = nil
     ) {
         self.message = message
@@ -69,6 +72,7 @@ package struct Message: Codable, Hashable, Sendable {
         self.stored = stored
         self.state = state
         self.replyTo = replyTo
+        self.agreement = agreement
         self.file = file
     }
 }

@@ -48,7 +48,7 @@ extension JoinStatus {
                 hint: "ask for a new invitation"
             )
         case .cancelled: return ControlError(.failed, "the join was cancelled")
-        case .validating, .validated, .joining:
+        case .invited, .validating, .validated, .joining:
             return ControlError(
                 .timedOut,
                 "no answer in time; the join goes on",
