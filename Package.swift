@@ -72,6 +72,14 @@ let package = Package(
         tests("WireTests", ["Wire", "Messaging", "Primitives"]),
         tests("StoreTests", ["Store", "Primitives"]),
         tests("TransportTests", ["Transport", "Noise", "Primitives", nioCore, nioPosix, nioEmbedded]),
+        tests("NodeRuntimeTests", ["NodeRuntime", "Messaging", "Primitives"]),
+        tests("EndToEndTests", ["mayfly", "Primitives"]),
+        .executableTarget(
+            name: "benchmarks",
+            dependencies: ["Store", "Transport", "Noise", "Wire", "Messaging", "Control", "Primitives", nioCore, nioPosix],
+            path: "Tests/Benchmarks",
+            swiftSettings: settings
+        ),
         tests("ControlTests", ["Control", nioCore, nioPosix, nioEmbedded]),
     ]
 )

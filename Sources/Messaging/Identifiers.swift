@@ -42,7 +42,7 @@ extension FixedBytes {
 
     package func encode(to encoder: any Encoder) throws {
         var container = encoder.singleValueContainer()
-        try container.encode(description)
+        try container.encode(Hex.encode(bytes))
     }
 }
 
