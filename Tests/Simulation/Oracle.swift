@@ -90,6 +90,20 @@ struct Oracle {
         }
     }
 
+    /// Whoever says that a lifetime was agreed can show both signatures.
+    mutating func checkAgreement(_ id: AgreementID, _ event: Event, _ node: SimulatedNode, _ simulation: Simulation) {
+        guard agreements[id] == nil else { return }
+        guard let client = event.client, let machine = node.core.conversation(client),
+            let agreement = machine.savedRecord.lifetime.head ?? machine.agreement, agreement.id == id,
+            let other = machine.currentMembers.first?.key,
+            Self.isSigned(agreement, by: [machine.key.publicKey, other])
+        else {
+            violations.append("t=\(simulation.time) I4 node \(node.index) agreed without both signatures")
+            return
+        }
+        agreements[id] = agreement
+    }
+
     /// What is on the disk rests on an agreement that both have signed.
     mutating func checkDurable(_ message: Message, _ client: ClientID, _ node: SimulatedNode, _ simulation: Simulation) {
         guard let id = message.content.agreement, let agreement = agreements[id] else {

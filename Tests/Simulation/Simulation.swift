@@ -226,7 +226,7 @@ package final class Simulation {
             mix(11)
             guard !isCalm else { return }
             makeFault()
-            queue.push(.fault, at: time + 200 + roll(8_000))
+            queue.push(.fault, at: time + 200 + roll(16_000))
         case .restart(let index):
             mix(12)
             if !nodes[index].isUp { start(nodes[index]) }
@@ -281,6 +281,9 @@ package final class Simulation {
 
     func perform(_ actions: [NodeAction], _ node: SimulatedNode) {
         mix(UInt64(actions.count))
+        for case .notify(let event) in actions {
+            if case .lifetimeAgreed(_, let id, _) = event.kind { oracle.checkAgreement(id, event, node, self) }
+        }
         for action in actions {
             log("node \(node.index): \(action.summary)")
             switch action {

@@ -83,7 +83,9 @@ extension Simulation {
             }
             return
         }
-        let choice = roll(1_000)
+        var choice = roll(1_000)
+        // Users answer what they are asked, mostly.
+        if conversation.pendingProposal?.isOurs == false, chance(50) { choice = 580 }
         switch choice {
         case ..<480:
             let size = chance(1) ? 30_000 : 1 + roll(40)
