@@ -133,8 +133,13 @@ extension ConversationStateMachine {
 
     /// Forgets what is in memory and ends the session: the next link starts with nothing agreed.
     package mutating func close(_ turn: Turn) -> [NodeAction] {
-        heldMemoryWasForgotten()
-        var result: [NodeAction] = [.forgetMemory(client)]
+        releaseMemory()
+        var result: [NodeAction] = []
+        for member in memberKeys {
+            let ended = members[member]!.outbox.removeAll(onlyInMemory: true)
+            result += cancelled(ended, turn)
+        }
+        result.append(.forgetMemory(client))
         for member in memberKeys {
             members[member]!.hasEnded = true
             if let link = members[member]!.link.link {
@@ -145,7 +150,11 @@ extension ConversationStateMachine {
         return result
     }
 
-    private mutating func heldMemoryWasForgotten() { releaseMemory() }
+    private func cancelled(_ messages: [MessageID], _ turn: Turn) -> [NodeAction] {
+        messages.flatMap {
+            [.setState(client, $0, .cancelled), event(.messageState($0, .cancelled, stored: nil), turn)]
+        }
+    }
 
     /// Tells the others and destroys one's own copy.
     package func leave() -> [NodeAction] {

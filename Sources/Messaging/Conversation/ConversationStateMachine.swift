@@ -130,7 +130,9 @@ package struct ConversationStateMachine: Sendable {
         )
         let deadline = min(expiresAt ?? .latest, turn.now + Limits.outboxLifetime)
         for member in memberKeys {
-            guard members[member]!.outbox.enqueue(id, sentAt: turn.now, deadline: deadline) else {
+            guard members[member]!.outbox.enqueue(
+                id, sentAt: turn.now, deadline: deadline, isStored: expiresAt != nil
+            ) else {
                 throw .outboxFull(limit: Limits.outboxCount)
             }
         }
@@ -147,7 +149,7 @@ package struct ConversationStateMachine: Sendable {
         let deadline = min(message.expiresAt ?? .latest, message.content.sentAt + Limits.outboxLifetime)
         for member in memberKeys {
             _ = members[member]!.outbox.enqueue(
-                message.content.id, sentAt: message.content.sentAt, deadline: deadline
+                message.content.id, sentAt: message.content.sentAt, deadline: deadline, isStored: true
             )
         }
     }
