@@ -162,13 +162,14 @@ extension ConversationStateMachine {
     }
 
     mutating func receiveDeparture(of member: PublicKey, on link: LinkID, _ turn: Turn) -> [NodeAction] {
+        let undelivered = members[member]!.outbox.removeAll(onlyInMemory: false)
         members[member] = nil
         record.left.append(member)
         record.membership += 1
         record.lifetime = lifetimeMachine?.record ?? record.lifetime
         record.lifetime.inForce = nil
         makeLifetimeMachine()
-        return [
+        return cancelled(undelivered, turn) + [
             .save(client),
             .unregister(client, .member(member)),
             event(.memberLeft(member), turn),
