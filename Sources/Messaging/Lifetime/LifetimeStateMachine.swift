@@ -242,27 +242,30 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         else { return [.send(.reject(proposal.id, .stale))] }
         peerEpoch = max(peerEpoch, proposal.epoch - 1)
 
+        var actions: [Action] = []
         switch negotiation {
         case .settled: break
         case .asked(let old, _):
             if old.id == proposal.id || proposal.proposedAt < old.proposedAt { return [.dropped] }
         case .proposed(let ours, _):
             guard Self.survives(proposal, ours, now: now) else { return [.dropped] }
+            noteTakenBack(ours.id)
+            actions.append(.save)
             if ours.lifetime == proposal.lifetime {
                 // Both have proposed the same: our own signed wish is our consent.
-                return consent(to: proposal, automatic: false, now: now, key: key, random: &random)
+                return actions + consent(to: proposal, automatic: false, now: now, key: key, random: &random)
             }
         }
         if policy == .refuse {
             negotiation = .settled
-            return [.send(.reject(proposal.id, .policy))]
+            return actions + [.send(.reject(proposal.id, .policy))]
         }
         if policy.accepts(proposal.lifetime) {
-            return [.asked(proposal)]
+            return actions + [.asked(proposal)]
                 + consent(to: proposal, automatic: true, now: now, key: key, random: &random)
         }
         negotiation = .asked(proposal, at: now)
-        return [.asked(proposal)]
+        return actions + [.asked(proposal)]
     }
 
     /// Which of two crossing proposals survives (section 6, point 4): the later one; of equal ones that with the
@@ -274,7 +277,11 @@ package struct LifetimeStateMachine: Hashable, Sendable {
     }
 
     private mutating func receive(_ accept: LifetimeAccept) -> [Action] {
-        guard case .proposed(let proposal, _) = negotiation, accept.proposal == proposal.id else { return [.dropped] }
+        guard case .proposed(let proposal, _) = negotiation, accept.proposal == proposal.id else {
+            if record.head?.proposal.id == accept.proposal { return [.dropped] }
+            // It answers what we took back, or what a crossing proposal has replaced: the acceptor must not keep it.
+            return [.dropped, .send(.withdraw(accept.proposal))]
+        }
         let agreement = Agreement(proposal: proposal, accept: accept)
         guard agreement.isValid(conversation: conversation, between: own, and: peer) else { return [.dropped] }
         return [.save, settle(agreement, automatic: false)]
@@ -368,8 +375,13 @@ package struct LifetimeStateMachine: Hashable, Sendable {
     }
 
     private mutating func reset() -> [Action] {
+        var actions: [Action] = []
+        if case .proposed(let proposal, _) = negotiation {
+            noteTakenBack(proposal.id)
+            actions.append(.save)
+        }
         negotiation = .settled
-        guard let ended = record.inForce else { return [] }
+        guard let ended = record.inForce else { return actions }
         record.renewable = ended.lifetime
         record.inForce = nil
         record.before = nil
@@ -423,8 +435,12 @@ package struct LifetimeStateMachine: Hashable, Sendable {
     }
 
     private mutating func takeBack(_ id: ProposalID) -> [Action] {
+        noteTakenBack(id)
+        return [.save, .send(.withdraw(id))]
+    }
+
+    private mutating func noteTakenBack(_ id: ProposalID) {
         record.withdrawn.append(id)
         if record.withdrawn.count > Limits.withdrawnCount { record.withdrawn.removeFirst() }
-        return [.save, .send(.withdraw(id))]
     }
 }
