@@ -359,7 +359,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         } else if agreesInForce(sent, received) {
             if case .proposed(let proposal, _) = negotiation { actions.append(.send(.proposal(proposal))) }
         } else {
-            actions += reset()
+            actions += reset() + renew(sent, received, now: now, key: key, random: &random)
         }
         return actions
     }
@@ -371,7 +371,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         let theirs = received.head?.epoch ?? 0
         if ours > theirs { return sent.inForce == sent.head?.id && sent.head?.proposal.proposer == peer }
         // The peer accepted what we took back; it will roll back to what is in force here.
-        return received.head.map { record.withdrawn.contains($0.proposal.id) } ?? false
+        return received.head.map { $0.id == received.inForce && record.withdrawn.contains($0.proposal.id) } ?? false
     }
 
     private mutating func reset() -> [Action] {
