@@ -156,7 +156,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         case .settled: break
         case .proposed(let old, _): actions += takeBack(old.id)
         // Our answer is later than what it answers, whatever the two clocks say.
-        case .asked(let other, _): stamp = max(now, min(other.proposedAt, now + Limits.proposalClockTolerance) + 1)
+        case .asked(let other, _): stamp = max(now, other.proposedAt + 1)
         }
         let proposal = LifetimeProposal.Unsigned(
             conversation: conversation,
@@ -248,7 +248,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         case .asked(let old, _):
             if old.id == proposal.id || proposal.proposedAt < old.proposedAt { return [.dropped] }
         case .proposed(let ours, _):
-            guard Self.survives(proposal, ours, now: now) else { return [.dropped] }
+            guard Self.survives(proposal, ours) else { return [.dropped] }
             noteTakenBack(ours.id)
             actions.append(.save)
             if ours.lifetime == proposal.lifetime {
@@ -269,9 +269,9 @@ package struct LifetimeStateMachine: Hashable, Sendable {
     }
 
     /// Which of two crossing proposals survives (section 6, point 4): the later one; of equal ones that with the
-    /// smaller hash. A stamp too far ahead counts as now, which is not before our own.
-    private static func survives(_ theirs: LifetimeProposal, _ ours: LifetimeProposal, now: Timestamp) -> Bool {
-        if theirs.proposedAt > now + Limits.proposalClockTolerance { return true }
+    /// smaller hash. A stamp too far ahead would count as our now, which is not before our own stamp either; so both
+    /// sides compare the same two stamps and come to the same answer, whatever their clocks say.
+    private static func survives(_ theirs: LifetimeProposal, _ ours: LifetimeProposal) -> Bool {
         if theirs.proposedAt != ours.proposedAt { return theirs.proposedAt > ours.proposedAt }
         return theirs.id < ours.id
     }
