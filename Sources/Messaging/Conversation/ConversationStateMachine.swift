@@ -9,8 +9,10 @@ package struct ConversationStateMachine: Sendable {
         var outbox = OutboxStateMachine()
         /// What we said on the link in use; `nil` while there is none.
         var sessionSent: SessionStart?
-        /// Both have said where they stand since the last link was lost.
+        /// Both have said where they stand on the link in use.
         var isEstablished = false
+        /// What watchers were told last; a link that takes the place of another is not news.
+        var isShownOnline = false
         /// The session has ended (restart, close): the next link starts with a reset.
         var hasEnded: Bool
     }
@@ -214,7 +216,13 @@ package struct ConversationStateMachine: Sendable {
                 .setState(client, id, .delivered),
                 event(.messageState(id, .delivered, stored: stored), turn),
             ] + flush(member, &turn)
-        case .lifetime(let message): return receive(message, &turn)
+        case .lifetime(let message):
+            // What both said at the start of the link in use already counts with what came before by another link.
+            guard members[member]!.isEstablished, members[member]!.link.link == link else {
+                droppedCount += 1
+                return []
+            }
+            return receive(message, &turn)
         case .explosion(let sealed): return receiveExplosion(sealed, on: link, &turn)
         case .memberLeft: return receiveDeparture(of: member, on: link, turn)
         case .ping(let nonce): return [.transmit(link, .pong(nonce))]
