@@ -210,7 +210,7 @@ package struct ConversationStateMachine: Sendable {
         case .content(let content, let age):
             return receive(content, age: age, from: member, on: link, memoryAvailable: memoryAvailable, turn)
         case .acknowledgement(let id, let stored):
-            if stored { unconfirmed = nil }
+            if stored, unconfirmed?.messages.contains(id) == true { unconfirmed = nil }
             guard members[member]!.outbox.acknowledge(id) else { return [] }
             return [
                 .setState(client, id, .delivered),
