@@ -141,7 +141,9 @@ package struct ConversationStateMachine: Sendable {
         if let agreement = message.content.agreement, unconfirmed?.agreement == agreement {
             unconfirmed!.messages.append(id)
         }
-        var actions: [NodeAction] = [.keep(client, message, expiresAt == nil ? .memory : .disk(lifetime))]
+        let keeping: NodeAction.Keeping =
+            expiresAt == nil ? .memory : turn.isLocked ? .untilUnlocked(lifetime) : .disk(lifetime)
+        var actions: [NodeAction] = [.keep(client, message, keeping)]
         for member in memberKeys { actions += flush(member, &turn) }
         return (message, actions)
     }
