@@ -316,7 +316,7 @@ extension Simulation {
 
     var hasConverged: Bool { unrest() == nil }
 
-    func check(final: Bool) {
+    func check() {
         if let unrest = unrest() { violation("liveness: \(unrest)") }
         for (node, one, other, two) in pairs() {
             count("pairs at the end")

@@ -71,7 +71,7 @@ extension Simulation {
     }
 
     func act(_ node: SimulatedNode) {
-        if chance(1) { return createConversation(node) }
+        if chance(2) { return createConversation(node) }
         let clients = node.core.clients
         guard !clients.isEmpty else { return }
         let client = clients[Int(roll(Int64(clients.count)))]
@@ -142,12 +142,12 @@ extension Simulation {
                 let isLocked = chance(50)
                 command(node, client) { (machine, turn) throws(CommandError) in try machine.setLocked(isLocked, &turn) }
             }
-        case ..<993:
-            if conversation.isCreator, options.seconds > 0 {
+        case ..<989:
+            if conversation.isCreator, chance(70) {
                 command(node, client) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
             }
         default:
-            if chance(30) {
+            if chance(10) {
                 count("left")
                 let isLinked = conversation.currentMembers.allSatisfy { conversation.isOnline($0.key) }
                 if !isLinked { count("left offline") }
