@@ -66,9 +66,16 @@ let package = Package(
             swiftSettings: settings
         ),
 
+        .target(
+            name: "Simulation", dependencies: ["Messaging", "Primitives"], path: "Tests/Simulation",
+            swiftSettings: settings),
+        .executableTarget(
+            name: "simulate", dependencies: ["Simulation"], path: "Tests/Simulate", swiftSettings: settings),
+
         tests("PrimitivesTests", ["Primitives"], exclude: ["Vectors"]),
         tests("NoiseTests", ["Noise", "Primitives"], exclude: ["Vectors"]),
         tests("MessagingTests", ["Messaging", "Primitives"]),
+        tests("SimulationTests", ["Simulation", "Messaging", "Primitives"]),
         tests("WireTests", ["Wire", "Messaging", "Primitives"]),
         tests("StoreTests", ["Store", "Primitives"]),
         tests("TransportTests", ["Transport", "Noise", "Primitives", nioCore, nioPosix, nioEmbedded]),

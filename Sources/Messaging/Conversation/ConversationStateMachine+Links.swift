@@ -14,11 +14,19 @@ extension ConversationStateMachine {
         guard members[member] != nil else { return [.close(link)] }
         let dialer = weDialled ? key.publicKey : member
         let lostAt = members[member]!.link.lostAt
+        let wasEstablished = members[member]!.isEstablished
         let actions = members[member]!.link.opened(link, dialer: dialer, now: turn.now)
         var result: [NodeAction] = []
         for action in actions {
             switch action {
-            case .use(let link): result += startSession(with: member, on: link, lostAt: lostAt, turn)
+            case .use(let link):
+                if wasEstablished {
+                    // It takes the place of another: what was in flight goes again, once both have said where they stand.
+                    members[member]!.isEstablished = false
+                    members[member]!.outbox.linkLost()
+                }
+                let wasAway = !wasEstablished && (lostAt.map { turn.now - $0 > turn.sessionGrace } ?? false)
+                result += startSession(with: member, on: link, wasAway: wasAway, turn)
             case .retire(let link): result.append(.transmit(link, .closing))
             case .dial, .ping, .drop: preconditionFailure("an opened link is used or retired, not \(action)")
             }
@@ -29,11 +37,10 @@ extension ConversationStateMachine {
     private mutating func startSession(
         with member: PublicKey,
         on link: LinkID,
-        lostAt: Timestamp?,
+        wasAway: Bool,
         _ turn: Turn
     ) -> [NodeAction] {
         guard let machine = lifetimeMachine, let state = members[member] else { return [] }
-        let wasAway = !state.isEstablished && (lostAt.map { turn.now - $0 > turn.sessionGrace } ?? false)
         let start = machine.sessionStart(
             reset: state.hasEnded || wasAway, policy: policyNow(turn), endpoints: turn.endpoints
         )
@@ -50,9 +57,10 @@ extension ConversationStateMachine {
         guard members[member]!.link.link == link, let sent = members[member]!.sessionSent else { return [] }
         var result = updateEndpoints(of: member, to: start.endpoints)
         members[member]!.sessionSent = nil
-        let isNews = !members[member]!.isEstablished
         members[member]!.isEstablished = true
         members[member]!.hasEnded = false
+        let isNews = !members[member]!.isShownOnline
+        members[member]!.isShownOnline = true
         if isNews { result.append(event(.peerOnline(member), turn)) }
         if let actions = lifetimeMachine?.sessionEstablished(
             sent: sent, received: start, now: turn.now, key: key, random: &turn.random
@@ -76,11 +84,16 @@ extension ConversationStateMachine {
 
     package mutating func linkClosed(_ link: LinkID, to member: PublicKey, _ turn: Turn) -> [NodeAction] {
         guard members[member] != nil, members[member]!.link.closed(link, now: turn.now) else { return [] }
+        return linkLost(to: member, turn)
+    }
+
+    private mutating func linkLost(to member: PublicKey, _ turn: Turn) -> [NodeAction] {
         members[member]!.outbox.linkLost()
         members[member]!.sessionSent = nil
-        let wasOnline = members[member]!.isEstablished
         members[member]!.isEstablished = false
-        return wasOnline ? [event(.peerOffline(member), turn)] : []
+        let wasShownOnline = members[member]!.isShownOnline
+        members[member]!.isShownOnline = false
+        return wasShownOnline ? [event(.peerOffline(member), turn)] : []
     }
 
     /// - Parameter isUnknownThere: the remote node answered and closed: it does not know our token.
@@ -109,10 +122,7 @@ extension ConversationStateMachine {
                 case .dial: result.append(dial(member))
                 case .ping(let link): result.append(.transmit(link, .ping(turn.random.next())))
                 case .drop(let link):
-                    members[member]!.outbox.linkLost()
-                    members[member]!.sessionSent = nil
-                    if members[member]!.isEstablished { result.append(event(.peerOffline(member), turn)) }
-                    members[member]!.isEstablished = false
+                    result += linkLost(to: member, turn)
                     result.append(.close(link))
                 case .use, .retire: preconditionFailure("time opens no link: \(action)")
                 }
@@ -133,8 +143,13 @@ extension ConversationStateMachine {
 
     /// Forgets what is in memory and ends the session: the next link starts with nothing agreed.
     package mutating func close(_ turn: Turn) -> [NodeAction] {
-        heldMemoryWasForgotten()
-        var result: [NodeAction] = [.forgetMemory(client)]
+        releaseMemory()
+        var result: [NodeAction] = []
+        for member in memberKeys {
+            let ended = members[member]!.outbox.removeAll(onlyInMemory: true)
+            result += cancelled(ended, turn)
+        }
+        result.append(.forgetMemory(client))
         for member in memberKeys {
             members[member]!.hasEnded = true
             if let link = members[member]!.link.link {
@@ -145,7 +160,11 @@ extension ConversationStateMachine {
         return result
     }
 
-    private mutating func heldMemoryWasForgotten() { releaseMemory() }
+    private func cancelled(_ messages: [MessageID], _ turn: Turn) -> [NodeAction] {
+        messages.flatMap {
+            [.setState(client, $0, .cancelled), event(.messageState($0, .cancelled, stored: nil), turn)]
+        }
+    }
 
     /// Tells the others and destroys one's own copy.
     package func leave() -> [NodeAction] {
@@ -153,13 +172,14 @@ extension ConversationStateMachine {
     }
 
     mutating func receiveDeparture(of member: PublicKey, on link: LinkID, _ turn: Turn) -> [NodeAction] {
+        let undelivered = members[member]!.outbox.removeAll(onlyInMemory: false)
         members[member] = nil
         record.left.append(member)
         record.membership += 1
         record.lifetime = lifetimeMachine?.record ?? record.lifetime
         record.lifetime.inForce = nil
         makeLifetimeMachine()
-        return [
+        return cancelled(undelivered, turn) + [
             .save(client),
             .unregister(client, .member(member)),
             event(.memberLeft(member), turn),

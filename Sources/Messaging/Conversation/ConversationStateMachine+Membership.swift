@@ -66,7 +66,8 @@ extension ConversationStateMachine {
         on link: LinkID,
         _ turn: inout Turn
     ) -> [NodeAction] {
-        guard issuer != nil else { return [.close(link)] }
+        // An admission is durable before the welcome leaves; a locked node cannot make it so, and the joiner asks again.
+        guard issuer != nil, !turn.isLocked else { return [.close(link)] }
         let ours = verified.flatMap { $0.creatorKey == key.publicKey ? $0 : nil }
         let opensToken =
             ours.map { ConversationToken.open($0.invite.conversationToken, key: key.secret) == conversation } ?? false

@@ -9,8 +9,10 @@ package struct ConversationStateMachine: Sendable {
         var outbox = OutboxStateMachine()
         /// What we said on the link in use; `nil` while there is none.
         var sessionSent: SessionStart?
-        /// Both have said where they stand since the last link was lost.
+        /// Both have said where they stand on the link in use.
         var isEstablished = false
+        /// What watchers were told last; a link that takes the place of another is not news.
+        var isShownOnline = false
         /// The session has ended (restart, close): the next link starts with a reset.
         var hasEnded: Bool
     }
@@ -130,14 +132,18 @@ package struct ConversationStateMachine: Sendable {
         )
         let deadline = min(expiresAt ?? .latest, turn.now + Limits.outboxLifetime)
         for member in memberKeys {
-            guard members[member]!.outbox.enqueue(id, sentAt: turn.now, deadline: deadline) else {
+            guard members[member]!.outbox.enqueue(
+                id, sentAt: turn.now, deadline: deadline, isStored: expiresAt != nil
+            ) else {
                 throw .outboxFull(limit: Limits.outboxCount)
             }
         }
         if let agreement = message.content.agreement, unconfirmed?.agreement == agreement {
             unconfirmed!.messages.append(id)
         }
-        var actions: [NodeAction] = [.keep(client, message, expiresAt == nil ? .memory : .disk(lifetime))]
+        let keeping: NodeAction.Keeping =
+            expiresAt == nil ? .memory : turn.isLocked ? .untilUnlocked(lifetime) : .disk(lifetime)
+        var actions: [NodeAction] = [.keep(client, message, keeping)]
         for member in memberKeys { actions += flush(member, &turn) }
         return (message, actions)
     }
@@ -147,7 +153,7 @@ package struct ConversationStateMachine: Sendable {
         let deadline = min(message.expiresAt ?? .latest, message.content.sentAt + Limits.outboxLifetime)
         for member in memberKeys {
             _ = members[member]!.outbox.enqueue(
-                message.content.id, sentAt: message.content.sentAt, deadline: deadline
+                message.content.id, sentAt: message.content.sentAt, deadline: deadline, isStored: true
             )
         }
     }
@@ -206,13 +212,19 @@ package struct ConversationStateMachine: Sendable {
         case .content(let content, let age):
             return receive(content, age: age, from: member, on: link, memoryAvailable: memoryAvailable, turn)
         case .acknowledgement(let id, let stored):
-            if stored { unconfirmed = nil }
+            if stored, unconfirmed?.messages.contains(id) == true { unconfirmed = nil }
             guard members[member]!.outbox.acknowledge(id) else { return [] }
             return [
                 .setState(client, id, .delivered),
                 event(.messageState(id, .delivered, stored: stored), turn),
             ] + flush(member, &turn)
-        case .lifetime(let message): return receive(message, &turn)
+        case .lifetime(let message):
+            // What both said at the start of the link in use already counts with what came before by another link.
+            guard members[member]!.isEstablished, members[member]!.link.link == link else {
+                droppedCount += 1
+                return []
+            }
+            return receive(message, &turn)
         case .explosion(let sealed): return receiveExplosion(sealed, on: link, &turn)
         case .memberLeft: return receiveDeparture(of: member, on: link, turn)
         case .ping(let nonce): return [.transmit(link, .pong(nonce))]

@@ -73,8 +73,9 @@ package struct JoiningStateMachine: Sendable {
             record.state = joiner.state
             return .failed(error.errorType, [.close(link)])
         case .ping(let nonce): return .pending([.transmit(link, .pong(nonce))])
-        case .pong, .unknown: return .pending([])
-        case .session, .content, .acknowledgement, .lifetime, .joinRequest, .explosion, .deletionReceipt, .invitation,
+        // A creator that has admitted us before we know it speaks to us as to a member, and then answers our request.
+        case .session, .pong, .unknown: return .pending([])
+        case .content, .acknowledgement, .lifetime, .joinRequest, .explosion, .deletionReceipt, .invitation,
             .memberLeft, .closing:
             return .pending([.close(link)])
         }

@@ -156,7 +156,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         case .settled: break
         case .proposed(let old, _): actions += takeBack(old.id)
         // Our answer is later than what it answers, whatever the two clocks say.
-        case .asked(let other, _): stamp = max(now, min(other.proposedAt, now + Limits.proposalClockTolerance) + 1)
+        case .asked(let other, _): stamp = max(now, other.proposedAt + 1)
         }
         let proposal = LifetimeProposal.Unsigned(
             conversation: conversation,
@@ -242,39 +242,46 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         else { return [.send(.reject(proposal.id, .stale))] }
         peerEpoch = max(peerEpoch, proposal.epoch - 1)
 
+        var actions: [Action] = []
         switch negotiation {
         case .settled: break
         case .asked(let old, _):
             if old.id == proposal.id || proposal.proposedAt < old.proposedAt { return [.dropped] }
         case .proposed(let ours, _):
-            guard Self.survives(proposal, ours, now: now) else { return [.dropped] }
+            guard Self.survives(proposal, ours) else { return [.dropped] }
+            noteTakenBack(ours.id)
+            actions.append(.save)
             if ours.lifetime == proposal.lifetime {
                 // Both have proposed the same: our own signed wish is our consent.
-                return consent(to: proposal, automatic: false, now: now, key: key, random: &random)
+                return actions + consent(to: proposal, automatic: false, now: now, key: key, random: &random)
             }
         }
         if policy == .refuse {
             negotiation = .settled
-            return [.send(.reject(proposal.id, .policy))]
+            return actions + [.send(.reject(proposal.id, .policy))]
         }
         if policy.accepts(proposal.lifetime) {
-            return [.asked(proposal)]
+            return actions + [.asked(proposal)]
                 + consent(to: proposal, automatic: true, now: now, key: key, random: &random)
         }
         negotiation = .asked(proposal, at: now)
-        return [.asked(proposal)]
+        return actions + [.asked(proposal)]
     }
 
     /// Which of two crossing proposals survives (section 6, point 4): the later one; of equal ones that with the
-    /// smaller hash. A stamp too far ahead counts as now, which is not before our own.
-    private static func survives(_ theirs: LifetimeProposal, _ ours: LifetimeProposal, now: Timestamp) -> Bool {
-        if theirs.proposedAt > now + Limits.proposalClockTolerance { return true }
+    /// smaller hash. A stamp too far ahead would count as our now, which is not before our own stamp either; so both
+    /// sides compare the same two stamps and come to the same answer, whatever their clocks say.
+    private static func survives(_ theirs: LifetimeProposal, _ ours: LifetimeProposal) -> Bool {
         if theirs.proposedAt != ours.proposedAt { return theirs.proposedAt > ours.proposedAt }
         return theirs.id < ours.id
     }
 
     private mutating func receive(_ accept: LifetimeAccept) -> [Action] {
-        guard case .proposed(let proposal, _) = negotiation, accept.proposal == proposal.id else { return [.dropped] }
+        guard case .proposed(let proposal, _) = negotiation, accept.proposal == proposal.id else {
+            if record.head?.proposal.id == accept.proposal { return [.dropped] }
+            // It answers what we took back, or what a crossing proposal has replaced: the acceptor must not keep it.
+            return [.dropped, .send(.withdraw(accept.proposal))]
+        }
         let agreement = Agreement(proposal: proposal, accept: accept)
         guard agreement.isValid(conversation: conversation, between: own, and: peer) else { return [.dropped] }
         return [.save, settle(agreement, automatic: false)]
@@ -352,7 +359,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         } else if agreesInForce(sent, received) {
             if case .proposed(let proposal, _) = negotiation { actions.append(.send(.proposal(proposal))) }
         } else {
-            actions += reset()
+            actions += reset() + renew(sent, received, now: now, key: key, random: &random)
         }
         return actions
     }
@@ -364,12 +371,17 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         let theirs = received.head?.epoch ?? 0
         if ours > theirs { return sent.inForce == sent.head?.id && sent.head?.proposal.proposer == peer }
         // The peer accepted what we took back; it will roll back to what is in force here.
-        return received.head.map { record.withdrawn.contains($0.proposal.id) } ?? false
+        return received.head.map { $0.id == received.inForce && record.withdrawn.contains($0.proposal.id) } ?? false
     }
 
     private mutating func reset() -> [Action] {
+        var actions: [Action] = []
+        if case .proposed(let proposal, _) = negotiation {
+            noteTakenBack(proposal.id)
+            actions.append(.save)
+        }
         negotiation = .settled
-        guard let ended = record.inForce else { return [] }
+        guard let ended = record.inForce else { return actions }
         record.renewable = ended.lifetime
         record.inForce = nil
         record.before = nil
@@ -423,8 +435,12 @@ package struct LifetimeStateMachine: Hashable, Sendable {
     }
 
     private mutating func takeBack(_ id: ProposalID) -> [Action] {
+        noteTakenBack(id)
+        return [.save, .send(.withdraw(id))]
+    }
+
+    private mutating func noteTakenBack(_ id: ProposalID) {
         record.withdrawn.append(id)
         if record.withdrawn.count > Limits.withdrawnCount { record.withdrawn.removeFirst() }
-        return [.save, .send(.withdraw(id))]
     }
 }

@@ -79,6 +79,7 @@ package struct LinkStateMachine: Hashable, Sendable {
     /// - Parameter dialer: the public key of the side that dialled.
     package mutating func opened(_ link: LinkID, dialer: PublicKey, now: Timestamp) -> [Action] {
         failures = 0
+        if case .up(link, _, _, _, _) = state { return [.use(link)] }
         if case .up(let current, let currentDialer, let openedAt, _, _) = state {
             // Both sides keep the link whose dialer has the smaller key. A peer that dials long after has lost the
             // current one, whatever we believe of it.

@@ -15,6 +15,8 @@ package struct OutboxStateMachine: Hashable, Sendable {
         package let sentAt: Timestamp
         /// When it stops making sense to deliver it.
         package let deadline: Timestamp
+        /// Its body is on the disk; otherwise it goes when the conversation is closed.
+        package let isStored: Bool
         /// How often it was handed to a link.
         package fileprivate(set) var attempts = 0
         /// When it may be handed over again; `nil` while it has never been.
@@ -49,9 +51,16 @@ package struct OutboxStateMachine: Hashable, Sendable {
     package subscript(message: MessageID) -> Entry? { entries[message] }
 
     /// - Returns: `false` when the outbox is full.
-    package mutating func enqueue(_ message: MessageID, sentAt: Timestamp, deadline: Timestamp) -> Bool {
+    package mutating func enqueue(
+        _ message: MessageID,
+        sentAt: Timestamp,
+        deadline: Timestamp,
+        isStored: Bool
+    ) -> Bool {
         guard entries.count < Limits.outboxCount else { return false }
-        entries[message] = Entry(message: message, sentAt: sentAt, deadline: deadline, sequence: nextSequence)
+        entries[message] = Entry(
+            message: message, sentAt: sentAt, deadline: deadline, isStored: isStored, sequence: nextSequence
+        )
         nextSequence += 1
         waiting.append(message)
         wake(at: deadline)
@@ -83,6 +92,14 @@ package struct OutboxStateMachine: Hashable, Sendable {
 
     /// - Returns: whether it was still there.
     package mutating func cancel(_ message: MessageID) -> Bool { remove(message) }
+
+    /// Ends what is in memory only, or all of it.
+    /// - Returns: the messages that are not delivered any more, in order.
+    package mutating func removeAll(onlyInMemory: Bool) -> [MessageID] {
+        let ended = all.filter { !onlyInMemory || !$0.isStored }.map(\.message)
+        for message in ended { _ = remove(message) }
+        return ended
+    }
 
     /// The link is gone: what was on it goes again on the next one, in the old order.
     package mutating func linkLost() {

@@ -1,0 +1,343 @@
+import Messaging
+import Primitives
+
+/// Knows everything and trusts nobody: what must never happen (I1 to I7), checked as it happens.
+struct Oracle {
+    struct Key: Hashable {
+        let client: ClientID
+        let message: MessageID
+        init(_ client: ClientID, _ message: MessageID) {
+            self.client = client
+            self.message = message
+        }
+    }
+
+    struct Sent {
+        var node: Int
+        var time: Int64
+    }
+
+    struct Shown {
+        var incarnation: Int
+        var onDisk: Bool
+        var expiresAt: Timestamp?
+    }
+
+    var violations: [String] = []
+    var counts: [String: Int] = [:]
+    /// A conversation's inboxes: the creator's first.
+    var conversations: [ConversationID: [(node: Int, client: ClientID)]] = [:]
+    var ended: Set<ClientID> = []
+    var exploded: [Int: Set<ConversationID>] = [:]
+    var everDurable: Set<Key> = []
+    var everKept: Set<Key> = []
+    var ackedAsStored: Set<Key> = []
+    var shown: [Key: Shown] = [:]
+    var sentAt: [MessageID: Sent] = [:]
+    /// Agreements that both members have signed, as this oracle has verified itself.
+    var agreements: [AgreementID: Agreement] = [:]
+    var welcomed: [InviteTag: [ConversationID: Set<PublicKey>]] = [:]
+    /// By how much clocks were stepped in all.
+    var steps: Milliseconds = 0
+    var wakesNow: [Int: (time: Int64, count: Int)] = [:]
+
+    /// The signed bytes, put together here again from the specification and not by the code under test.
+    static func isSigned(_ agreement: Agreement, by members: Set<PublicKey>) -> Bool {
+        func field(_ bytes: [UInt8]) -> [UInt8] { number(UInt64(bytes.count)) + bytes }
+        func number(_ value: UInt64) -> [UInt8] { (0..<8).map { UInt8(truncatingIfNeeded: value >> (56 - 8 * $0)) } }
+        func tagged(_ tag: String, _ bytes: [UInt8]) -> [UInt8] {
+            let hash = SHA256.hash(Array(tag.utf8))
+            return SHA256.hash(hash + hash + bytes)
+        }
+        let proposal = agreement.proposal
+        let accept = agreement.accept
+        let proposed = tagged(
+            "mayfly/lifetime_proposal",
+            field(proposal.conversation.bytes) + number(proposal.membership) + number(proposal.epoch)
+                + field(proposal.previous.bytes) + field(Array(proposal.lifetime.rawValue.utf8))
+                + number(UInt64(proposal.proposedAt.milliseconds)) + field(proposal.nonce)
+                + field(proposal.proposer.bytes)
+        )
+        let accepted = tagged(
+            "mayfly/lifetime_accept",
+            field(proposal.conversation.bytes) + field(proposed) + field(Array(proposal.lifetime.rawValue.utf8))
+                + number(UInt64(accept.acceptedAt.milliseconds)) + field(accept.acceptor.bytes)
+        )
+        return members == [proposal.proposer, accept.acceptor] && members.count == 2
+            && proposal.proposer.isValid(proposal.signature, for: proposed)
+            && accept.acceptor.isValid(accept.signature, for: accepted)
+    }
+
+    // MARK: Messages
+
+    mutating func checkKept(
+        _ message: Message,
+        _ keeping: NodeAction.Keeping,
+        _ client: ClientID,
+        _ node: SimulatedNode,
+        _ time: Int64,
+        _ simulation: Simulation
+    ) {
+        let id = message.content.id
+        everKept.insert(Key(client, id))
+        guard message.sender != nil, let sent = sentAt[id], let expiresAt = message.expiresAt,
+            let length = message.content.lifetime.milliseconds
+        else { return }
+        // By no clock may it live longer than its lifetime; the network's delay is not seen by the receiver's clock.
+        let end = expiresAt.milliseconds - node.clockOffset
+        if end > sent.time + length + 10_000 + steps {
+            violations.append("t=\(time) I3 a message lives \(end - sent.time - length) ms too long")
+        }
+    }
+
+    /// Whoever says that a lifetime was agreed can show both signatures.
+    mutating func checkAgreement(_ id: AgreementID, _ event: Event, _ node: SimulatedNode, _ simulation: Simulation) {
+        guard agreements[id] == nil else { return }
+        guard let client = event.client, let machine = node.core.conversation(client),
+            let agreement = machine.savedRecord.lifetime.head ?? machine.agreement, agreement.id == id,
+            let other = machine.currentMembers.first?.key,
+            Self.isSigned(agreement, by: [machine.key.publicKey, other])
+        else {
+            violations.append("t=\(simulation.time) I4 node \(node.index) agreed without both signatures")
+            return
+        }
+        agreements[id] = agreement
+    }
+
+    /// What is on the disk rests on an agreement that both have signed.
+    mutating func checkDurable(_ message: Message, _ client: ClientID, _ node: SimulatedNode, _ simulation: Simulation) {
+        guard let id = message.content.agreement, let agreement = agreements[id] else {
+            violations.append("t=\(simulation.time) I4 node \(node.index) stores without an agreement")
+            return
+        }
+        if agreement.proposal.conversation != node.core.conversation(client)?.conversation,
+            node.core.conversation(client) != nil
+        {
+            violations.append("t=\(simulation.time) I4 node \(node.index) stores under a foreign agreement")
+        }
+        guard let length = agreement.lifetime.milliseconds, let expiresAt = message.expiresAt,
+            expiresAt <= node.now(simulation.time) + length
+        else {
+            violations.append("t=\(simulation.time) I4 node \(node.index) stores for longer than was agreed")
+            return
+        }
+    }
+
+    mutating func checkAcknowledgement(
+        of content: Content,
+        age: Milliseconds,
+        _ actions: [NodeAction],
+        _ simulation: Simulation
+    ) {
+        var isAcknowledged = false
+        var isKept = false
+        for action in actions {
+            if case .transmit(_, .acknowledgement(content.id, _)) = action { isAcknowledged = true }
+            if case .keep(_, let message, _) = action, message.content.id == content.id { isKept = true }
+        }
+        guard isAcknowledged, !isKept else { return }
+        guard let length = content.lifetime.milliseconds, age >= length else {
+            violations.append("t=\(simulation.time) I1 acknowledged without keeping")
+            return
+        }
+    }
+
+    /// A frame arrives; an acknowledgement means that the other side has the message.
+    mutating func receives(
+        _ frame: Frame,
+        _ client: ClientID,
+        from other: ClientID,
+        _ node: SimulatedNode,
+        _ simulation: Simulation
+    ) {
+        guard case .acknowledgement(let id, let stored) = frame else { return }
+        let key = Key(other, id)
+        if stored {
+            ackedAsStored.insert(key)
+            if !everDurable.contains(key), !ended.contains(other) {
+                violations.append("t=\(simulation.time) I1 acknowledged as stored, but it is not durable")
+            }
+        } else if !everKept.contains(key), sentAt[id] != nil {
+            counts["acknowledged as expired", default: 0] += 1
+        }
+    }
+
+    mutating func sent(
+        _ frame: Frame,
+        from node: SimulatedNode,
+        on link: Simulation.Link,
+        isDialer: Bool,
+        _ simulation: Simulation
+    ) {
+        switch frame {
+        case .welcome(let welcome):
+            let joiner = isDialer ? link.listenerKey : link.dialerKey
+            let client = isDialer ? link.dialerClient : link.listenerClient
+            counts["welcomes", default: 0] += 1
+            // Two members: who is welcomed is in the creator's durable record.
+            let admitted: Bool
+            if case .conversation(let record)? = node.durable.inboxes[client]?.record.role {
+                admitted = record.members.contains { $0.key == joiner }
+            } else {
+                admitted = false
+            }
+            if !admitted { violations.append("t=\(simulation.time) a welcome left before it was durable") }
+            welcomed[welcome.tag, default: [:]][welcome.genesis.conversation, default: []].insert(joiner)
+        case .content(let content, let age):
+            if age < 0 { violations.append("t=\(simulation.time) a negative age") }
+            if let length = content.lifetime.milliseconds, age > length {
+                violations.append("t=\(simulation.time) I3 node \(node.index) sends an expired message")
+            }
+        default: break
+        }
+    }
+
+    /// A watcher is told.
+    mutating func saw(_ event: Event, _ node: SimulatedNode, _ simulation: Simulation) {
+        counts["event " + event.kind.name, default: 0] += 1
+        switch event.kind {
+        case .message(let id):
+            guard let client = event.client else { return }
+            let key = Key(client, id)
+            let disk = node.disk.messages[client]?[id]
+            let message = disk ?? node.memory[client]?[id]?.message
+            if let before = shown[key] {
+                let isOver = before.expiresAt.map { $0 <= node.now(simulation.time) } ?? false
+                if before.onDisk && !isOver || before.incarnation == node.incarnation {
+                    violations.append("t=\(simulation.time) I2 node \(node.index) shows a message again")
+                }
+            }
+            shown[key] = Shown(incarnation: node.incarnation, onDisk: disk != nil, expiresAt: message?.expiresAt)
+        default: break
+        }
+    }
+
+    // MARK: State
+
+    mutating func checkConversation(_ node: SimulatedNode, _ client: ClientID, _ simulation: Simulation) {
+        guard let machine = node.core.conversation(client) else { return }
+        func bound(_ name: String, _ value: Int, _ limit: Int) {
+            if value > limit { violations.append("t=\(simulation.time) I7 \(name): \(value) of \(limit)") }
+        }
+        bound("held bytes", machine.heldByteCount, Limits.memoryByteCount)
+        bound("outbox", machine.outboxCount, Limits.outboxCount)
+        let record = machine.savedRecord
+        bound("known agreements", record.lifetime.known.count, Limits.agreementCount)
+        bound("withdrawn", record.lifetime.withdrawn.count, Limits.withdrawnCount)
+        bound("invites", record.issuer?.invites.count ?? 0, Limits.inviteCount)
+        bound("members", machine.currentMembers.count + 1, Limits.memberCount)
+        for entry in machine.currentMembers.flatMap({ machine.outbox(to: $0.key) }) where entry.attempts > 200 {
+            violations.append("t=\(simulation.time) I7 a message was sent \(entry.attempts) times")
+        }
+    }
+}
+
+extension Simulation {
+    /// After every step of a node.
+    func checkAfterStep(_ node: SimulatedNode) {
+        if let gone = oracle.exploded[node.index] {
+            for conversation in node.core.conversations where gone.contains(conversation.conversation) {
+                violation("I5 node \(node.index) has a conversation that it destroyed")
+            }
+            for (_, inbox) in node.durable.inboxes where node.pending.isEmpty {
+                if case .conversation(let record) = inbox.record.role, gone.contains(record.genesis.conversation) {
+                    violation("I5 node \(node.index) has a conversation on its disk that it destroyed")
+                }
+            }
+        }
+        if node.core.linkCount > 64 { violation("I7 node \(node.index) holds \(node.core.linkCount) links") }
+    }
+
+    /// The two inboxes of a conversation that both still have it and know each other.
+    func pairs() -> [(SimulatedNode, ConversationStateMachine, SimulatedNode, ConversationStateMachine)] {
+        var result: [(SimulatedNode, ConversationStateMachine, SimulatedNode, ConversationStateMachine)] = []
+        var found: [ConversationID: [(SimulatedNode, ConversationStateMachine)]] = [:]
+        for node in nodes {
+            for machine in node.core.conversations { found[machine.conversation, default: []].append((node, machine)) }
+        }
+        for conversation in found.keys.sorted() {
+            let members = found[conversation]!
+            for (node, machine) in members where machine.isCreator {
+                for (other, theirs) in members where !theirs.isCreator {
+                    guard machine.currentMembers.contains(where: { $0.key == theirs.key.publicKey }),
+                        theirs.currentMembers.contains(where: { $0.key == machine.key.publicKey })
+                    else { continue }
+                    result.append((node, machine, other, theirs))
+                }
+            }
+        }
+        return result
+    }
+
+    /// Why the simulation has not come to rest; `nil` when it has.
+    func unrest() -> String? {
+        for (node, one, other, two) in pairs() {
+            guard one.isOnline(two.key.publicKey), two.isOnline(one.key.publicKey) else {
+                return "nodes \(node.index) and \(other.index) have no link"
+            }
+            guard one.outboxCount == 0, two.outboxCount == 0 else {
+                return "the outboxes of nodes \(node.index) and \(other.index) hold \(one.outboxCount) and \(two.outboxCount)"
+            }
+        }
+        for node in nodes {
+            if !node.pending.isEmpty || !node.outputs.isEmpty { return "node \(node.index) has not committed" }
+            for tombstone in node.core.tombstones where tombstone.role == .creator {
+                for member in tombstone.members where tombstone.confirmed[member] == nil {
+                    // Whoever left or cancelled has nothing to confirm with.
+                    let holder = nodes.first { holder in
+                        holder.keys.contains { $0.value.publicKey == member && holder.core.conversation($0.key) != nil }
+                    }
+                    let confirmer = nodes.first { confirmer in
+                        confirmer.core.tombstone(tombstone.conversation) != nil
+                            && confirmer.keys.values.contains { $0.publicKey == member }
+                    }
+                    if let waits = holder ?? confirmer {
+                        return "node \(waits.index) has not confirmed an explosion to node \(node.index)"
+                    }
+                }
+            }
+            // A member whose creator is gone must have learned it.
+            for machine in node.core.conversations where !machine.isCreator {
+                if oracle.exploded.values.contains(where: { $0.contains(machine.conversation) }) {
+                    return "node \(node.index) still has an exploded conversation"
+                }
+            }
+            for join in node.core.joins where join.record.state == .joining {
+                for other in nodes {
+                    for machine in other.core.conversations
+                    where machine.currentMembers.contains(where: { $0.key == join.key.publicKey }) {
+                        return "node \(node.index) was admitted by node \(other.index) and does not know it"
+                    }
+                }
+            }
+        }
+        return nil
+    }
+
+    var hasConverged: Bool { unrest() == nil }
+
+    func check() {
+        if let unrest = unrest() { violation("liveness: \(unrest)") }
+        for (node, one, other, two) in pairs() {
+            count("pairs at the end")
+            if one.agreement?.id != two.agreement?.id {
+                violation(
+                    "I6 node \(node.index) has \(one.lifetime.rawValue), node \(other.index) \(two.lifetime.rawValue)"
+                )
+            }
+            if one.agreement != nil { count("pairs with an agreement at the end") }
+        }
+        for node in nodes {
+            for client in node.core.clients { oracle.checkConversation(node, client, self) }
+        }
+        for key in oracle.ackedAsStored where !oracle.ended.contains(key.client) {
+            guard let node = nodes.first(where: { $0.keys[key.client] != nil }), let sent = oracle.sentAt[key.message]
+            else { continue }
+            if node.disk.messages[key.client]?[key.message] != nil { continue }
+            // The shortest lifetime by the fastest clock: only then may it be gone.
+            if time - sent.time + oracle.steps < .hour {
+                violation("I1 a message acknowledged as stored is gone at node \(node.index)")
+            }
+        }
+    }
+}

@@ -1,0 +1,330 @@
+import Messaging
+import Primitives
+
+/// Links between the nodes: ordered while they hold, lost at any time, at one end sooner than at the other.
+extension Simulation {
+    func isCut(_ one: Int, _ other: Int) -> Bool { partitions.contains([min(one, other), max(one, other)]) }
+
+    func delay() -> Int64 { chance(3) ? 1 + roll(4_000) : 1 + roll(150) }
+
+    func nodeIndex(_ endpoints: [Endpoint]) -> Int? {
+        guard let host = endpoints.first?.host, let index = Int(host.dropFirst()), nodes.indices.contains(index) else {
+            return nil
+        }
+        return index
+    }
+
+    /// A dial arrives at its target.
+    func connect(_ node: SimulatedNode, _ client: ClientID, _ dial: NodeAction.Dial) {
+        guard let key = node.keys[client]?.publicKey, node.core.record(client) != nil else { return }
+        func fail(_ isUnknownThere: Bool, after wait: Int64) {
+            queue.push(
+                .dialFailed(
+                    node.index, incarnation: node.incarnation, client, dial.remote, isUnknownThere: isUnknownThere
+                ),
+                at: time + wait
+            )
+        }
+        guard let index = nodeIndex(dial.endpoints) else { return fail(false, after: 10) }
+        let target = nodes[index]
+        guard !isCut(node.index, index), target.isUp else { return fail(false, after: 200 + roll(3_000)) }
+        let listener = target.routes.keys.sorted().first { candidate in
+            guard target.keys[candidate]?.publicKey == dial.remote, let routes = target.routes[candidate] else {
+                return false
+            }
+            switch dial.route {
+            case .member: return routes.contains(.member(key))
+            case .invite(let id): return routes.contains(.invite(id))
+            case .contact: return false
+            }
+        }
+        guard let listener else { return fail(true, after: delay()) }
+        let id = LinkID(nextLink)
+        nextLink += 1
+        count("links")
+        links[id] = Link(
+            dialer: node.index, listener: index, dialerClient: client, listenerClient: listener, dialerKey: key,
+            listenerKey: dial.remote
+        )
+        log("link \(id.value): node \(node.index) -> node \(index)")
+        enqueue(.open, on: id, toDialer: false)
+        step(node) { core, turn in
+            core.linkOpened(id, client: client, remote: dial.remote, weDialled: true, &turn)
+        }
+    }
+
+    func enqueue(_ item: Item, on id: LinkID, toDialer: Bool) {
+        guard var link = links[id] else { return }
+        let arrival: Int64
+        if toDialer {
+            arrival = max(link.lastArrivalAtDialer, time + delay())
+            link.lastArrivalAtDialer = arrival
+        } else {
+            arrival = max(link.lastArrivalAtListener, time + delay())
+            link.lastArrivalAtListener = arrival
+        }
+        links[id] = link
+        queue.push(.deliver(id, toDialer: toDialer, item), at: arrival)
+    }
+
+    func transmit(_ frame: Frame, on id: LinkID, from node: SimulatedNode) {
+        guard let link = links[id] else { return }
+        let isDialer = link.dialer == node.index
+        guard isDialer ? link.dialerOpen : link.listenerOpen else { return }
+        oracle.sent(frame, from: node, on: link, isDialer: isDialer, self)
+        enqueue(.frame(frame), on: id, toDialer: !isDialer)
+    }
+
+    /// This side closes; what it has sent still arrives, if the link holds.
+    func close(_ id: LinkID, _ node: SimulatedNode) {
+        guard let link = links[id] else { return }
+        let isDialer = link.dialer == node.index
+        guard isDialer ? link.dialerOpen : link.listenerOpen else { return }
+        if isDialer { links[id]!.dialerOpen = false } else { links[id]!.listenerOpen = false }
+        enqueue(.end, on: id, toDialer: !isDialer)
+        queue.push(.closed(node.index, incarnation: node.incarnation, id), at: time)
+        dropIfDead(id)
+    }
+
+    /// Tells one end that the link is gone.
+    func tellClosed(_ id: LinkID, dialer: Bool) {
+        guard let link = links[id], dialer ? link.dialerOpen : link.listenerOpen else { return }
+        if dialer { links[id]!.dialerOpen = false } else { links[id]!.listenerOpen = false }
+        let node = nodes[dialer ? link.dialer : link.listener]
+        if node.isUp { step(node) { core, turn in core.linkClosed(id, &turn) } }
+        dropIfDead(id)
+    }
+
+    private func dropIfDead(_ id: LinkID) {
+        guard let link = links[id], !link.dialerOpen, !link.listenerOpen, link.isBroken else { return }
+        links[id] = nil
+    }
+
+    /// From now on nothing passes. The ends learn it now, later or never.
+    func breakLink(_ id: LinkID, _ crashed: SimulatedNode? = nil) {
+        guard let link = links[id] else { return }
+        links[id]!.isBroken = true
+        for isDialer in [true, false] {
+            let index = isDialer ? link.dialer : link.listener
+            if index == crashed?.index {
+                if isDialer { links[id]?.dialerOpen = false } else { links[id]?.listenerOpen = false }
+            } else if chance(60) {
+                queue.push(.deliver(id, toDialer: isDialer, .end), at: time + roll(2_000))
+            }
+        }
+        dropIfDead(id)
+    }
+
+    func deliver(_ item: Item, on id: LinkID, toDialer: Bool) {
+        guard let link = links[id] else { return }
+        if isCut(link.dialer, link.listener) { links[id]!.isBroken = true }
+        let node = nodes[toDialer ? link.dialer : link.listener]
+        switch item {
+        case .open:
+            guard node.isUp, !links[id]!.isBroken, node.core.record(link.listenerClient) != nil else {
+                links[id]!.isBroken = true
+                if link.dialerOpen { queue.push(.deliver(id, toDialer: true, .end), at: time + delay()) }
+                return
+            }
+            links[id]!.listenerOpen = true
+            step(node) { core, turn in
+                core.linkOpened(id, client: link.listenerClient, remote: link.dialerKey, weDialled: false, &turn)
+            }
+        case .frame(let frame):
+            guard node.isUp, !links[id]!.isBroken, toDialer ? link.dialerOpen : link.listenerOpen else { return }
+            receive(frame, on: id, link, toDialer: toDialer, node)
+        case .end:
+            tellClosed(id, dialer: toDialer)
+        }
+    }
+
+    private func receive(_ frame: Frame, on id: LinkID, _ link: Link, toDialer: Bool, _ node: SimulatedNode) {
+        mix(frame)
+        let client = toDialer ? link.dialerClient : link.listenerClient
+        log("node \(node.index) <- \(frame.summary)")
+        oracle.receives(frame, client, from: toDialer ? link.listenerClient : link.dialerClient, node, self)
+        let wasKnown: Bool
+        if case .content(let content, _) = frame {
+            wasKnown = node.seen[client]?.contains(content.id) ?? false
+        } else {
+            wasKnown = false
+        }
+        step(node) { [invites] core, turn in
+            let actions = core.receive(
+                frame, on: id,
+                verify: { signed in
+                    invites[signed.payload].flatMap { try? VerifiedInvite(signed, decoded: $0) }
+                },
+                &turn
+            )
+            if case .content(let content, let age) = frame, !wasKnown {
+                oracle.checkAcknowledgement(of: content, age: age, actions, self)
+            }
+            return actions
+        }
+    }
+
+    // MARK: Knocks
+
+    func receiveKnock(_ knock: NodeAction.Knock, from sender: Int) {
+        guard nodes[sender].isUp else { return }
+        switch knock {
+        case .deliver(let conversation, let member):
+            guard let tombstone = nodes[sender].core.tombstone(conversation),
+                let endpoints = nodes[sender].disk.fanOuts[conversation]?.first(where: { $0.key == member })?.endpoints,
+                let index = nodeIndex(endpoints), nodes[index].isUp, !isCut(sender, index)
+            else { return }
+            let target = nodes[index]
+            if let client = target.routes.keys.sorted().first(where: { target.keys[$0]?.publicKey == member }) {
+                receiveNotice(tombstone.notice, target, client, from: sender)
+            } else if let theirs = target.core.tombstone(conversation) {
+                reply(.answer(to: sender, conversation, theirs.receipt ?? theirs.notice), target)
+            }
+        case .ask(let client, let member, let endpoints):
+            let asker = nodes[sender]
+            guard let conversation = asker.core.conversation(client)?.conversation, let index = nodeIndex(endpoints),
+                nodes[index].isUp, !isCut(sender, index), let tombstone = nodes[index].core.tombstone(conversation),
+                nodes[index].keys.values.contains(where: { $0.publicKey == member })
+            else { return }
+            count("asks answered")
+            queue.push(
+                .noticeAnswer(to: sender, incarnation: asker.incarnation, client, tombstone.receipt ?? tombstone.notice),
+                at: time + delay()
+            )
+        }
+    }
+
+    func receiveNotice(_ sealed: [UInt8], _ node: SimulatedNode, _ client: ClientID, from sender: Int?) {
+        var answer: [UInt8]?
+        let conversation = node.core.conversation(client)?.conversation
+        step(node) { core, turn in
+            let (actions, receipt) = core.receiveNotice(sealed, for: client, &turn)
+            answer = receipt
+            return actions
+        }
+        if let answer, let sender, let conversation { reply(.answer(to: sender, conversation, answer), node) }
+    }
+
+    /// An answer waits for the commit like everything that leaves the node.
+    private func reply(_ output: Output, _ node: SimulatedNode) {
+        if node.pending.isEmpty && node.outputs.isEmpty {
+            guard case .answer(let index, let conversation, let sealed) = output else { return }
+            queue.push(.answer(to: index, conversation, sealed), at: time + delay())
+        } else {
+            node.outputs.append(output)
+        }
+    }
+
+    private func mix(_ frame: Frame) {
+        switch frame {
+        case .content(let content, let age):
+            mix(content.id.bytes)
+            mix(UInt64(bitPattern: age))
+        case .acknowledgement(let id, let stored): mix(id.bytes + [stored ? 1 : 0])
+        case .session(let start): mix(start.inForce?.bytes ?? [start.reset ? 1 : 0])
+        case .lifetime(let message):
+            switch message {
+            case .proposal(let proposal): mix(proposal.signature.bytes)
+            case .accept(let accept): mix(accept.signature.bytes)
+            case .reject(let id, _), .withdraw(let id): mix(id.bytes)
+            case .unsupported: mix(20)
+            }
+        case .joinRequest(let request): mix(request.joinSecret)
+        case .welcome(let welcome): mix(welcome.genesis.signature.bytes)
+        case .joinError(let error): mix(Array(error.inviteTag.description.utf8))
+        case .explosion(let sealed): mix(sealed)
+        case .deletionReceipt(let receipt): mix(receipt.signature.bytes)
+        case .invitation(let invitation): mix(invitation.id.bytes)
+        case .ping(let nonce), .pong(let nonce): mix(nonce)
+        case .memberLeft: mix(21)
+        case .closing: mix(22)
+        case .unknown: mix(23)
+        }
+    }
+}
+
+extension Frame {
+    var summary: String {
+        switch self {
+        case .session(let start):
+            "session reset=\(start.reset) inForce=\(start.inForce.map { Hex.encode($0.bytes.prefix(3)) } ?? "-") head=\(start.head.map { Hex.encode($0.id.bytes.prefix(3)) } ?? "-")/\(start.head?.epoch ?? 0)"
+        case .content(let content, let age): "content \(Hex.encode(content.id.bytes.prefix(3))) age \(age)"
+        case .acknowledgement(let id, let stored): "ack \(Hex.encode(id.bytes.prefix(3))) stored=\(stored)"
+        case .lifetime(let message):
+            switch message {
+            case .proposal(let proposal):
+                "proposal \(Hex.encode(proposal.id.bytes.prefix(3))) \(proposal.lifetime.rawValue) epoch \(proposal.epoch)"
+            case .accept(let accept): "accept \(Hex.encode(accept.proposal.bytes.prefix(3)))"
+            case .reject(let id, let reason): "reject \(Hex.encode(id.bytes.prefix(3))) \(reason)"
+            case .withdraw(let id): "withdraw \(Hex.encode(id.bytes.prefix(3)))"
+            case .unsupported: "unsupported"
+            }
+        case .joinRequest: "joinRequest"
+        case .welcome: "welcome"
+        case .joinError(let error): "joinError \(error.errorType)"
+        case .explosion: "explosion"
+        case .deletionReceipt: "receipt"
+        case .invitation: "invitation"
+        case .memberLeft: "memberLeft"
+        case .ping: "ping"
+        case .pong: "pong"
+        case .closing: "closing"
+        case .unknown: "unknown"
+        }
+    }
+}
+
+extension NodeAction {
+    var summary: String {
+        switch self {
+        case .save: "save"
+        case .keep(_, let message, let keeping):
+            "keep \(Hex.encode(message.content.id.bytes.prefix(3))) \(message.content.displayText.prefix(20)) \(keeping)"
+        case .setState(_, let id, let state): "state \(Hex.encode(id.bytes.prefix(3))) \(state)"
+        case .erase(_, let ids): "erase \(ids.count)"
+        case .forgetMemory: "forgetMemory"
+        case .explode: "explode"
+        case .destroy: "destroy"
+        case .saveTombstone: "saveTombstone"
+        case .removeTombstone: "removeTombstone"
+        case .register: "register"
+        case .unregister: "unregister"
+        case .dial: "dial"
+        case .transmit(let link, let frame): "transmit on \(link.value) \(frame.summary)"
+        case .transmitMessage(let link, _, let id, let age):
+            "transmit on \(link.value) message \(Hex.encode(id.bytes.prefix(3))) age \(age)"
+        case .close(let link): "close \(link.value)"
+        case .knock: "knock"
+        case .notify(let event): "notify \(event.kind.name)"
+        }
+    }
+}
+
+extension Event.Kind {
+    /// Its case, without what it carries.
+    var name: String {
+        switch self {
+        case .message: "message"
+        case .messageState(_, let state, _): "messageState \(state)"
+        case .messageExpired: "messageExpired"
+        case .lifetimeProposed(_, let ours, _): ours ? "we proposed" : "peer proposed"
+        case .lifetimeAgreed: "agreed"
+        case .lifetimeRejected: "rejected"
+        case .lifetimeWithdrawn: "withdrawn"
+        case .lifetimeExpired: "proposal expired"
+        case .lifetimeReset: "reset"
+        case .memberJoined: "memberJoined"
+        case .memberLeft: "memberLeft"
+        case .joinRequested: "joinRequested"
+        case .joined: "joined"
+        case .joinFailed: "joinFailed"
+        case .invited: "invited"
+        case .exploded: "exploded"
+        case .deletionReceipt: "deletionReceipt"
+        case .peerOnline: "peerOnline"
+        case .peerOffline: "peerOffline"
+        case .locked: "locked"
+        case .unlocked: "unlocked"
+        }
+    }
+}

@@ -1,0 +1,141 @@
+import Messaging
+import Primitives
+
+/// What a simulated disk holds. Nothing is sealed: the oracle reads it.
+struct Disk {
+    struct Inbox {
+        var record: InboxRecord
+        var key: IdentityKey
+    }
+
+    var inboxes: [ClientID: Inbox] = [:]
+    var messages: [ClientID: [MessageID: Message]] = [:]
+    var tombstones: [ConversationID: ExplodeStateMachine.Record] = [:]
+    var fanOuts: [ConversationID: [Member]] = [:]
+
+    enum Operation {
+        case save(ClientID, Inbox)
+        case message(ClientID, Message)
+        case state(ClientID, MessageID, DeliveryState)
+        case erase(ClientID, [MessageID])
+        case explode(ClientID, ExplodeStateMachine.Record, [Member])
+        case destroy(ClientID)
+        case tombstone(ExplodeStateMachine.Record)
+        case removeTombstone(ConversationID)
+
+        var client: ClientID? {
+            switch self {
+            case .save(let client, _), .message(let client, _), .state(let client, _, _), .erase(let client, _),
+                .explode(let client, _, _), .destroy(let client):
+                client
+            case .tombstone, .removeTombstone: nil
+            }
+        }
+    }
+
+    mutating func apply(_ operation: Operation) {
+        switch operation {
+        case .save(let client, let inbox): inboxes[client] = inbox
+        case .message(let client, let message): messages[client, default: [:]][message.content.id] = message
+        case .state(let client, let id, let state): messages[client]?[id]?.state = state
+        case .erase(let client, let ids): for id in ids { messages[client]?[id] = nil }
+        case .explode(let client, let record, let members):
+            inboxes[client] = nil
+            messages[client] = nil
+            tombstones[record.conversation] = record
+            fanOuts[record.conversation] = members.isEmpty ? nil : members
+        case .destroy(let client):
+            inboxes[client] = nil
+            messages[client] = nil
+        case .tombstone(let record): tombstones[record.conversation] = record
+        case .removeTombstone(let conversation):
+            tombstones[conversation] = nil
+            fanOuts[conversation] = nil
+        }
+    }
+}
+
+/// What waits for a commit before it leaves the node.
+enum Output {
+    case transmit(LinkID, Frame)
+    case close(LinkID)
+    case notify(Event)
+    case knock(NodeAction.Knock)
+    /// The sealed answer to a knock, back to the node that knocked.
+    case answer(to: Int, ConversationID, [UInt8])
+    case register(ClientID, NodeAction.Route)
+}
+
+/// The shell of one node: a disk that commits in batches, a clock, and what a process holds in memory.
+final class SimulatedNode {
+    struct Held {
+        var message: Message
+        var untilUnlocked: Bool
+    }
+
+    let index: Int
+    let endpoint: Endpoint
+    var core = NodeStateMachine()
+    var random: Randomness
+    /// This node's clock runs ahead of the simulation's by this much; grows when the clock is stepped.
+    var clockOffset: Milliseconds
+    var isUp = true
+    var isLocked = false
+    /// Rises with every crash: what belongs to an earlier process is void.
+    var incarnation = 0
+    var nextWake: Int64?
+
+    /// As the process sees the disk, and as it would be found after a crash.
+    var disk = Disk()
+    var durable = Disk()
+    var pending: [Disk.Operation] = []
+    /// What could not be written because the storage is locked.
+    var deferred: [Disk.Operation] = []
+    var outputs: [Output] = []
+    var commitPlanned = false
+
+    var memory: [ClientID: [MessageID: Held]] = [:]
+    var seen: [ClientID: Set<MessageID>] = [:]
+    var routes: [ClientID: Set<NodeAction.Route>] = [:]
+    var keys: [ClientID: IdentityKey] = [:]
+
+    init(index: Int, random: Randomness, clockOffset: Milliseconds) {
+        self.index = index
+        self.random = random
+        self.clockOffset = clockOffset
+        endpoint = Endpoint(host: "n\(index)", port: 7440)
+    }
+
+    func now(_ time: Int64) -> Timestamp { Timestamp(milliseconds: time + clockOffset) }
+
+    /// What a reader of this inbox would be shown.
+    func readable(_ client: ClientID, now: Timestamp, ignoringExpiry: Bool) -> [Message] {
+        var result = memory[client]?.values.map(\.message) ?? []
+        if !isLocked { result += disk.messages[client].map { Array($0.values) } ?? [] }
+        if ignoringExpiry { return result }
+        return result.filter { $0.expiresAt.map { $0 > now } ?? true }
+    }
+
+    /// Overwrites what is past its time.
+    func reap(now: Timestamp) {
+        func isOver(_ message: Message) -> Bool { message.expiresAt.map { $0 <= now } ?? false }
+        for client in disk.messages.keys.sorted() {
+            for (id, message) in disk.messages[client] ?? [:] where isOver(message) { disk.messages[client]?[id] = nil }
+        }
+        for client in durable.messages.keys.sorted() {
+            for (id, message) in durable.messages[client] ?? [:] where isOver(message) {
+                durable.messages[client]?[id] = nil
+            }
+        }
+        for client in memory.keys.sorted() {
+            for (id, held) in memory[client] ?? [:] where isOver(held.message) { memory[client]?[id] = nil }
+        }
+    }
+
+    func forget(_ client: ClientID) {
+        memory[client] = nil
+        seen[client] = nil
+        routes[client] = nil
+        deferred.removeAll { $0.client == client }
+    }
+}

@@ -1,0 +1,538 @@
+import Messaging
+import Primitives
+
+/// A mistake that is put into the simulated shell on purpose, so that a test can see it found.
+package enum PlantedBug: String, Sendable, CaseIterable {
+    case acknowledgeBeforeDurable
+    case storeWithoutAgreement
+    case showDuplicates
+    case readAfterExpiry
+    case resurrectAfterExplosion
+}
+
+/// Several nodes in one thread, their clocks, disks and network, from one seed. First comes a phase of faults and of
+/// random commands, in which nothing wrong may happen; then the faults stop, and what is right must happen.
+package final class Simulation {
+    package struct Options: Sendable {
+        package var seed: UInt64
+        /// How long the faults last, in simulated seconds.
+        package var seconds: Int64 = 120
+        package var bug: PlantedBug?
+
+        package init(seed: UInt64, seconds: Int64 = 120, bug: PlantedBug? = nil) {
+            self.seed = seed
+            self.seconds = seconds
+            self.bug = bug
+        }
+    }
+
+    package struct Report: Sendable {
+        package var seed: UInt64
+        package var nodeCount: Int
+        package var events: Int
+        package var violations: [String]
+        /// Of everything that happened, in order: the same for the same seed.
+        package var traceHash: UInt64
+        /// How often what was worth testing happened.
+        package var counts: [String: Int]
+    }
+
+    enum Happening {
+        case wake(Int)
+        case commit(Int, incarnation: Int)
+        case dial(Int, incarnation: Int, ClientID, NodeAction.Dial)
+        case dialFailed(Int, incarnation: Int, ClientID, PublicKey, isUnknownThere: Bool)
+        case deliver(LinkID, toDialer: Bool, Item)
+        case closed(Int, incarnation: Int, LinkID)
+        case knock(from: Int, NodeAction.Knock)
+        case answer(to: Int, ConversationID, [UInt8])
+        case noticeAnswer(to: Int, incarnation: Int, ClientID, [UInt8])
+        case user(Int)
+        case join(Int, VerifiedInvite)
+        case fault
+        case restart(Int)
+        case unlock(Int)
+        case heal(Int, Int)
+    }
+
+    enum Item {
+        case open
+        case frame(Frame)
+        case end
+    }
+
+    struct Link {
+        var dialer: Int
+        var listener: Int
+        var dialerClient: ClientID
+        var listenerClient: ClientID
+        var dialerKey: PublicKey
+        var listenerKey: PublicKey
+        var dialerOpen = true
+        var listenerOpen = false
+        /// Frames vanish.
+        var isBroken = false
+        var lastArrivalAtDialer: Int64 = 0
+        var lastArrivalAtListener: Int64 = 0
+    }
+
+    let options: Options
+    var random: Randomness
+    var queue = EventQueue<Happening>()
+    var time: Int64 = 0
+    var nodes: [SimulatedNode] = []
+    var links: [LinkID: Link] = [:]
+    var nextLink: UInt64 = 1
+    var partitions: Set<[Int]> = []
+    /// Invites by their payload, which stands for their encoding.
+    var invites: [[UInt8]: Invite] = [:]
+    var isCalm = false
+    var eventCount = 0
+    var trace: UInt64 = 0xcbf2_9ce4_8422_2325
+    var oracle = Oracle()
+    let grace: Milliseconds
+    package var verbose = false
+
+    package static func run(_ options: Options) -> Report { Simulation(options).run() }
+
+    package init(_ options: Options) {
+        self.options = options
+        random = .seeded(options.seed &* 0x9e37_79b9_7f4a_7c15 &+ 1)
+        grace = [0, 5_000, 30_000][Int(random.next(upperBound: UInt64(3)))]
+        let count = 2 + Int(random.next(upperBound: UInt64(100)) < 70 ? random.next(upperBound: UInt64(3)) : random.next(upperBound: UInt64(7)))
+        for index in 0..<count {
+            let skew = 1_750_000_000_000 + Milliseconds(random.next(upperBound: UInt64(4 * 86_400_000))) - 2 * .day
+            nodes.append(SimulatedNode(index: index, random: .seeded(random.next()), clockOffset: skew))
+        }
+    }
+
+    func roll(_ bound: Int64) -> Int64 { Int64(random.next(upperBound: UInt64(bound))) }
+    func chance(_ percent: Int64) -> Bool { roll(100) < percent }
+
+    func mix(_ value: UInt64) {
+        trace = (trace ^ value) &* 0x100_0000_01b3
+    }
+
+    func mix(_ bytes: [UInt8]) {
+        for byte in bytes.prefix(8) { mix(UInt64(byte)) }
+    }
+
+    func violation(_ text: String) {
+        oracle.violations.append("t=\(time) \(text)")
+    }
+
+    func count(_ name: String) { oracle.counts[name, default: 0] += 1 }
+
+    func log(_ text: @autoclosure () -> String) {
+        if verbose { print("t=\(time) \(text())") }
+    }
+
+    // MARK: Running
+
+    package func run() -> Report {
+        for node in nodes { for _ in 0..<1 + roll(2) { createConversation(node) } }
+        for node in nodes { queue.push(.user(node.index), at: roll(2_000)) }
+        queue.push(.fault, at: 3_000)
+        run(until: options.seconds * 1_000)
+        calmDown()
+        let calmAt = time
+        while time < calmAt + 60 * .minute {
+            run(until: time + 30 * .second)
+            if hasConverged { break }
+        }
+        check()
+        // Long after: nothing that had an end can be read, before any reaper has run.
+        for node in nodes {
+            node.clockOffset += 31 * .day
+            for client in node.core.clients { read(node, client) }
+        }
+        return Report(
+            seed: options.seed, nodeCount: nodes.count, events: eventCount, violations: oracle.violations,
+            traceHash: trace, counts: oracle.counts
+        )
+    }
+
+    private func run(until end: Int64) {
+        while let next = queue.nextTime, next <= end, oracle.violations.count < 20 {
+            guard let (at, happening) = queue.pop() else { break }
+            time = max(time, at)
+            handle(happening)
+        }
+        time = max(time, end)
+    }
+
+    private func calmDown() {
+        isCalm = true
+        partitions.removeAll()
+        for node in nodes {
+            if !node.isUp { start(node) }
+            if node.isLocked { unlock(node) }
+            for client in node.core.clients { read(node, client) }
+        }
+        log("calm")
+    }
+
+    private func handle(_ happening: Happening) {
+        eventCount += 1
+        mix(UInt64(time))
+        switch happening {
+        case .wake(let index):
+            mix(1)
+            let node = nodes[index]
+            node.nextWake = nil
+            guard node.isUp else { return }
+            step(node) { core, turn in core.advance(&turn) }
+        case .commit(let index, let incarnation):
+            mix(2)
+            let node = nodes[index]
+            guard node.isUp, node.incarnation == incarnation else { return }
+            commit(node)
+        case .dial(let index, let incarnation, let client, let dial):
+            mix(3)
+            guard nodes[index].isUp, nodes[index].incarnation == incarnation else { return }
+            connect(nodes[index], client, dial)
+        case .dialFailed(let index, let incarnation, let client, let remote, let isUnknownThere):
+            mix(4)
+            let node = nodes[index]
+            guard node.isUp, node.incarnation == incarnation else { return }
+            step(node) { core, turn in core.dialFailed(client, to: remote, isUnknownThere: isUnknownThere, &turn) }
+        case .deliver(let link, let toDialer, let item):
+            mix(5)
+            deliver(item, on: link, toDialer: toDialer)
+        case .closed(let index, let incarnation, let link):
+            mix(15)
+            let node = nodes[index]
+            guard node.isUp, node.incarnation == incarnation else { return }
+            step(node) { core, turn in core.linkClosed(link, &turn) }
+        case .knock(let from, let knock):
+            mix(6)
+            receiveKnock(knock, from: from)
+        case .answer(let index, let conversation, let sealed):
+            mix(7)
+            let node = nodes[index]
+            guard node.isUp else { return }
+            step(node) { core, turn in core.receiveReceipt(sealed, for: conversation, &turn) }
+        case .noticeAnswer(let index, let incarnation, let client, let sealed):
+            mix(8)
+            let node = nodes[index]
+            guard node.isUp, node.incarnation == incarnation else { return }
+            receiveNotice(sealed, node, client, from: nil)
+        case .user(let index):
+            mix(9)
+            guard !isCalm else { return }
+            if nodes[index].isUp { act(nodes[index]) }
+            let pause = chance(5) ? roll(60_000) : 50 + roll(3_000)
+            queue.push(.user(index), at: time + pause)
+        case .join(let index, let invite):
+            mix(10)
+            if nodes[index].isUp { join(nodes[index], invite) }
+        case .fault:
+            mix(11)
+            guard !isCalm else { return }
+            makeFault()
+            queue.push(.fault, at: time + 200 + roll(16_000))
+        case .restart(let index):
+            mix(12)
+            if !nodes[index].isUp { start(nodes[index]) }
+        case .unlock(let index):
+            mix(13)
+            if nodes[index].isUp, nodes[index].isLocked { unlock(nodes[index]) }
+        case .heal(let one, let other):
+            mix(14)
+            partitions.remove([one, other])
+        }
+    }
+
+    // MARK: The shell
+
+    func turn(_ node: SimulatedNode) -> Turn {
+        Turn(
+            now: node.now(time),
+            random: node.random,
+            endpoints: [node.endpoint],
+            isLocked: node.isLocked,
+            defaultPolicy: .ask,
+            sessionGrace: grace,
+            isKnown: { [bug = options.bug] client, id in
+                bug == .showDuplicates ? false : node.seen[client]?.contains(id) ?? false
+            }
+        )
+    }
+
+    func step(_ node: SimulatedNode, _ body: (inout NodeStateMachine, inout Turn) -> [NodeAction]) {
+        var turn = turn(node)
+        let actions = body(&node.core, &turn)
+        node.random = turn.random
+        perform(actions, node)
+        planWake(node)
+    }
+
+    func planWake(_ node: SimulatedNode) {
+        guard node.isUp, let deadline = node.core.nextDeadline else { return }
+        let at = max(time, deadline.milliseconds - node.clockOffset)
+        if let planned = node.nextWake, planned <= at { return }
+        node.nextWake = at
+        if at == time {
+            oracle.wakesNow[node.index, default: (0, 0)].time == time
+                ? (oracle.wakesNow[node.index]!.count += 1) : (oracle.wakesNow[node.index] = (time, 1))
+            if oracle.wakesNow[node.index]!.count > 1_000 {
+                violation("I7 node \(node.index) wakes without end at one time")
+                return
+            }
+        }
+        queue.push(.wake(node.index), at: at)
+    }
+
+    func perform(_ actions: [NodeAction], _ node: SimulatedNode) {
+        mix(UInt64(actions.count))
+        for case .notify(let event) in actions {
+            if case .lifetimeAgreed(_, let id, _) = event.kind { oracle.checkAgreement(id, event, node, self) }
+        }
+        for action in actions {
+            log("node \(node.index): \(action.summary)")
+            switch action {
+            case .save(let client):
+                guard let record = node.core.record(client), let key = node.keys[client] else { continue }
+                write(.save(client, Disk.Inbox(record: record, key: key)), node)
+            case .keep(let client, let message, let keeping): keep(message, keeping, client, node)
+            case .setState(let client, let id, let state):
+                node.memory[client]?[id]?.message.state = state
+                if node.disk.messages[client]?[id] != nil { write(.state(client, id, state), node) }
+            case .erase(let client, let ids):
+                for id in ids { node.memory[client]?[id] = nil }
+                write(.erase(client, ids), node)
+            case .forgetMemory(let client):
+                node.memory[client] = node.memory[client]?.filter { $0.value.untilUnlocked }
+            case .explode(let client, let record, let fanOut):
+                count("explosions")
+                oracle.exploded[node.index, default: []].insert(record.conversation)
+                node.forget(client)
+                oracle.ended.insert(client)
+                if options.bug == .resurrectAfterExplosion {
+                    count("planted")
+                } else {
+                    write(.explode(client, record, fanOut), node)
+                }
+            case .destroy(let client):
+                node.forget(client)
+                oracle.ended.insert(client)
+                write(.destroy(client), node)
+            case .saveTombstone(let conversation):
+                if let record = node.core.tombstone(conversation) { write(.tombstone(record), node) }
+            case .removeTombstone(let conversation): write(.removeTombstone(conversation), node)
+            case .register(let client, let route): put(.register(client, route), node)
+            case .unregister(let client, let route): node.routes[client]?.remove(route)
+            case .dial(let client, let dial):
+                queue.push(.dial(node.index, incarnation: node.incarnation, client, dial), at: time + 1 + roll(100))
+            case .transmit(let link, let frame): put(.transmit(link, frame), node)
+            case .transmitMessage(let link, let client, let id, let age):
+                let message = node.memory[client]?[id]?.message ?? node.disk.messages[client]?[id]
+                guard let message else {
+                    count("transmissions of nothing")
+                    continue
+                }
+                put(.transmit(link, .content(message.content, age: age)), node)
+            case .close(let link): put(.close(link), node)
+            case .knock(let knock): put(.knock(knock), node)
+            case .notify(let event): put(.notify(event), node)
+            }
+        }
+        checkAfterStep(node)
+    }
+
+    private func keep(_ message: Message, _ keeping: NodeAction.Keeping, _ client: ClientID, _ node: SimulatedNode) {
+        let id = message.content.id
+        node.seen[client, default: []].insert(id)
+        oracle.checkKept(message, keeping, client, node, time, self)
+        switch keeping {
+        case .disk: write(.message(client, message), node)
+        case .memory:
+            if options.bug == .storeWithoutAgreement, message.sender != nil {
+                write(.message(client, message), node)
+            } else {
+                node.memory[client, default: [:]][id] = SimulatedNode.Held(message: message, untilUnlocked: false)
+            }
+        case .untilUnlocked:
+            count("held until unlocked")
+            node.memory[client, default: [:]][id] = SimulatedNode.Held(message: message, untilUnlocked: true)
+        }
+    }
+
+    func write(_ operation: Disk.Operation, _ node: SimulatedNode) {
+        let isDestruction =
+            switch operation {
+            case .explode, .destroy, .removeTombstone: true
+            case .save, .message, .state, .erase, .tombstone: false
+            }
+        node.disk.apply(operation)
+        if node.isLocked, !isDestruction {
+            node.deferred.append(operation)
+            return
+        }
+        node.pending.append(operation)
+        planCommit(node)
+    }
+
+    private func planCommit(_ node: SimulatedNode) {
+        guard !node.commitPlanned else { return }
+        node.commitPlanned = true
+        queue.push(.commit(node.index, incarnation: node.incarnation), at: time + 1 + roll(40))
+    }
+
+    private func put(_ output: Output, _ node: SimulatedNode) {
+        if node.pending.isEmpty && node.outputs.isEmpty || options.bug == .acknowledgeBeforeDurable {
+            perform(output, node)
+        } else {
+            node.outputs.append(output)
+            planCommit(node)
+        }
+    }
+
+    func commit(_ node: SimulatedNode) {
+        node.commitPlanned = false
+        for operation in node.pending { applyDurably(operation, node) }
+        node.pending.removeAll()
+        let outputs = node.outputs
+        node.outputs.removeAll()
+        for output in outputs {
+            // What an output brings about may wait for another commit; those after it wait as well.
+            if node.pending.isEmpty && node.outputs.isEmpty {
+                perform(output, node)
+            } else {
+                node.outputs.append(output)
+                planCommit(node)
+            }
+        }
+    }
+
+    private func applyDurably(_ operation: Disk.Operation, _ node: SimulatedNode) {
+        node.durable.apply(operation)
+        if case .message(let client, let message) = operation {
+            oracle.everDurable.insert(Oracle.Key(client, message.content.id))
+            oracle.checkDurable(message, client, node, self)
+        }
+    }
+
+    private func perform(_ output: Output, _ node: SimulatedNode) {
+        switch output {
+        case .transmit(let link, let frame): transmit(frame, on: link, from: node)
+        case .close(let link): close(link, node)
+        case .register(let client, let route):
+            if node.core.record(client) != nil { node.routes[client, default: []].insert(route) }
+        case .knock(let knock): queue.push(.knock(from: node.index, knock), at: time + 1 + roll(300))
+        case .answer(let index, let conversation, let sealed):
+            queue.push(.answer(to: index, conversation, sealed), at: time + 1 + roll(300))
+        case .notify(let event): oracle.saw(event, node, self)
+        }
+    }
+
+    func crash(_ node: SimulatedNode) {
+        count("crashes")
+        log("node \(node.index): crash")
+        node.isUp = false
+        node.incarnation += 1
+        // A commit that was on its way may have written the first of its operations.
+        if !node.pending.isEmpty, chance(30) {
+            for operation in node.pending.prefix(Int(roll(Int64(node.pending.count) + 1))) {
+                applyDurably(operation, node)
+            }
+        }
+        node.disk = node.durable
+        node.pending.removeAll()
+        node.deferred.removeAll()
+        node.outputs.removeAll()
+        node.commitPlanned = false
+        node.memory.removeAll()
+        node.seen.removeAll()
+        node.routes.removeAll()
+        node.isLocked = false
+        node.core = NodeStateMachine()
+        node.nextWake = nil
+        for id in links.keys.sorted() where links[id]!.dialer == node.index || links[id]!.listener == node.index {
+            breakLink(id, node)
+        }
+        queue.push(.restart(node.index), at: time + roll(chance(50) ? 500 : 50_000))
+    }
+
+    func start(_ node: SimulatedNode) {
+        log("node \(node.index): start")
+        node.isUp = true
+        node.reap(now: node.now(time))
+        let bringsBack = options.bug == .resurrectAfterExplosion
+        if !bringsBack {
+            for conversation in node.disk.tombstones.keys.sorted() {
+                node.core.load(node.disk.tombstones[conversation]!, now: node.now(time))
+            }
+        }
+        for client in node.disk.inboxes.keys.sorted() {
+            let inbox = node.disk.inboxes[client]!
+            node.keys[client] = inbox.key
+            node.seen[client] = Set(node.disk.messages[client].map { Array($0.keys) } ?? [])
+            step(node) { core, turn in core.load(inbox.record, key: inbox.key, turn) }
+            let undelivered = (node.disk.messages[client] ?? [:]).values
+                .filter { $0.sender == nil && $0.content.type == .text && ($0.state == .queued || $0.state == .sent) }
+                .sorted { ($0.content.sentAt, $0.content.id) < ($1.content.sentAt, $1.content.id) }
+            guard !undelivered.isEmpty, node.core.conversation(client) != nil else { continue }
+            command(node, client) { machine, _ in
+                for message in undelivered { machine.restoreOutbox(message) }
+                return []
+            }
+        }
+        planWake(node)
+    }
+
+    func lock(_ node: SimulatedNode) {
+        count("locks")
+        // Whatever was begun is committed first.
+        commit(node)
+        while !node.pending.isEmpty { commit(node) }
+        node.isLocked = true
+        log("node \(node.index): lock")
+        queue.push(.unlock(node.index), at: time + 1_000 + roll(40_000))
+    }
+
+    func unlock(_ node: SimulatedNode) {
+        log("node \(node.index): unlock")
+        node.isLocked = false
+        let deferred = node.deferred
+        node.deferred.removeAll()
+        for operation in deferred { node.pending.append(operation) }
+        for client in node.memory.keys.sorted() {
+            for id in (node.memory[client] ?? [:]).keys.sorted() {
+                guard let held = node.memory[client]?[id], held.untilUnlocked else { continue }
+                node.memory[client]?[id] = nil
+                write(.message(client, held.message), node)
+            }
+        }
+        if !node.pending.isEmpty { planCommit(node) }
+        for client in node.core.clients where node.core.conversation(client) != nil {
+            command(node, client) { machine, _ in
+                machine.releaseMemory()
+                return []
+            }
+        }
+    }
+
+    @discardableResult
+    func command(
+        _ node: SimulatedNode,
+        _ client: ClientID,
+        _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> [NodeAction]
+    ) -> CommandError? {
+        var turn = turn(node)
+        var refusal: CommandError?
+        do throws(CommandError) {
+            let (_, actions) = try node.core.command(client, &turn) { (machine, turn) throws(CommandError) in
+                ((), try body(&machine, &turn))
+            }
+            node.random = turn.random
+            perform(actions, node)
+        } catch {
+            refusal = error
+            node.random = turn.random
+            log("node \(node.index): refused \(error)")
+        }
+        planWake(node)
+        return refusal
+    }
+}

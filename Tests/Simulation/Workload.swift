@@ -1,0 +1,192 @@
+import Messaging
+import Primitives
+
+/// What users and misfortune do.
+extension Simulation {
+    func makeInbox(_ node: SimulatedNode) -> ClientID {
+        let client = ClientID.generate(&node.random)
+        // One draw in 2^127 is not a key.
+        let key = IdentityKey(try! SecretKey(SecretBytes(copying: node.random.bytes(32))))
+        node.keys[client] = key
+        step(node) { core, turn in core.addUnused(client, key: key, turn) }
+        return client
+    }
+
+    func createConversation(_ node: SimulatedNode) {
+        guard node.core.conversations.count < 4, !node.isLocked else { return }
+        let client = makeInbox(node)
+        step(node) { core, turn in
+            (try? core.createConversation(client, name: "c", profile: "p", &turn)) ?? []
+        }
+        guard let conversation = node.core.conversation(client)?.conversation else {
+            return violation("a conversation could not be created")
+        }
+        oracle.conversations[conversation, default: []].append((node.index, client))
+        invite(node, client)
+    }
+
+    func invite(_ node: SimulatedNode, _ client: ClientID) {
+        guard !node.isLocked else { return }
+        let singleUse = chance(70)
+        var made: Invite?
+        command(node, client) { (machine, turn) throws(CommandError) in
+            let (invite, actions) = try machine.invite(lifetime: .day, singleUse: singleUse, &turn)
+            made = invite
+            return actions
+        }
+        guard let made, let key = node.keys[client] else { return }
+        let payload = made.joinSecret + made.conversationToken
+        invites[payload] = made
+        guard let verified = try? VerifiedInvite(SignedInvite(payload: payload, signedBy: key.secret), decoded: made)
+        else { return violation("an invite of our own does not verify") }
+        // Sometimes two race for the same invite.
+        for _ in 0..<(chance(25) ? 2 : 1) {
+            let guest = nodes[Int(roll(Int64(nodes.count)))]
+            if guest === node { continue }
+            queue.push(.join(guest.index, verified), at: time + 1 + roll(3_000))
+        }
+    }
+
+    func join(_ node: SimulatedNode, _ invite: VerifiedInvite) {
+        guard !node.isLocked, node.core.joins.count < 4, node.core.conversations.count < 6 else { return }
+        let client = makeInbox(node)
+        count("joins")
+        step(node) { core, turn in (try? core.join(client, invite: invite, profile: "g", &turn)) ?? [] }
+    }
+
+    func read(_ node: SimulatedNode, _ client: ClientID) {
+        let now = node.now(time)
+        let messages = node.readable(client, now: now, ignoringExpiry: options.bug == .readAfterExpiry)
+        for message in messages {
+            if let expiresAt = message.expiresAt, expiresAt <= now {
+                violation("I3 node \(node.index) reads a message \(now - expiresAt) ms after its end")
+            }
+        }
+        guard node.core.conversation(client) != nil else { return }
+        command(node, client) { machine, _ in
+            machine.releaseMemory()
+            return []
+        }
+        oracle.checkConversation(node, client, self)
+    }
+
+    func act(_ node: SimulatedNode) {
+        if chance(2) { return createConversation(node) }
+        let clients = node.core.clients
+        guard !clients.isEmpty else { return }
+        let client = clients[Int(roll(Int64(clients.count)))]
+        guard let conversation = node.core.conversation(client) else {
+            if case .joining? = node.core.record(client)?.role, chance(3) {
+                count("cancelled joins")
+                let actions = node.core.cancelJoin(client) ?? []
+                perform(actions, node)
+            }
+            return
+        }
+        var choice = roll(1_000)
+        // Users answer what they are asked, mostly.
+        if conversation.pendingProposal?.isOurs == false, chance(50) { choice = 580 }
+        switch choice {
+        case ..<480:
+            let size = chance(1) ? 30_000 : 1 + roll(40)
+            let text = String(repeating: "x", count: Int(size))
+            let time = time
+            let index = node.index
+            var sent: Message?
+            let refusal = command(node, client) { (machine, turn) throws(CommandError) in
+                let (message, actions) = try machine.send(text, &turn)
+                sent = message
+                return actions
+            }
+            if refusal == nil, let sent {
+                count("sent")
+                oracle.sentAt[sent.content.id] = Oracle.Sent(node: index, time: time)
+            }
+        case ..<580:
+            let lifetime = Lifetime.allCases[Int(roll(6))]
+            if command(node, client, { (machine, turn) throws(CommandError) in try machine.propose(lifetime, &turn) }) == nil {
+                count("proposed")
+            }
+        case ..<700:
+            if command(node, client, { (machine, turn) throws(CommandError) in try machine.accept(&turn) }) == nil {
+                count("accepted")
+            }
+        case ..<720: command(node, client) { (machine, turn) throws(CommandError) in try machine.reject(&turn) }
+        case ..<770:
+            if command(node, client, { (machine, turn) throws(CommandError) in try machine.withdraw(&turn) }) == nil {
+                count("withdrew")
+            }
+        case ..<810:
+            let policies: [LifetimePolicy?] = [
+                nil, .ask, .refuse, .acceptUpTo(.oneDay), .acceptUpTo(.thirtyDays), .acceptUpTo(.oneHour),
+            ]
+            let policy = policies[Int(roll(6))]
+            command(node, client) { machine, _ in machine.setPolicy(policy) }
+        case ..<840:
+            count("closes")
+            command(node, client) { machine, turn in machine.close(turn) }
+        case ..<930: read(node, client)
+        case ..<950:
+            let waiting = conversation.currentMembers.flatMap { conversation.outbox(to: $0.key) }
+            if let first = waiting.first {
+                count("cancelled messages")
+                command(node, client) { (machine, turn) throws(CommandError) in
+                    try machine.cancel(first.message, &turn)
+                }
+            }
+        case ..<960: command(node, client) { machine, turn in machine.retry(&turn) }
+        case ..<980:
+            if conversation.isCreator, conversation.currentMembers.isEmpty { invite(node, client) }
+        case ..<985:
+            if conversation.isCreator {
+                let isLocked = chance(50)
+                command(node, client) { (machine, turn) throws(CommandError) in try machine.setLocked(isLocked, &turn) }
+            }
+        case ..<989:
+            if conversation.isCreator, chance(70) {
+                command(node, client) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+            }
+        default:
+            if chance(10) {
+                count("left")
+                let isLinked = conversation.currentMembers.allSatisfy { conversation.isOnline($0.key) }
+                if !isLinked { count("left offline") }
+                command(node, client) { machine, _ in machine.leave() }
+            }
+        }
+    }
+
+    func makeFault() {
+        switch roll(100) {
+        case ..<35:
+            let open = links.keys.sorted().filter { !links[$0]!.isBroken }
+            guard !open.isEmpty else { return }
+            breakLink(open[Int(roll(Int64(open.count)))])
+        case ..<55:
+            let one = Int(roll(Int64(nodes.count)))
+            let other = Int(roll(Int64(nodes.count)))
+            guard one != other else { return }
+            count("partitions")
+            partitions.insert([min(one, other), max(one, other)])
+            queue.push(.heal(min(one, other), max(one, other)), at: time + roll(chance(70) ? 5_000 : 90_000))
+        case ..<75:
+            let node = nodes[Int(roll(Int64(nodes.count)))]
+            if node.isUp { crash(node) }
+        case ..<88:
+            let node = nodes[Int(roll(Int64(nodes.count)))]
+            if node.isUp, !node.isLocked { lock(node) }
+        default:
+            let node = nodes[Int(roll(Int64(nodes.count)))]
+            let step = chance(60) ? roll(20_000) : roll(3 * .hour)
+            count("clock steps")
+            log("node \(node.index): clock +\(step)")
+            node.clockOffset += step
+            oracle.steps += step
+            if node.isUp {
+                if chance(50) { node.reap(now: node.now(time)) }
+                for client in node.core.clients { read(node, client) }
+                planWake(node)
+            }
+        }
+    }
+}
