@@ -16,8 +16,8 @@ let deque: Target.Dependency = .product(name: "DequeModule", package: "swift-col
 let heap: Target.Dependency = .product(name: "HeapModule", package: "swift-collections")
 let logging: Target.Dependency = .product(name: "Logging", package: "swift-log")
 
-func target(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
-    .target(name: name, dependencies: dependencies, swiftSettings: settings)
+func target(_ name: String, _ dependencies: [Target.Dependency], exclude: [String] = []) -> Target {
+    .target(name: name, dependencies: dependencies, exclude: exclude, swiftSettings: settings)
 }
 
 func tests(_ name: String, _ dependencies: [Target.Dependency], exclude: [String] = []) -> Target {
@@ -47,7 +47,11 @@ let package = Package(
         target("Primitives", ["CSodium", "CSecp256k1", "CZlib"]),
         target("Noise", ["Primitives"]),
         target("Messaging", ["Primitives", deque]),
-        target("Wire", ["Messaging", "Primitives", .product(name: "SwiftProtobuf", package: "swift-protobuf")]),
+        target(
+            "Wire",
+            ["Messaging", "Primitives", .product(name: "SwiftProtobuf", package: "swift-protobuf")],
+            exclude: ["mayfly.proto"]
+        ),
         target("Store", ["Primitives", deque, heap]),
         target("Transport", ["Noise", "Primitives", nioCore, nioPosix]),
         target("Control", [nioCore, nioPosix]),
@@ -58,7 +62,8 @@ let package = Package(
         .executableTarget(
             name: "mayfly",
             dependencies: [
-                "NodeRuntime", "Control", "Store", "Transport", "Wire", "Messaging", "Primitives", "CLinux", "CQREncode", nioCore, nioPosix, logging,
+                "NodeRuntime", "Control", "Store", "Transport", "Wire", "Messaging", "Primitives", "CLinux",
+                "CQREncode", nioCore, nioPosix, logging,
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
                 .product(name: "UnixSignals", package: "swift-service-lifecycle"),
@@ -67,10 +72,17 @@ let package = Package(
         ),
 
         .target(
-            name: "Simulation", dependencies: ["Messaging", "Primitives"], path: "Tests/Simulation",
-            swiftSettings: settings),
+            name: "Simulation",
+            dependencies: ["Messaging", "Primitives"],
+            path: "Tests/Simulation",
+            swiftSettings: settings
+        ),
         .executableTarget(
-            name: "simulate", dependencies: ["Simulation"], path: "Tests/Simulate", swiftSettings: settings),
+            name: "simulate",
+            dependencies: ["Simulation"],
+            path: "Tests/Simulate",
+            swiftSettings: settings
+        ),
 
         tests("PrimitivesTests", ["Primitives"], exclude: ["Vectors"]),
         tests("NoiseTests", ["Noise", "Primitives"], exclude: ["Vectors"]),
@@ -83,7 +95,9 @@ let package = Package(
         tests("EndToEndTests", ["mayfly", "Primitives"]),
         .executableTarget(
             name: "benchmarks",
-            dependencies: ["Store", "Transport", "Noise", "Wire", "Messaging", "Control", "Primitives", nioCore, nioPosix],
+            dependencies: [
+                "Store", "Transport", "Noise", "Wire", "Messaging", "Control", "Primitives", nioCore, nioPosix,
+            ],
             path: "Tests/Benchmarks",
             swiftSettings: settings
         ),

@@ -34,7 +34,8 @@ extension FixedBytes {
         let container = try decoder.singleValueContainer()
         guard let value = Self(hex: try container.decode(String.self)) else {
             throw DecodingError.dataCorruptedError(
-                in: container, debugDescription: "expected \(Self.byteCount) bytes in hexadecimal"
+                in: container,
+                debugDescription: "expected \(Self.byteCount) bytes in hexadecimal"
             )
         }
         self = value

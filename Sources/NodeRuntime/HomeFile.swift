@@ -16,7 +16,8 @@ package struct HomeFileError: Error, Hashable, Sendable, CustomStringConvertible
 enum HomeFile {
     private static let byteCountLimit = 1 << 20
 
-    static func load<Value: Decodable>(_ type: Value.Type, _ name: String, home: String) throws(HomeFileError) -> Value {
+    static func load<Value: Decodable>(_ type: Value.Type, _ name: String, home: String) throws(HomeFileError) -> Value
+    {
         let path = "\(home)/\(name)"
         let bytes = try read(path)
         do {
@@ -47,7 +48,12 @@ enum HomeFile {
             if count == 0 { return bytes }
             bytes += chunk[..<count]
             if bytes.count > byteCountLimit {
-                throw HomeFileError(kind: .malformed, path: path, line: nil, reason: "larger than \(byteCountLimit) bytes")
+                throw HomeFileError(
+                    kind: .malformed,
+                    path: path,
+                    line: nil,
+                    reason: "larger than \(byteCountLimit) bytes"
+                )
             }
         }
     }
@@ -219,7 +225,9 @@ private struct LocationScanner {
                 index += 1
             default: index += 1
             }
-            if depth == 0, index < bytes.count, [UInt8(ascii: ","), UInt8(ascii: "}"), UInt8(ascii: "]")].contains(bytes[index]) {
+            if depth == 0, index < bytes.count,
+                [UInt8(ascii: ","), UInt8(ascii: "}"), UInt8(ascii: "]")].contains(bytes[index])
+            {
                 return
             }
         }

@@ -65,7 +65,8 @@ struct MessageArchive {
         var kept: [Held] = []
         let entries = held[client, default: []]
         for (index, entry) in entries.enumerated() {
-            let isDone = !entry.isUnread && entry.tier == nil && entry.message.state != .queued && entry.message.state != .sent
+            let isDone =
+                !entry.isUnread && entry.tier == nil && entry.message.state != .queued && entry.message.state != .sent
             if index < entries.count / 2, isDone { continue }
             kept.append(entry)
         }
@@ -206,8 +207,10 @@ struct MessageArchive {
         }
         if let start { listed.removeAll { $0.arrivedAt < start } }
         // Both parts are in order; a stable sort merges them.
-        let sorted = listed.enumerated().sorted { ($0.element.arrivedAt, $0.offset) < ($1.element.arrivedAt, $1.offset) }
-            .map(\.element)
+        let sorted = listed.enumerated().sorted {
+            ($0.element.arrivedAt, $0.offset) < ($1.element.arrivedAt, $1.offset)
+        }
+        .map(\.element)
         return last.map { Array(sorted.suffix($0)) } ?? sorted
     }
 }

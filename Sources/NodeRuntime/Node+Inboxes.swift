@@ -145,7 +145,10 @@ extension Node {
         var targets: [FanOut.Target] = []
         for member in record.members {
             let accept = RoutingSecret.derive(
-                own: key, remote: member, conversation: record.conversation.bytes, role: .responder
+                own: key,
+                remote: member,
+                conversation: record.conversation.bytes,
+                role: .responder
             )
             for day in 0...UInt32(Limits.tombstoneLifetime / .day) {
                 tokens.append(Array(accept.knockToken(day: today - 1 + day).bytes.prefix(8)))
@@ -153,7 +156,10 @@ extension Node {
         }
         for member in fanOut {
             let dial = RoutingSecret.derive(
-                own: key, remote: member.key, conversation: record.conversation.bytes, role: .initiator
+                own: key,
+                remote: member.key,
+                conversation: record.conversation.bytes,
+                role: .initiator
             )
             targets.append(
                 FanOut.Target(
@@ -188,7 +194,8 @@ extension Node {
                 try store.updateTombstone(id, payload: payload)
             } else {
                 tombstoneIDs[conversation] = try store.addTombstone(
-                    keepUntil: record.keepUntil.milliseconds, payload: payload
+                    keepUntil: record.keepUntil.milliseconds,
+                    payload: payload
                 )
             }
         } catch {
@@ -235,7 +242,8 @@ extension Node {
         if let row = rows[client] {
             do throws(StoreError) { try store.destroyRow(row) } catch {
                 log.critical(
-                    "an inbox's keys could not be destroyed; trying again", metadata: ["error": "\(error)"]
+                    "an inbox's keys could not be destroyed; trying again",
+                    metadata: ["error": "\(error)"]
                 )
             }
         }

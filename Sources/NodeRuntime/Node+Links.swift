@@ -91,11 +91,22 @@ extension Node {
         case .member(let remote):
             guard let conversation = core.conversationID(client) else { return }
             let saved = savedCounters[client]?.first { $0.remote == remote }
-            let accept = RoutingSecret.derive(own: key, remote: remote, conversation: conversation.bytes, role: .responder)
-            let dial = RoutingSecret.derive(own: key, remote: remote, conversation: conversation.bytes, role: .initiator)
+            let accept = RoutingSecret.derive(
+                own: key,
+                remote: remote,
+                conversation: conversation.bytes,
+                role: .responder
+            )
+            let dial = RoutingSecret.derive(
+                own: key,
+                remote: remote,
+                conversation: conversation.bytes,
+                role: .initiator
+            )
             routing.addMember(number, secret: accept, counters: saved?.accept.map(\.routing) ?? [])
             dialTokens[LinkName(client: client, remote: remote)] = DialTokens(
-                secret: dial, counters: saved?.dial.map(\.routing) ?? []
+                secret: dial,
+                counters: saved?.dial.map(\.routing) ?? []
             )
         case .invite(let id):
             routing.addShared(number, secret: .derive(shared: SecretBytes(copying: id.bytes), purpose: "invite"))
@@ -151,7 +162,9 @@ extension Node {
             result.append(
                 InboxSnapshot.Counters(
                     remote: remote,
-                    dial: (dialTokens[LinkName(client: client, remote: remote)]?.counters ?? []).map(InboxSnapshot.Counter.init),
+                    dial: (dialTokens[LinkName(client: client, remote: remote)]?.counters ?? []).map(
+                        InboxSnapshot.Counter.init
+                    ),
                     accept: routing.counters(ofMember: number).map(InboxSnapshot.Counter.init)
                 )
             )
@@ -237,7 +250,11 @@ extension Node {
         links[id] = ActiveLink(client: client, connection: connection)
         turn {
             core.linkOpened(
-                id, client: client, remote: connection.peer.publicKey, weDialled: weDialled, &$0
+                id,
+                client: client,
+                remote: connection.peer.publicKey,
+                weDialled: weDialled,
+                &$0
             )
         }
     }
@@ -337,11 +354,20 @@ extension Node {
             guard target.tokens.indices.contains(index), let bytes = Hex.decode(target.tokens[index]),
                 let token = RoutingToken(bytes)
             else { return }
-            send([KnockKind.notice] + record.notice, token, to: target.endpoints, .deliver(conversation, member), transport)
+            send(
+                [KnockKind.notice] + record.notice,
+                token,
+                to: target.endpoints,
+                .deliver(conversation, member),
+                transport
+            )
         case .ask(let client, let member, let endpoints):
             guard let key = keys[client], let conversation = core.conversationID(client) else { return }
             let token = RoutingSecret.derive(
-                own: key, remote: member, conversation: conversation.bytes, role: .initiator
+                own: key,
+                remote: member,
+                conversation: conversation.bytes,
+                role: .initiator
             ).knockToken(day: now.day)
             // As long as the notice that may come back: no amplification.
             let question = [KnockKind.question] + [UInt8](repeating: 0, count: Limits.noticeByteCount)
@@ -358,7 +384,9 @@ extension Node {
     ) {
         guard let endpoint = endpoints.first, knocking.insert(name).inserted else { return }
         transport.knock(
-            at: Transport.Endpoint(host: endpoint.host, port: Int(endpoint.port)), token: token, sealed: payload
+            at: Transport.Endpoint(host: endpoint.host, port: Int(endpoint.port)),
+            token: token,
+            sealed: payload
         ) { [unowned self] result in
             assumeIsolated { node in
                 node.knocking.remove(name)
@@ -419,7 +447,10 @@ extension Node {
         var result: [String] = []
         for device in (try? System.enumerateDevices()) ?? [] {
             switch device.address {
-            case .v4(let address): if address.host != "127.0.0.1", let ip = device.address?.ipAddress, !ip.hasPrefix("127.") { result.append(ip) }
+            case .v4(let address):
+                if address.host != "127.0.0.1", let ip = device.address?.ipAddress, !ip.hasPrefix("127.") {
+                    result.append(ip)
+                }
             case .v6:
                 // Link-local addresses mean nothing elsewhere.
                 if ipv6, let ip = device.address?.ipAddress, ip != "::1", !ip.hasPrefix("fe80") { result.append(ip) }

@@ -92,7 +92,9 @@ extension Node {
     package func card() throws(NodeError) -> ContactCard {
         guard let contact = core.contact else { throw .locked }
         return ContactCard(
-            key: contact.key.publicKey, routingSecret: contact.record.routingSecret, endpoints: advertised
+            key: contact.key.publicKey,
+            routingSecret: contact.record.routingSecret,
+            endpoints: advertised
         )
     }
 

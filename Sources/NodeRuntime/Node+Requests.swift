@@ -7,7 +7,9 @@ import Wire
 /// What a user can ask. Each request is one turn; what waits for others is a future.
 extension Node {
     /// Runs a request of the core; what the core refuses, and what the store refuses, is thrown.
-    func request<Result>(_ body: (inout Turn) throws(CommandError) -> (Result, [NodeAction])) throws(NodeError) -> Result {
+    func request<Result>(_ body: (inout Turn) throws(CommandError) -> (Result, [NodeAction])) throws(NodeError)
+        -> Result
+    {
         guard !isStopped else { throw .stopping }
         var turn = makeTurn()
         let outcome: (Result, [NodeAction])
@@ -56,7 +58,8 @@ extension Node {
         if !lowered.isEmpty, all.count > 1 {
             throw .ambiguous(text, matches: all.map { String($0.conversation.description.prefix(12)) })
         }
-        if !lowered.isEmpty, let gone = core.tombstones.first(where: { $0.conversation.description.hasPrefix(lowered) }) {
+        if !lowered.isEmpty, let gone = core.tombstones.first(where: { $0.conversation.description.hasPrefix(lowered) })
+        {
             throw .exploded(gone.conversation)
         }
         throw .unknownConversation(text)
@@ -227,7 +230,11 @@ extension Node {
         let listed: [MessageArchive.Listed]?
         do throws(StoreError) {
             listed = try archive.list(
-                client: machine.client, row: row, last: last, after: start, now: readClock().hide
+                client: machine.client,
+                row: row,
+                last: last,
+                after: start,
+                now: readClock().hide
             )
         } catch {
             throw .store(error)
@@ -242,7 +249,9 @@ extension Node {
     {
         if let whole = Messaging.MessageID(hex: text) { return whole }
         var copy = archive
-        guard let all = try? copy.list(client: machine.client, row: row, last: nil, after: nil, now: now) else { return nil }
+        guard let all = try? copy.list(client: machine.client, row: row, last: nil, after: nil, now: now) else {
+            return nil
+        }
         let matches = all.map(\.message.content.id).filter { $0.description.hasPrefix(text.lowercased()) }
         if matches.count > 1 { throw .ambiguous(text, matches: matches.map(\.description)) }
         return matches.first

@@ -38,7 +38,8 @@ package enum FrameCodec {
         case .content(let content): return try decode(content)
         case .acknowledgement(let acknowledgement):
             return .acknowledgement(
-                try identifier(acknowledgement.id, "acknowledgement.id"), stored: acknowledgement.stored
+                try identifier(acknowledgement.id, "acknowledgement.id"),
+                stored: acknowledgement.stored
             )
         case .ping(let nonce): return .ping(nonce)
         case .pong(let nonce): return .pong(nonce)

@@ -66,7 +66,9 @@ package enum StoredCodec {
         )
         record.confirmed = confirmed
         let tokens = Array(proto.knockTokens)
-        record.knockTokens = stride(from: 0, to: tokens.count - tokens.count % 8, by: 8).map { Array(tokens[$0..<$0 + 8]) }
+        record.knockTokens = stride(from: 0, to: tokens.count - tokens.count % 8, by: 8).map {
+            Array(tokens[$0..<$0 + 8])
+        }
         return record
     }
 

@@ -99,7 +99,12 @@ package final class Simulation {
         self.options = options
         random = .seeded(options.seed &* 0x9e37_79b9_7f4a_7c15 &+ 1)
         grace = [0, 5_000, 30_000][Int(random.next(upperBound: UInt64(3)))]
-        let count = 2 + Int(random.next(upperBound: UInt64(100)) < 70 ? random.next(upperBound: UInt64(3)) : random.next(upperBound: UInt64(7)))
+        let count =
+            2
+            + Int(
+                random.next(upperBound: UInt64(100)) < 70
+                    ? random.next(upperBound: UInt64(3)) : random.next(upperBound: UInt64(7))
+            )
         for index in 0..<count {
             let skew = 1_750_000_000_000 + Milliseconds(random.next(upperBound: UInt64(4 * 86_400_000))) - 2 * .day
             nodes.append(SimulatedNode(index: index, random: .seeded(random.next()), clockOffset: skew))
@@ -147,8 +152,12 @@ package final class Simulation {
             for client in node.core.clients { read(node, client) }
         }
         return Report(
-            seed: options.seed, nodeCount: nodes.count, events: eventCount, violations: oracle.violations,
-            traceHash: trace, counts: oracle.counts
+            seed: options.seed,
+            nodeCount: nodes.count,
+            events: eventCount,
+            violations: oracle.violations,
+            traceHash: trace,
+            counts: oracle.counts
         )
     }
 

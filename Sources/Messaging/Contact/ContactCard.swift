@@ -56,7 +56,8 @@ package struct ContactCard: Hashable, Sendable, Codable, CustomStringConvertible
             self = try ContactCard(text: try container.decode(String.self))
         } catch let failure as Failure {
             throw DecodingError.dataCorruptedError(
-                in: container, debugDescription: "expected a contact card (mayfly:card/…): \(failure)"
+                in: container,
+                debugDescription: "expected a contact card (mayfly:card/…): \(failure)"
             )
         }
     }

@@ -42,7 +42,9 @@ extension ConversationStateMachine {
     ) -> [NodeAction] {
         guard let machine = lifetimeMachine, let state = members[member] else { return [] }
         let start = machine.sessionStart(
-            reset: state.hasEnded || wasAway, policy: policyNow(turn), endpoints: turn.endpoints
+            reset: state.hasEnded || wasAway,
+            policy: policyNow(turn),
+            endpoints: turn.endpoints
         )
         members[member]!.sessionSent = start
         return [.transmit(link, .session(start))]
@@ -63,7 +65,11 @@ extension ConversationStateMachine {
         members[member]!.isShownOnline = true
         if isNews { result.append(event(.peerOnline(member), turn)) }
         if let actions = lifetimeMachine?.sessionEstablished(
-            sent: sent, received: start, now: turn.now, key: key, random: &turn.random
+            sent: sent,
+            received: start,
+            now: turn.now,
+            key: key,
+            random: &turn.random
         ) {
             result += perform(actions, &turn)
         }

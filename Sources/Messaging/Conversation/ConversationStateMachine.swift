@@ -38,7 +38,10 @@ package struct ConversationStateMachine: Sendable {
         for member in record.members where !record.left.contains(member.key) {
             members[member.key] = MemberState(
                 link: LinkStateMachine(
-                    own: key.publicKey, remote: member.key, isDialable: !member.endpoints.isEmpty, now: now
+                    own: key.publicKey,
+                    remote: member.key,
+                    isDialable: !member.endpoints.isEmpty,
+                    now: now
                 ),
                 hasEnded: !isFresh
             )
@@ -132,9 +135,14 @@ package struct ConversationStateMachine: Sendable {
         )
         let deadline = min(expiresAt ?? .latest, turn.now + Limits.outboxLifetime)
         for member in memberKeys {
-            guard members[member]!.outbox.enqueue(
-                id, sentAt: turn.now, deadline: deadline, isStored: expiresAt != nil
-            ) else {
+            guard
+                members[member]!.outbox.enqueue(
+                    id,
+                    sentAt: turn.now,
+                    deadline: deadline,
+                    isStored: expiresAt != nil
+                )
+            else {
                 throw .outboxFull(limit: Limits.outboxCount)
             }
         }
@@ -153,7 +161,10 @@ package struct ConversationStateMachine: Sendable {
         let deadline = min(message.expiresAt ?? .latest, message.content.sentAt + Limits.outboxLifetime)
         for member in memberKeys {
             _ = members[member]!.outbox.enqueue(
-                message.content.id, sentAt: message.content.sentAt, deadline: deadline, isStored: true
+                message.content.id,
+                sentAt: message.content.sentAt,
+                deadline: deadline,
+                isStored: true
             )
         }
     }
@@ -341,7 +352,11 @@ package struct ConversationStateMachine: Sendable {
         let policy = policyNow(turn)
         guard
             let actions = lifetimeMachine?.receive(
-                message, policy: policy, now: turn.now, key: key, random: &turn.random
+                message,
+                policy: policy,
+                now: turn.now,
+                key: key,
+                random: &turn.random
             )
         else { return [] }
         return perform(actions, &turn)

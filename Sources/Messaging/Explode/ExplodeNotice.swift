@@ -52,7 +52,8 @@ package struct ExplodeNotice: Hashable, Sendable {
     package func isValid(for genesis: Genesis) -> Bool {
         conversation == genesis.conversation && equalInConstantTime(self.genesis, genesis.digest)
             && genesis.creator.isValid(
-                signature, for: Self.digest(conversation, self.genesis, Self.settings(expiresAt))
+                signature,
+                for: Self.digest(conversation, self.genesis, Self.settings(expiresAt))
             )
     }
 
@@ -80,7 +81,9 @@ package struct ExplodeNotice: Hashable, Sendable {
     package init?(opening sealed: [UInt8], conversation: ConversationID) {
         guard sealed.count == Limits.noticeByteCount,
             let plain = try? XChaChaPoly.open(
-                sealed, key: Self.key(conversation), authenticating: Array("notice".utf8)
+                sealed,
+                key: Self.key(conversation),
+                authenticating: Array("notice".utf8)
             ),
             let named = ConversationID(plain[0..<32]),
             let signature = try? SchnorrSignature(plain[64..<128])
@@ -161,7 +164,9 @@ package struct DeletionReceipt: Hashable, Sendable, Codable {
     package init?(opening sealed: [UInt8], conversation: ConversationID) {
         guard
             let plain = try? XChaChaPoly.open(
-                sealed, key: ExplodeNotice.key(conversation), authenticating: Array("receipt".utf8)
+                sealed,
+                key: ExplodeNotice.key(conversation),
+                authenticating: Array("receipt".utf8)
             ),
             plain.count == 32 + 33 + 64 + 8,
             let named = ConversationID(plain[0..<32]),

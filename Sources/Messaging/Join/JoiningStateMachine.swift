@@ -13,7 +13,10 @@ package struct JoiningStateMachine: Sendable {
         self.key = key
         self.record = record
         joiner = JoinerStateMachine(
-            tag: record.invite.tag, creator: record.creator, startedAt: record.startedAt, state: record.state
+            tag: record.invite.tag,
+            creator: record.creator,
+            startedAt: record.startedAt,
+            state: record.state
         )
         link = LinkStateMachine(own: key.publicKey, remote: record.creator, isDialable: true, now: now)
         link.hurry(now: now)

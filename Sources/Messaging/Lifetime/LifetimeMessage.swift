@@ -77,8 +77,13 @@ package struct LifetimeProposal: Hashable, Sendable, Codable {
 
     private var digest: [UInt8] {
         Unsigned(
-            conversation: conversation, membership: membership, epoch: epoch, previous: previous,
-            lifetime: lifetime, proposedAt: proposedAt, nonce: nonce
+            conversation: conversation,
+            membership: membership,
+            epoch: epoch,
+            previous: previous,
+            lifetime: lifetime,
+            proposedAt: proposedAt,
+            nonce: nonce
         ).digest(proposer: proposer)
     }
 

@@ -121,6 +121,8 @@ package struct LinkStateMachine: Hashable, Sendable {
 
     private mutating func lost(now: Timestamp) {
         lostAt = now
-        state = .idle(dialAt: isDialable ? (own < remote ? now + Limits.redialFirst / 4 : now + Limits.redialYield) : nil)
+        state = .idle(
+            dialAt: isDialable ? (own < remote ? now + Limits.redialFirst / 4 : now + Limits.redialYield) : nil
+        )
     }
 }

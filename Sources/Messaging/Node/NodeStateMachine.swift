@@ -127,7 +127,11 @@ package struct NodeStateMachine: Sendable {
         case .conversation(let conversation):
             if explosions[conversation.genesis.conversation] != nil { return [.destroy(record.client)] }
             let machine = ConversationStateMachine(
-                client: record.client, key: key, record: conversation, isFresh: false, now: turn.now
+                client: record.client,
+                key: key,
+                record: conversation,
+                isFresh: false,
+                now: turn.now
             )
             inboxes[record.client] = .conversation(machine)
             return machine.currentMembers.map { .register(record.client, .member($0.key)) }
@@ -137,7 +141,8 @@ package struct NodeStateMachine: Sendable {
 
     package mutating func load(_ tombstone: ExplodeStateMachine.Record, now: Timestamp) {
         explosions[tombstone.conversation] = Explosion(
-            machine: ExplodeStateMachine(record: tombstone), knockAt: tombstone.role == .creator ? now : nil
+            machine: ExplodeStateMachine(record: tombstone),
+            knockAt: tombstone.role == .creator ? now : nil
         )
     }
 
@@ -352,11 +357,19 @@ package struct NodeStateMachine: Sendable {
             let actions: [NodeAction]
             if case .joinRequest(let request) = frame {
                 actions = machine.receiveJoinRequest(
-                    request, verified: verify(request.invite), from: open.remote, on: link, &turn
+                    request,
+                    verified: verify(request.invite),
+                    from: open.remote,
+                    on: link,
+                    &turn
                 )
             } else {
                 actions = machine.receive(
-                    frame, from: open.remote, on: link, memoryAvailable: memoryAvailable, &turn
+                    frame,
+                    from: open.remote,
+                    on: link,
+                    memoryAvailable: memoryAvailable,
+                    &turn
                 )
             }
             inboxes[open.client] = .conversation(machine)
@@ -392,11 +405,18 @@ package struct NodeStateMachine: Sendable {
                 return [.close(link), .destroy(client)]
             }
             var machine = ConversationStateMachine(
-                client: client, key: key, record: record, isFresh: true, now: turn.now
+                client: client,
+                key: key,
+                record: record,
+                isFresh: true,
+                now: turn.now
             )
             let creator = record.genesis.creator
             let joined = Event(
-                client: client, conversation: record.genesis.conversation, at: turn.now, kind: .joined
+                client: client,
+                conversation: record.genesis.conversation,
+                at: turn.now,
+                kind: .joined
             )
             var actions: [NodeAction] = [.save(client)]
             actions += record.members.map { .register(client, .member($0.key)) }

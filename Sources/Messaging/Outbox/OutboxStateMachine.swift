@@ -59,7 +59,11 @@ package struct OutboxStateMachine: Hashable, Sendable {
     ) -> Bool {
         guard entries.count < Limits.outboxCount else { return false }
         entries[message] = Entry(
-            message: message, sentAt: sentAt, deadline: deadline, isStored: isStored, sequence: nextSequence
+            message: message,
+            sentAt: sentAt,
+            deadline: deadline,
+            isStored: isStored,
+            sequence: nextSequence
         )
         nextSequence += 1
         waiting.append(message)

@@ -28,7 +28,9 @@ private func nodeError(_ error: NodeError) -> ControlError {
     case .locked: return ControlError(.locked, "the node is locked", hint: "unlock it with `mayfly unlock`")
     case .unknownConversation(let text):
         return ControlError(
-            .notFound, "no conversation `\(text)`", hint: "`mayfly conversation list` shows what there is"
+            .notFound,
+            "no conversation `\(text)`",
+            hint: "`mayfly conversation list` shows what there is"
         )
     case .unknownJoin(let text):
         return ControlError(.notFound, "no join `\(text)`", hint: "`mayfly join list` shows what there is")
@@ -38,11 +40,14 @@ private func nodeError(_ error: NodeError) -> ControlError {
         return ControlError(.notFound, "no message `\(text)`", hint: "it may have expired")
     case .ambiguous(let text, let matches):
         return ControlError(
-            .usage, "`\(text)` is ambiguous: \(matches.joined(separator: ", "))", hint: "give more of the id"
+            .usage,
+            "`\(text)` is ambiguous: \(matches.joined(separator: ", "))",
+            hint: "give more of the id"
         )
     case .exploded(let conversation):
         return ControlError(
-            .expired, "conversation \(conversation.description.prefix(12)) has exploded",
+            .expired,
+            "conversation \(conversation.description.prefix(12)) has exploded",
             hint: "`mayfly explode status` shows who has confirmed"
         )
     case .joinFailed(let type):
@@ -50,15 +55,20 @@ private func nodeError(_ error: NodeError) -> ControlError {
     case .joinCancelled: return ControlError(.failed, "the join was cancelled")
     case .invalidPeerName(let name):
         return ControlError(
-            .usage, "`\(name)` is not a peer's name", hint: "use 1 to 64 letters, digits, `.`, `_` or `-`"
+            .usage,
+            "`\(name)` is not a peer's name",
+            hint: "use 1 to 64 letters, digits, `.`, `_` or `-`"
         )
     case .peerExists(let name):
         return ControlError(
-            .failed, "another peer is named `\(name)`", hint: "remove it with `mayfly peer remove \(name)`, or choose another name"
+            .failed,
+            "another peer is named `\(name)`",
+            hint: "remove it with `mayfly peer remove \(name)`, or choose another name"
         )
     case .peerWithoutCard(let name):
         return ControlError(
-            .failed, "there is no contact card of `\(name)`",
+            .failed,
+            "there is no contact card of `\(name)`",
             hint: "add it: mayfly peer remove \(name); mayfly peer add \(name) CARD"
         )
     case .peerBlocked(let name):
@@ -76,7 +86,9 @@ private func nodeError(_ error: NodeError) -> ControlError {
     case .timedOut(let what): return ControlError(.timedOut, what, hint: "give a longer --timeout")
     case .unreachable(let name):
         return ControlError(
-            .unreachable, "`\(name)` did not answer", hint: "check that its node runs and that its endpoints are right"
+            .unreachable,
+            "`\(name)` did not answer",
+            hint: "check that its node runs and that its endpoints are right"
         )
     case .clientIDMismatch(let client):
         return ControlError(.failed, "clientIdMismatch: two inboxes named \(client)", hint: "the home is damaged")
@@ -91,14 +103,21 @@ private func commandError(_ error: CommandError) -> ControlError {
         return ControlError(.failed, "the join has not ended yet", hint: "`mayfly join list` shows where it is")
     case .notCreator:
         return ControlError(
-            .refused, "only the conversation's creator may do this",
+            .refused,
+            "only the conversation's creator may do this",
             hint: "`mayfly conversation leave` destroys your own copy"
         )
     case .noOtherMember:
-        return ControlError(.failed, "nobody else is in the conversation", hint: "invite someone: mayfly invite create C")
+        return ControlError(
+            .failed,
+            "nobody else is in the conversation",
+            hint: "invite someone: mayfly invite create C"
+        )
     case .notConnected:
         return ControlError(
-            .unreachable, "the other member is not connected", hint: "wait for it: mayfly watch C --until peerOnline"
+            .unreachable,
+            "the other member is not connected",
+            hint: "wait for it: mayfly watch C --until peerOnline"
         )
     case .textTooLong(let count, let limit):
         return ControlError(.usage, "the text has \(count) bytes, the limit is \(limit)", hint: "send it in parts")
@@ -107,20 +126,30 @@ private func commandError(_ error: CommandError) -> ControlError {
     case .emptyText: return ControlError(.usage, "the text is empty")
     case .outboxFull(let limit):
         return ControlError(
-            .failed, "\(limit) messages wait to be delivered already", hint: "`mayfly outbox list` shows them"
+            .failed,
+            "\(limit) messages wait to be delivered already",
+            hint: "`mayfly outbox list` shows them"
         )
     case .tooManyInvites(let limit):
         return ControlError(
-            .failed, "the conversation has \(limit) open invites already", hint: "let some expire"
+            .failed,
+            "the conversation has \(limit) open invites already",
+            hint: "let some expire"
         )
     case .unknownInvite: return ControlError(.notFound, "no such invite")
     case .conversationLocked:
         return ControlError(.failed, "the conversation is locked", hint: "`mayfly conversation unlock C` first")
     case .lifetime(.noProposal):
-        return ControlError(.notFound, "there is no proposal to answer", hint: "`mayfly lifetime show C` shows where it stands")
+        return ControlError(
+            .notFound,
+            "there is no proposal to answer",
+            hint: "`mayfly lifetime show C` shows where it stands"
+        )
     case .lifetime(.tooSoon(let wait)):
         return ControlError(
-            .failed, "too many proposals at once", hint: "try again in \((wait + 999) / 1_000) s"
+            .failed,
+            "too many proposals at once",
+            hint: "try again in \((wait + 999) / 1_000) s"
         )
     case .lifetime(.alreadyAgreed(let lifetime)):
         return ControlError(.failed, "\(lifetime.rawValue) is in force already")
@@ -163,14 +192,16 @@ private func inviteFailure(_ failure: InviteSlug.Failure) -> ControlError {
     case .tooLong: ControlError(.usage, "this is too long for an invite")
     case .damaged:
         ControlError(
-            .usage, "the invite is damaged: cut off, or a character has changed",
+            .usage,
+            "the invite is damaged: cut off, or a character has changed",
             hint: "copy the whole text that starts with mayfly:join/"
         )
     case .signature(.invalidSignature):
         ControlError(.usage, "the invite's signature does not hold", hint: "ask its creator for a new one")
     case .signature(.foreignSignature):
         ControlError(
-            .refused, "the invite was altered and signed by somebody else than its creator",
+            .refused,
+            "the invite was altered and signed by somebody else than its creator",
             hint: "do not use it; ask its creator for a new one over another way"
         )
     }
@@ -180,12 +211,15 @@ private func listenFailure(_ failure: ListenFailure) -> ControlError {
     switch failure {
     case .addressInUse(let endpoint):
         ControlError(
-            .failed, "tcp://\(endpoint.host):\(endpoint.port) is in use by another process",
+            .failed,
+            "tcp://\(endpoint.host):\(endpoint.port) is in use by another process",
             hint: "choose another port with --listen, or stop the other process"
         )
     case .addressNotAvailable(let endpoint):
         ControlError(
-            .failed, "no interface of this machine has the address \(endpoint.host)", hint: "choose another with --listen"
+            .failed,
+            "no interface of this machine has the address \(endpoint.host)",
+            hint: "choose another with --listen"
         )
     case .notPermitted(let endpoint):
         ControlError(.failed, "port \(endpoint.port) needs more rights", hint: "choose one above 1023")

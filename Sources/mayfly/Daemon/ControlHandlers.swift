@@ -43,7 +43,9 @@ struct ControlHandlers: Sendable {
         _ router: inout ControlRouter,
         _ method: Method.Type,
         _ body:
-            @escaping @Sendable (isolated Node, Method.Params, ControlConnection) throws -> EventLoopFuture<Method.Result>
+            @escaping @Sendable (isolated Node, Method.Params, ControlConnection) throws -> EventLoopFuture<
+                Method.Result
+            >
     ) {
         router.on(method) { [node] params, connection in
             do {
@@ -92,7 +94,9 @@ struct ControlHandlers: Sendable {
             return Acknowledged()
         }
         on(&router, UnlockMethod.self) { node, params in
-            let secret = SecretBytes(copying: Array(params.passphrase.utf8.isEmpty ? [0] : Array(params.passphrase.utf8)))
+            let secret = SecretBytes(
+                copying: Array(params.passphrase.utf8.isEmpty ? [0] : Array(params.passphrase.utf8))
+            )
             try node.unlock(passphrase: secret)
             return Acknowledged()
         }
@@ -148,10 +152,12 @@ struct ControlHandlers: Sendable {
                 return NodeView.peer(try node.changePeer(params.name) { $0.invitations = value }, nil)
             case "endpoints":
                 let endpoints = try Daemon.endpoints(
-                    params.value.split(separator: ",").map(String.init), option: "endpoints"
+                    params.value.split(separator: ",").map(String.init),
+                    option: "endpoints"
                 )
                 return NodeView.peer(
-                    try node.changePeer(params.name) { $0.endpoints = endpoints.isEmpty ? nil : endpoints }, nil
+                    try node.changePeer(params.name) { $0.endpoints = endpoints.isEmpty ? nil : endpoints },
+                    nil
                 )
             default:
                 throw ControlError(.usage, "`\(params.key)` cannot be set", hint: "keys: invitations, endpoints")
@@ -169,7 +175,9 @@ struct ControlHandlers: Sendable {
         on(&router, PeerCardMethod.self) { node, _ in
             let card = try node.card()
             return PeerCardMethod.Result(
-                name: node.configuredName, endpoints: card.endpoints.map(\.description), contact: card.description
+                name: node.configuredName,
+                endpoints: card.endpoints.map(\.description),
+                contact: card.description
             )
         }
         on(&router, PeerExportMethod.self) { node, _ in
@@ -275,9 +283,10 @@ struct ControlHandlers: Sendable {
             let now = node.currentTime
             let issued = conversation.invites?.invites ?? []
             return InviteListMethod.Result(
-                invites: issued.filter { $0.expiresAt > now && $0.tag == conversation.invites?.tag && !$0.isRevoked }.map {
-                    NodeView.issuedInvite($0, conversation)
-                }
+                invites: issued.filter { $0.expiresAt > now && $0.tag == conversation.invites?.tag && !$0.isRevoked }
+                    .map {
+                        NodeView.issuedInvite($0, conversation)
+                    }
             )
         }
         on(&router, InviteRevokeMethod.self) { node, params in
@@ -347,7 +356,11 @@ struct ControlHandlers: Sendable {
                 throw ControlError(.failed, "files are not supported by this version", hint: "send text")
             }
             if params.replyTo != nil {
-                throw ControlError(.failed, "replies are not supported by this version", hint: "send without --reply-to")
+                throw ControlError(
+                    .failed,
+                    "replies are not supported by this version",
+                    hint: "send without --reply-to"
+                )
             }
             let (client, sent) = try node.send(params.conversation, text: params.text)
             return sent.flatMap { [node] id in
@@ -357,7 +370,11 @@ struct ControlHandlers: Sendable {
                         for: connection,
                         timeout: params.timeout?.milliseconds ?? 60_000,
                         timedOut: { _ in
-                            .failure(NodeError.timedOut("message \(id) was not \(params.wait?.rawValue ?? "sent") in time; it stays in the outbox"))
+                            .failure(
+                                NodeError.timedOut(
+                                    "message \(id) was not \(params.wait?.rawValue ?? "sent") in time; it stays in the outbox"
+                                )
+                            )
                         },
                         check: { node in NodeView.sentMessage(id, client, until: params.wait ?? .queued, node) }
                     )
@@ -369,7 +386,8 @@ struct ControlHandlers: Sendable {
             let (conversation, messages) = try node.read(params.conversation, last: params.last, after: params.since)
             let shown = messages.prefix(page)
             return ReadMethod.Result(
-                messages: shown.map { NodeView.message($0, conversation) }, more: messages.count > page ? true : nil
+                messages: shown.map { NodeView.message($0, conversation) },
+                more: messages.count > page ? true : nil
             )
         }
     }
@@ -403,7 +421,11 @@ struct ControlHandlers: Sendable {
         on(&router, LifetimePolicyMethod.self) { node, params in
             if let text = params.policy {
                 guard let policy = Messaging.LifetimePolicy(text) else {
-                    throw ControlError(.usage, "`\(text)` is not a policy", hint: "write accept-up-to:7d, ask or refuse")
+                    throw ControlError(
+                        .usage,
+                        "`\(text)` is not a policy",
+                        hint: "write accept-up-to:7d, ask or refuse"
+                    )
                 }
                 if let conversation = params.conversation {
                     try node.setPolicy(conversation, policy)
@@ -428,7 +450,9 @@ struct ControlHandlers: Sendable {
         on(&router, ExplodeMethod.self) { node, params in
             if params.at != nil || params.delay != nil {
                 throw ControlError(
-                    .failed, "scheduled explosions are not supported by this version", hint: "explode without --at and --in"
+                    .failed,
+                    "scheduled explosions are not supported by this version",
+                    hint: "explode without --at and --in"
                 )
             }
             if params.noTrace == true {
@@ -445,7 +469,10 @@ struct ControlHandlers: Sendable {
             if let record = try node.explosion(params.conversation) { return NodeView.explosion(record) }
             let conversation = try node.conversation(params.conversation)
             return ExplosionStatus(
-                conversation: conversation.conversation.description, state: "none", confirmed: [], waiting: []
+                conversation: conversation.conversation.description,
+                state: "none",
+                confirmed: [],
+                waiting: []
             )
         }
     }

@@ -33,12 +33,16 @@ enum Daemon {
         var nodeOptions = Node.Options(home: options.home, version: Mayfly.version)
         if !options.listen.isEmpty { nodeOptions.listen = try endpoints(options.listen, option: "--listen") }
         if let grace = options.sessionGrace {
-            nodeOptions.sessionGrace = Milliseconds(grace.components.seconds) * 1_000
+            nodeOptions.sessionGrace =
+                Milliseconds(grace.components.seconds) * 1_000
                 + Milliseconds(grace.components.attoseconds / 1_000_000_000_000_000)
         }
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let service = NodeService(
-            options: nodeOptions, passphraseFile: options.passphraseFile, loop: group.next(), log: logger
+            options: nodeOptions,
+            passphraseFile: options.passphraseFile,
+            loop: group.next(),
+            log: logger
         )
         // The group's own notes ("Starting service lifecycle…") say nothing to the person who runs a node.
         var lifecycleLogger = logger
@@ -64,7 +68,9 @@ enum Daemon {
         for text in texts {
             guard let endpoint = Endpoint(text) else {
                 throw ControlError(
-                    .usage, "\(option): `\(text)` is not an endpoint", hint: "write tcp://HOST:PORT, IPv6 in brackets"
+                    .usage,
+                    "\(option): `\(text)` is not an endpoint",
+                    hint: "write tcp://HOST:PORT, IPv6 in brackets"
                 )
             }
             result.append(endpoint)

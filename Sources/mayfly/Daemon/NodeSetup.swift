@@ -32,7 +32,9 @@ enum NodeSetup {
         let advertise = try Daemon.endpoints(options.advertise, option: "--advertise")
         if let name = options.name, !PeersFile.isName(name) {
             throw ControlError(
-                .usage, "--name: `\(name)` is not a name", hint: "use 1 to 64 letters, digits, `.`, `_` or `-`"
+                .usage,
+                "--name: `\(name)` is not a name",
+                hint: "use 1 to 64 letters, digits, `.`, `_` or `-`"
             )
         }
         let configuration = NodeConfiguration(name: options.name, listen: listen, advertise: advertise)
@@ -42,7 +44,12 @@ enum NodeSetup {
                     let passphrase = SecretBytes(copying: bytes)
                     try makeParents(of: options.home)
                     try Store.create(home: options.home, protection: .passphrase, passphrase: passphrase.clone())
-                    return try finish(options.home, configuration, protection: "passphrase", passphrase: passphrase.clone())
+                    return try finish(
+                        options.home,
+                        configuration,
+                        protection: "passphrase",
+                        passphrase: passphrase.clone()
+                    )
                 }
             }
             try makeParents(of: options.home)
@@ -60,7 +67,11 @@ enum NodeSetup {
             path += "/\(part)"
             let target = home.hasPrefix("/") ? path : String(path.dropFirst())
             if mkdir(target, 0o700) != 0, errno != EEXIST {
-                throw ControlError(.failed, "\(target): \(String(cString: strerror(errno)))", hint: "name another --home")
+                throw ControlError(
+                    .failed,
+                    "\(target): \(String(cString: strerror(errno)))",
+                    hint: "name another --home"
+                )
             }
         }
     }
@@ -81,7 +92,11 @@ enum NodeSetup {
         let holder = SecretHolder(passphrase)
         let card = try loop.makeFutureWithTask { [options] in
             let node = try await loop.submit {
-                try Node.open(options, on: loop, log: Logger(label: "mayfly", factory: { _ in SwiftLogNoOpLogHandler() }))
+                try Node.open(
+                    options,
+                    on: loop,
+                    log: Logger(label: "mayfly", factory: { _ in SwiftLogNoOpLogHandler() })
+                )
             }.get()
             try await node.start(passphrase: holder.take())
             let card = try await node.card()

@@ -28,7 +28,9 @@ enum NodeView {
             checks.append(HealthCheck(name: "home", state: .failed, message: "read-only", hint: "mount it writable"))
         }
         for damage in status.damage {
-            checks.append(HealthCheck(name: "store", state: .warning, message: "damaged: \(damage)", hint: "check the disk"))
+            checks.append(
+                HealthCheck(name: "store", state: .warning, message: "damaged: \(damage)", hint: "check the disk")
+            )
         }
         return NodeStatus(
             running: true,
@@ -68,7 +70,10 @@ enum NodeView {
             members: machine.currentMembers.map { one in
                 let isOnline = machine.isOnline(one.key)
                 return Control.Member(
-                    member: member(one.key), profile: one.profile, online: isOnline, path: isOnline ? "direct" : nil
+                    member: member(one.key),
+                    profile: one.profile,
+                    online: isOnline,
+                    path: isOnline ? "direct" : nil
                 )
             },
             lifetime: LifetimeValue(machine.lifetime),
