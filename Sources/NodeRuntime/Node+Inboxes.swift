@@ -291,7 +291,6 @@ extension Node {
             saveFanOut(conversation)
         }
         unsavedTombstones = []
-        for row in store.liveRows() where !rows.values.contains(row) { try? store.destroyRow(row) }
         for client in rows.keys.sorted() {
             guard let row = rows[client] else { continue }
             do throws(StoreError) {

@@ -12,7 +12,7 @@ import Wire
 /// performs its actions.
 ///
 /// Everything runs on one event loop, which is the actor's executor: a frame is read, decided and answered without a
-/// thread in between. Only the disk's fdatasync and Argon2id have threads of their own.
+/// thread in between. Only the disk's fdatasync has a thread of its own.
 package actor Node {
     /// How a node is started.
     package struct Options: Sendable {

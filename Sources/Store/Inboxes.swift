@@ -44,8 +44,10 @@ extension Store {
     /// files as far as that goes.
     /// - Throws: when the page may still be there. Nothing is served from the row any more, and ``reap(hide:destroy:)``
     ///   tries again.
+    ///
+    /// Works while the store is locked too, for the rows that were there when it was: forgetting needs no key.
     package func destroyRow(_ id: RowID) throws(StoreError) {
-        _ = try unlockedKeys()
+        if isLocked { return try destroyLockedRow(id) }
         guard let row = rows[id] else { throw .unknownRow }
         if isReadOnly { throw .readOnly(path: rowFile.path) }
         let slot = Int(id.slot)
@@ -61,6 +63,27 @@ extension Store {
         }
         rowSlots[slot] = .free
         for (fuse, header) in fuses(of: id.slot) where header.rowFingerprint == row.fingerprint {
+            headers[fuse] = nil
+            doom(.columns, fuse)
+        }
+        _ = destroyDoomedPages()
+        removeDirectory(directory)
+    }
+
+    private func destroyLockedRow(_ id: RowID) throws(StoreError) {
+        guard let directory = rowsAtLock.removeValue(forKey: id), !isClosed else { throw .locked }
+        if isReadOnly { throw .readOnly(path: rowFile.path) }
+        let slot = Int(id.slot)
+        rowSlots[slot] = .unreadable
+        do throws(StoreError) {
+            try rowFile.destroy(slot)
+        } catch {
+            doom(.rows, slot)
+            report("an inbox waits for its destruction: \(error)")
+            throw error
+        }
+        rowSlots[slot] = .free
+        for (fuse, _) in fuses(of: id.slot) {
             headers[fuse] = nil
             doom(.columns, fuse)
         }

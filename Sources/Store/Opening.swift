@@ -125,6 +125,7 @@ extension Store {
         if isReadOnly, hasOverduePages(at: latestHide) { throw .overdueOnReadOnly(path: home.path) }
         let keys = try keystore.unwrap(passphrase: passphrase, floor: argon2Floor, home: home)
         self.keys = keys
+        rowsAtLock = [:]
         controlRow = Row(
             slot: .max,
             secret: SharedSecret(keys.control.clone()),
@@ -213,6 +214,7 @@ extension Store {
         openFiles = []
         dirtyFiles = []
         for column in columns.values { column.segments = [] }
+        rowsAtLock = rows.mapValues(\.directory)
         for row in rows.values { forget(row) }
         if let controlRow { forget(controlRow) }
         controlRow = nil

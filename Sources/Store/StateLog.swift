@@ -11,6 +11,8 @@ final class StateLog {
     private static let magic = Array("MFLOG1\0\0".utf8)
 
     let file: RecordFile
+    /// There are records and none of them opens: damage, not a log that was never written.
+    var holdsUnreadableBytes = false
     /// The newest snapshot, committed or not.
     var latest: (number: UInt32, span: RecordFile.Span)?
     /// The newest one that a completed commit covers.

@@ -8,7 +8,13 @@ extension Store {
         absorbOutcomes()
         if isReadOnly { throw .readOnly(path: home.path) }
         guard state.count <= Self.maximumPayload else { throw .tooLarge(limit: Self.maximumPayload) }
-        let log = try stateLog(row)
+        let log: StateLog?
+        do throws(StoreError) {
+            log = try stateLog(row)
+        } catch .damaged {
+            // Whoever saves over a damaged log has decided to.
+            return try rewrite(row, state)
+        }
         if let log, !log.file.isClosed, !log.needsCompaction(for: state) {
             _ = try descriptor(of: log.file)
             log.append(state)
@@ -33,7 +39,11 @@ extension Store {
     package func loadState(_ id: RowID) throws(StoreError) -> [UInt8]? {
         let row = try row(id)
         absorbOutcomes()
-        guard let log = try stateLog(row), let latest = log.latest else { return nil }
+        guard let log = try stateLog(row) else { return nil }
+        guard let latest = log.latest else {
+            if log.holdsUnreadableBytes { throw .damaged(what: "\(home.path(Self.inboxesName))/\(log.file.path)") }
+            return nil
+        }
         var sealed = log.file.unwritten(latest.span)
         if sealed == nil {
             let descriptor = try descriptor(of: log.file)
@@ -79,7 +89,11 @@ extension Store {
         }
         guard let fileID = StateLog.fileID(bytes) else {
             disk.close(opened)
-            if bytes.contains(where: { $0 != 0 }) { report("\(path) has no valid beginning") }
+            // Zeros are a file whose first write was lost; anything else was a state once.
+            if bytes.contains(where: { $0 != 0 }) {
+                report("\(path) has no valid beginning")
+                throw .damaged(what: path)
+            }
             row.logIsLoaded = true
             return nil
         }
@@ -91,6 +105,7 @@ extension Store {
             }
         }
         log.durable = log.latest
+        log.holdsUnreadableBytes = log.latest == nil && bytes[StateLog.headerByteCount...].contains { $0 != 0 }
         if !result.isSound { report("\(path) is damaged; the last valid state is used") }
         if !result.isSound || !result.isWhole { log.file.isClosed = true }
         adopt(opened, for: log.file)

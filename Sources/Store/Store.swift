@@ -60,6 +60,8 @@ package final class Store {
     // While unlocked.
     var keys: GridKeys?
     var rows: [RowID: Row] = [:]
+    /// Directories of the rows that were live when the store was locked.
+    var rowsAtLock: [RowID: String] = [:]
     var rowOfSlot: [UInt32: Row] = [:]
     var controlRow: Row?
     var columns: [Int: Column] = [:]

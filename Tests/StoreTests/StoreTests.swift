@@ -335,4 +335,17 @@ import Testing
             }
         }
     }
+
+    @Test func `a locked store destroys a row that was live when it was locked, and no other`() throws {
+        let store = try openHome(try makeHome())
+        let (doomed, kept) = (try store.createRow(), try store.createRow())
+        for row in [doomed, kept] { try store.saveState(row, text("state")) }
+        try store.commitNow()
+        store.lock()
+        try store.destroyRow(doomed)
+        #expect(throws: StoreError.locked) { try store.destroyRow(doomed) }
+        try store.unlock(passphrase: nil)
+        #expect(store.liveRows() == [kept])
+        #expect(try store.loadState(kept) == text("state"))
+    }
 }

@@ -43,6 +43,12 @@ struct UnlockCommand: NodeCommand {
 
     func perform(_ terminal: Terminal) throws {
         let client = try connect()
+        let status = try client.call(StatusMethod.self, Nothing())
+        if status["protection"]?.stringValue == "key file" {
+            // Nothing to ask for: the key file is in the home.
+            let answer = try client.call(UnlockMethod.self, .init(passphrase: ""))
+            return terminal.json ? terminal.result(answer) : terminal.note("unlocked")
+        }
         let answer = try Passphrase.withBytes(option: passphraseFile, terminal) { bytes in
             guard let passphrase = String(validating: bytes, as: UTF8.self) else {
                 throw ControlError(.usage, "the passphrase is not UTF-8 text")

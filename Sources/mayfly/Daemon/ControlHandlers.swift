@@ -94,10 +94,11 @@ struct ControlHandlers: Sendable {
             return Acknowledged()
         }
         on(&router, UnlockMethod.self) { node, params in
-            let secret = SecretBytes(
-                copying: Array(params.passphrase.utf8.isEmpty ? [0] : Array(params.passphrase.utf8))
-            )
-            try node.unlock(passphrase: secret)
+            if params.passphrase.isEmpty {
+                try node.unlock(passphrase: nil)
+            } else {
+                try node.unlock(passphrase: SecretBytes(copying: params.passphrase.utf8))
+            }
             return Acknowledged()
         }
         on(&router, ReapMethod.self) { node, _ in

@@ -41,6 +41,10 @@ enum NodeSetup {
         do {
             if let file = options.passphraseFile {
                 return try Passphrase.withBytes(option: file, Terminal(json: options.json)) { bytes in
+                    // It may have to be typed one day.
+                    guard String(validating: bytes, as: UTF8.self) != nil else {
+                        throw ControlError(.usage, "the passphrase is not UTF-8 text")
+                    }
                     let passphrase = SecretBytes(copying: bytes)
                     try makeParents(of: options.home)
                     try Store.create(home: options.home, protection: .passphrase, passphrase: passphrase.clone())
