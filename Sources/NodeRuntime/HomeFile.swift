@@ -107,23 +107,19 @@ extension HomeFileError {
         case .dataCorrupted(let found):
             context = found
             reason = found.debugDescription
-            // The parser's own words name line and column of what it stumbled over.
-            if found.codingPath.isEmpty, let underlying = found.underlyingError {
-                reason = "not JSON: \(underlying)"
-                if let text = (Self.debugText(underlying)) { reason = "not JSON: \(text)" }
+            if found.codingPath.isEmpty {
+                let (line, words) = JSONSyntaxChecker.firstError(in: bytes)
+                self.init(kind: .malformed, path: path, line: line, reason: "not JSON: \(words)")
+                return
             }
         @unknown default:
             self.init(kind: .malformed, path: path, line: nil, reason: "\(error)")
             return
         }
         let location = context.codingPath.map { $0.intValue.map { "[\($0)]" } ?? ".\($0.stringValue)" }.joined()
-        let line = Self.line(of: context.codingPath, in: bytes) ?? Self.lineOfSyntaxError(reason)
+        let line = Self.line(of: context.codingPath, in: bytes)
         let place = location.isEmpty ? "" : "`\(location.drop { $0 == "." })`: "
         self.init(kind: .malformed, path: path, line: line, reason: place + reason)
-    }
-
-    private static func debugText(_ error: any Error) -> String? {
-        after("NSDebugDescription=", in: "\(error)").map { String($0.prefix { $0 != "}" }) }
     }
 
     private static func words(for type: Any.Type) -> String {
@@ -133,103 +129,10 @@ extension HomeFileError {
         return "\(type)".hasPrefix("Array") ? "a list" : "an object"
     }
 
-    private static func lineOfSyntaxError(_ reason: String) -> Int? {
-        after("line ", in: reason).flatMap { Int($0.prefix { $0.isNumber }) }
-    }
-
-    private static func after(_ marker: String, in text: String) -> Substring? {
-        var rest = text[...]
-        while !rest.isEmpty {
-            if rest.hasPrefix(marker) { return rest.dropFirst(marker.count) }
-            rest = rest.dropFirst()
-        }
-        return nil
-    }
-
     /// The line on which the value at `path` begins; that of the innermost part of the path that is there.
     private static func line(of path: [any CodingKey], in bytes: [UInt8]) -> Int? {
         guard !path.isEmpty else { return nil }
-        var scanner = LocationScanner(bytes: bytes)
+        var scanner = JSONLocationScanner(bytes: bytes)
         return scanner.line(of: path[...])
-    }
-}
-
-/// Walks through JSON that has been parsed before, to find where a value stands.
-private struct LocationScanner {
-    let bytes: [UInt8]
-    var index = 0
-
-    init(bytes: [UInt8]) { self.bytes = bytes }
-
-    mutating func line(of path: ArraySlice<any CodingKey>) -> Int? {
-        skipSpace()
-        let here = 1 + bytes[..<min(index, bytes.count)].reduce(0) { $0 + ($1 == 0x0a ? 1 : 0) }
-        guard let key = path.first, index < bytes.count else { return here }
-        if let wanted = key.intValue, bytes[index] == UInt8(ascii: "[") {
-            index += 1
-            for _ in 0..<wanted {
-                skipValue()
-                skipSpace()
-                guard index < bytes.count, bytes[index] == UInt8(ascii: ",") else { return here }
-                index += 1
-            }
-            return line(of: path.dropFirst())
-        }
-        guard bytes[index] == UInt8(ascii: "{") else { return here }
-        index += 1
-        while index < bytes.count {
-            skipSpace()
-            guard let name = string() else { return here }
-            skipSpace()
-            index += 1  // the colon
-            if name == key.stringValue { return line(of: path.dropFirst()) }
-            skipValue()
-            skipSpace()
-            guard index < bytes.count, bytes[index] == UInt8(ascii: ",") else { return here }
-            index += 1
-        }
-        return here
-    }
-
-    private mutating func skipSpace() {
-        while index < bytes.count, [0x20, 0x09, 0x0a, 0x0d].contains(bytes[index]) { index += 1 }
-    }
-
-    private mutating func string() -> String? {
-        guard index < bytes.count, bytes[index] == UInt8(ascii: "\"") else { return nil }
-        let start = index + 1
-        index = start
-        while index < bytes.count, bytes[index] != UInt8(ascii: "\"") {
-            index += bytes[index] == UInt8(ascii: "\\") ? 2 : 1
-        }
-        let end = min(index, bytes.count)
-        index = end + 1
-        return String(decoding: bytes[start..<end], as: UTF8.self)
-    }
-
-    private mutating func skipValue() {
-        skipSpace()
-        var depth = 0
-        while index < bytes.count {
-            switch bytes[index] {
-            case UInt8(ascii: "\""): _ = string()
-            case UInt8(ascii: "{"), UInt8(ascii: "["):
-                depth += 1
-                index += 1
-            case UInt8(ascii: "}"), UInt8(ascii: "]"):
-                if depth == 0 { return }
-                depth -= 1
-                index += 1
-            case UInt8(ascii: ","):
-                if depth == 0 { return }
-                index += 1
-            default: index += 1
-            }
-            if depth == 0, index < bytes.count,
-                [UInt8(ascii: ","), UInt8(ascii: "}"), UInt8(ascii: "]")].contains(bytes[index])
-            {
-                return
-            }
-        }
     }
 }
