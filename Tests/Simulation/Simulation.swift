@@ -282,9 +282,11 @@ package final class Simulation {
         if let planned = node.nextWake, planned <= at { return }
         node.nextWake = at
         if at == time {
-            oracle.wakesNow[node.index, default: (0, 0)].time == time
-                ? (oracle.wakesNow[node.index]!.count += 1) : (oracle.wakesNow[node.index] = (time, 1))
-            if oracle.wakesNow[node.index]!.count > 1_000 {
+            var wakes = oracle.wakesNow[node.index] ?? (time, 0)
+            if wakes.time != time { wakes = (time, 0) }
+            wakes.count += 1
+            oracle.wakesNow[node.index] = wakes
+            if wakes.count > 1_000 {
                 violation("I7 node \(node.index) wakes without end at one time")
                 return
             }
