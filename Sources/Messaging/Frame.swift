@@ -69,9 +69,9 @@ package struct Endpoint: Hashable, Sendable, Codable, CustomStringConvertible {
     package init?(_ text: some StringProtocol) {
         guard text.utf8.count <= Limits.endpointByteCount, text.hasPrefix("tcp://") else { return nil }
         let rest = text.dropFirst(6)
-        guard let colon = rest.lastIndex(of: ":"), let port = UInt16(rest[rest.index(after: colon)...]) else {
-            return nil
-        }
+        guard let colon = rest.lastIndex(of: ":"), let port = UInt16(rest[rest.index(after: colon)...]),
+            String(port) == rest[rest.index(after: colon)...]
+        else { return nil }
         var host = rest[..<colon]
         if host.hasPrefix("[") {
             guard host.hasSuffix("]") else { return nil }

@@ -34,10 +34,12 @@ package struct Timestamp: Hashable, Sendable, Comparable, Codable {
 
     package static func < (left: Timestamp, right: Timestamp) -> Bool { left.milliseconds < right.milliseconds }
     package static func + (left: Timestamp, right: Milliseconds) -> Timestamp {
-        Timestamp(milliseconds: left.milliseconds.addingReportingOverflow(right).partialValue)
+        let (sum, overflow) = left.milliseconds.addingReportingOverflow(right)
+        return overflow ? latest : Timestamp(milliseconds: sum)
     }
     package static func - (left: Timestamp, right: Milliseconds) -> Timestamp {
-        Timestamp(milliseconds: left.milliseconds - right)
+        let (difference, overflow) = left.milliseconds.subtractingReportingOverflow(right)
+        return overflow ? latest : Timestamp(milliseconds: difference)
     }
     /// Elapsed time; negative when `left` is earlier.
     package static func - (left: Timestamp, right: Timestamp) -> Milliseconds { left.milliseconds - right.milliseconds }

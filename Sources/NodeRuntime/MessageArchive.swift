@@ -92,6 +92,8 @@ struct MessageArchive {
                 continue
             }
             if expiresAt <= now { continue }
+            // It came again while the storage was locked.
+            if try store.contains(row, id: entry.message.content.id.bytes) { continue }
             try store.append(
                 row,
                 id: entry.message.content.id.bytes,
@@ -159,6 +161,14 @@ struct MessageArchive {
     }
 
     // MARK: Reading
+
+    /// A watcher has shown a message: it need not be protected any more.
+    /// - Returns: how many bytes of unread memory that frees.
+    mutating func markShown(_ id: Messaging.MessageID, client: ClientID) -> Int {
+        guard let index = heldIndex[client]?[id], held[client]?[index].isUnread == true else { return 0 }
+        held[client]![index].isUnread = false
+        return held[client]![index].message.byteCount
+    }
 
     func contains(_ id: Messaging.MessageID, client: ClientID, row: RowID?) -> Bool {
         if heldIndex[client]?[id] != nil { return true }

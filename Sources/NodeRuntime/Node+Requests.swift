@@ -288,6 +288,12 @@ extension Node {
             .map { ReadMessage(message: $0.message, isStored: $0.isStored) }
     }
 
+    /// A watcher has shown this message.
+    package func markShown(_ id: Messaging.MessageID, client: ClientID) {
+        let byteCount = archive.markShown(id, client: client)
+        if byteCount > 0 { core.releaseMemory(client, byteCount: byteCount) }
+    }
+
     // MARK: Lifetime
 
     /// Proposes a lifetime; see ``LifetimeStateMachine``.

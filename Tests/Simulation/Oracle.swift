@@ -276,6 +276,9 @@ extension Simulation {
             guard one.isOnline(two.key.publicKey), two.isOnline(one.key.publicKey) else {
                 return "nodes \(node.index) and \(other.index) have no link"
             }
+            guard let link = one.link(to: two.key.publicKey), link == two.link(to: one.key.publicKey),
+                let state = links[link], !state.isBroken
+            else { return "nodes \(node.index) and \(other.index) do not know that their link is lost" }
             guard one.outboxCount == 0, two.outboxCount == 0 else {
                 return
                     "the outboxes of nodes \(node.index) and \(other.index) hold \(one.outboxCount) and \(two.outboxCount)"

@@ -144,8 +144,8 @@ extension Simulation {
                 let isLocked = chance(50)
                 command(node, client) { (machine, turn) throws(CommandError) in try machine.setLocked(isLocked, &turn) }
             }
-        case ..<989:
-            if conversation.isCreator, chance(70) {
+        case ..<991:
+            if conversation.isCreator {
                 command(node, client) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
             }
         default:

@@ -1,2 +1,74 @@
 import Simulation
 import Testing
+
+@Suite struct Campaign {
+    @Test func `nothing wrong happens in 200 seeds, and all of them come to rest`() {
+        var events = 0
+        for seed in 1...200 as ClosedRange<UInt64> {
+            let report = Simulation.run(Simulation.Options(seed: seed))
+            events += report.events
+            #expect(report.violations.isEmpty, "seed \(seed): \(report.violations.prefix(3))")
+        }
+        #expect(events > 100_000)
+    }
+
+    /// Each of these has found a mistake once; see the log of this file.
+    @Test(arguments: [29, 118, 206] as [UInt64])
+    func `a seed that once failed holds`(seed: UInt64) {
+        let report = Simulation.run(Simulation.Options(seed: seed))
+        #expect(report.violations.isEmpty, "\(report.violations.prefix(3))")
+    }
+
+    @Test func `the same seed gives the same run, another one another`() {
+        let first = Simulation.run(Simulation.Options(seed: 7))
+        let again = Simulation.run(Simulation.Options(seed: 7))
+        let other = Simulation.run(Simulation.Options(seed: 8))
+        #expect(first.traceHash == again.traceHash)
+        #expect(first.events == again.events)
+        #expect(first.traceHash != other.traceHash)
+    }
+
+    @Test func `the runs reach what they are to test`() {
+        var counts: [String: Int] = [:]
+        for seed in 1...40 as ClosedRange<UInt64> {
+            counts.merge(Simulation.run(Simulation.Options(seed: seed)).counts, uniquingKeysWith: +)
+        }
+        for name in [
+            "accepted", "crashes", "locks", "partitions", "clock steps", "explosions", "event deletionReceipt",
+            "held until unlocked", "event reset", "event withdrawn", "event messageState delivered", "closes",
+        ] {
+            #expect(counts[name, default: 0] > 0, "\(name) never happened")
+        }
+    }
+}
+
+@Suite struct PlantedMistakes {
+    private func violations(of bug: PlantedBug, seeds: ClosedRange<UInt64>) -> [String] {
+        for seed in seeds {
+            let report = Simulation.run(Simulation.Options(seed: seed, bug: bug))
+            if !report.violations.isEmpty { return report.violations }
+        }
+        return []
+    }
+
+    @Test func `acknowledging before the commit is found`() {
+        let found = violations(of: .acknowledgeBeforeDurable, seeds: 1...10)
+        #expect(found.contains { $0.contains("before it was durable") || $0.contains("not durable") })
+    }
+
+    @Test func `storing without an agreement is found`() {
+        #expect(violations(of: .storeWithoutAgreement, seeds: 1...10).contains { $0.contains("I4") })
+    }
+
+    @Test func `showing a message twice is found`() {
+        #expect(violations(of: .showDuplicates, seeds: 1...10).contains { $0.contains("I2") })
+    }
+
+    @Test func `reading after the end is found`() {
+        #expect(violations(of: .readAfterExpiry, seeds: 1...10).contains { $0.contains("I3") })
+    }
+
+    @Test func `a conversation that comes back after its explosion is found`() {
+        #expect(violations(of: .resurrectAfterExplosion, seeds: 1...20).contains { $0.contains("I5") })
+    }
+}

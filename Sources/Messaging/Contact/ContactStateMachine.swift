@@ -201,7 +201,7 @@ package struct ContactStateMachine: Sendable {
                 case .use, .retire: preconditionFailure("time opens no link: \(action)")
                 }
             }
-            release(remote)
+            if let link = release(remote) { result.append(.close(link)) }
         }
         return result
     }

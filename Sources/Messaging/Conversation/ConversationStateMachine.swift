@@ -307,8 +307,9 @@ package struct ConversationStateMachine: Sendable {
     }
 
     /// The user has seen what is in memory, or it is on the disk now: it no longer counts against the bound.
-    package mutating func releaseMemory() {
-        heldByteCount = 0
+    /// - Parameter byteCount: `nil` for all of it.
+    package mutating func releaseMemory(byteCount: Int? = nil) {
+        heldByteCount = byteCount.map { max(0, heldByteCount - $0) } ?? 0
     }
 
     // MARK: Lifetime

@@ -121,6 +121,8 @@ package struct IssuerStateMachine: Hashable, Sendable {
     }
 
     private mutating func prune(now: Timestamp) {
-        record.invites.removeAll { $0.expiresAt <= now && $0.admitted.isEmpty }
+        record.invites.removeAll {
+            $0.expiresAt <= now && ($0.admitted.isEmpty || $0.expiresAt + Limits.joinLifetime <= now)
+        }
     }
 }

@@ -114,7 +114,10 @@ package struct JoiningStateMachine: Sendable {
     package mutating func advance(_ turn: Turn) -> Outcome {
         if joiner.expire(now: turn.now) {
             record.state = joiner.state
-            return .failed(.genericFailure, link.link.map { [.close($0)] } ?? [])
+            var result: [NodeAction] = []
+            // Not `map`: Swift 6.3.1 fails to compile it here with optimisation (ownership error in CopyPropagation).
+            if let open = link.link { result.append(.close(open)) }
+            return .failed(.genericFailure, result)
         }
         guard joiner.state == .joining else { return .pending([]) }
         var result: [NodeAction] = []

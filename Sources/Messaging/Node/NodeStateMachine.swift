@@ -280,9 +280,10 @@ package struct NodeStateMachine: Sendable {
     }
 
     /// What was in memory has been read or stored: see ``ConversationStateMachine/releaseMemory()``.
-    package mutating func releaseMemory(_ client: ClientID) {
+    /// - Parameter byteCount: `nil` for all of it.
+    package mutating func releaseMemory(_ client: ClientID, byteCount: Int? = nil) {
         guard case .conversation? = inboxes[client], case .conversation(var machine)? = take(client) else { return }
-        machine.releaseMemory()
+        machine.releaseMemory(byteCount: byteCount)
         inboxes[client] = .conversation(machine)
     }
 

@@ -22,7 +22,11 @@ extension ControlHandlers {
                 if let conversation, entry.event.conversation != conversation { return true }
                 let event = NodeView.event(entry, node)
                 if let kinds, !kinds.contains(event.event) { return true }
-                return connection.notify(event.jsonValue) == .queued
+                guard connection.notify(event.jsonValue) == .queued else { return false }
+                if case .message(let id) = entry.event.kind, let client = entry.event.client {
+                    node.markShown(id, client: client)
+                }
+                return true
             }
             // The answer goes out first, then what is replayed, then what happens.
             node.loop.execute {

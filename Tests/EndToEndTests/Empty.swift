@@ -1,1 +1,0 @@
-// Scripts over the real binary.

@@ -1,0 +1,227 @@
+import Messaging
+import Primitives
+
+let noon = Timestamp(milliseconds: 1_750_000_000_000)
+
+func makeKey(_ random: inout Randomness) -> IdentityKey {
+    IdentityKey(try! SecretKey(SecretBytes(copying: random.bytes(32))))
+}
+
+/// The two machines of one conversation and what is on its way between them, in order.
+struct Negotiation {
+    enum Side: Int, CaseIterable {
+        case one, two
+        var other: Side { self == .one ? .two : .one }
+    }
+
+    typealias Action = LifetimeStateMachine.Action
+
+    var random = Randomness.seeded(1)
+    let conversation: ConversationID
+    let keys: [IdentityKey]
+    var machines: [LifetimeStateMachine]
+    var policies: [LifetimePolicy] = [.ask, .ask]
+    /// Frames to each side.
+    var wires: [[LifetimeMessage]] = [[], []]
+    /// What each machine has said, without what it sent.
+    var told: [[Action]] = [[], []]
+    var now = noon
+    /// How far the clock of the second side is ahead.
+    var skew: Milliseconds = 0
+
+    init(seed: UInt64 = 1) {
+        random = .seeded(seed)
+        conversation = ConversationID.random(&random)
+        keys = [makeKey(&random), makeKey(&random)].sorted { $0.publicKey < $1.publicKey }
+        machines = []
+        for side in 0..<2 {
+            machines.append(
+                LifetimeStateMachine(
+                    conversation: conversation,
+                    membership: 2,
+                    own: keys[side].publicKey,
+                    peer: keys[1 - side].publicKey,
+                    record: LifetimeStateMachine.Record()
+                )
+            )
+        }
+    }
+
+    func time(_ side: Side) -> Timestamp { side == .one ? now : now + skew }
+    func lifetime(_ side: Side) -> Lifetime { machines[side.rawValue].lifetime }
+    func pending(_ side: Side) -> (proposal: LifetimeProposal, isOurs: Bool)? { machines[side.rawValue].pending }
+    var agreements: [AgreementID?] { machines.map { $0.record.inForce?.id } }
+    var isAgreed: Bool { agreements[0] == agreements[1] }
+
+    mutating func perform(_ actions: [Action], by side: Side) {
+        for action in actions {
+            if case .send(let message) = action {
+                wires[side.other.rawValue].append(message)
+            } else {
+                told[side.rawValue].append(action)
+            }
+        }
+    }
+
+    @discardableResult
+    mutating func propose(_ lifetime: Lifetime, _ side: Side) -> LifetimeStateMachine.Refusal? {
+        do throws(LifetimeStateMachine.Refusal) {
+            let actions = try machines[side.rawValue].propose(
+                lifetime,
+                now: time(side),
+                key: keys[side.rawValue],
+                random: &random
+            )
+            perform(actions, by: side)
+            return nil
+        } catch {
+            return error
+        }
+    }
+
+    @discardableResult
+    mutating func accept(_ side: Side) -> LifetimeStateMachine.Refusal? {
+        do throws(LifetimeStateMachine.Refusal) {
+            let actions = try machines[side.rawValue].accept(
+                now: time(side),
+                key: keys[side.rawValue],
+                random: &random
+            )
+            perform(actions, by: side)
+            return nil
+        } catch {
+            return error
+        }
+    }
+
+    @discardableResult
+    mutating func reject(_ side: Side) -> LifetimeStateMachine.Refusal? {
+        do throws(LifetimeStateMachine.Refusal) {
+            perform(try machines[side.rawValue].reject(), by: side)
+            return nil
+        } catch {
+            return error
+        }
+    }
+
+    @discardableResult
+    mutating func withdraw(_ side: Side) -> LifetimeStateMachine.Refusal? {
+        do throws(LifetimeStateMachine.Refusal) {
+            perform(try machines[side.rawValue].withdraw(), by: side)
+            return nil
+        } catch {
+            return error
+        }
+    }
+
+    @discardableResult
+    mutating func receive(_ message: LifetimeMessage, _ side: Side) -> [Action] {
+        let actions = machines[side.rawValue].receive(
+            message,
+            policy: policies[side.rawValue],
+            now: time(side),
+            key: keys[side.rawValue],
+            random: &random
+        )
+        perform(actions, by: side)
+        return actions
+    }
+
+    /// Delivers the next message to `side`, if there is one.
+    @discardableResult
+    mutating func deliver(_ side: Side) -> [Action] {
+        guard !wires[side.rawValue].isEmpty else { return [] }
+        return receive(wires[side.rawValue].removeFirst(), side)
+    }
+
+    mutating func deliverAll() {
+        while !wires[0].isEmpty || !wires[1].isEmpty {
+            deliver(.one)
+            deliver(.two)
+        }
+    }
+
+    mutating func loseAll() { wires = [[], []] }
+
+    /// A link opens and both say where they stand.
+    /// - Parameter heard: whether each side hears the other before the link breaks again.
+    mutating func session(resets: [Bool] = [false, false], heard: [Bool] = [true, true]) {
+        loseAll()
+        let starts = (0..<2).map {
+            machines[$0].sessionStart(reset: resets[$0], policy: policies[$0], endpoints: [])
+        }
+        for side in Side.allCases where heard[side.rawValue] {
+            let index = side.rawValue
+            let actions = machines[index].sessionEstablished(
+                sent: starts[index],
+                received: starts[1 - index],
+                now: time(side),
+                key: keys[index],
+                random: &random
+            )
+            perform(actions, by: side)
+        }
+        if heard != [true, true] { loseAll() }
+    }
+
+    /// A machine that starts again from its record.
+    mutating func restart(_ side: Side) {
+        let index = side.rawValue
+        machines[index] = LifetimeStateMachine(
+            conversation: conversation,
+            membership: 2,
+            own: keys[index].publicKey,
+            peer: keys[1 - index].publicKey,
+            record: machines[index].record
+        )
+    }
+
+    mutating func agree(on lifetime: Lifetime, proposer: Side = .one) {
+        propose(lifetime, proposer)
+        deliverAll()
+        accept(proposer.other)
+        deliverAll()
+    }
+
+    /// A proposal of `side` as it would make one, with fields of one's choice.
+    mutating func proposal(
+        by side: Side,
+        _ lifetime: Lifetime = .oneDay,
+        conversation: ConversationID? = nil,
+        membership: UInt64 = 2,
+        epoch: UInt64 = 1,
+        at: Timestamp? = nil
+    ) -> LifetimeProposal {
+        LifetimeProposal.Unsigned(
+            conversation: conversation ?? self.conversation,
+            membership: membership,
+            epoch: epoch,
+            previous: .none,
+            lifetime: lifetime,
+            proposedAt: at ?? now,
+            nonce: random.bytes(16)
+        ).signed(by: keys[side.rawValue], &random)
+    }
+
+    mutating func acceptance(of proposal: LifetimeProposal, by side: Side) -> LifetimeAccept {
+        LifetimeAccept(proposal, at: now, by: keys[side.rawValue], &random)
+    }
+}
+
+func turn(
+    _ random: Randomness,
+    now: Timestamp = noon,
+    isLocked: Bool = false,
+    endpoints: [Endpoint] = [Endpoint(host: "a", port: 1)],
+    known: @escaping (ClientID, MessageID) -> Bool = { _, _ in false }
+) -> Turn {
+    Turn(
+        now: now,
+        random: random,
+        endpoints: endpoints,
+        isLocked: isLocked,
+        defaultPolicy: .ask,
+        sessionGrace: Limits.sessionGrace,
+        isKnown: known
+    )
+}

@@ -1,0 +1,551 @@
+import Messaging
+import Primitives
+import Testing
+
+@Suite struct LifetimeScenarios {
+    @Test func `seed test 1: a proposal that is accepted is in force on both sides`() {
+        var talk = Negotiation()
+        talk.propose(.oneDay, .one)
+        #expect(talk.lifetime(.one) == .ephemeral)
+        talk.deliver(.two)
+        #expect(talk.lifetime(.two) == .ephemeral)
+        talk.accept(.two)
+        #expect(talk.lifetime(.two) == .oneDay)
+        #expect(talk.lifetime(.one) == .ephemeral)
+        talk.deliver(.one)
+        #expect(talk.lifetime(.one) == .oneDay)
+        #expect(talk.isAgreed)
+    }
+
+    @Test func `seed test 2: a proposal that is rejected leaves it ephemeral`() {
+        var talk = Negotiation()
+        talk.propose(.sevenDays, .one)
+        talk.deliverAll()
+        talk.reject(.two)
+        talk.deliverAll()
+        #expect(talk.agreements == [nil, nil])
+        #expect(talk.pending(.one) == nil && talk.pending(.two) == nil)
+        #expect(talk.told[0].contains { if case .rejected(_, .userDeclined) = $0 { true } else { false } })
+    }
+
+    @Test func `seed test 3: a change keeps the old agreement for contents that name it`() throws {
+        var talk = Negotiation()
+        talk.agree(on: .oneDay)
+        let old = try #require(talk.agreements[0])
+        talk.propose(.sevenDays, .one)
+        #expect(talk.lifetime(.one) == .oneDay)
+        talk.deliverAll()
+        #expect(talk.lifetime(.two) == .oneDay)
+        talk.accept(.two)
+        talk.deliverAll()
+        #expect(talk.lifetime(.one) == .sevenDays && talk.isAgreed)
+        #expect(talk.machines[1].storable(under: old) == .oneDay)
+    }
+
+    @Test func `seed test 3: a rejected change leaves the agreement in force`() {
+        var talk = Negotiation()
+        talk.agree(on: .oneDay)
+        talk.propose(.sevenDays, .two)
+        talk.deliverAll()
+        talk.reject(.one)
+        talk.deliverAll()
+        #expect(talk.lifetime(.one) == .oneDay && talk.isAgreed)
+    }
+
+    @Test func `seed test 4: the reconnection after the end of a session resets both`() throws {
+        var talk = Negotiation()
+        talk.agree(on: .oneDay)
+        let old = try #require(talk.agreements[0])
+        talk.session(resets: [false, true])
+        #expect(talk.agreements == [nil, nil])
+        #expect(talk.told[0].last == .reset(previous: .oneDay))
+        // What was sent meanwhile under the old agreement may still be stored.
+        #expect(talk.machines[1].storable(under: old) == .oneDay)
+        #expect(talk.propose(.oneDay, .one) == nil)
+    }
+
+    @Test func `seed case 4: a content of the agreement before is still storable after a change to ephemeral`() throws {
+        var talk = Negotiation()
+        talk.agree(on: .thirtyDays)
+        let old = try #require(talk.agreements[0])
+        talk.agree(on: .ephemeral, proposer: .two)
+        #expect(talk.lifetime(.one) == .ephemeral && talk.isAgreed)
+        #expect(talk.machines[0].storable(under: old) == .thirtyDays)
+        #expect(talk.machines[0].storable(under: .none) == nil)
+    }
+}
+
+@Suite struct LifetimeCells {
+    /// Every message that a peer may send, by name.
+    private func messages(_ talk: inout Negotiation) -> [(String, LifetimeMessage)] {
+        let foreign = ConversationID.random(&talk.random)
+        let valid = talk.proposal(by: .two, epoch: 100)
+        var forged = talk.proposal(by: .two)
+        forged.lifetime = .thirtyDays
+        let stranger = talk.proposal(by: .one)
+        var accept = talk.acceptance(of: talk.proposal(by: .one), by: .two)
+        let unsolicited = accept
+        accept.lifetime = .thirtyDays
+        return [
+            ("proposal", .proposal(valid)),
+            ("forged proposal", .proposal(forged)),
+            ("proposal in our own name", .proposal(stranger)),
+            ("proposal of another conversation", .proposal(talk.proposal(by: .two, conversation: foreign))),
+            ("stale proposal", .proposal(talk.proposal(by: .two, epoch: 0))),
+            ("proposal of other members", .proposal(talk.proposal(by: .two, membership: 1))),
+            ("proposal epochs ahead", .proposal(talk.proposal(by: .two, epoch: .max))),
+            ("unsolicited accept", .accept(unsolicited)),
+            ("accept of another value", .accept(accept)),
+            ("reject", .reject(valid.id, .userDeclined)),
+            ("withdraw", .withdraw(valid.id)),
+            ("unsupported", .unsupported(valid.id)),
+            ("unsupported without a name", .unsupported(nil)),
+        ]
+    }
+
+    @Test func `no single message of a peer brings anything into force, from any state`() {
+        for state in ["settled", "proposed", "asked", "agreed"] {
+            var start = Negotiation()
+            switch state {
+            case "proposed":
+                start.propose(.oneHour, .one)
+                start.loseAll()
+            case "asked":
+                start.propose(.oneHour, .two)
+                start.deliverAll()
+            case "agreed": start.agree(on: .oneHour)
+            default: break
+            }
+            start.now = start.now + .hour
+            let inForce = start.agreements[0]
+            for (name, message) in messages(&start) {
+                var talk = start
+                let actions = talk.receive(message, .one)
+                #expect(talk.agreements[0] == inForce, "\(state), \(name)")
+                #expect(!actions.contains { if case .agreed = $0 { true } else { false } }, "\(state), \(name)")
+                switch name {
+                case "forged proposal", "proposal in our own name", "proposal of another conversation",
+                    "unsupported without a name", "reject", "withdraw":
+                    #expect(actions == [.dropped], "\(state), \(name)")
+                case "stale proposal", "proposal of other members", "proposal epochs ahead":
+                    #expect(
+                        actions.contains { if case .send(.reject(_, .stale)) = $0 { true } else { false } },
+                        "\(state), \(name)"
+                    )
+                case "unsupported":
+                    #expect(
+                        actions.contains { if case .send(.reject(_, .unsupported)) = $0 { true } else { false } },
+                        "\(state), \(name)"
+                    )
+                case "proposal":
+                    #expect(actions.contains { if case .asked = $0 { true } else { false } }, "\(state), \(name)")
+                    #expect(talk.pending(.one)?.isOurs == false, "\(state), \(name)")
+                default: break
+                }
+            }
+        }
+    }
+
+    @Test func `the user's commands in every state`() {
+        // Settled: only proposing is possible.
+        var settled = Negotiation()
+        #expect(settled.accept(.one) == .noProposal)
+        #expect(settled.reject(.one) == .noProposal)
+        #expect(settled.withdraw(.one) == .noProposal)
+        #expect(settled.propose(.ephemeral, .one) == .alreadyAgreed(.ephemeral))
+        #expect(settled.propose(.oneDay, .one) == nil)
+        // Proposed: withdrawing, and proposing something else.
+        var proposed = settled
+        #expect(proposed.accept(.one) == .noProposal)
+        #expect(proposed.reject(.one) == .noProposal)
+        #expect(proposed.propose(.oneHour, .one) == nil)
+        #expect(proposed.wires[1].count == 3)
+        #expect(proposed.withdraw(.one) == nil)
+        #expect(proposed.pending(.one) == nil)
+        // Asked: accepting, rejecting, answering with the same value or another.
+        settled.deliverAll()
+        var asked = settled
+        #expect(asked.withdraw(.two) == .noProposal)
+        #expect(asked.reject(.two) == nil)
+        asked = settled
+        #expect(asked.propose(.oneDay, .two) == nil)
+        asked.deliverAll()
+        #expect(asked.lifetime(.one) == .oneDay && asked.isAgreed)
+        asked = settled
+        #expect(asked.propose(.sevenDays, .two) == nil)
+        asked.deliverAll()
+        #expect(asked.pending(.one)?.proposal.lifetime == .sevenDays && asked.pending(.one)?.isOurs == false)
+        #expect(asked.pending(.two)?.isOurs == true)
+    }
+
+    @Test func `an accept with a wrong signature, value, conversation or acceptor is nothing`() {
+        var start = Negotiation()
+        start.propose(.oneDay, .one)
+        let proposal = start.pending(.one)!.proposal
+        start.loseAll()
+        var wrongValue = start.acceptance(of: proposal, by: .two)
+        wrongValue.lifetime = .thirtyDays
+        let byOurselves = start.acceptance(of: proposal, by: .one)
+        var foreign = start.acceptance(of: proposal, by: .two)
+        foreign.conversation = ConversationID.random(&start.random)
+        let strangerKey = makeKey(&start.random)
+        let stranger = LifetimeAccept(proposal, at: start.now, by: strangerKey, &start.random)
+        for accept in [wrongValue, byOurselves, foreign, stranger] {
+            var talk = start
+            #expect(talk.receive(.accept(accept), .one) == [.dropped])
+            #expect(talk.agreements[0] == nil)
+        }
+        let right = start.acceptance(of: proposal, by: .two)
+        start.receive(.accept(right), .one)
+        #expect(start.lifetime(.one) == .oneDay)
+        #expect(start.receive(.accept(right), .one) == [.dropped])
+    }
+
+    @Test func `of crossing proposals the later one survives, and its answerer is asked`() {
+        var talk = Negotiation()
+        talk.propose(.oneDay, .one)
+        talk.now = talk.now + 10
+        talk.propose(.sevenDays, .two)
+        talk.deliverAll()
+        #expect(talk.pending(.one)?.proposal.lifetime == .sevenDays)
+        #expect(talk.pending(.one)?.isOurs == false)
+        #expect(talk.pending(.two)?.isOurs == true)
+        #expect(talk.agreements == [nil, nil])
+        talk.accept(.one)
+        talk.deliverAll()
+        #expect(talk.lifetime(.two) == .sevenDays && talk.isAgreed)
+    }
+
+    @Test func `of crossing proposals with one stamp that with the smaller hash survives, on both sides`() {
+        for seed in 1...20 as ClosedRange<UInt64> {
+            var talk = Negotiation(seed: seed)
+            talk.propose(.oneDay, .one)
+            talk.propose(.sevenDays, .two)
+            let smaller =
+                talk.pending(.one)!.proposal.id < talk.pending(.two)!.proposal.id ? Lifetime.oneDay : .sevenDays
+            talk.deliverAll()
+            #expect(talk.pending(.one)?.proposal.lifetime == smaller)
+            #expect(talk.pending(.two)?.proposal.lifetime == smaller)
+        }
+    }
+
+    @Test func `crossing proposals of one value are an agreement`() {
+        for policy in [LifetimePolicy.ask, .refuse] {
+            var talk = Negotiation()
+            talk.policies = [policy, policy]
+            talk.propose(.oneDay, .one)
+            talk.propose(.oneDay, .two)
+            talk.deliverAll()
+            #expect(talk.lifetime(.one) == .oneDay && talk.isAgreed)
+        }
+    }
+
+    @Test(arguments: [-3 * Milliseconds.hour, -1, 0, 1, 3 * .hour, 3650 * .day])
+    func `crossing proposals and counter-proposals settle whatever the clocks say`(skew: Milliseconds) {
+        var talk = Negotiation()
+        talk.skew = skew
+        talk.propose(.oneDay, .one)
+        talk.propose(.sevenDays, .two)
+        talk.deliverAll()
+        #expect(talk.pending(.one)?.proposal.id == talk.pending(.two)?.proposal.id)
+        // Whoever is asked answers with another value: the other is asked.
+        let asked: Negotiation.Side = talk.pending(.one)!.isOurs ? .two : .one
+        talk.propose(.oneHour, asked)
+        talk.deliverAll()
+        #expect(talk.pending(asked)?.isOurs == true)
+        #expect(talk.pending(asked.other)?.proposal.lifetime == .oneHour)
+        #expect(talk.pending(asked.other)?.isOurs == false)
+    }
+
+    @Test func `a withdrawal that crosses our accept rolls back`() throws {
+        var talk = Negotiation()
+        talk.agree(on: .oneHour)
+        let before = talk.agreements[0]
+        talk.propose(.oneDay, .one)
+        talk.deliverAll()
+        talk.accept(.two)
+        talk.withdraw(.one)
+        let taken = try #require(talk.agreements[1])
+        talk.deliverAll()
+        #expect(talk.agreements == [before, before])
+        #expect(talk.told[1].contains(.rolledBack(taken)))
+        #expect(talk.machines[1].storable(under: taken) == nil)
+    }
+
+    @Test func `an accept of a proposal whose withdrawal was lost is rolled back`() {
+        var talk = Negotiation()
+        talk.propose(.oneDay, .one)
+        talk.deliverAll()
+        talk.withdraw(.one)
+        talk.loseAll()
+        talk.accept(.two)
+        #expect(talk.lifetime(.two) == .oneDay)
+        talk.deliverAll()
+        #expect(talk.agreements == [nil, nil])
+    }
+
+    @Test func `an accept of a proposal that a crossing one replaced before that was withdrawn is rolled back`() {
+        var talk = Negotiation()
+        talk.propose(.oneDay, .one)
+        talk.now = talk.now + 10
+        talk.propose(.sevenDays, .two)
+        talk.deliver(.one)
+        talk.withdraw(.two)
+        talk.deliver(.two)
+        talk.accept(.two)
+        talk.deliverAll()
+        #expect(talk.isAgreed)
+        #expect(talk.lifetime(.one) == .ephemeral)
+    }
+
+    @Test func `a proposal ends after a day on both sides, earlier where it is asked`() {
+        var talk = Negotiation()
+        talk.propose(.oneDay, .one)
+        talk.deliverAll()
+        let end = talk.now + Limits.proposalLifetime
+        #expect(talk.machines[0].nextDeadline == end)
+        let asked = talk.machines[1].nextDeadline!
+        #expect(asked < end)
+        #expect(talk.machines[1].expire(now: asked + -1).isEmpty)
+        var late = talk
+        late.now = asked
+        #expect(late.accept(.two) == .noProposal)
+        #expect(talk.machines[1].expire(now: asked).count == 1)
+        #expect(talk.pending(.two) == nil)
+        let actions = talk.machines[0].expire(now: end)
+        #expect(actions.contains { if case .send(.withdraw) = $0 { true } else { false } })
+        #expect(talk.pending(.one) == nil && talk.machines[0].nextDeadline == nil)
+    }
+
+    @Test func `a member may propose three times at once and then every five seconds`() {
+        var talk = Negotiation()
+        for lifetime in [Lifetime.oneHour, .sixHours, .oneDay] { #expect(talk.propose(lifetime, .one) == nil) }
+        #expect(talk.propose(.sevenDays, .one) == .tooSoon(5_000))
+        talk.now = talk.now + 4_999
+        #expect(talk.propose(.sevenDays, .one) == .tooSoon(1))
+        talk.now = talk.now + 1
+        #expect(talk.propose(.sevenDays, .one) == nil)
+        #expect(talk.propose(.thirtyDays, .one) == .tooSoon(5_000))
+    }
+
+    @Test func `a flood of proposals is dropped and leaves one open`() {
+        var talk = Negotiation()
+        var dropped = 0
+        for index in 0..<1_000 {
+            let proposal = talk.proposal(by: .two, at: talk.now + Milliseconds(index))
+            if talk.receive(.proposal(proposal), .one) == [.dropped] { dropped += 1 }
+        }
+        #expect(dropped == 997)
+        #expect(talk.wires[1].isEmpty)
+    }
+
+    @Test func `a standing policy answers, and nothing else is accepted without the user`() {
+        var talk = Negotiation()
+        talk.policies[1] = .acceptUpTo(.oneDay)
+        talk.propose(.oneDay, .one)
+        talk.deliverAll()
+        #expect(talk.lifetime(.one) == .oneDay && talk.isAgreed)
+        talk.propose(.sevenDays, .one)
+        talk.deliverAll()
+        #expect(talk.lifetime(.one) == .oneDay)
+        #expect(talk.pending(.two)?.isOurs == false)
+        talk.policies[1] = .refuse
+        talk.propose(.thirtyDays, .one)
+        talk.deliverAll()
+        #expect(talk.pending(.one) == nil && talk.pending(.two) == nil)
+        #expect(talk.lifetime(.one) == .oneDay && talk.isAgreed)
+    }
+}
+
+@Suite struct LifetimeSessions {
+    @Test func `a lost accept is caught up with at the next session`() {
+        var talk = Negotiation()
+        talk.propose(.oneDay, .one)
+        talk.deliverAll()
+        talk.accept(.two)
+        talk.session()
+        #expect(talk.lifetime(.one) == .oneDay && talk.isAgreed)
+        #expect(talk.pending(.one) == nil)
+    }
+
+    @Test func `a lost proposal is made again at the next session`() {
+        var talk = Negotiation()
+        talk.propose(.oneDay, .one)
+        talk.session()
+        talk.deliverAll()
+        #expect(talk.pending(.two)?.proposal.lifetime == .oneDay)
+    }
+
+    @Test func `an accept of what was withdrawn is rolled back at the next session`() {
+        var talk = Negotiation()
+        talk.propose(.oneDay, .one)
+        talk.deliverAll()
+        talk.accept(.two)
+        talk.withdraw(.one)
+        talk.session()
+        talk.deliverAll()
+        #expect(talk.agreements == [nil, nil])
+    }
+
+    @Test(arguments: [[false, false], [true, false], [false, true], [true, true]])
+    func `a reset on any side ends the agreement on both, also when one side did not hear`(resets: [Bool]) {
+        for heard in [[true, true], [true, false], [false, true]] {
+            var talk = Negotiation()
+            talk.agree(on: .oneDay)
+            talk.session(resets: resets, heard: heard)
+            // A side that heard has done its reset; one that did not says it again.
+            let again = (0..<2).map { resets[$0] && !heard[$0] }
+            talk.session(resets: again)
+            talk.deliverAll()
+            #expect(talk.isAgreed)
+            #expect(talk.lifetime(.one) == (resets == [false, false] ? .oneDay : .ephemeral), "\(resets) \(heard)")
+        }
+    }
+
+    @Test func `standing policies on both sides renew the last agreement, visibly`() {
+        for heard in [[true, true], [true, false], [false, true]] {
+            var talk = Negotiation()
+            talk.policies = [.acceptUpTo(.sevenDays), .acceptUpTo(.oneDay)]
+            talk.agree(on: .oneDay)
+            talk.session(resets: [true, false], heard: heard)
+            if heard != [true, true] { talk.session(resets: [!heard[0], false]) }
+            talk.deliverAll()
+            #expect(talk.lifetime(.one) == .oneDay && talk.isAgreed, "\(heard)")
+            #expect(talk.told[1].contains { if case .agreed(_, _, true) = $0 { true } else { false } })
+        }
+    }
+
+    @Test func `a policy on one side only renews nothing`() {
+        var talk = Negotiation()
+        talk.policies = [.acceptUpTo(.sevenDays), .ask]
+        talk.agree(on: .oneDay)
+        talk.session(resets: [true, false])
+        talk.deliverAll()
+        #expect(talk.agreements == [nil, nil])
+    }
+
+    @Test func `a head that is forged or of other members is not believed`() {
+        var talk = Negotiation()
+        var other = Negotiation(seed: 2)
+        other.agree(on: .thirtyDays)
+        let foreign = other.machines[0].record.head!
+        for head in [foreign] {
+            let start = SessionStart(reset: false, inForce: head.id, head: head, renewable: nil, endpoints: [])
+            let sent = talk.machines[0].sessionStart(reset: false, policy: .ask, endpoints: [])
+            _ = talk.machines[0].sessionEstablished(
+                sent: sent,
+                received: start,
+                now: talk.now,
+                key: talk.keys[0],
+                random: &talk.random
+            )
+            #expect(talk.agreements[0] == nil)
+            #expect(talk.machines[0].storable(under: head.id) == nil)
+        }
+    }
+
+    @Test func `records keep to their bounds and survive a restart`() {
+        var talk = Negotiation()
+        for index in 0..<200 {
+            talk.now = talk.now + 20_000
+            talk.agree(on: index.isMultiple(of: 2) ? .oneDay : .oneHour, proposer: index % 3 == 0 ? .one : .two)
+            talk.now = talk.now + 20_000
+            talk.propose(.sevenDays, .one)
+            talk.withdraw(.one)
+            talk.deliverAll()
+        }
+        #expect(talk.isAgreed && talk.agreements[0] != nil)
+        #expect(talk.machines[0].record.known.count == Limits.agreementCount)
+        #expect(talk.machines[0].record.withdrawn.count == Limits.withdrawnCount)
+        talk.restart(.one)
+        talk.session(resets: [true, false])
+        #expect(talk.agreements == [nil, nil])
+    }
+}
+
+/// Every interleaving of a few operations, with messages lost when the link breaks. When all is quiet after a session
+/// both sides agree on what is in force, and it carries both signatures.
+@Suite struct LifetimeExploration {
+    private enum Step: CaseIterable {
+        case proposeOne, proposeTwo, acceptOne, acceptTwo, withdrawOne, withdrawTwo, deliverOne, deliverTwo
+        case breakLink, restartOne, halfSession
+    }
+
+    private func apply(_ step: Step, to talk: inout Negotiation, _ hasReset: inout [Bool]) -> Bool {
+        switch step {
+        case .proposeOne: return talk.pending(.one) == nil && talk.propose(.oneDay, .one) == nil
+        case .proposeTwo: return talk.pending(.two)?.isOurs != true && talk.propose(.sevenDays, .two) == nil
+        case .acceptOne: return talk.accept(.one) == nil
+        case .acceptTwo: return talk.accept(.two) == nil
+        case .withdrawOne: return talk.withdraw(.one) == nil
+        case .withdrawTwo: return talk.withdraw(.two) == nil
+        case .deliverOne:
+            guard !talk.wires[0].isEmpty else { return false }
+            talk.deliver(.one)
+            return true
+        case .deliverTwo:
+            guard !talk.wires[1].isEmpty else { return false }
+            talk.deliver(.two)
+            return true
+        case .breakLink:
+            guard !talk.wires[0].isEmpty || !talk.wires[1].isEmpty else { return false }
+            talk.session(resets: hasReset)
+            hasReset = [false, false]
+            return true
+        case .restartOne:
+            talk.restart(.one)
+            talk.session(resets: [true, hasReset[1]])
+            hasReset = [false, false]
+            return true
+        case .halfSession:
+            // The second side restarts and hears the first; the link breaks before the first hears it.
+            talk.restart(.two)
+            talk.session(resets: [hasReset[0], true], heard: [false, true])
+            talk.session()
+            return true
+        }
+    }
+
+    private func explore(_ talk: Negotiation, _ hasReset: [Bool], depth: Int, _ path: [Step], _ count: inout Int) {
+        count += 1
+        // From here, everything in flight arrives and both sides must agree; or it is lost, and a session settles it.
+        for isLost in [false, true] {
+            var quiet = talk
+            if isLost { quiet.session(resets: hasReset) }
+            quiet.deliverAll()
+            let isRight = quiet.isAgreed
+            #expect(isRight, "\(path), lost: \(isLost)")
+            for (index, machine) in quiet.machines.enumerated() {
+                guard let agreement = machine.record.inForce else { continue }
+                let isSigned = agreement.isValid(
+                    conversation: quiet.conversation,
+                    between: quiet.keys[0].publicKey,
+                    and: quiet.keys[1].publicKey
+                )
+                #expect(isSigned, "\(path), side \(index)")
+            }
+        }
+        guard depth > 0 else { return }
+        for step in Step.allCases {
+            var next = talk
+            next.now = next.now + 7_000
+            var resets = hasReset
+            guard apply(step, to: &next, &resets) else { continue }
+            explore(next, resets, depth: depth - 1, path + [step], &count)
+        }
+    }
+
+    @Test func `every interleaving of five operations settles`() {
+        var count = 0
+        explore(Negotiation(), [false, false], depth: 5, [], &count)
+        #expect(count > 1_000)
+    }
+
+    @Test func `every interleaving of four operations settles from an agreement in force`() {
+        var count = 0
+        var start = Negotiation()
+        start.agree(on: .oneHour)
+        explore(start, [false, false], depth: 4, [], &count)
+        #expect(count > 500)
+    }
+}
