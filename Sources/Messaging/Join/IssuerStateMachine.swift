@@ -27,7 +27,7 @@ package struct IssuerStateMachine: Hashable, Sendable {
     package struct Record: Hashable, Sendable, Codable {
         /// Carried by the invites that are valid now; rotated to revoke them all.
         package var tag: InviteTag
-        /// Those that have not expired, or have admitted somebody.
+        /// Those that have not expired; those that have admitted somebody stay ``Limits/joinLifetime`` longer.
         package var invites: [IssuedInvite] = []
         /// Nobody is admitted.
         package var isLocked = false
@@ -50,7 +50,7 @@ package struct IssuerStateMachine: Hashable, Sendable {
 
     package init(record: Record) { self.record = record }
 
-    /// Takes an invite on the list and forgets expired ones.
+    /// Takes an invite on the list and forgets those whose time is over.
     /// - Returns: `false` when there are ``Limits/inviteCount`` already.
     package mutating func issue(_ invite: IssuedInvite, now: Timestamp) -> Bool {
         prune(now: now)
