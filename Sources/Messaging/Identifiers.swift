@@ -20,6 +20,7 @@ extension FixedBytes {
         self.init(bytes)
     }
 
+    /// As many random bytes as the name has.
     package static func random(_ random: inout some RandomNumberGenerator) -> Self {
         Self(unchecked: random.bytes(byteCount))
     }
@@ -96,6 +97,7 @@ package struct ConversationID: FixedBytes {
     package init(unchecked bytes: [UInt8]) { self.bytes = bytes }
 }
 
+/// Names a message to both members: 16 random bytes from its sender.
 package struct MessageID: FixedBytes {
     package static let byteCount = 16
     package let bytes: [UInt8]

@@ -19,7 +19,7 @@ package enum Limits {
     package static let memberCount = 2
     /// A proposal that nobody has answered ends after this long.
     package static let proposalLifetime: Milliseconds = 24 * .hour
-    /// A stamp further ahead of the receiver's clock than this counts as the receiver's now.
+    /// The member that is asked stops this long before the proposer does, so that no accept comes too late.
     package static let proposalClockTolerance: Milliseconds = 2 * .minute
     /// Proposals per member: one every 5 s, bursts of 3.
     package static let proposalInterval: Milliseconds = 5 * .second

@@ -16,15 +16,18 @@ struct PendingPing {
 /// When and how a named peer was last heard.
 package struct PeerSighting: Sendable {
     package var at: Timestamp
+    /// From the ping to its pong, over an open link.
     package var rttMilliseconds: Double
 }
 
 /// Nodes known by name: `peers.json`, contact cards, pings and invitations.
 extension Node {
+    /// All named peers, and when each was last heard.
     package func allPeers() -> [(PeersFile.Peer, PeerSighting?)] {
         peers.peers.map { ($0, peerSightings[$0.name]) }
     }
 
+    /// - Throws: ``NodeError/unknownPeer(_:)``.
     package func peer(_ name: String) throws(NodeError) -> (PeersFile.Peer, PeerSighting?) {
         guard let peer = peers[name] else { throw .unknownPeer(name) }
         return (peer, peerSightings[name])
@@ -34,6 +37,10 @@ extension Node {
         peers.peers.contains { $0.contact?.key == key && $0.isBlocked }
     }
 
+    /// Adds a peer to `peers.json`. Adding the same one again changes nothing.
+    /// - Parameter card: its text form; `nil` for a peer that can only be listed.
+    /// - Throws: ``NodeError/invalidPeerName(_:)``, ``NodeError/invalidCard(_:)``, ``NodeError/peerExists(_:)``,
+    ///   ``NodeError/homeFile(_:)``.
     package func addPeer(_ name: String, card: String?, endpoints: [Messaging.Endpoint]) throws(NodeError)
         -> PeersFile.Peer
     {
@@ -52,12 +59,15 @@ extension Node {
         return peer
     }
 
+    /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/homeFile(_:)``.
     package func removePeer(_ name: String) throws(NodeError) {
         _ = try peer(name)
         try editPeers { $0.removeAll { $0.name == name } }
         peerSightings[name] = nil
     }
 
+    /// Changes an entry of `peers.json`.
+    /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/homeFile(_:)``.
     package func changePeer(_ name: String, _ change: (inout PeersFile.Peer) -> Void) throws(NodeError)
         -> PeersFile.Peer
     {
@@ -79,6 +89,7 @@ extension Node {
         }
     }
 
+    /// `peers.json` as it is now.
     package var peersFile: PeersFile { peers }
 
     private func editPeers(_ edit: (inout [PeersFile.Peer]) -> Void) throws(NodeError) {
@@ -98,6 +109,7 @@ extension Node {
         )
     }
 
+    /// What `init --name` was given.
     package var configuredName: String? { configuration.name }
 
     // MARK: Ping
@@ -154,14 +166,17 @@ extension Node {
         }
     }
 
+    /// An invitation that waits for the user's answer.
     package struct ReceivedInvitation {
         package var id: Messaging.MessageID
+        /// The peer's name; `nil` for a sender that is not in `peers.json`.
         package var from: String?
         package var slug: String
         package var name: String?
         package var receivedAt: Timestamp
     }
 
+    /// Those that wait, in the order of their arrival.
     package func invitations() -> [ReceivedInvitation] {
         (core.contact?.record.received ?? []).map { received in
             ReceivedInvitation(
@@ -174,6 +189,7 @@ extension Node {
         }
     }
 
+    /// Forgets an invitation; an unknown one is no error.
     package func dismissInvitation(_ id: Messaging.MessageID) {
         turn { core.withContact(&$0) { contact, _ in contact.dismiss(id) } }
     }

@@ -65,16 +65,21 @@ extension Node {
         throw .unknownConversation(text)
     }
 
+    /// - Parameter text: as for ``resolve(_:)``, and it throws as that does.
     package func conversation(_ text: String) throws(NodeError) -> ConversationStateMachine {
         guard let machine = core.conversation(try resolve(text)) else { throw .unknownConversation(text) }
         return machine
     }
 
+    /// - Throws: ``NodeError/locked``.
     package func conversations() throws(NodeError) -> [ConversationStateMachine] {
         try unlocked()
         return core.conversations
     }
 
+    /// Makes a conversation in the pooled inbox.
+    /// - Returns: it, when it is durable.
+    /// - Throws: ``NodeError/locked``, ``NodeError/command(_:)``, ``NodeError/store(_:)``.
     package func createConversation(name: String?, profile: String?) throws(NodeError)
         -> EventLoopFuture<ConversationStateMachine>
     {
@@ -108,14 +113,17 @@ extension Node {
         return (client, try request { turn throws(CommandError) in try core.command(client, &turn, body) })
     }
 
+    /// Ends the session and forgets what is in memory only.
     package func close(_ text: String) throws(NodeError) {
         _ = try command(text) { machine, turn in ((), machine.close(turn)) }
     }
 
+    /// Destroys our own copy and tells the member that is online.
     package func leave(_ text: String) throws(NodeError) -> ConversationID {
         try command(text) { machine, _ in (machine.conversation, machine.leave()) }.1
     }
 
+    /// Locks or unlocks a conversation of our own: a locked one admits nobody.
     package func setLocked(_ text: String, _ isLocked: Bool) throws(NodeError) {
         _ = try command(text) { machine, turn throws(CommandError) in
             ((), try machine.setLocked(isLocked, &turn))
@@ -124,6 +132,9 @@ extension Node {
 
     // MARK: Invites
 
+    /// Makes an invite of a conversation of our own.
+    /// - Parameter lifetime: milliseconds, 1 s to ``Limits/inviteMaximumLifetime``.
+    /// - Returns: it and its text, when it is durable; the text cannot be had again.
     package func invite(_ text: String, lifetime: Milliseconds, singleUse: Bool) throws(NodeError)
         -> EventLoopFuture<(VerifiedInvite, slug: String)>
     {
@@ -141,12 +152,16 @@ extension Node {
         _ = try command(text) { machine, turn throws(CommandError) in ((), try machine.revokeAll(&turn)) }
     }
 
+    /// Reads an invite and checks its signature.
+    /// - Throws: ``NodeError/invite(_:)``.
     package nonisolated static func inspect(_ slug: String) throws(NodeError) -> VerifiedInvite {
         do throws(InviteSlug.Failure) { return try InviteSlug.decode(slug) } catch { throw .invite(error) }
     }
 
     // MARK: Joins
 
+    /// Begins to join, in the pooled inbox.
+    /// - Returns: the inbox; ``joinOutcome(_:)`` says how it ends.
     package func join(_ slug: String, profile: String?) throws(NodeError) -> ClientID {
         try unlocked()
         let invite = try Self.inspect(slug)
@@ -163,11 +178,13 @@ extension Node {
         return client
     }
 
+    /// - Throws: ``NodeError/locked``.
     package func joins() throws(NodeError) -> [JoiningStateMachine] {
         try unlocked()
         return core.joins
     }
 
+    /// - Parameter text: the beginning of an inbox's clientId.
     package func resolveJoin(_ text: String) throws(NodeError) -> JoiningStateMachine {
         let matches = try joins().filter { $0.client.description.hasPrefix(text.lowercased()) }
         guard let first = matches.first, !text.isEmpty else { throw .unknownJoin(text) }
@@ -175,6 +192,7 @@ extension Node {
         return first
     }
 
+    /// Gives a join up, or forgets one that has ended. Its inbox is destroyed.
     package func cancelJoin(_ text: String) throws(NodeError) {
         let join = try resolveJoin(text)
         guard let actions = core.cancelJoin(join.client) else {
@@ -201,6 +219,8 @@ extension Node {
 
     // MARK: Messages
 
+    /// Sends a text.
+    /// - Returns: its id, when it is durable or in memory, as its lifetime says.
     package func send(_ conversation: String, text: String) throws(NodeError)
         -> (client: ClientID, EventLoopFuture<Messaging.MessageID>)
     {
@@ -212,11 +232,16 @@ extension Node {
         return (client, whenDurable(client).map { id })
     }
 
+    /// A message, and whether it is on the disk.
     package struct ReadMessage {
         package var message: Message
         package var isStored: Bool
     }
 
+    /// Messages in the order of their arrival; marks those in memory as read.
+    /// - Parameters:
+    ///   - last: at most so many, the newest.
+    ///   - after: only those after this message; the beginning of its id is enough.
     package func read(_ conversation: String, last: Int?, after: String?) throws(NodeError)
         -> (ConversationStateMachine, [ReadMessage])
     {
@@ -271,27 +296,34 @@ extension Node {
 
     // MARK: Lifetime
 
+    /// Proposes a lifetime; see ``LifetimeStateMachine``.
     package func propose(_ text: String, _ lifetime: Lifetime) throws(NodeError) {
         _ = try command(text) { machine, turn throws(CommandError) in ((), try machine.propose(lifetime, &turn)) }
     }
 
+    /// Accepts the open proposal.
+    /// - Returns: when the agreement is durable.
     package func accept(_ text: String) throws(NodeError) -> EventLoopFuture<Void> {
         let (client, _) = try command(text) { machine, turn throws(CommandError) in ((), try machine.accept(&turn)) }
         return whenDurable(client)
     }
 
+    /// Turns the open proposal down.
     package func reject(_ text: String) throws(NodeError) {
         _ = try command(text) { machine, turn throws(CommandError) in ((), try machine.reject(&turn)) }
     }
 
+    /// Takes our own proposal back.
     package func withdraw(_ text: String) throws(NodeError) {
         _ = try command(text) { machine, turn throws(CommandError) in ((), try machine.withdraw(&turn)) }
     }
 
+    /// The standing answer of one conversation.
     package func setPolicy(_ text: String, _ policy: LifetimePolicy) throws(NodeError) {
         _ = try command(text) { machine, _ in ((), machine.setPolicy(policy)) }
     }
 
+    /// The standing answer of conversations that have none; saved in `config.json`.
     package func setDefaultPolicy(_ policy: LifetimePolicy) throws(NodeError) {
         configuration.policy = policy.text
         do throws(HomeFileError) { try configuration.save(home: options.home) } catch { throw .homeFile(error) }
@@ -301,6 +333,8 @@ extension Node {
 
     // MARK: Explosion
 
+    /// Destroys a conversation of our own everywhere (section 7).
+    /// - Returns: its id, under which ``explosion(_:)`` answers.
     package func explode(_ text: String) throws(NodeError) -> ConversationID {
         let (_, conversation) = try command(text) { machine, turn throws(CommandError) in
             (machine.conversation, try machine.explode(&turn))
@@ -322,12 +356,14 @@ extension Node {
 
     // MARK: Outbox
 
+    /// A message that one member has not acknowledged.
     package struct OutboxItem {
         package var conversation: ConversationStateMachine
         package var member: PublicKey
         package var entry: OutboxStateMachine.Entry
     }
 
+    /// - Throws: ``NodeError/locked``.
     package func outbox() throws(NodeError) -> [OutboxItem] {
         try unlocked()
         var items: [OutboxItem] = []
@@ -350,6 +386,8 @@ extension Node {
         return first
     }
 
+    /// - Parameter text: the beginning of its id.
+    /// - Throws: ``NodeError/unknownMessage(_:)``, ``NodeError/ambiguous(_:matches:)``.
     package func cancelMessage(_ text: String) throws(NodeError) -> OutboxItem {
         let item = try outboxItem(text)
         _ = try request { turn throws(CommandError) in
@@ -360,6 +398,7 @@ extension Node {
         return item
     }
 
+    /// Dials the conversation of a message now; throws as ``cancelMessage(_:)``.
     package func retryMessage(_ text: String) throws(NodeError) -> OutboxItem {
         let item = try outboxItem(text)
         turn { core.retry(item.conversation.client, &$0) }
@@ -368,19 +407,25 @@ extension Node {
 
     // MARK: The node
 
+    /// How the node is.
     package struct Status {
         package var isLocked: Bool
         package var erasure: ErasurePromise
         package var protection: Protection
+        /// Inboxes but for the unused one.
         package var awake: Int
         package var unused: Int
         package var links: Int
+        /// Messages that are not acknowledged.
         package var outbox: Int
+        /// When something that is kept is destroyed next.
         package var nextExpiry: Timestamp?
+        /// What is wrong on the disk, in words.
         package var damage: [String]
         package var isReadOnly: Bool
     }
 
+    /// Works while the storage is locked.
     package func status() -> Status {
         let deadlines = [store.nextDeadline.map { Timestamp(milliseconds: $0) }, archive.nextDeadline]
         return Status(
@@ -397,15 +442,19 @@ extension Node {
         )
     }
 
+    /// Destroys what is due, as the timer would.
     package func reapNow() { tick() }
 
+    /// An inbox as `inbox list` shows it.
     package struct InboxState {
         package var client: ClientID
         package var isUnused: Bool
         package var conversation: ConversationID?
+        /// A join is under way in it, or it holds unread contents in memory only.
         package var isProtected: Bool
     }
 
+    /// - Throws: ``NodeError/locked``.
     package func inboxes() throws(NodeError) -> [InboxState] {
         try unlocked()
         return core.clients.map { client in

@@ -20,6 +20,7 @@ package actor Node {
         package var version: String
         /// Overrides the configuration's addresses.
         package var listen: [Messaging.Endpoint]?
+        /// How long a lost link counts as the same session, in milliseconds.
         package var sessionGrace: Milliseconds = Limits.sessionGrace
 
         package init(home: String, version: String) {
@@ -28,6 +29,7 @@ package actor Node {
         }
     }
 
+    /// The event loop on which everything runs; the executor of the actor.
     nonisolated package let loop: any EventLoop
     nonisolated package let options: Options
     nonisolated package var unownedExecutor: UnownedSerialExecutor { loop.executor.asUnownedSerialExecutor() }
@@ -168,6 +170,7 @@ package actor Node {
     /// The time of everything the node does.
     var now: Timestamp { readClock().confirmed }
 
+    /// The node's own time, which never goes back.
     package var currentTime: Timestamp { now }
 
     var defaultPolicy: LifetimePolicy { LifetimePolicy(configuration.policy) ?? .ask }
@@ -266,7 +269,9 @@ package actor Node {
         return nextWatcher
     }
 
+    /// Ends what ``watch(_:)`` began.
     package func unwatch(_ watcher: UInt64) { watchers[watcher] = nil }
 
+    /// The events that are still kept.
     package var eventLog: EventLog { events }
 }

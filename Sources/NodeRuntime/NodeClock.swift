@@ -10,6 +10,7 @@ package struct NodeClock: Sendable {
     private static let step: Milliseconds = 5 * .minute
     private static let confirmation: Milliseconds = .minute
 
+    /// The two times of a moment; they differ while a step forward is in doubt.
     package struct Reading: Hashable, Sendable {
         /// What expires before this is not shown.
         package var hide: Timestamp
@@ -28,6 +29,9 @@ package struct NodeClock: Sendable {
         anchorBoot = boottime
     }
 
+    /// - Parameters:
+    ///   - realtime: `CLOCK_REALTIME` in milliseconds.
+    ///   - boottime: `CLOCK_BOOTTIME` in milliseconds.
     package mutating func read(realtime: Milliseconds, boottime: Milliseconds) -> Reading {
         let expected = anchor + max(0, boottime - anchorBoot)
         guard realtime > expected else {

@@ -5,6 +5,7 @@ import Messaging
 package struct NodeConfiguration: Hashable, Sendable, Codable {
     package static let fileName = "config.json"
 
+    /// What `init --name` was given; shown with the contact card.
     package var name: String?
     /// Where the node listens.
     package var listen: [Endpoint]
@@ -20,10 +21,12 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         self.policy = policy
     }
 
+    /// - Throws: ``HomeFileError``, which names file and line.
     package static func load(home: String) throws(HomeFileError) -> NodeConfiguration {
         try HomeFile.load(NodeConfiguration.self, fileName, home: home)
     }
 
+    /// Replaces the file, durably.
     package func save(home: String) throws(HomeFileError) {
         try HomeFile.save(self, Self.fileName, home: home)
     }

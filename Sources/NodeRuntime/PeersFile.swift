@@ -9,13 +9,16 @@ package struct PeersFile: Hashable, Sendable, Codable {
 
     package init(peers: [Peer] = []) { self.peers = peers }
 
+    /// One named node.
     package struct Peer: Hashable, Sendable, Codable {
         package var name: String
         /// How it is introduced; without one it can only be shown.
         package var contact: ContactCard?
         /// Where it listens, if not where its card says.
         package var endpoints: [Endpoint]?
+        /// Its links to our contact inbox are cut; absent means no.
         package var blocked: Bool?
+        /// Absent means ``Invitations/ask``.
         package var invitations: Invitations?
 
         package init(name: String, contact: ContactCard?, endpoints: [Endpoint]?) {
@@ -34,6 +37,7 @@ package struct PeersFile: Hashable, Sendable, Codable {
             return card
         }
 
+        /// Where it is dialled, for display.
         package var allEndpoints: [Endpoint] { endpoints ?? contact?.endpoints ?? [] }
     }
 
@@ -67,6 +71,7 @@ package struct PeersFile: Hashable, Sendable, Codable {
         return file
     }
 
+    /// Replaces the file, durably.
     package func save(home: String) throws(HomeFileError) {
         try HomeFile.save(self, Self.fileName, home: home)
     }

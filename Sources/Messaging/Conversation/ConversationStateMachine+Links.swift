@@ -88,6 +88,7 @@ extension ConversationStateMachine {
         [.close(link)] + linkClosed(link, to: member, turn)
     }
 
+    /// The transport has lost a link, or the peer has closed it.
     package mutating func linkClosed(_ link: LinkID, to member: PublicKey, _ turn: Turn) -> [NodeAction] {
         guard members[member] != nil, members[member]!.link.closed(link, now: turn.now) else { return [] }
         return linkLost(to: member, turn)
@@ -119,6 +120,7 @@ extension ConversationStateMachine {
 
     // MARK: Time
 
+    /// Dials, pings, sends again and ends what is due.
     package mutating func advance(_ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         if let actions = lifetimeMachine?.expire(now: turn.now) { result += perform(actions, &turn) }

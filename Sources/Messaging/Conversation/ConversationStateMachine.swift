@@ -19,6 +19,7 @@ package struct ConversationStateMachine: Sendable {
 
     package let client: ClientID
     package let key: IdentityKey
+    /// The record but for lifetime and invites; ``savedRecord`` has all.
     package internal(set) var record: ConversationRecord
     var members: [PublicKey: MemberState] = [:]
     var lifetimeMachine: LifetimeStateMachine?
@@ -53,13 +54,20 @@ package struct ConversationStateMachine: Sendable {
     package var isCreator: Bool { record.genesis.creator == key.publicKey }
     /// The lifetime of new messages.
     package var lifetime: Lifetime { lifetimeMachine?.lifetime ?? .ephemeral }
+    /// The proposal on the table, and whether it is ours.
     package var pendingProposal: (proposal: LifetimeProposal, isOurs: Bool)? { lifetimeMachine?.pending }
+    /// The agreement in force; `nil`: ephemeral.
     package var agreement: Agreement? { lifetimeMachine?.record.inForce }
+    /// The creator's invites; `nil` for others.
     package var invites: IssuerStateMachine.Record? { issuer?.record }
+    /// Everyone but ourselves and those who have left.
     package var currentMembers: [Member] { record.members.filter { members[$0.key] != nil } }
 
+    /// Whether the session with this member is established.
     package func isOnline(_ member: PublicKey) -> Bool { members[member]?.isEstablished ?? false }
+    /// The link in use.
     package func link(to member: PublicKey) -> LinkID? { members[member]?.link.link }
+    /// What this member has not acknowledged, in order.
     package func outbox(to member: PublicKey) -> [OutboxStateMachine.Entry] { members[member]?.outbox.all ?? [] }
     package var outboxCount: Int { members.values.reduce(0) { $0 + $1.outbox.count } }
 
@@ -71,6 +79,7 @@ package struct ConversationStateMachine: Sendable {
         return saved
     }
 
+    /// When ``advance(_:)`` has something to do; `nil` for never.
     package var nextDeadline: Timestamp? {
         var earliest = lifetimeMachine?.nextDeadline
         for member in members.values {
@@ -169,6 +178,8 @@ package struct ConversationStateMachine: Sendable {
         }
     }
 
+    /// Takes back a message that is not delivered everywhere.
+    /// - Throws: ``CommandError/unknownMessage``.
     package mutating func cancel(_ message: MessageID, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
         var found = false
         for member in memberKeys where members[member]!.outbox.cancel(message) { found = true }
@@ -303,22 +314,27 @@ package struct ConversationStateMachine: Sendable {
 
     // MARK: Lifetime
 
+    /// Proposes a lifetime (section 6).
+    /// - Throws: ``CommandError/noOtherMember``, ``CommandError/notConnected``, ``CommandError/lifetime(_:)``.
     package mutating func propose(_ lifetime: Lifetime, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
         try negotiate(&turn) { [key] machine, turn throws(LifetimeStateMachine.Refusal) in
             try machine.propose(lifetime, now: turn.now, key: key, random: &turn.random)
         }
     }
 
+    /// Accepts the open proposal. Throws as ``propose(_:_:)``.
     package mutating func accept(_ turn: inout Turn) throws(CommandError) -> [NodeAction] {
         try negotiate(&turn) { [key] machine, turn throws(LifetimeStateMachine.Refusal) in
             try machine.accept(now: turn.now, key: key, random: &turn.random)
         }
     }
 
+    /// Turns the open proposal down. Throws as ``propose(_:_:)``.
     package mutating func reject(_ turn: inout Turn) throws(CommandError) -> [NodeAction] {
         try negotiate(&turn) { machine, _ throws(LifetimeStateMachine.Refusal) in try machine.reject() }
     }
 
+    /// Takes our own proposal back. Throws as ``propose(_:_:)``.
     package mutating func withdraw(_ turn: inout Turn) throws(CommandError) -> [NodeAction] {
         try negotiate(&turn) { machine, _ throws(LifetimeStateMachine.Refusal) in try machine.withdraw() }
     }
@@ -330,6 +346,7 @@ package struct ConversationStateMachine: Sendable {
         return [.save(client)]
     }
 
+    /// `nil` follows the node's default.
     package var policy: LifetimePolicy? { lifetimeMachine?.record.policy ?? record.lifetime.policy }
 
     private mutating func negotiate(

@@ -5,7 +5,9 @@ package struct ExplodeNotice: Hashable, Sendable {
     package var conversation: ConversationID
     /// Digest of the genesis that names who may explode.
     package var genesis: [UInt8]
+    /// Whole seconds.
     package var expiresAt: Timestamp
+    /// The creator's.
     package var signature: SchnorrSignature
 
     package init(
@@ -107,6 +109,7 @@ package struct ExplodeNotice: Hashable, Sendable {
 package struct DeletionReceipt: Hashable, Sendable, Codable {
     package var conversation: ConversationID
     package var member: PublicKey
+    /// By the member's clock.
     package var destroyedAt: Timestamp
     package var signature: SchnorrSignature
 
@@ -145,6 +148,7 @@ package struct DeletionReceipt: Hashable, Sendable, Codable {
         return transcript.digest("mayfly/deletion_receipt")
     }
 
+    /// Whether the member has signed it; whether it is a member, the tombstone says.
     package var isSignatureValid: Bool {
         member.isValid(signature, for: Self.digest(conversation, member, destroyedAt))
     }

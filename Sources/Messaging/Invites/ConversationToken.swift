@@ -6,6 +6,7 @@ package enum ConversationToken {
     private static let nonceByteCount = 12
     package static let byteCount = 1 + nonceByteCount + ConversationID.byteCount + ChaChaPoly.tagByteCount
 
+    /// - Parameter nonce: 12 random bytes, used once.
     package static func seal(_ conversation: ConversationID, key: borrowing SecretKey, nonce: [UInt8]) -> [UInt8] {
         let sealed = tokenKey(key).withBytes {
             ChaChaPoly.seal(

@@ -38,31 +38,38 @@ package struct NodeStateMachine: Sendable {
         inboxes.keys.sorted { (records[$0] ?? .latest, $0) < (records[$1] ?? .latest, $1) }
     }
 
+    /// In the order in which they were made.
     package var conversations: [ConversationStateMachine] {
         clients.compactMap { if case .conversation(let machine)? = inboxes[$0] { machine } else { nil } }
     }
 
+    /// Those under way, and those that have ended and were not dismissed.
     package var joins: [JoiningStateMachine] {
         clients.compactMap { if case .joining(let machine)? = inboxes[$0] { machine } else { nil } }
     }
 
+    /// `nil` until it is made at the first start.
     package var contact: ContactStateMachine? {
         for inbox in inboxes.values { if case .contact(let machine) = inbox { return machine } }
         return nil
     }
 
+    /// The inbox that waits for the next conversation or join.
     package var unused: ClientID? {
         clients.first { if case .unused? = inboxes[$0] { true } else { false } }
     }
 
+    /// Of all explosions that are remembered.
     package var tombstones: [ExplodeStateMachine.Record] {
         explosions.keys.sorted().compactMap { explosions[$0]?.machine.record }
     }
 
+    /// What is left of an exploded conversation.
     package func tombstone(_ conversation: ConversationID) -> ExplodeStateMachine.Record? {
         explosions[conversation]?.machine.record
     }
 
+    /// `nil` for an inbox that is no conversation.
     package func conversation(_ client: ClientID) -> ConversationStateMachine? {
         if case .conversation(let machine)? = inboxes[client] { machine } else { nil }
     }
@@ -84,6 +91,7 @@ package struct NodeStateMachine: Sendable {
         return InboxRecord(client: client, createdAt: createdAt, role: role)
     }
 
+    /// When ``advance(_:)`` has something to do; `nil` for never.
     package var nextDeadline: Timestamp? {
         var earliest: Timestamp?
         func consider(_ deadline: Timestamp?) {
@@ -139,6 +147,7 @@ package struct NodeStateMachine: Sendable {
         }
     }
 
+    /// An explosion from the disk. Load these before the inboxes: what has exploded stays gone.
     package mutating func load(_ tombstone: ExplodeStateMachine.Record, now: Timestamp) {
         explosions[tombstone.conversation] = Explosion(
             machine: ExplodeStateMachine(record: tombstone),
@@ -223,6 +232,7 @@ package struct NodeStateMachine: Sendable {
         }
     }
 
+    /// - Returns: `nil` when there is no join to cancel.
     package mutating func cancelJoin(_ client: ClientID) -> [NodeAction]? {
         guard case .joining(var machine)? = inboxes[client], machine.cancel() else { return nil }
         let open = links.filter { $0.value.client == client }.keys.sorted()
@@ -262,6 +272,7 @@ package struct NodeStateMachine: Sendable {
         return inboxes.removeValue(forKey: client)
     }
 
+    /// A message from the disk that was not delivered when the node stopped.
     package mutating func restoreOutbox(_ message: Message, client: ClientID) {
         guard case .conversation? = inboxes[client], case .conversation(var machine)? = take(client) else { return }
         machine.restoreOutbox(message)
@@ -276,6 +287,7 @@ package struct NodeStateMachine: Sendable {
         inboxes[client] = .conversation(machine)
     }
 
+    /// Runs a step of the contact inbox; nothing happens while there is none.
     package mutating func withContact(
         _ turn: inout Turn,
         _ body: (inout ContactStateMachine, inout Turn) -> [NodeAction]
@@ -428,6 +440,7 @@ package struct NodeStateMachine: Sendable {
         }
     }
 
+    /// A link is gone, by whatever cause.
     package mutating func linkClosed(_ link: LinkID, _ turn: inout Turn) -> [NodeAction] {
         guard let open = links.removeValue(forKey: link) else { return [] }
         switch take(open.client) {
@@ -519,6 +532,7 @@ package struct NodeStateMachine: Sendable {
 
     // MARK: Time
 
+    /// What is due in all inboxes, knocks that are due, tombstones whose time is over.
     package mutating func advance(_ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         for client in clients { result += advance(client, &turn) }
@@ -554,6 +568,7 @@ package struct NodeStateMachine: Sendable {
         }
     }
 
+    /// Dials the creator now.
     package mutating func retryJoin(_ client: ClientID, _ turn: inout Turn) -> [NodeAction] {
         guard case .joining(var machine)? = inboxes[client] else { return [] }
         machine.retry(&turn)
@@ -561,6 +576,7 @@ package struct NodeStateMachine: Sendable {
         return advance(client, &turn)
     }
 
+    /// Dials the members of a conversation now.
     package mutating func retry(_ client: ClientID, _ turn: inout Turn) -> [NodeAction] {
         guard case .conversation? = inboxes[client], case .conversation(var machine)? = take(client) else { return [] }
         defer { inboxes[client] = .conversation(machine) }
