@@ -77,6 +77,8 @@ package actor Node {
     // Watchers
     var events: EventLog
     var watchers: [UInt64: (EventLog.Entry) -> Void] = [:]
+    /// Watchers that are not told of other messages than theirs.
+    var messageWatchers: [Messaging.MessageID: [UInt64: (EventLog.Entry) -> Void]] = [:]
     var nextWatcher: UInt64 = 1
     var pings: [UInt64: PendingPing] = [:]
     /// When a ping went out, once its link was open.
@@ -257,6 +259,16 @@ package actor Node {
         let entry = events.append(event)
         if case .invited(let id, let key) = event.kind { answer(invitation: id, from: key) }
         for watcher in watchers.keys.sorted() { watchers[watcher]?(entry) }
+        if let message = event.kind.message {
+            tellWatchers(of: message, entry)
+        } else {
+            for message in messageWatchers.keys.sorted() { tellWatchers(of: message, entry) }
+        }
+    }
+
+    private func tellWatchers(of message: Messaging.MessageID, _ entry: EventLog.Entry) {
+        guard let told = messageWatchers[message] else { return }
+        for watcher in told.keys.sorted() { messageWatchers[message]?[watcher]?(entry) }
     }
 
     /// Calls `body` with each event from now on.
@@ -268,5 +280,30 @@ package actor Node {
 
     package func unwatch(_ watcher: UInt64) { watchers[watcher] = nil }
 
+    /// Calls `body` with each event from now on that is about this message, or about no message.
+    package func watch(
+        _ message: Messaging.MessageID,
+        _ body: @escaping (EventLog.Entry) -> Void
+    ) -> UInt64 {
+        defer { nextWatcher += 1 }
+        messageWatchers[message, default: [:]][nextWatcher] = body
+        return nextWatcher
+    }
+
+    package func unwatch(_ message: Messaging.MessageID, _ watcher: UInt64) {
+        messageWatchers[message]?[watcher] = nil
+        if messageWatchers[message]?.isEmpty ?? false { messageWatchers[message] = nil }
+    }
+
     package var eventLog: EventLog { events }
+}
+
+extension Event.Kind {
+    /// The message that this is about.
+    fileprivate var message: Messaging.MessageID? {
+        switch self {
+        case .message(let id), .messageState(let id, _, _), .messageExpired(let id): id
+        default: nil
+        }
+    }
 }
