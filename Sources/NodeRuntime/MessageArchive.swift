@@ -26,6 +26,8 @@ struct MessageArchive {
 
     private var held: [ClientID: [Held]] = [:]
     private var heldIndex: [ClientID: [Messaging.MessageID: Int]] = [:]
+    /// Not after the first expiry in memory; exact once ``expire(now:)`` has found it to be due.
+    private(set) var wakeAt: Timestamp?
     private var heldBytes: [ClientID: Int] = [:]
     let store: Store
 
@@ -63,6 +65,7 @@ struct MessageArchive {
         guard heldBytes[client, default: 0] > Self.heldByteCount else { return }
         // Let go of the older half of what has been read or is our own and delivered.
         var kept: [Held] = []
+        if let expiresAt = entry.message.expiresAt { wakeAt = min(wakeAt ?? expiresAt, expiresAt) }
         let entries = held[client, default: []]
         for (index, entry) in entries.enumerated() {
             let isDone =
@@ -151,6 +154,7 @@ struct MessageArchive {
             }
             replaceHeld(kept, client)
         }
+        guard let wakeAt, wakeAt <= now else { return [] }
         return gone
     }
 
@@ -161,9 +165,11 @@ struct MessageArchive {
     // MARK: Reading
 
     func contains(_ id: Messaging.MessageID, client: ClientID, row: RowID?) -> Bool {
+        self.wakeAt = nextDeadline
         if heldIndex[client]?[id] != nil { return true }
         guard let row, !store.isLocked else { return false }
         return (try? store.contains(row, id: id.bytes)) ?? false
+    /// The first expiry in memory, found by looking at everything.
     }
 
     func read(_ id: Messaging.MessageID, client: ClientID, row: RowID?, now: Timestamp) -> Listed? {

@@ -40,6 +40,8 @@ package actor Node {
     let log: Logger
     var transport: TCPTransport?
     var listeners: [TCPListener] = []
+    /// ``advertised`` as of the last tick: asking the system for its addresses takes longer than a turn.
+    var advertisedNow: [Messaging.Endpoint]?
     var clock: NodeClock
     var lastMark: Timestamp?
 
@@ -176,16 +178,17 @@ package actor Node {
 
     func makeTurn() -> Turn {
         let reading = readClock()
-        let archive = archive
-        let rows = rows
+        let endpoints = advertisedNow ?? advertised
+        advertisedNow = endpoints
         return Turn(
             now: reading.confirmed,
             random: .system,
-            endpoints: advertised,
+            endpoints: endpoints,
             isLocked: store.isLocked,
             defaultPolicy: defaultPolicy,
             sessionGrace: options.sessionGrace,
-            isKnown: { client, id in archive.contains(id, client: client, row: rows[client]) }
+            // Not a copy of the archive: what the turn changes would be copied with it.
+            isKnown: { [unowned self] client, id in archive.contains(id, client: client, row: rows[client]) }
         )
     }
 
@@ -200,6 +203,7 @@ package actor Node {
     /// What is due by now: expiry, deadlines of the core, the routing tokens of a new day.
     func tick() {
         guard !isStopped else { return }
+        advertisedNow = nil
         let reading = readClock()
         reap(reading)
         if reading.confirmed.day != routing.day { routing.roll(to: reading.confirmed.day) }
@@ -241,7 +245,7 @@ package actor Node {
         var next = now + 10 * .second
         if let deadline = core.nextDeadline { next = min(next, deadline) }
         if let deadline = store.nextDeadline { next = min(next, Timestamp(milliseconds: deadline)) }
-        if let deadline = archive.nextDeadline { next = min(next, deadline) }
+        if let deadline = archive.wakeAt { next = min(next, deadline) }
         if let timerDeadline, timer != nil, timerDeadline <= next, timerDeadline > now { return }
         timer?.cancel()
         timerDeadline = next
