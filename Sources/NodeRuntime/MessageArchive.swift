@@ -29,6 +29,9 @@ struct MessageArchive {
     /// Not after the first expiry in memory; exact once ``expire(now:)`` has found it to be due.
     private(set) var wakeAt: Timestamp?
     private var heldBytes: [ClientID: Int] = [:]
+    /// Messages on the disk as queued that have been handed to a link. Not written: a restart queues them again, and
+    /// delivery, which is written, follows within the time of a round trip.
+    private var sent: [ClientID: Set<Messaging.MessageID>] = [:]
     let store: Store
 
     init(store: Store) { self.store = store }
@@ -62,10 +65,10 @@ struct MessageArchive {
         heldBytes[client, default: 0] += entry.message.byteCount
         heldIndex[client, default: [:]][entry.message.content.id] = held[client, default: []].count
         held[client, default: []].append(entry)
+        if let expiresAt = entry.message.expiresAt { wakeAt = min(wakeAt ?? expiresAt, expiresAt) }
         guard heldBytes[client, default: 0] > Self.heldByteCount else { return }
         // Let go of the older half of what has been read or is our own and delivered.
         var kept: [Held] = []
-        if let expiresAt = entry.message.expiresAt { wakeAt = min(wakeAt ?? expiresAt, expiresAt) }
         let entries = held[client, default: []]
         for (index, entry) in entries.enumerated() {
             let isDone =
@@ -113,6 +116,11 @@ struct MessageArchive {
             held[client]![index].message.state = state
             return
         }
+        if state == .sent {
+            sent[client, default: []].insert(id)
+            return
+        }
+        sent[client]?.remove(id)
         guard let row, !store.isLocked else { return }
         // A message that is gone needs no state.
         guard let bytes = try store.read(row, id: id.bytes, now: 0),
@@ -125,6 +133,7 @@ struct MessageArchive {
 
     mutating func erase(_ ids: [Messaging.MessageID], client: ClientID, row: RowID?) throws(StoreError) {
         let gone = Set(ids)
+        sent[client]?.subtract(gone)
         if let entries = held[client] { replaceHeld(entries.filter { !gone.contains($0.message.content.id) }, client) }
         guard let row, !store.isLocked else { return }
         for id in ids where try store.contains(row, id: id.bytes) { try store.erase(row, id: id.bytes) }
@@ -139,11 +148,13 @@ struct MessageArchive {
         held[client] = nil
         heldIndex[client] = nil
         heldBytes[client] = nil
+        sent[client] = nil
     }
 
     /// Drops what has expired in memory.
     /// - Returns: which.
     mutating func expire(now: Timestamp) -> [(ClientID, Messaging.MessageID)] {
+        guard let wakeAt, wakeAt <= now else { return [] }
         var gone: [(ClientID, Messaging.MessageID)] = []
         for client in held.keys.sorted() {
             let entries = held[client] ?? []
@@ -154,10 +165,11 @@ struct MessageArchive {
             }
             replaceHeld(kept, client)
         }
-        guard let wakeAt, wakeAt <= now else { return [] }
+        self.wakeAt = nextDeadline
         return gone
     }
 
+    /// The first expiry in memory, found by looking at everything.
     var nextDeadline: Timestamp? {
         held.values.compactMap { $0.compactMap(\.message.expiresAt).min() }.min()
     }
@@ -165,11 +177,9 @@ struct MessageArchive {
     // MARK: Reading
 
     func contains(_ id: Messaging.MessageID, client: ClientID, row: RowID?) -> Bool {
-        self.wakeAt = nextDeadline
         if heldIndex[client]?[id] != nil { return true }
         guard let row, !store.isLocked else { return false }
         return (try? store.contains(row, id: id.bytes)) ?? false
-    /// The first expiry in memory, found by looking at everything.
     }
 
     func read(_ id: Messaging.MessageID, client: ClientID, row: RowID?, now: Timestamp) -> Listed? {
@@ -181,6 +191,13 @@ struct MessageArchive {
             let bytes = try? store.read(row, id: id.bytes, now: now.milliseconds),
             let (message, arrivedAt) = try? StoredCodec.decodeMessage(bytes)
         else { return nil }
+        return listed(message, arrivedAt, client)
+    }
+
+    /// A message of the disk as it is now.
+    private func listed(_ message: Message, _ arrivedAt: Timestamp, _ client: ClientID) -> Listed {
+        var message = message
+        if message.state == .queued, sent[client]?.contains(message.content.id) ?? false { message.state = .sent }
         return Listed(message: message, arrivedAt: arrivedAt, isStored: true)
     }
 
@@ -201,7 +218,7 @@ struct MessageArchive {
         let onDisk = after.map { heldIndex[client]?[$0] == nil } ?? false
         for stored in try store.list(row, last: last, after: onDisk ? after?.bytes : nil, now: now.milliseconds) {
             guard let (message, arrivedAt) = try? StoredCodec.decodeMessage(stored.payload) else { continue }
-            listed.append(Listed(message: message, arrivedAt: arrivedAt, isStored: true))
+            listed.append(self.listed(message, arrivedAt, client))
         }
         let firstHeld = after.flatMap { heldIndex[client]?[$0] }.map { $0 + 1 } ?? 0
         for index in (held[client] ?? []).indices {

@@ -74,6 +74,8 @@ package actor Node {
     // Effects that wait for the disk
     var effects = EffectQueue()
     var isCommitScheduled = false
+    var isLateCommitDue = false
+    var isLateCommitScheduled = false
     var touchedLinks: Set<LinkID> = []
 
     // Watchers
