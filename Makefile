@@ -38,7 +38,7 @@ SECONDS ?= 60
 SEED ?= 1
 simulate: deps
 	$(SWIFT) build $(RELEASE) --product simulate
-	$(SCRATCH)/release/simulate --seeds $(SEEDS) --seconds $(SECONDS) --seed $(SEED)
+	$(SCRATCH)/release/simulate --seeds $(SEEDS) --seconds $(SECONDS) --first $(SEED)
 
 install: build
 	install -D -m 0755 $(MAYFLY) $(DESTDIR)$(PREFIX)/bin/mayfly

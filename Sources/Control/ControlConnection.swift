@@ -12,6 +12,8 @@ package final class ControlConnection: @unchecked Sendable {
     private var stream = Stream.none
     /// Bytes of events given to the channel and not yet to the kernel.
     private var backlogByteCount = 0
+    private var closeActions: [UInt64: () -> Void]?
+    private var nextCloseAction: UInt64 = 0
 
     private enum Stream {
         /// Not subscribed. May go to `open`.
@@ -31,6 +33,28 @@ package final class ControlConnection: @unchecked Sendable {
 
     /// Completes when the client has gone: waiting requests are to be dropped then.
     package var closed: EventLoopFuture<Void> { channel.closeFuture }
+
+    /// Calls `body` when the client goes, unless it is taken back before: unlike a callback on ``closed``, nothing of a
+    /// request stays behind on a connection that lives long.
+    package func onClose(_ body: @escaping () -> Void) -> UInt64 {
+        eventLoop.assertInEventLoop()
+        if closeActions == nil {
+            closeActions = [:]
+            closed.assumeIsolated().whenComplete { [self] _ in
+                let actions = closeActions ?? [:]
+                closeActions = [:]
+                for number in actions.keys.sorted() { actions[number]?() }
+            }
+        }
+        nextCloseAction += 1
+        closeActions?[nextCloseAction] = body
+        return nextCloseAction
+    }
+
+    package func removeOnClose(_ number: UInt64) {
+        eventLoop.assertInEventLoop()
+        closeActions?[number] = nil
+    }
 
     /// Whether events are being sent.
     package var isStreaming: Bool {

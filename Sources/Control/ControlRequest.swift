@@ -1,3 +1,5 @@
+import Synchronization
+
 /// The id of a request (JSON-RPC 2.0, section 4): a string, a whole number or null. Responses carry it back.
 package enum RequestID: Hashable, Sendable {
     case integer(Int64)
@@ -32,8 +34,8 @@ package struct ControlRequest: Hashable, Sendable {
         do {
             let decoded = try params.decoded(as: type)
             if case .object(let members) = params {
-                let known = FieldSchema.fields(of: type).map(\.name)
-                if let unknown = members.keys.sorted().first(where: { !known.contains($0) }) {
+                let known = Self.fieldNames(of: type)
+                if let unknown = members.keys.filter({ !known.contains($0) }).min() {
                     throw JSONMismatch([NamedKey(unknown)], "`\(method)` has no such parameter")
                 }
             }
@@ -44,6 +46,17 @@ package struct ControlRequest: Hashable, Sendable {
             throw .internalFailure("cannot read the parameters of `\(method)`")
         }
     }
+
+    /// The names of a method's parameters. Finding them takes longer than reading a request.
+    private static func fieldNames<Params: Codable>(of type: Params.Type) -> Set<String> {
+        let key = ObjectIdentifier(type)
+        if let known = knownFieldNames.withLock({ $0[key] }) { return known }
+        let names = Set(FieldSchema.fields(of: type).map(\.name))
+        knownFieldNames.withLock { $0[key] = names }
+        return names
+    }
+
+    private static let knownFieldNames = Mutex<[ObjectIdentifier: Set<String>]>([:])
 
     /// The request as one JSON value.
     package var jsonValue: JSONValue {

@@ -26,18 +26,3 @@ struct InboxSnapshot: Codable {
     var record: InboxRecord
     var counters: [Counters]
 }
-
-/// The endpoints and tokens by which the members of an exploded conversation are told. Sealed under a seven-day column:
-/// the inbox's own keys are gone.
-struct FanOut: Codable {
-    struct Target: Codable {
-        var remote: PublicKey
-        var endpoints: [Messaging.Endpoint]
-        /// Knock tokens of the coming days, in hexadecimal; the first is for `firstDay`.
-        var tokens: [String]
-    }
-
-    var conversation: ConversationID
-    var firstDay: UInt32
-    var targets: [Target]
-}

@@ -26,7 +26,12 @@ struct MessageArchive {
 
     private var held: [ClientID: [Held]] = [:]
     private var heldIndex: [ClientID: [Messaging.MessageID: Int]] = [:]
+    /// Not after the first expiry in memory; exact once ``expire(now:)`` has found it to be due.
+    private(set) var wakeAt: Timestamp?
     private var heldBytes: [ClientID: Int] = [:]
+    /// Messages on the disk as queued that have been handed to a link. Not written: a restart queues them again, and
+    /// delivery, which is written, follows within the time of a round trip.
+    private var sent: [ClientID: Set<Messaging.MessageID>] = [:]
     let store: Store
 
     init(store: Store) { self.store = store }
@@ -60,6 +65,7 @@ struct MessageArchive {
         heldBytes[client, default: 0] += entry.message.byteCount
         heldIndex[client, default: [:]][entry.message.content.id] = held[client, default: []].count
         held[client, default: []].append(entry)
+        if let expiresAt = entry.message.expiresAt { wakeAt = min(wakeAt ?? expiresAt, expiresAt) }
         guard heldBytes[client, default: 0] > Self.heldByteCount else { return }
         // Let go of the older half of what has been read or is our own and delivered.
         var kept: [Held] = []
@@ -112,6 +118,11 @@ struct MessageArchive {
             held[client]![index].message.state = state
             return
         }
+        if state == .sent {
+            sent[client, default: []].insert(id)
+            return
+        }
+        sent[client]?.remove(id)
         guard let row, !store.isLocked else { return }
         // A message that is gone needs no state.
         guard let bytes = try store.read(row, id: id.bytes, now: 0),
@@ -124,6 +135,7 @@ struct MessageArchive {
 
     mutating func erase(_ ids: [Messaging.MessageID], client: ClientID, row: RowID?) throws(StoreError) {
         let gone = Set(ids)
+        sent[client]?.subtract(gone)
         if let entries = held[client] { replaceHeld(entries.filter { !gone.contains($0.message.content.id) }, client) }
         guard let row, !store.isLocked else { return }
         for id in ids where try store.contains(row, id: id.bytes) { try store.erase(row, id: id.bytes) }
@@ -138,11 +150,13 @@ struct MessageArchive {
         held[client] = nil
         heldIndex[client] = nil
         heldBytes[client] = nil
+        sent[client] = nil
     }
 
     /// Drops what has expired in memory.
     /// - Returns: which.
     mutating func expire(now: Timestamp) -> [(ClientID, Messaging.MessageID)] {
+        guard let wakeAt, wakeAt <= now else { return [] }
         var gone: [(ClientID, Messaging.MessageID)] = []
         for client in held.keys.sorted() {
             let entries = held[client] ?? []
@@ -153,9 +167,11 @@ struct MessageArchive {
             }
             replaceHeld(kept, client)
         }
+        self.wakeAt = nextDeadline
         return gone
     }
 
+    /// The first expiry in memory, found by looking at everything.
     var nextDeadline: Timestamp? {
         held.values.compactMap { $0.compactMap(\.message.expiresAt).min() }.min()
     }
@@ -185,6 +201,13 @@ struct MessageArchive {
             let bytes = try? store.read(row, id: id.bytes, now: now.milliseconds),
             let (message, arrivedAt) = try? StoredCodec.decodeMessage(bytes)
         else { return nil }
+        return listed(message, arrivedAt, client)
+    }
+
+    /// A message of the disk as it is now.
+    private func listed(_ message: Message, _ arrivedAt: Timestamp, _ client: ClientID) -> Listed {
+        var message = message
+        if message.state == .queued, sent[client]?.contains(message.content.id) ?? false { message.state = .sent }
         return Listed(message: message, arrivedAt: arrivedAt, isStored: true)
     }
 
@@ -205,7 +228,7 @@ struct MessageArchive {
         let onDisk = after.map { heldIndex[client]?[$0] == nil } ?? false
         for stored in try store.list(row, last: last, after: onDisk ? after?.bytes : nil, now: now.milliseconds) {
             guard let (message, arrivedAt) = try? StoredCodec.decodeMessage(stored.payload) else { continue }
-            listed.append(Listed(message: message, arrivedAt: arrivedAt, isStored: true))
+            listed.append(self.listed(message, arrivedAt, client))
         }
         let firstHeld = after.flatMap { heldIndex[client]?[$0] }.map { $0 + 1 } ?? 0
         for index in (held[client] ?? []).indices {

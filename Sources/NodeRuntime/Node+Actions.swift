@@ -26,7 +26,7 @@ extension Node {
                 try archive.setState(state, of: id, client: client, row: row)
             }
             // Not worth waiting for: if it is lost, the message is sent and acknowledged once more.
-            scheduleCommit()
+            if state != .sent { scheduleLateCommit() }
         case .erase(let client, let ids):
             storing(client) { row throws(StoreError) in try archive.erase(ids, client: client, row: row) }
             changed(client)
@@ -112,8 +112,22 @@ extension Node {
         }
     }
 
+    /// A commit for what nobody waits for: with the next one, at the latest in a tenth of a second.
+    private func scheduleLateCommit() {
+        isLateCommitDue = true
+        guard !isLateCommitScheduled, !isCommitScheduled, !store.isLocked else { return }
+        isLateCommitScheduled = true
+        loop.assumeIsolated().scheduleTask(in: .milliseconds(100)) {
+            self.assumeIsolated { node in
+                node.isLateCommitScheduled = false
+                if node.isLateCommitDue { node.scheduleCommit() }
+            }
+        }
+    }
+
     private func commit() {
         isCommitScheduled = false
+        isLateCommitDue = false
         guard !isStopped, !store.isLocked else { return }
         let sequence = effects.beginCommit()
         store.commit { result in

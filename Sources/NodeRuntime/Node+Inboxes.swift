@@ -137,108 +137,12 @@ extension Node {
 
     // MARK: Destroying
 
-    /// Keys first (section 7). The tombstone is the intent: found with a live inbox at the next start, the inbox goes.
-    func explode(_ client: ClientID, _ record: ExplodeStateMachine.Record, fanOut: [Messaging.Member]) {
-        guard let key = keys[client] else { return }
-        let today = now.day
-        var tokens: [[UInt8]] = []
-        var targets: [FanOut.Target] = []
-        for member in record.members {
-            let accept = RoutingSecret.derive(
-                own: key,
-                remote: member,
-                conversation: record.conversation.bytes,
-                role: .responder
-            )
-            for day in 0...UInt32(Limits.tombstoneLifetime / .day) {
-                tokens.append(Array(accept.knockToken(day: today - 1 + day).bytes.prefix(8)))
-            }
-        }
-        for member in fanOut {
-            let dial = RoutingSecret.derive(
-                own: key,
-                remote: member.key,
-                conversation: record.conversation.bytes,
-                role: .initiator
-            )
-            targets.append(
-                FanOut.Target(
-                    remote: member.key,
-                    endpoints: member.endpoints,
-                    tokens: (0...UInt32(Limits.fanOutLifetime / .day)).map {
-                        Hex.encode(dial.knockToken(day: today + $0).bytes)
-                    }
-                )
-            )
-        }
-        core.setKnockTokens(tokens, for: record.conversation)
-        saveTombstone(record.conversation)
-        if !targets.isEmpty {
-            fanOuts[record.conversation] = FanOut(conversation: record.conversation, firstDay: today, targets: targets)
-            saveFanOut(record.conversation)
-        }
-        destroyRow(client)
-        if let record = core.tombstone(record.conversation) { register(tombstone: record) }
-        scheduleCommit()
-    }
-
-    func saveTombstone(_ conversation: ConversationID) {
-        guard let record = core.tombstone(conversation) else { return }
-        guard !store.isLocked else {
-            unsavedTombstones.insert(conversation)
-            return
-        }
-        let payload = StoredCodec.encode(tombstone: record)
-        do throws(StoreError) {
-            if let id = tombstoneIDs[conversation] {
-                try store.updateTombstone(id, payload: payload)
-            } else {
-                tombstoneIDs[conversation] = try store.addTombstone(
-                    keepUntil: record.keepUntil.milliseconds,
-                    payload: payload
-                )
-            }
-        } catch {
-            // The keys go all the same: forgetting is the promise, telling is the courtesy.
-            log.error("a tombstone could not be written", metadata: ["error": "\(error)"])
-        }
-        if record.confirmed.count == record.members.count { removeFanOut(conversation) }
-    }
-
-    private func saveFanOut(_ conversation: ConversationID) {
-        guard !store.isLocked, let fanOut = fanOuts[conversation] else { return }
-        let end = now + Limits.fanOutLifetime
-        do throws(StoreError) {
-            try store.saveFanOut(
-                id: Array(conversation.bytes.prefix(16)),
-                expiresAt: end.milliseconds,
-                payload: StoredCodec.encode(record: fanOut)
-            )
-        } catch {
-            log.error("the list of members to tell could not be written", metadata: ["error": "\(error)"])
-        }
-    }
-
-    private func removeFanOut(_ conversation: ConversationID) {
-        fanOuts[conversation] = nil
-        guard !store.isLocked else { return }
-        try? store.removeFanOut(id: Array(conversation.bytes.prefix(16)))
-        scheduleCommit()
-    }
-
-    func removeTombstone(_ conversation: ConversationID) {
-        removeFanOut(conversation)
-        unregister(tombstone: conversation)
-        guard let id = tombstoneIDs.removeValue(forKey: conversation), !store.isLocked else { return }
-        try? store.removeTombstone(id)
-    }
-
     /// The inbox goes without a trace.
     func destroy(_ client: ClientID) {
         destroyRow(client)
     }
 
-    private func destroyRow(_ client: ClientID) {
+    func destroyRow(_ client: ClientID) {
         if let row = rows[client] {
             do throws(StoreError) { try store.destroyRow(row) } catch {
                 log.critical(

@@ -23,11 +23,6 @@ struct LinkName: Hashable {
     var remote: PublicKey
 }
 
-enum KnockName: Hashable {
-    case deliver(ConversationID, PublicKey)
-    case ask(ClientID, PublicKey)
-}
-
 /// A dial over one endpoint after the other.
 struct ActiveDial {
     var client: ClientID
@@ -311,114 +306,6 @@ extension Node {
 
     func resumeLinks(of client: ClientID) {
         for link in links.values where link.client == client { link.connection.resumeReading() }
-    }
-
-    // MARK: Knocks
-
-    /// The first byte of a knock's sealed bytes says what it is.
-    private enum KnockKind {
-        static let notice: UInt8 = 1
-        static let question: UInt8 = 2
-        static let receipt: UInt8 = 3
-    }
-
-    private func receiveKnock(_ token: RoutingToken, _ payload: [UInt8]) -> [UInt8]? {
-        guard let match = routing.match(token), match.isKnock, let kind = payload.first else { return nil }
-        switch match.route {
-        case .member(let number):
-            guard case .inbox(let client, _)? = routeTargets[number], kind == KnockKind.notice else { return nil }
-            var answer: [UInt8]?
-            turn { turn in
-                let result = core.receiveNotice(Array(payload.dropFirst()), for: client, &turn)
-                answer = result.answer
-                return result.actions
-            }
-            return answer.map { [KnockKind.receipt] + $0 }
-        case .knockOnly(let number):
-            guard case .tombstone(let conversation)? = routeTargets[number], let record = core.tombstone(conversation)
-            else { return nil }
-            if let receipt = record.receipt { return [KnockKind.receipt] + receipt }
-            return [KnockKind.notice] + record.notice
-        case .shared: return nil
-        }
-    }
-
-    func knock(_ knock: NodeAction.Knock) {
-        guard let transport else { return }
-        switch knock {
-        case .deliver(let conversation, let member):
-            guard let fanOut = fanOut(conversation), let record = core.tombstone(conversation),
-                let target = fanOut.targets.first(where: { $0.remote == member })
-            else { return }
-            let index = Int(now.day) - Int(fanOut.firstDay)
-            guard target.tokens.indices.contains(index), let bytes = Hex.decode(target.tokens[index]),
-                let token = RoutingToken(bytes)
-            else { return }
-            send(
-                [KnockKind.notice] + record.notice,
-                token,
-                to: target.endpoints,
-                .deliver(conversation, member),
-                transport
-            )
-        case .ask(let client, let member, let endpoints):
-            guard let key = keys[client], let conversation = core.conversationID(client) else { return }
-            let token = RoutingSecret.derive(
-                own: key,
-                remote: member,
-                conversation: conversation.bytes,
-                role: .initiator
-            ).knockToken(day: now.day)
-            // As long as the notice that may come back: no amplification.
-            let question = [KnockKind.question] + [UInt8](repeating: 0, count: Limits.noticeByteCount)
-            send(question, token, to: endpoints, .ask(client, member), transport)
-        }
-    }
-
-    private func send(
-        _ payload: [UInt8],
-        _ token: RoutingToken,
-        to endpoints: [Messaging.Endpoint],
-        _ name: KnockName,
-        _ transport: TCPTransport
-    ) {
-        guard let endpoint = endpoints.first, knocking.insert(name).inserted else { return }
-        transport.knock(
-            at: Transport.Endpoint(host: endpoint.host, port: Int(endpoint.port)),
-            token: token,
-            sealed: payload
-        ) { [unowned self] result in
-            assumeIsolated { node in
-                node.knocking.remove(name)
-                guard !node.isStopped else { return }
-                if case .success(let answer?) = result {
-                    node.receive(answer, to: name)
-                } else {
-                    node.send(payload, token, to: Array(endpoints.dropFirst()), name, transport)
-                }
-            }
-        }
-    }
-
-    private func receive(_ answer: [UInt8], to name: KnockName) {
-        let sealed = Array(answer.dropFirst())
-        switch (name, answer.first) {
-        case (.deliver(let conversation, _), KnockKind.receipt):
-            turn { core.receiveReceipt(sealed, for: conversation, &$0) }
-        case (.ask(let client, _), KnockKind.notice):
-            turn { core.receiveNotice(sealed, for: client, &$0).actions }
-        case (.deliver, _), (.ask, _): break
-        }
-    }
-
-    private func fanOut(_ conversation: ConversationID) -> FanOut? {
-        if let known = fanOuts[conversation] { return known }
-        guard !store.isLocked, let stored = try? store.fanOuts(now: now.milliseconds) else { return nil }
-        for message in stored {
-            guard let fanOut = try? StoredCodec.decode(FanOut.self, message.payload) else { continue }
-            fanOuts[fanOut.conversation] = fanOut
-        }
-        return fanOuts[conversation]
     }
 
     // MARK: Addresses

@@ -46,11 +46,15 @@ extension Node {
     /// - Parameter text: an id, an unambiguous prefix of one, an inbox's clientId, or an unambiguous name.
     package func resolve(_ text: String) throws(NodeError) -> ClientID {
         try unlocked()
+        if let id = ConversationID(hex: text), let client = core.client(of: id) { return client }
         let conversations = core.conversations
         let lowered = text.lowercased()
-        let matches = conversations.filter {
-            $0.conversation.description.hasPrefix(lowered) || $0.client.description.hasPrefix(lowered)
-        }
+        // What has other characters than ids begins none.
+        let matches =
+            lowered.utf8.allSatisfy(Self.isOfIdentifiers)
+            ? conversations.filter {
+                $0.conversation.description.hasPrefix(lowered) || $0.client.description.hasPrefix(lowered)
+            } : []
         if !lowered.isEmpty, matches.count == 1 { return matches[0].client }
         let named = conversations.filter { $0.record.name == text }
         if named.count == 1 { return named[0].client }
@@ -63,6 +67,13 @@ extension Node {
             throw .exploded(gone.conversation)
         }
         throw .unknownConversation(text)
+    }
+
+    private static func isOfIdentifiers(_ byte: UInt8) -> Bool {
+        switch byte {
+        case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "a")...UInt8(ascii: "f"), UInt8(ascii: "-"): true
+        default: false
+        }
     }
 
     /// - Parameter text: as for ``resolve(_:)``, and it throws as that does.

@@ -42,6 +42,8 @@ package actor Node {
     let log: Logger
     var transport: TCPTransport?
     var listeners: [TCPListener] = []
+    /// ``advertised`` as of the last tick: asking the system for its addresses takes longer than a turn.
+    var advertisedNow: [Messaging.Endpoint]?
     var clock: NodeClock
     var lastMark: Timestamp?
 
@@ -74,11 +76,15 @@ package actor Node {
     // Effects that wait for the disk
     var effects = EffectQueue()
     var isCommitScheduled = false
+    var isLateCommitDue = false
+    var isLateCommitScheduled = false
     var touchedLinks: Set<LinkID> = []
 
     // Watchers
     var events: EventLog
     var watchers: [UInt64: (EventLog.Entry) -> Void] = [:]
+    /// Watchers that are not told of other messages than theirs.
+    var messageWatchers: [Messaging.MessageID: [UInt64: (EventLog.Entry) -> Void]] = [:]
     var nextWatcher: UInt64 = 1
     var pings: [UInt64: PendingPing] = [:]
     /// When a ping went out, once its link was open.
@@ -177,16 +183,17 @@ package actor Node {
 
     func makeTurn() -> Turn {
         let reading = readClock()
-        let archive = archive
-        let rows = rows
+        let endpoints = advertisedNow ?? advertised
+        advertisedNow = endpoints
         return Turn(
             now: reading.confirmed,
             random: .system,
-            endpoints: advertised,
+            endpoints: endpoints,
             isLocked: store.isLocked,
             defaultPolicy: defaultPolicy,
             sessionGrace: options.sessionGrace,
-            isKnown: { client, id in archive.contains(id, client: client, row: rows[client]) }
+            // Not a copy of the archive: what the turn changes would be copied with it.
+            isKnown: { [unowned self] client, id in archive.contains(id, client: client, row: rows[client]) }
         )
     }
 
@@ -201,6 +208,7 @@ package actor Node {
     /// What is due by now: expiry, deadlines of the core, the routing tokens of a new day.
     func tick() {
         guard !isStopped else { return }
+        advertisedNow = nil
         let reading = readClock()
         reap(reading)
         if reading.confirmed.day != routing.day { routing.roll(to: reading.confirmed.day) }
@@ -242,7 +250,7 @@ package actor Node {
         var next = now + 10 * .second
         if let deadline = core.nextDeadline { next = min(next, deadline) }
         if let deadline = store.nextDeadline { next = min(next, Timestamp(milliseconds: deadline)) }
-        if let deadline = archive.nextDeadline { next = min(next, deadline) }
+        if let deadline = archive.wakeAt { next = min(next, deadline) }
         if let timerDeadline, timer != nil, timerDeadline <= next, timerDeadline > now { return }
         timer?.cancel()
         timerDeadline = next
@@ -260,6 +268,16 @@ package actor Node {
         let entry = events.append(event)
         if case .invited(let id, let key) = event.kind { answer(invitation: id, from: key) }
         for watcher in watchers.keys.sorted() { watchers[watcher]?(entry) }
+        if let message = event.kind.message {
+            tellWatchers(of: message, entry)
+        } else {
+            for message in messageWatchers.keys.sorted() { tellWatchers(of: message, entry) }
+        }
+    }
+
+    private func tellWatchers(of message: Messaging.MessageID, _ entry: EventLog.Entry) {
+        guard let told = messageWatchers[message] else { return }
+        for watcher in told.keys.sorted() { messageWatchers[message]?[watcher]?(entry) }
     }
 
     /// Calls `body` with each event from now on.
@@ -272,6 +290,31 @@ package actor Node {
     /// Ends what ``watch(_:)`` began.
     package func unwatch(_ watcher: UInt64) { watchers[watcher] = nil }
 
+    /// Calls `body` with each event from now on that is about this message, or about no message.
+    package func watch(
+        _ message: Messaging.MessageID,
+        _ body: @escaping (EventLog.Entry) -> Void
+    ) -> UInt64 {
+        defer { nextWatcher += 1 }
+        messageWatchers[message, default: [:]][nextWatcher] = body
+        return nextWatcher
+    }
+
+    package func unwatch(_ message: Messaging.MessageID, _ watcher: UInt64) {
+        messageWatchers[message]?[watcher] = nil
+        if messageWatchers[message]?.isEmpty ?? false { messageWatchers[message] = nil }
+    }
+
     /// The events that are still kept.
     package var eventLog: EventLog { events }
+}
+
+extension Event.Kind {
+    /// The message that this is about.
+    fileprivate var message: Messaging.MessageID? {
+        switch self {
+        case .message(let id), .messageState(let id, _, _), .messageExpired(let id): id
+        default: nil
+        }
+    }
 }

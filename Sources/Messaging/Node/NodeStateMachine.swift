@@ -78,6 +78,13 @@ package struct NodeStateMachine: Sendable {
 
     package func conversationID(_ client: ClientID) -> ConversationID? { conversation(client)?.conversation }
 
+    package func client(of conversation: ConversationID) -> ClientID? {
+        for (client, inbox) in inboxes {
+            if case .conversation(let machine) = inbox, machine.conversation == conversation { return client }
+        }
+        return nil
+    }
+
     /// The record of an inbox as it is to be saved.
     package func record(_ client: ClientID) -> InboxRecord? {
         guard let inbox = inboxes[client], let createdAt = records[client] else { return nil }

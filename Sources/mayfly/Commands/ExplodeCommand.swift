@@ -14,8 +14,8 @@ struct ExplodeCommand: ParsableCommand {
 
             Examples:
               mayfly explode room
-              mayfly explode room --in 2h --force
-              mayfly explode status room
+              mayfly explode room --force
+              mayfly explode status 4f1c09ab      the id: the name is gone with everything else
             """,
         subcommands: [Now.self, Status.self],
         defaultSubcommand: Now.self
@@ -70,7 +70,8 @@ extension ExplodeCommand {
             let status = try understand(value, as: ExplosionStatus.self)
             ExplodeCommand.show(status, terminal)
             if !status.waiting.isEmpty {
-                terminal.note("see who has confirmed with `mayfly explode status \(safe(conversation))`")
+                // The name is gone with everything else.
+                terminal.note("see who has confirmed with `mayfly explode status \(short(safe(status.conversation)))`")
             }
         }
 
@@ -80,7 +81,7 @@ extension ExplodeCommand {
             let value = try client.call(ConversationShowMethod.self, .init(conversation: conversation))
             let found = try understand(value, as: Conversation.self)
             let name = found.name.map(safe) ?? short(found.conversation)
-            Terminal.ask("This destroys '\(name)' for all \(found.members.count) members and cannot be undone.\n")
+            Terminal.ask("This destroys '\(name)' for all \(found.members.count + 1) members and cannot be undone.\n")
             Terminal.ask("Type \(name) to go on: ")
             guard readLine() == name else {
                 throw ControlError(.failed, "nothing was destroyed: that is not the name")

@@ -1,5 +1,6 @@
 import ArgumentParser
 import Control
+import Messaging
 
 struct SendCommand: NodeCommand {
     static let configuration = CommandConfiguration(
@@ -28,7 +29,7 @@ struct SendCommand: NodeCommand {
     }
 
     /// Longest text and longest file, in bytes: both travel in one line of the control socket, the file as Base64.
-    private static let textByteLimit = 64 << 10
+    private static let textByteLimit = Limits.textByteCount
     private static let fileByteLimit = 512 << 10
 
     @Argument(help: "Name or id.") var conversation: String

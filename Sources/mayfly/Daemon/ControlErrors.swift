@@ -159,7 +159,6 @@ private func commandError(_ error: CommandError) -> ControlError {
         return ControlError(.failed, "this is an invite of this node", hint: "give it to someone else")
     case .alreadyMember: return ControlError(.failed, "this conversation was joined before")
     case .unknownMessage: return ControlError(.notFound, "no such message waits to be delivered")
-    case .memoryFull: return ControlError(.failed, "the memory for ephemeral messages is full")
     }
 }
 

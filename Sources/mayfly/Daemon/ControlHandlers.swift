@@ -58,9 +58,11 @@ struct ControlHandlers: Sendable {
     }
 
     /// Waits until `check` gives an answer: asked now, and again after every event.
+    /// - Parameter message: leave out the events of other messages.
     static func wait<Answer: Sendable>(
         _ node: isolated Node,
         for connection: ControlConnection,
+        message: Messaging.MessageID? = nil,
         timeout: Milliseconds,
         timedOut: @escaping @Sendable (isolated Node) -> Result<Answer, any Error>,
         check: @escaping @Sendable (isolated Node) -> Result<Answer, any Error>?
@@ -70,13 +72,17 @@ struct ControlHandlers: Sendable {
         let timer = node.loop.scheduleTask(in: .milliseconds(timeout)) {
             node.assumeIsolated { promise.completeWith(timedOut($0)) }
         }
-        let watcher = node.watch { _ in
+        let told: (EventLog.Entry) -> Void = { _ in
             node.assumeIsolated { if let answer = check($0) { promise.completeWith(answer) } }
         }
-        connection.closed.whenComplete { _ in promise.fail(CancellationError()) }
+        let watcher = message.map { node.watch($0, told) } ?? node.watch(told)
+        let waiter = connection.onClose { promise.fail(CancellationError()) }
         promise.futureResult.whenComplete { _ in
             timer.cancel()
-            node.assumeIsolated { $0.unwatch(watcher) }
+            connection.removeOnClose(waiter)
+            node.assumeIsolated { node in
+                if let message { node.unwatch(message, watcher) } else { node.unwatch(watcher) }
+            }
         }
         return promise.futureResult
     }
@@ -369,6 +375,7 @@ struct ControlHandlers: Sendable {
                     Self.wait(
                         node,
                         for: connection,
+                        message: id,
                         timeout: params.timeout?.milliseconds ?? 60_000,
                         timedOut: { _ in
                             .failure(
