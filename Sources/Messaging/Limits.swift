@@ -64,6 +64,10 @@ package enum Limits {
     package static let redialYield: Milliseconds = 400
     /// Two links that open within this time were dialled at once; a later one replaces a link that the peer has lost.
     package static let simultaneousDialWindow: Milliseconds = 10 * .second
+    /// Whoever came by an invite or a contact card and says nothing for this long is sent away.
+    package static let guestSilence: Milliseconds = 10 * .second
+    /// Links of such guests at one time.
+    package static let guestCount = 256
     /// A silent link is asked after this long, and given up after that.
     package static let keepaliveInterval: Milliseconds = 15 * .second
     package static let keepaliveTimeout: Milliseconds = 45 * .second

@@ -58,6 +58,9 @@ package struct ContactStateMachine: Sendable {
         return (links + ends).min()
     }
 
+    /// Whether we have business of our own with this remote.
+    package func isAwaited(_ remote: PublicKey) -> Bool { remotes[remote] != nil }
+
     private mutating func connect(_ card: ContactCard, now: Timestamp) {
         if remotes[card.key] != nil {
             remotes[card.key]!.card = card
@@ -115,7 +118,7 @@ package struct ContactStateMachine: Sendable {
                     result.append(.transmit(link, .invitation(outgoing.invitation)))
                 }
                 for nonce in remotes[remote]!.pings.sorted() { result.append(.transmit(link, .ping(nonce))) }
-            case .retire(let link): result.append(.transmit(link, .closing))
+            case .retire(let link): result += [.transmit(link, .closing), .close(link)]
             case .dial, .ping, .drop: preconditionFailure("an opened link is used or retired, not \(action)")
             }
         }

@@ -27,7 +27,9 @@ extension ConversationStateMachine {
                 }
                 let wasAway = !wasEstablished && (lostAt.map { turn.now - $0 > turn.sessionGrace } ?? false)
                 result += startSession(with: member, on: link, wasAway: wasAway, turn)
-            case .retire(let link): result.append(.transmit(link, .closing))
+            // The transport ends our side behind what was sent and still hands over what comes; and it does not wait for
+            // ever for a peer that keeps its side open.
+            case .retire(let link): result += [.transmit(link, .closing), .close(link)]
             case .dial, .ping, .drop: preconditionFailure("an opened link is used or retired, not \(action)")
             }
         }

@@ -387,16 +387,19 @@ package struct LifetimeStateMachine: Hashable, Sendable {
 
     private mutating func reset() -> [Action] {
         var actions: [Action] = []
-        if case .proposed(let proposal, _) = negotiation {
+        switch negotiation {
+        case .settled: break
+        case .proposed(let proposal, _):
             noteTakenBack(proposal.id)
-            actions.append(.save)
+            actions += [.save, .expired(proposal.id)]
+        case .asked(let proposal, _): actions.append(.withdrawn(proposal.id))
         }
         negotiation = .settled
         guard let ended = record.inForce else { return actions }
         record.renewable = ended.lifetime
         record.inForce = nil
         record.before = nil
-        return [.save, .reset(previous: ended.lifetime)]
+        return actions + [.save, .reset(previous: ended.lifetime)]
     }
 
     /// A standing policy on both sides renews the last agreement; the member with the smaller key asks.

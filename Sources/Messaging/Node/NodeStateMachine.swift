@@ -13,6 +13,9 @@ package struct NodeStateMachine: Sendable {
     private struct OpenLink: Sendable {
         var client: ClientID
         var remote: PublicKey
+        /// Of a guest, who came by an invite or a contact card and with whom we have no business of our own: when its
+        /// patience with us, and ours with it, ends.
+        var guestUntil: Timestamp?
     }
 
     private struct Explosion: Sendable {
@@ -27,6 +30,8 @@ package struct NodeStateMachine: Sendable {
     var inboxes: [ClientID: Inbox] = [:]
     private var records: [ClientID: Timestamp] = [:]
     private var links: [LinkID: OpenLink] = [:]
+    /// How many of the links are guests'.
+    private var guests = 0
     private var explosions: [ConversationID: Explosion] = [:]
 
     package init() {}
@@ -112,6 +117,7 @@ package struct NodeStateMachine: Sendable {
             case .conversation(let machine): consider(machine.nextDeadline)
             }
         }
+        if guests > 0 { for link in links.values { consider(link.guestUntil) } }
         for explosion in explosions.values {
             consider(explosion.machine.waiting.isEmpty ? nil : explosion.knockAt)
             consider(explosion.machine.record.keepUntil)
@@ -251,7 +257,10 @@ package struct NodeStateMachine: Sendable {
     package mutating func remove(_ client: ClientID) {
         inboxes[client] = nil
         records[client] = nil
-        links = links.filter { $0.value.client != client }
+        for link in links.keys where links[link]?.client == client {
+            guestLeft(link)
+            links[link] = nil
+        }
     }
 
     // MARK: Conversations
@@ -343,6 +352,7 @@ package struct NodeStateMachine: Sendable {
             return [.close(link)]
         case .contact(var machine):
             defer { inboxes[client] = .contact(machine) }
+            guard machine.isAwaited(remote) else { return welcomeGuest(link, turn) }
             return machine.linkOpened(link, to: remote, weDialled: weDialled, turn)
         case .joining(var machine):
             defer { inboxes[client] = .joining(machine) }
@@ -350,9 +360,23 @@ package struct NodeStateMachine: Sendable {
         case .conversation(var machine):
             // A joiner comes by an invite's token; its first frame says what it wants.
             defer { inboxes[client] = .conversation(machine) }
-            guard machine.members[remote] != nil else { return [] }
+            guard machine.members[remote] != nil else { return welcomeGuest(link, turn) }
             return settle(machine.linkOpened(link, to: remote, weDialled: weDialled, &turn), &turn)
         }
+    }
+
+    /// Somebody came by an invite or our contact card: it may speak, but not sit here.
+    private mutating func welcomeGuest(_ link: LinkID, _ turn: Turn) -> [NodeAction] {
+        guard guests < Limits.guestCount else { return [.close(link)] }
+        guests += 1
+        links[link]?.guestUntil = turn.now + Limits.guestSilence
+        return []
+    }
+
+    private mutating func guestLeft(_ link: LinkID) {
+        guard links[link]?.guestUntil != nil else { return }
+        links[link]?.guestUntil = nil
+        guests -= 1
     }
 
     /// - Parameter verify: checks the invite of a join request; `nil` when its signature does not hold.
@@ -363,6 +387,7 @@ package struct NodeStateMachine: Sendable {
         _ turn: inout Turn
     ) -> [NodeAction] {
         guard let open = links[link] else { return [] }
+        if open.guestUntil != nil { links[link]?.guestUntil = turn.now + Limits.guestSilence }
         if case .deletionReceipt(let receipt) = frame { return receive(receipt, on: link, &turn) }
         switch take(open.client) {
         case nil, .unused: return [.close(link)]
@@ -383,6 +408,7 @@ package struct NodeStateMachine: Sendable {
                     on: link,
                     &turn
                 )
+                if machine.members[open.remote] != nil { guestLeft(link) }
             } else {
                 actions = machine.receive(
                     frame,
@@ -449,6 +475,7 @@ package struct NodeStateMachine: Sendable {
 
     /// A link is gone, by whatever cause.
     package mutating func linkClosed(_ link: LinkID, _ turn: inout Turn) -> [NodeAction] {
+        guestLeft(link)
         guard let open = links.removeValue(forKey: link) else { return [] }
         switch take(open.client) {
         case nil, .unused: return []
@@ -543,6 +570,12 @@ package struct NodeStateMachine: Sendable {
     package mutating func advance(_ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         for client in clients { result += advance(client, &turn) }
+        if guests > 0 {
+            for link in links.keys.sorted() where links[link]?.guestUntil.map({ $0 <= turn.now }) ?? false {
+                guestLeft(link)
+                result.append(.close(link))
+            }
+        }
         for conversation in explosions.keys.sorted() {
             guard var explosion = explosions[conversation] else { continue }
             if explosion.machine.record.keepUntil <= turn.now {
