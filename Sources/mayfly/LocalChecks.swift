@@ -5,7 +5,7 @@ import Glibc
 struct LocalChecks {
     let home: String
 
-    var all: [HealthCheck] { [directory, socket, swap, fileSystem] }
+    var all: [HealthCheck] { [directory, socket, swap] }
 
     private var directory: HealthCheck {
         var status = stat()
@@ -79,39 +79,5 @@ struct LocalChecks {
             state: .ok,
             message: areas.isEmpty ? "none" : "in memory or on a mapped device"
         )
-    }
-
-    /// Whether writing in place really replaces what was there, by the mount that holds the home (proc(5)).
-    private var fileSystem: HealthCheck {
-        guard let name = fileSystemName else {
-            return HealthCheck(name: "file system", state: .warning, message: "cannot tell which one holds \(home)")
-        }
-        if ["btrfs", "zfs", "overlay", "f2fs", "bcachefs", "nilfs2"].contains(name) {
-            return HealthCheck(
-                name: "file system",
-                state: .warning,
-                message: "\(name) keeps old copies, so destroying is best-effort",
-                hint: "put the home on ext4 or xfs"
-            )
-        }
-        return HealthCheck(name: "file system", state: .ok, message: name)
-    }
-
-    private var fileSystemName: String? {
-        guard let resolved = realpath(home, nil) else { return nil }
-        defer { free(resolved) }
-        let path = String(cString: resolved) + "/"
-        guard let table = try? InputFile.read("/proc/self/mounts", byteLimit: 4 << 20) else { return nil }
-        var best = (mountPoint: "", type: String?.none)
-        for line in String(decoding: table, as: UTF8.self).split(separator: "\n") {
-            let columns = line.split(separator: " ")
-            guard columns.count >= 3 else { continue }
-            let mountPoint = columns[1] == "/" ? "/" : "\(columns[1])/"
-            // Of two mounts on one point the later one is on top.
-            if path.hasPrefix(mountPoint), mountPoint.count >= best.mountPoint.count {
-                best = (mountPoint, String(columns[2]))
-            }
-        }
-        return best.type
     }
 }

@@ -13,10 +13,10 @@ package enum InviteSignature: String, Codable, Hashable, Sendable, CaseIterable 
 
 /// An invitation.
 package struct Invite: Codable, Hashable, Sendable {
-    /// The text to pass on.
-    package var slug: String
-    /// `mayfly:join/` and the slug.
-    package var url: String
+    /// The text to pass on, `mayfly:join/…`; null in a list: the creator keeps only a hash of its secret.
+    @Nullable package var slug: String?
+    /// The same.
+    @Nullable package var url: String?
     /// Shared by all invitations that one revocation ends.
     package var tag: String
     @Nullable package var expiresAt: Timestamp?
@@ -31,8 +31,8 @@ package struct Invite: Codable, Hashable, Sendable {
     package var about: String?
 
     package init(
-        slug: String,
-        url: String,
+        slug: String?,
+        url: String?,
         tag: String,
         expiresAt: Timestamp? = nil,
         singleUse: Bool,

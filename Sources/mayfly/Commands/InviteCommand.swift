@@ -41,12 +41,13 @@ extension InviteCommand {
                 singleUse: singleUse ? true : nil
             )
             try call(InviteCreateMethod.self, params, terminal) { invite in
-                terminal.result(safe(invite.url))
-                terminal.note("to join:  mayfly join '\(safe(invite.url))'")
+                let url = safe(invite.url ?? "")
+                terminal.result(url)
+                terminal.note("to join:  mayfly join '\(url)'")
                 let uses = invite.singleUse ? ", admits one member" : ""
                 terminal.note("expires:  \(shown(invite.expiresAt, now: wallClock()))\(uses)")
                 if isatty(STDERR_FILENO) == 1 {
-                    for line in QRCode.lines(for: invite.url) ?? [] { terminal.note(line) }
+                    for line in QRCode.lines(for: url) ?? [] { terminal.note(line) }
                 }
             }
         }
@@ -62,11 +63,10 @@ extension InviteCommand {
             try callList(InviteListMethod.self, .init(conversation: conversation), "invites", terminal) { list in
                 let now = wallClock()
                 terminal.table(
-                    ["TAG", "EXPIRES", "SINGLE USE", "INVITATION"],
+                    ["TAG", "EXPIRES", "SINGLE USE"],
                     list.invites.map { invite in
                         [
                             safe(invite.tag), shown(invite.expiresAt, now: now), invite.singleUse ? "yes" : "no",
-                            safe(invite.url),
                         ]
                     }
                 )

@@ -141,8 +141,8 @@ enum NodeView {
     ) -> Control.Invite {
         // The join secret was not kept, so the text cannot be shown again.
         Control.Invite(
-            slug: "",
-            url: "",
+            slug: nil,
+            url: nil,
             tag: issued.tag.description,
             expiresAt: timestamp(issued.expiresAt),
             singleUse: issued.singleUse,
