@@ -35,6 +35,13 @@ enum HomeFile {
         try replace("\(home)/\(name)", with: Array(data) + [0x0a], home: home)
     }
 
+    /// The line on which a value of a well-formed file begins. Keys are names and indexes.
+    static func line(of path: [FilePathKey], _ name: String, home: String) -> Int? {
+        guard let bytes = try? read("\(home)/\(name)") else { return nil }
+        var scanner = LocationScanner(bytes: bytes)
+        return scanner.line(of: path.map { $0 as any CodingKey }[...])
+    }
+
     private static func read(_ path: String) throws(HomeFileError) -> [UInt8] {
         let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
         guard descriptor >= 0 else { throw HomeFileError(systemCall: "open", path: path) }
@@ -101,23 +108,23 @@ extension HomeFileError {
         case .dataCorrupted(let found):
             context = found
             reason = found.debugDescription
-            // The parser's own words name line and column of what it stumbled over.
-            if found.codingPath.isEmpty, let underlying = found.underlyingError {
-                reason = "not JSON: \(underlying)"
-                if let text = (Self.debugText(underlying)) { reason = "not JSON: \(text)" }
+            // The decoder does not say where it stumbled.
+            var scanner = LocationScanner(bytes: bytes)
+            if found.codingPath.isEmpty, let error = scanner.syntaxError() {
+                self.init(
+                    kind: .malformed, path: path, line: error.line, reason: "not JSON: expected \(error.expected)"
+                )
+                return
             }
         @unknown default:
             self.init(kind: .malformed, path: path, line: nil, reason: "\(error)")
             return
         }
         let location = context.codingPath.map { $0.intValue.map { "[\($0)]" } ?? ".\($0.stringValue)" }.joined()
-        let line = Self.line(of: context.codingPath, in: bytes) ?? Self.lineOfSyntaxError(reason)
+        var scanner = LocationScanner(bytes: bytes)
+        let line = scanner.line(of: context.codingPath[...])
         let place = location.isEmpty ? "" : "`\(location.drop { $0 == "." })`: "
         self.init(kind: .malformed, path: path, line: line, reason: place + reason)
-    }
-
-    private static func debugText(_ error: any Error) -> String? {
-        after("NSDebugDescription=", in: "\(error)").map { String($0.prefix { $0 != "}" }) }
     }
 
     private static func words(for type: Any.Type) -> String {
@@ -126,38 +133,114 @@ extension HomeFileError {
         if type == Int.self || type == Int64.self || type == Double.self { return "a number" }
         return "\(type)".hasPrefix("Array") ? "a list" : "an object"
     }
-
-    private static func lineOfSyntaxError(_ reason: String) -> Int? {
-        after("line ", in: reason).flatMap { Int($0.prefix { $0.isNumber }) }
-    }
-
-    private static func after(_ marker: String, in text: String) -> Substring? {
-        var rest = text[...]
-        while !rest.isEmpty {
-            if rest.hasPrefix(marker) { return rest.dropFirst(marker.count) }
-            rest = rest.dropFirst()
-        }
-        return nil
-    }
-
-    /// The line on which the value at `path` begins; that of the innermost part of the path that is there.
-    private static func line(of path: [any CodingKey], in bytes: [UInt8]) -> Int? {
-        guard !path.isEmpty else { return nil }
-        var scanner = LocationScanner(bytes: bytes)
-        return scanner.line(of: path[...])
-    }
 }
 
-/// Walks through JSON that has been parsed before, to find where a value stands.
+/// A name or an index on the way to a value.
+struct FilePathKey: CodingKey, ExpressibleByStringLiteral, ExpressibleByIntegerLiteral {
+    let stringValue: String
+    let intValue: Int?
+
+    init(stringValue: String) {
+        self.stringValue = stringValue
+        intValue = nil
+    }
+
+    init(intValue: Int) {
+        stringValue = String(intValue)
+        self.intValue = intValue
+    }
+
+    init(stringLiteral value: String) { self.init(stringValue: value) }
+    init(integerLiteral value: Int) { self.init(intValue: value) }
+}
+
+/// Walks through JSON to find where a value stands, or where it stops being JSON.
 private struct LocationScanner {
     let bytes: [UInt8]
     var index = 0
 
     init(bytes: [UInt8]) { self.bytes = bytes }
 
+    private var lineNumber: Int {
+        1 + bytes[..<min(index, bytes.count)].reduce(0) { $0 + ($1 == UInt8(ascii: "\n") ? 1 : 0) }
+    }
+
+    // MARK: Syntax
+
+    private struct SyntaxError: Error { var expected: String }
+    private static let depthLimit = 64
+
+    /// Where the text stops being JSON (RFC 8259), and what was expected there. For people who edit: numbers and escapes
+    /// are not looked at closely.
+    mutating func syntaxError() -> (line: Int, expected: String)? {
+        do throws(SyntaxError) {
+            try checkValue(depth: 0)
+            skipSpace()
+            if index < bytes.count { throw SyntaxError(expected: "the end of the file") }
+            return nil
+        } catch {
+            return (lineNumber, error.expected)
+        }
+    }
+
+    private mutating func take(_ character: Unicode.Scalar) -> Bool {
+        skipSpace()
+        guard index < bytes.count, bytes[index] == UInt8(ascii: character) else { return false }
+        index += 1
+        return true
+    }
+
+    private mutating func checkValue(depth: Int) throws(SyntaxError) {
+        guard depth < Self.depthLimit else { throw SyntaxError(expected: "fewer levels of lists and objects") }
+        if take("{") {
+            if take("}") { return }
+            repeat {
+                try checkString("a name in quotes")
+                guard take(":") else { throw SyntaxError(expected: "`:` after a name") }
+                try checkValue(depth: depth + 1)
+            } while take(",")
+            guard take("}") else { throw SyntaxError(expected: "`,` or `}`") }
+        } else if take("[") {
+            if take("]") { return }
+            repeat { try checkValue(depth: depth + 1) } while take(",")
+            guard take("]") else { throw SyntaxError(expected: "`,` or `]`") }
+        } else if index < bytes.count, bytes[index] == UInt8(ascii: "\"") {
+            try checkString("a text in quotes")
+        } else {
+            let word = bytes[index...].prefix { byte in
+                switch byte {
+                case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "+"),
+                    UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "E"):
+                    true
+                default: false
+                }
+            }
+            let text = String(decoding: word, as: UTF8.self)
+            guard ["true", "false", "null"].contains(text) || Double(text) != nil else {
+                throw SyntaxError(expected: "a value")
+            }
+            index += word.count
+        }
+    }
+
+    private mutating func checkString(_ expected: String) throws(SyntaxError) {
+        skipSpace()
+        let start = index
+        guard string() != nil else { throw SyntaxError(expected: expected) }
+        guard index <= bytes.count, bytes[index - 1] == UInt8(ascii: "\""), index > start + 1,
+            !bytes[start..<index].contains(UInt8(ascii: "\n"))
+        else {
+            index = start
+            throw SyntaxError(expected: "a closing quote")
+        }
+    }
+
+    // MARK: Places
+
+    /// The line on which the value at `path` begins; that of the innermost part of the path that is there.
     mutating func line(of path: ArraySlice<any CodingKey>) -> Int? {
         skipSpace()
-        let here = 1 + bytes[..<min(index, bytes.count)].reduce(0) { $0 + ($1 == 0x0a ? 1 : 0) }
+        let here = lineNumber
         guard let key = path.first, index < bytes.count else { return here }
         if let wanted = key.intValue, bytes[index] == UInt8(ascii: "[") {
             index += 1
