@@ -43,6 +43,13 @@ struct UnlockCommand: NodeCommand {
 
     func perform(_ terminal: Terminal) throws {
         let client = try connect()
+        let status = try understand(client.call(StatusMethod.self, Nothing()), as: NodeStatus.self)
+        guard status.protection == "passphrase" else {
+            // Protected by a key file: there is nothing to ask for.
+            let answer = try client.call(UnlockMethod.self, .init(passphrase: ""), timeout: .seconds(120))
+            if terminal.json { terminal.result(answer) } else { terminal.note("unlocked") }
+            return
+        }
         let answer = try Passphrase.withBytes(option: passphraseFile, terminal) { bytes in
             guard let passphrase = String(validating: bytes, as: UTF8.self) else {
                 throw ControlError(.usage, "the passphrase is not UTF-8 text")
