@@ -72,6 +72,8 @@ package actor Node {
     // Effects that wait for the disk
     var effects = EffectQueue()
     var isCommitScheduled = false
+    /// Who waits until everything up to a commit is on the disk.
+    var commitWaiters: [(sequence: UInt64, promise: EventLoopPromise<Void>)] = []
     var touchedLinks: Set<LinkID> = []
 
     // Watchers
@@ -148,6 +150,8 @@ package actor Node {
         guard !isStopped else { return }
         isStopped = true
         timer?.cancel()
+        for waiter in commitWaiters { waiter.promise.fail(NodeError.stopping) }
+        commitWaiters = []
         for listener in listeners { listener.close() }
         try? store.saveClockMark(readClock().confirmed.milliseconds)
         let store = NIOLoopBound(store, eventLoop: loop)
