@@ -20,8 +20,11 @@ struct CrashTests {
             let sender = DispatchGroup()
             DispatchQueue.global().async(group: sender) {
                 while !isOver.withLock({ $0 }) {
-                    let text = "message \(sent.withLock { $0 += 1
-return $0 })"
+                    let number = sent.withLock { count in
+                        count += 1
+                        return count
+                    }
+                    let text = "message \(number)"
                     let answer = try? Program.run(
                         [
                             mayfly, "send", "room", text, "--wait", "delivered", "--timeout", "5", "--json", "--home",
