@@ -36,6 +36,13 @@ enum HomeFile {
         try replace("\(home)/\(name)", with: Array(data) + [0x0a], home: home)
     }
 
+    /// The line on which a value of a file stands; `nil` if the file cannot be read any more.
+    static func line(of path: [FilePathKey], _ name: String, home: String) -> Int? {
+        guard let bytes = try? read("\(home)/\(name)") else { return nil }
+        var scanner = JSONLocationScanner(bytes: bytes)
+        return scanner.line(of: path.map { $0 as any CodingKey }[...])
+    }
+
     private static func read(_ path: String) throws(HomeFileError) -> [UInt8] {
         let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
         guard descriptor >= 0 else { throw HomeFileError(systemCall: "open", path: path) }
@@ -131,8 +138,25 @@ extension HomeFileError {
 
     /// The line on which the value at `path` begins; that of the innermost part of the path that is there.
     private static func line(of path: [any CodingKey], in bytes: [UInt8]) -> Int? {
-        guard !path.isEmpty else { return nil }
         var scanner = JSONLocationScanner(bytes: bytes)
-        return scanner.line(of: path[...])
+        return scanner.line(of: path.map { $0 as any CodingKey }[...])
     }
+}
+
+/// A name or an index on the way to a value.
+struct FilePathKey: CodingKey, ExpressibleByStringLiteral {
+    let stringValue: String
+    let intValue: Int?
+
+    init(stringValue: String) {
+        self.stringValue = stringValue
+        intValue = nil
+    }
+
+    init(intValue: Int) {
+        stringValue = String(intValue)
+        self.intValue = intValue
+    }
+
+    init(stringLiteral value: String) { self.init(stringValue: value) }
 }

@@ -125,10 +125,28 @@ extension Node {
         }
     }
 
+    /// Succeeds when everything that has happened so far, in whatever inbox, is on the disk. While the storage is locked
+    /// nothing can be, so nothing is waited for.
+    package func whenCommitted() -> EventLoopFuture<Void> {
+        guard !isStopped, !store.isLocked else { return loop.makeSucceededVoidFuture() }
+        let promise = loop.makePromise(of: Void.self)
+        commitWaiters.append((effects.nextCommit, promise))
+        scheduleCommit()
+        return promise.futureResult
+    }
+
+    private func answerWaiters(upTo sequence: UInt64, _ result: Result<Void, StoreError>) {
+        let done = commitWaiters.filter { $0.sequence <= sequence }
+        commitWaiters.removeAll { $0.sequence <= sequence }
+        for waiter in done { waiter.promise.completeWith(result.mapError { NodeError.store($0) }) }
+    }
+
     private func commit() {
         isCommitScheduled = false
         isLateCommitDue = false
-        guard !isStopped, !store.isLocked else { return }
+        guard !isStopped, !store.isLocked else {
+            return answerWaiters(upTo: effects.nextCommit, isStopped ? .failure(.locked) : .success(()))
+        }
         let sequence = effects.beginCommit()
         store.commit { result in
             self.loop.execute {
@@ -152,6 +170,7 @@ extension Node {
                 reload(client)
             }
         }
+        answerWaiters(upTo: sequence, result)
         flushLinks()
         schedule()
     }

@@ -78,6 +78,8 @@ package actor Node {
     var isCommitScheduled = false
     var isLateCommitDue = false
     var isLateCommitScheduled = false
+    /// Who waits until everything up to a commit is on the disk.
+    var commitWaiters: [(sequence: UInt64, promise: EventLoopPromise<Void>)] = []
     var touchedLinks: Set<LinkID> = []
 
     // Watchers
@@ -156,6 +158,8 @@ package actor Node {
         guard !isStopped else { return }
         isStopped = true
         timer?.cancel()
+        for waiter in commitWaiters { waiter.promise.fail(NodeError.stopping) }
+        commitWaiters = []
         for listener in listeners { listener.close() }
         try? store.saveClockMark(readClock().confirmed.milliseconds)
         let store = NIOLoopBound(store, eventLoop: loop)

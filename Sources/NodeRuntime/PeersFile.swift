@@ -44,6 +44,18 @@ package struct PeersFile: Hashable, Sendable, Codable {
     /// What to do with an invitation from this peer.
     package enum Invitations: String, Hashable, Sendable, Codable, CaseIterable {
         case ask, accept, refuse
+
+        package init(from decoder: any Decoder) throws {
+            let container = try decoder.singleValueContainer()
+            let text = try container.decode(String.self)
+            guard let value = Self(rawValue: text) else {
+                throw DecodingError.dataCorruptedError(
+                    in: container,
+                    debugDescription: "expected ask, accept or refuse, found `\(text)`"
+                )
+            }
+            self = value
+        }
     }
 
     /// An absent file is an empty list.
@@ -61,7 +73,7 @@ package struct PeersFile: Hashable, Sendable, Codable {
                 throw HomeFileError(
                     kind: .malformed,
                     path: "\(home)/\(fileName)",
-                    line: nil,
+                    line: HomeFile.line(of: ["peers", FilePathKey(intValue: index), "name"], fileName, home: home),
                     reason: names.contains(peer.name)
                         ? "`peers[\(index)].name`: two peers are named `\(peer.name)`"
                         : "`peers[\(index)].name`: expected 1 to 64 letters, digits, `.`, `_` or `-`"

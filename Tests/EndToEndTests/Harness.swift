@@ -62,10 +62,90 @@ struct HarnessError: Error, CustomStringConvertible {
     init(_ description: String) { self.description = description }
 }
 
-/// Programs that are run, one spawn at a time: no child inherits a descriptor that is being made for another.
-enum Program {
-    private static let spawning = Mutex(())
+/// A child process. Not Foundation's: that one crashes now and then when many threads start processes.
+final class Child: Sendable {
+    let pid: pid_t
+    /// How it has ended: its exit code, or the negative number of the signal.
+    private let end = Mutex<Int32?>(nil)
 
+    /// - Parameters: descriptors for the standard streams. No other descriptor is inherited if all are close-on-exec.
+    init(_ arguments: [String], input: Descriptor, output: Descriptor, errors: Descriptor) throws {
+        var actions = posix_spawn_file_actions_t()
+        posix_spawn_file_actions_init(&actions)
+        defer { posix_spawn_file_actions_destroy(&actions) }
+        for (standard, descriptor) in [(STDIN_FILENO, input), (STDOUT_FILENO, output), (STDERR_FILENO, errors)] {
+            posix_spawn_file_actions_adddup2(&actions, descriptor.number, standard)
+        }
+        // Threads of a pool block signals; a child must not.
+        var attributes = posix_spawnattr_t()
+        posix_spawnattr_init(&attributes)
+        defer { posix_spawnattr_destroy(&attributes) }
+        var none = sigset_t()
+        sigemptyset(&none)
+        posix_spawnattr_setsigmask(&attributes, &none)
+        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK))
+        var words: [UnsafeMutablePointer<CChar>?] = arguments.map { strdup($0) } + [nil]
+        var variables: [UnsafeMutablePointer<CChar>?] = Program.environment.map { strdup("\($0)=\($1)") } + [nil]
+        defer { for word in words + variables { free(word) } }
+        var pid: pid_t = 0
+        let code = withExtendedLifetime((input, output, errors)) {
+            posix_spawnp(&pid, arguments[0], &actions, &attributes, &words, &variables)
+        }
+        guard code == 0 else { throw HarnessError("\(arguments[0]): \(String(cString: strerror(code)))") }
+        self.pid = pid
+    }
+
+    /// How it has ended; `nil` while it runs.
+    private func poll(_ options: Int32) -> Int32? {
+        end.withLock { end in
+            if end != nil { return end }
+            var status: Int32 = 0
+            guard waitpid(pid, &status, options) == pid else { return nil }
+            end = status & 0x7F == 0 ? status >> 8 & 0xFF : -(status & 0x7F)
+            return end
+        }
+    }
+
+    var isRunning: Bool { poll(WNOHANG) == nil }
+
+    func signal(_ number: Int32) {
+        end.withLock { if $0 == nil { Glibc.kill(pid, number) } }
+    }
+
+    /// Waits for the end, at most this long; then it is killed, and the answer is `nil`.
+    func wait(seconds: Int) -> Int32? {
+        let isLate = Mutex(false)
+        let pid = pid
+        let alarm = DispatchSource.makeTimerSource(queue: .global())
+        alarm.schedule(deadline: .now() + .seconds(seconds))
+        alarm.setEventHandler {
+            isLate.withLock { $0 = true }
+            Glibc.kill(pid, SIGKILL)
+        }
+        alarm.resume()
+        // Leaves it unreaped, so that the alarm cannot hit another process with its number.
+        var information = siginfo_t()
+        while waitid(P_PID, id_t(pid), &information, WEXITED | WNOWAIT) != 0, errno == EINTR {}
+        alarm.cancel()
+        let code = poll(0)
+        return isLate.withLock { $0 } ? nil : code
+    }
+}
+
+/// A descriptor that is closed with its owner.
+final class Descriptor {
+    let number: Int32
+
+    init(_ path: String, _ flags: Int32) throws {
+        number = open(path, flags | O_CLOEXEC, 0o600)
+        guard number >= 0 else { throw HarnessError("open \(path): \(String(cString: strerror(errno)))") }
+    }
+
+    deinit { close(number) }
+}
+
+/// Programs that are run.
+enum Program {
     /// The program under test, beside the test bundle in the build directory.
     static let mayfly: String = {
         if let named = ProcessInfo.processInfo.environment["MAYFLY"] { return named }
@@ -90,56 +170,25 @@ enum Program {
         return result
     }()
 
-    /// Starts a program.
-    static func spawn(_ arguments: [String], output: FileHandle, errors: FileHandle, input: FileHandle? = nil) throws
-        -> Process
-    {
-        let process = Process()
-        process.executableURL = URL(fileURLWithPath: arguments[0].hasPrefix("/") ? arguments[0] : "/usr/bin/env")
-        process.arguments = arguments[0].hasPrefix("/") ? Array(arguments.dropFirst()) : arguments
-        process.environment = environment
-        process.standardOutput = output
-        process.standardError = errors
-        process.standardInput = input ?? FileHandle.nullDevice
-        try spawning.withLock { _ in try process.run() }
-        return process
-    }
-
-    /// Waits for the end of a program, at most this long.
-    static func wait(for process: Process, seconds: Int) -> Int32? {
-        let ended = DispatchSemaphore(value: 0)
-        process.terminationHandler = { _ in ended.signal() }
-        // It may have ended before anyone listened.
-        if process.isRunning, ended.wait(timeout: .now() + .seconds(seconds)) == .timedOut {
-            kill(process.processIdentifier, SIGKILL)
-            process.waitUntilExit()
-            return nil
-        }
-        return process.terminationReason == .exit ? process.terminationStatus : -process.terminationStatus
-    }
-
     /// Runs a program to its end. Output goes through files, so that nobody waits for a pipe's other holders.
-    static func run(_ arguments: [String], input: String? = nil, in directory: String, seconds: Int = 90) throws
-        -> Answer
+    static func run(_ arguments: [String], input: String = "", in directory: String, seconds: Int = 90) throws -> Answer
     {
         let base = "\(directory)/.run-\(UUID().uuidString)"
-        let paths = [base + ".out", base + ".err", base + ".in"]
+        let paths = [base + ".in", base + ".out", base + ".err"]
         defer { for path in paths { unlink(path) } }
-        for path in paths { _ = FileManager.default.createFile(atPath: path, contents: nil) }
-        if let input { try Data(input.utf8).write(to: URL(fileURLWithPath: paths[2])) }
-        let output = try handle(paths[0], writing: true)
-        let errors = try handle(paths[1], writing: true)
-        let process = try spawn(arguments, output: output, errors: errors, input: try handle(paths[2], writing: false))
-        guard let code = wait(for: process, seconds: seconds) else {
+        var bytes = Array(input.utf8)[...]
+        let source = try Descriptor(paths[0], O_RDWR | O_CREAT)
+        while !bytes.isEmpty {
+            bytes = bytes.dropFirst(bytes.withUnsafeBytes { write(source.number, $0.baseAddress, $0.count) })
+        }
+        lseek(source.number, 0, SEEK_SET)
+        let output = try Descriptor(paths[1], O_WRONLY | O_CREAT)
+        let errors = try Descriptor(paths[2], O_WRONLY | O_CREAT)
+        let child = try Child(arguments, input: source, output: output, errors: errors)
+        guard let code = child.wait(seconds: seconds) else {
             throw HarnessError("\(arguments.joined(separator: " ")) did not end in \(seconds) s")
         }
-        return Answer(command: Array(arguments.dropFirst()), code: code, output: text(paths[0]), errors: text(paths[1]))
-    }
-
-    static func handle(_ path: String, writing: Bool) throws -> FileHandle {
-        let descriptor = open(path, (writing ? O_WRONLY | O_APPEND | O_CREAT : O_RDONLY) | O_CLOEXEC, 0o600)
-        guard descriptor >= 0 else { throw HarnessError("open \(path): \(String(cString: strerror(errno)))") }
-        return FileHandle(fileDescriptor: descriptor, closeOnDealloc: true)
+        return Answer(command: Array(arguments.dropFirst()), code: code, output: text(paths[1]), errors: text(paths[2]))
     }
 
     static func text(_ path: String) -> String {
@@ -166,28 +215,34 @@ final class TestNode {
     private(set) var listen: String?
     /// What stands before the daemon's command, such as `ip netns exec`.
     var prefix: [String] = []
-    private var process: Process?
+    private var process: Child?
+    /// For everything that is not the node's own.
+    let directory: String
 
-    init(name: String, directory: String) {
+    /// - Parameter parent: where the home is made, if not in `directory`.
+    init(name: String, directory: String, parent: String? = nil) {
         self.name = name
-        home = "\(directory)/\(name)"
+        self.directory = directory
+        home = "\(parent ?? directory)/\(name)"
         log = "\(directory)/\(name).err"
     }
 
     var isRunning: Bool { process?.isRunning ?? false }
-    var pid: Int32 { process?.processIdentifier ?? 0 }
-    private var directory: String { URL(fileURLWithPath: home).deletingLastPathComponent().path }
+    var pid: pid_t { process?.pid ?? 0 }
 
     // MARK: Commands
 
     /// Runs a command with `--json`.
-    func run(_ arguments: [String], input: String? = nil) throws -> Answer {
-        try Program.run([Program.mayfly] + arguments + ["--json", "--home", home], input: input, in: directory)
+    func run(_ arguments: [String], input: String = "") throws -> Answer {
+        // What follows `--` are no options.
+        let end = arguments.firstIndex(of: "--") ?? arguments.count
+        let command = arguments[..<end] + ["--json", "--home", home] + arguments[end...]
+        return try Program.run([Program.mayfly] + command, input: input, in: directory)
     }
 
     /// A command that must succeed.
     @discardableResult
-    func ok(_ arguments: String..., input: String? = nil, at location: SourceLocation = #_sourceLocation) throws
+    func ok(_ arguments: String..., input: String = "", at location: SourceLocation = #_sourceLocation) throws
         -> Answer
     {
         let answer = try run(arguments, input: input)
@@ -203,7 +258,7 @@ final class TestNode {
     func fails(
         _ code: Int32,
         _ arguments: String...,
-        input: String? = nil,
+        input: String = "",
         at location: SourceLocation = #_sourceLocation
     )
         throws -> Answer
@@ -274,57 +329,53 @@ final class TestNode {
         guard mkfifo(ready, 0o600) == 0 else { throw HarnessError("mkfifo: \(errno)") }
         defer { unlink(ready) }
         // Opened for reading and writing, so that neither end waits for the other.
-        let descriptor = open(ready, O_RDWR | O_CLOEXEC | O_NONBLOCK)
-        defer { close(descriptor) }
+        let descriptor = try Descriptor(ready, O_RDWR | O_NONBLOCK)
         let logSize = Program.text(log).utf8.count
-        let process = try Program.spawn(
-            command,
-            output: try Program.handle(ready, writing: true),
-            errors: try Program.handle(log, writing: true)
-        )
         var text: [UInt8] = []
+        let process = try Child(
+            command,
+            input: try Descriptor("/dev/null", O_RDONLY),
+            output: descriptor,
+            errors: try Descriptor(log, O_WRONLY | O_APPEND | O_CREAT)
+        )
+        func ending() -> Answer {
+            Answer(
+                command: command,
+                code: process.wait(seconds: 20) ?? -1,
+                output: String(decoding: text, as: UTF8.self),
+                errors: String(decoding: Program.text(log).utf8.dropFirst(logSize), as: UTF8.self)
+            )
+        }
         for _ in 0..<300 {
-            var polled = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+            var polled = pollfd(fd: descriptor.number, events: Int16(POLLIN), revents: 0)
             let isRunning = process.isRunning
             poll(&polled, 1, 100)
             var chunk = [UInt8](repeating: 0, count: 4_096)
-            let count = read(descriptor, &chunk, chunk.count)
+            let count = read(descriptor.number, &chunk, chunk.count)
             if count > 0 { text += chunk[..<count] }
             guard let line = text.split(separator: 0x0A, omittingEmptySubsequences: false).first,
                 line.count < text.count
             else {
                 if isRunning { continue }
-                process.waitUntilExit()
-                return Answer(
-                    command: command,
-                    code: process.terminationStatus,
-                    output: String(decoding: text, as: UTF8.self),
-                    errors: String(decoding: Program.text(log).utf8.dropFirst(logSize), as: UTF8.self)
-                )
+                return ending()
             }
             let json = JSON(line: String(decoding: line, as: UTF8.self)) ?? JSON(value: nil)
             guard json["event"].string == "ready" else {
-                process.waitUntilExit()
-                return Answer(
-                    command: command,
-                    code: process.terminationStatus,
-                    output: String(decoding: text, as: UTF8.self),
-                    errors: String(decoding: Program.text(log).utf8.dropFirst(logSize), as: UTF8.self)
-                )
+                return ending()
             }
             if !arguments.contains("--listen") { listen = json["listen"][0].string }
             self.process = process
             return nil
         }
-        kill(process.processIdentifier, SIGKILL)
+        process.signal(SIGKILL)
         throw HarnessError("\(name) neither serves nor ends")
     }
 
     /// SIGTERM; it must end cleanly.
     func stop(at location: SourceLocation = #_sourceLocation) throws {
         guard let process else { return }
-        kill(process.processIdentifier, SIGTERM)
-        let code = Program.wait(for: process, seconds: 20)
+        process.signal(SIGTERM)
+        let code = process.wait(seconds: 20)
         #expect(code == 0, "\(name) stops cleanly", sourceLocation: location)
         self.process = nil
     }
@@ -332,8 +383,8 @@ final class TestNode {
     /// kill -9.
     func crash() {
         guard let process else { return }
-        kill(process.processIdentifier, SIGKILL)
-        process.waitUntilExit()
+        process.signal(SIGKILL)
+        _ = process.wait(seconds: 20)
         self.process = nil
     }
 

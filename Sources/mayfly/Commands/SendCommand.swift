@@ -66,7 +66,7 @@ struct SendCommand: NodeCommand {
 
     private func body() throws -> String {
         guard text == "-" else { return text }
-        var bytes = try InputFile.read("-", byteLimit: Self.textByteLimit)
+        var bytes = try InputFile.read("-", byteLimit: Self.textByteLimit + 1)
         if bytes.last == UInt8(ascii: "\n") { bytes.removeLast() }
         guard let text = String(validating: bytes, as: UTF8.self) else {
             throw ControlError(.usage, "standard input is not UTF-8 text", hint: "send it with --file -")

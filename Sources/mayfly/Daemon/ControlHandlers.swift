@@ -38,6 +38,18 @@ struct ControlHandlers: Sendable {
         later(&router, method) { node, params, _ in node.loop.makeSucceededFuture(try body(node, params)) }
     }
 
+    /// Answers `method` when what it has changed is on the disk: what was answered is true after a crash.
+    func durably<Method: ControlMethod>(
+        _ router: inout ControlRouter,
+        _ method: Method.Type,
+        _ body: @escaping @Sendable (isolated Node, Method.Params) throws -> Method.Result
+    ) where Method.Result: Sendable {
+        later(&router, method) { node, params, _ in
+            let result = try body(node, params)
+            return node.whenCommitted().map { result }
+        }
+    }
+
     /// Answers `method` when the future does.
     func later<Method: ControlMethod>(
         _ router: inout ControlRouter,
@@ -229,21 +241,21 @@ struct ControlHandlers: Sendable {
         on(&router, ConversationMembersMethod.self) { node, params in
             NodeView.conversation(try node.conversation(params.conversation))
         }
-        on(&router, ConversationCloseMethod.self) { node, params in
+        durably(&router, ConversationCloseMethod.self) { node, params in
             try node.close(params.conversation)
             return NodeView.conversation(try node.conversation(params.conversation))
         }
-        on(&router, ConversationLeaveMethod.self) { node, params in
+        durably(&router, ConversationLeaveMethod.self) { node, params in
             var view = NodeView.conversation(try node.conversation(params.conversation))
             _ = try node.leave(params.conversation)
             view.state = "left"
             return view
         }
-        on(&router, ConversationLockMethod.self) { node, params in
+        durably(&router, ConversationLockMethod.self) { node, params in
             try node.setLocked(params.conversation, true)
             return NodeView.conversation(try node.conversation(params.conversation))
         }
-        on(&router, ConversationUnlockMethod.self) { node, params in
+        durably(&router, ConversationUnlockMethod.self) { node, params in
             try node.setLocked(params.conversation, false)
             return NodeView.conversation(try node.conversation(params.conversation))
         }
@@ -296,7 +308,7 @@ struct ControlHandlers: Sendable {
                     }
             )
         }
-        on(&router, InviteRevokeMethod.self) { node, params in
+        durably(&router, InviteRevokeMethod.self) { node, params in
             try node.revokeInvites(params.conversation)
             let conversation = try node.conversation(params.conversation)
             return InviteRevokeMethod.Result(
@@ -322,7 +334,10 @@ struct ControlHandlers: Sendable {
                 guard case .command(.alreadyMember(let known)) = error else { throw error }
                 client = known
             }
-            if params.wait == false { return node.loop.makeSucceededFuture(NodeView.join(client, node)) }
+            if params.wait == false {
+                let started = NodeView.join(client, node)
+                return node.whenCommitted().map { started }
+            }
             return Self.wait(
                 node,
                 for: connection,
@@ -340,7 +355,7 @@ struct ControlHandlers: Sendable {
                     + (try node.joins()).map { NodeView.join($0.client, node) }
             )
         }
-        on(&router, JoinCancelMethod.self) { node, params in
+        durably(&router, JoinCancelMethod.self) { node, params in
             let matches = node.invitations().filter { $0.id.description.hasPrefix(params.join.lowercased()) }
             if matches.count == 1, !params.join.isEmpty {
                 node.dismissInvitation(matches[0].id)
@@ -426,7 +441,7 @@ struct ControlHandlers: Sendable {
             try node.withdraw(params.conversation)
             return try NodeView.lifetime(params.conversation, node)
         }
-        on(&router, LifetimePolicyMethod.self) { node, params in
+        durably(&router, LifetimePolicyMethod.self) { node, params in
             if let text = params.policy {
                 guard let policy = Messaging.LifetimePolicy(text) else {
                     throw ControlError(
@@ -455,7 +470,7 @@ struct ControlHandlers: Sendable {
     // MARK: Explosions
 
     private func addExplosions(_ router: inout ControlRouter) {
-        on(&router, ExplodeMethod.self) { node, params in
+        later(&router, ExplodeMethod.self) { node, params, _ in
             if params.at != nil || params.delay != nil {
                 throw ControlError(
                     .failed,
@@ -466,12 +481,16 @@ struct ControlHandlers: Sendable {
             if params.noTrace == true {
                 throw ControlError(.failed, "--no-trace is not supported by this version")
             }
-            if let record = try? node.explosion(params.conversation) { return NodeView.explosion(record) }
+            if let record = try? node.explosion(params.conversation) {
+                return node.loop.makeSucceededFuture(NodeView.explosion(record))
+            }
             let conversation = try node.explode(params.conversation)
             guard let record = try node.explosion(conversation.description) else {
                 throw ControlError(.failed, "the conversation could not be exploded")
             }
-            return NodeView.explosion(record)
+            // So that after a crash the members are still told. The keys are gone in any case, on a full disk too.
+            let status = NodeView.explosion(record)
+            return node.whenCommitted().map { status }.flatMapErrorThrowing { _ in status }
         }
         on(&router, ExplodeStatusMethod.self) { node, params in
             if let record = try node.explosion(params.conversation) { return NodeView.explosion(record) }
@@ -495,7 +514,7 @@ struct ControlHandlers: Sendable {
                     .map { NodeView.outbox($0) }
             )
         }
-        on(&router, OutboxCancelMethod.self) { node, params in
+        durably(&router, OutboxCancelMethod.self) { node, params in
             var entry = NodeView.outbox(try node.cancelMessage(params.message))
             entry.state = "cancelled"
             return entry
