@@ -21,7 +21,7 @@ struct ChatTests {
     @Test(
         "A chat between two network namespaces, each with an address of its own",
         .enabled(
-            if: Program.isRoot && access("/usr/sbin/ip", X_OK) == 0,
+            if: Program.canMakeNamespaces,
             "making network namespaces needs root and `ip`"
         )
     )

@@ -63,6 +63,54 @@ struct CrashTests {
         }
     }
 
+    @Test(
+        "kill -9 at a random moment of an explosion: it has happened wholly or not at all, and the member learns of it"
+    )
+    func explosion() throws {
+        try withRoom(lifetime: "1d") { ann, bob, first in
+            var id = first
+            var delay = 0.0
+            for round in 0..<4 {
+                if round > 0 {
+                    id = try meet(ann, bob)
+                    try agree(ann, bob, "1d")
+                }
+                try say("secret \(round)", ann)
+                let cursor = try bob.cursor()
+                let mayfly = Program.mayfly
+                let (home, directory) = (ann.home, ann.directory)
+                let isConfirmed = Mutex(false)
+                let exploding = DispatchGroup()
+                DispatchQueue.global().async(group: exploding) {
+                    let answer = try? Program.run(
+                        [mayfly, "explode", "room", "--force", "--home", home],
+                        in: directory
+                    )
+                    isConfirmed.withLock { $0 = answer?.code == 0 }
+                }
+                // Starting the command takes some of it.
+                Thread.sleep(forTimeInterval: Double.random(in: 0...0.02) + delay)
+                delay += 0.02
+                ann.crash()
+                exploding.wait()
+                try ann.start()
+                let after = try ann.run(["read", id])
+                #expect([0, 3].contains(after.code), "\(after)")
+                if after.code == 0 {
+                    #expect(!isConfirmed.withLock { $0 })
+                    #expect(try ann.texts() == ["secret \(round)"])
+                    try ann.ok("explode", "room", "--force")
+                    isConfirmed.withLock { $0 = true }
+                }
+                #expect(try ann.ok("conversation", "list").lines.isEmpty)
+                #expect(ann.files(holding: "secret").isEmpty)
+                try bob.wait("exploded", after: cursor, seconds: 30)
+                try bob.fails(3, "read", id)
+                if isConfirmed.withLock({ $0 }) { try ann.wait("deletionReceipt", seconds: 30) }
+            }
+        }
+    }
+
     @Test("kill -9 right after each answer of the command line: what it said is true after the restart")
     func everyAnswer() throws {
         try withHomes("ann", "bob") { nodes in

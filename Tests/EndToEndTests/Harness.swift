@@ -203,7 +203,23 @@ enum Program {
         return answer.output
     }
 
-    static var isRoot: Bool { geteuid() == 0 }
+    /// Whether this test may make network namespaces: tried, since root in a container often may not.
+    static let canMakeNamespaces: Bool = {
+        let name = "mf\(UUID().uuidString.prefix(6))"
+        guard geteuid() == 0, (try? tool("ip", "netns", "add", name)) != nil else { return false }
+        return (try? tool("ip", "netns", "del", name)) != nil
+    }()
+
+    /// Whether this test may mount small file systems.
+    static let canMount: Bool = {
+        guard geteuid() == 0 else { return false }
+        let isMounted = try? withDirectory { directory in
+            try tool("mount", "-t", "tmpfs", "-o", "size=64k", "mayfly-test", directory)
+            try tool("umount", directory)
+            return true
+        }
+        return isMounted ?? false
+    }()
 }
 
 /// A real node: a home of its own, a daemon that is started, stopped and killed, and its command line.

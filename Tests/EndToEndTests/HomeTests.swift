@@ -118,8 +118,6 @@ struct HomeTests {
 
     // MARK: Disks
 
-    private static let canMount = Program.isRoot && access("/usr/bin/mount", X_OK) == 0
-
     /// Runs `body` with a small file system on which `ann` lives.
     private func withDisk(_ size: String, _ body: (_ ann: TestNode, _ bob: TestNode, _ disk: String) throws -> Void)
         throws
@@ -142,7 +140,7 @@ struct HomeTests {
 
     @Test(
         "A full disk: sends say so, what is there stays readable, exploding works, and freeing space is enough",
-        .enabled(if: canMount, "mounting a small file system needs root")
+        .enabled(if: Program.canMount, "mounting a small file system needs root")
     )
     func full() throws {
         try withDisk("6m") { ann, bob, disk in
@@ -179,7 +177,7 @@ struct HomeTests {
 
     @Test(
         "A read-only home: the node says so, and starts again when it is writable",
-        .enabled(if: canMount, "needs root")
+        .enabled(if: Program.canMount, "mounting a small file system needs root")
     )
     func readOnly() throws {
         try withDisk("6m") { ann, _, disk in
