@@ -166,7 +166,12 @@ package struct JSONReader {
     private mutating func readString() throws(JSONSyntaxError) -> String {
         let start = offset
         offset += 1
-        var decoded: [UInt8] = []
+        // Most strings have nothing to decode: they are taken as they are.
+        let rest = bytes[offset...]
+        guard let end = rest.firstIndex(where: { $0 == UInt8(ascii: "\"") || $0 == UInt8(ascii: "\\") || $0 < 0x20 })
+        else { throw .unexpectedEnd }
+        var decoded = Array(rest[..<end])
+        offset = end
         while true {
             let byte = try peek()
             offset += 1

@@ -48,7 +48,17 @@ extension JSONValue {
 
     private static func append(_ value: String, to output: inout [UInt8]) {
         output.append(UInt8(ascii: "\""))
-        for byte in value.utf8 {
+        var text = value
+        text.withUTF8 { append($0, to: &output) }
+        output.append(UInt8(ascii: "\""))
+    }
+
+    private static func append(_ text: UnsafeBufferPointer<UInt8>, to output: inout [UInt8]) {
+        // Most texts have nothing to escape: they are copied as they are.
+        let start = text.firstIndex { $0 < 0x20 || $0 == 0x7F || $0 == UInt8(ascii: "\"") || $0 == UInt8(ascii: "\\") }
+        output.append(contentsOf: text[..<(start ?? text.endIndex)])
+        guard let start else { return }
+        for byte in text[start...] {
             switch byte {
             case UInt8(ascii: "\""): output.append(contentsOf: #"\""#.utf8)
             case UInt8(ascii: "\\"): output.append(contentsOf: #"\\"#.utf8)
@@ -63,6 +73,5 @@ extension JSONValue {
             default: output.append(byte)
             }
         }
-        output.append(UInt8(ascii: "\""))
     }
 }

@@ -70,11 +70,14 @@ struct ControlHandlers: Sendable {
     }
 
     /// Waits until `check` gives an answer: asked now, and again after every event.
-    /// - Parameter message: leave out the events of other messages.
+    /// - Parameters:
+    ///   - message: leave out the events of other messages.
+    ///   - concerns: leave out all other events.
     static func wait<Answer: Sendable>(
         _ node: isolated Node,
         for connection: ControlConnection,
         message: Messaging.MessageID? = nil,
+        concerns: @escaping @Sendable (Messaging.Event.Kind) -> Bool = { _ in true },
         timeout: Milliseconds,
         timedOut: @escaping @Sendable (isolated Node) -> Result<Answer, any Error>,
         check: @escaping @Sendable (isolated Node) -> Result<Answer, any Error>?
@@ -84,7 +87,8 @@ struct ControlHandlers: Sendable {
         let timer = node.loop.scheduleTask(in: .milliseconds(timeout)) {
             node.assumeIsolated { promise.completeWith(timedOut($0)) }
         }
-        let told: (EventLog.Entry) -> Void = { _ in
+        let told: (EventLog.Entry) -> Void = { entry in
+            guard concerns(entry.event.kind) else { return }
             node.assumeIsolated { if let answer = check($0) { promise.completeWith(answer) } }
         }
         let watcher = message.map { node.watch($0, told) } ?? node.watch(told)
@@ -391,6 +395,10 @@ struct ControlHandlers: Sendable {
                         node,
                         for: connection,
                         message: id,
+                        concerns: { kind in
+                            // That it was sent is no news to who waits for its delivery.
+                            if case .messageState(_, .sent, _) = kind { params.wait != .delivered } else { true }
+                        },
                         timeout: params.timeout?.milliseconds ?? 60_000,
                         timedOut: { _ in
                             .failure(
