@@ -161,6 +161,10 @@ extension Node {
         case .knockOnly(let number):
             guard case .tombstone(let conversation)? = routeTargets[number], let record = core.tombstone(conversation)
             else { return nil }
+            if kind == KnockKind.receipt {
+                turn { core.receiveReceipt(Array(payload.dropFirst()), for: conversation, &$0) }
+                return nil
+            }
             if let receipt = record.receipt { return [KnockKind.receipt] + receipt }
             return [KnockKind.notice] + record.notice
         case .shared: return nil
@@ -216,21 +220,35 @@ extension Node {
                 node.knocking.remove(name)
                 guard !node.isStopped else { return }
                 if case .success(let answer?) = result {
-                    node.receive(answer, to: name)
-                } else {
+                    node.receive(answer, to: name, token, at: endpoints)
+                } else if payload.first != KnockKind.receipt {
                     node.send(payload, token, to: Array(endpoints.dropFirst()), name, transport)
                 }
             }
         }
     }
 
-    private func receive(_ answer: [UInt8], to name: KnockName) {
+    private func receive(
+        _ answer: [UInt8],
+        to name: KnockName,
+        _ token: RoutingToken,
+        at endpoints: [Messaging.Endpoint]
+    ) {
         let sealed = Array(answer.dropFirst())
         switch (name, answer.first) {
         case (.deliver(let conversation, _), KnockKind.receipt):
             turn { core.receiveReceipt(sealed, for: conversation, &$0) }
         case (.ask(let client, _), KnockKind.notice):
-            turn { core.receiveNotice(sealed, for: client, &$0).actions }
+            var receipt: [UInt8]?
+            turn { turn in
+                let result = core.receiveNotice(sealed, for: client, &turn)
+                receipt = result.answer
+                return result.actions
+            }
+            // We have learned it ourselves; the creator still waits for our word, and may not be able to knock here.
+            if let receipt, let transport {
+                send([KnockKind.receipt] + receipt, token, to: endpoints, name, transport)
+            }
         case (.deliver, _), (.ask, _): break
         }
     }

@@ -45,13 +45,20 @@ extension Node {
         let key = try Self.identityKey(row, in: store)
         rows[client] = row
         keys[client] = key
-        enter(snapshot, key: key)
+        if case .conversation(let record) = snapshot.record.role,
+            let tombstone = core.tombstone(record.genesis.conversation)
+        {
+            // We were stopped between the tombstone and the end of the keys: go on from there.
+            let others = record.members.filter { !record.left.contains($0.key) }
+            return explode(client, tombstone, fanOut: tombstone.role == .creator ? others : [])
+        }
+        enter(snapshot, key: key, sessionGoesOn: false)
     }
 
-    private func enter(_ snapshot: InboxSnapshot, key: IdentityKey) {
+    private func enter(_ snapshot: InboxSnapshot, key: IdentityKey, sessionGoesOn: Bool) {
         let client = snapshot.record.client
         savedCounters[client] = snapshot.counters
-        turn { core.load(snapshot.record, key: key, $0) }
+        turn { core.load(snapshot.record, key: key, sessionGoesOn: sessionGoesOn, $0) }
         savedCounters[client] = nil
         restoreOutbox(client)
     }
@@ -76,6 +83,8 @@ extension Node {
             links[id] = nil
             link.connection.abort()
         }
+        // The disk's trouble is not the other member's: the session goes on if it did.
+        let sessionGoesOn = core.conversation(client)?.sessionGoesOn ?? false
         unregisterAll(client)
         core.remove(client)
         guard let bytes = try? store.loadState(row), let snapshot = try? StoredCodec.decode(InboxSnapshot.self, bytes)
@@ -84,7 +93,7 @@ extension Node {
             keys[client] = nil
             return
         }
-        enter(snapshot, key: key)
+        enter(snapshot, key: key, sessionGoesOn: sessionGoesOn)
     }
 
     /// The secp256k1 key of an inbox: derived from its row, so that it dies with it.

@@ -93,6 +93,7 @@ extension Store {
                 guard other.id == record.id, other.state == .superseded else { continue }
                 segment.records[position].state = .live
                 row.insert(segment, position)
+                row.timelineIsSorted = false
             }
         }
     }

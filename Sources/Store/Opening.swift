@@ -201,7 +201,11 @@ extension Store {
         guard !isReadOnly, let names = try? disk.list(inboxes) else { return }
         var known = Set(rows.values.map(\.directory))
         if let controlRow { known.insert(controlRow.directory) }
-        for name in names where !known.contains(name) { removeDirectory(name) }
+        for name in names where !known.contains(name) {
+            // Its inbox was destroyed and we were stopped before the files went, or its key page is damaged.
+            report("\(home.path(Self.inboxesName))/\(name) belongs to no key page and was removed")
+            removeDirectory(name)
+        }
     }
 
     /// Commits what was appended, wipes every key from memory, and serves nothing until the next unlock.

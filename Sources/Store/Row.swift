@@ -110,6 +110,12 @@ final class Row {
     func sortTimeline() {
         guard !timelineIsSorted else { return }
         timeline.sort { $0.order < $1.order }
+        // A message whose older version came back has two entries; an order belongs to one message.
+        var last: UInt64?
+        timeline.removeAll { entry in
+            defer { last = entry.order }
+            return entry.order == last
+        }
         timelineIsSorted = true
     }
 

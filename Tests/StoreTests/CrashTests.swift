@@ -318,6 +318,21 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
         #expect(try again.get(row, 2, now: start) == "two, again")
     }
 
+    @Test func `a message whose update could not be stored is listed once, as it was`() throws {
+        let disk = try makeHome()
+        let store = try openHome(disk)
+        let row = try store.createRow()
+        for number in 1...3 { try store.put(row, number, at: start + hour, "message \(number)") }
+        try store.commitNow()
+        for number in [3, 1] {
+            try store.update(row, id: messageID(number), payload: text("changed"))
+            disk.with { $0.fault = .init(at: $0.operations + 1, code: ENOSPC, isLasting: false) }
+            #expect(throws: StoreError.self) { try store.commitNow() }
+            let listed = try store.list(row, now: start).map { String(decoding: $0.payload, as: UTF8.self) }
+            #expect(listed == ["message 1", "message 2", "message 3"])
+        }
+    }
+
     /// A seed whose first draw makes the disk forget everything that is not durable.
     private var seedOfNothingSurviving: UInt64 {
         (1...100).first { seed in

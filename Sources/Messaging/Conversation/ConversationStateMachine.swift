@@ -69,6 +69,8 @@ package struct ConversationStateMachine: Sendable {
     package func link(to member: PublicKey) -> LinkID? { members[member]?.link.link }
     /// What this member has not acknowledged, in order.
     package func outbox(to member: PublicKey) -> [OutboxStateMachine.Entry] { members[member]?.outbox.all ?? [] }
+    /// The session with every member goes on: none has ended by a restart or a close.
+    package var sessionGoesOn: Bool { members.values.allSatisfy { !$0.hasEnded } }
     package var outboxCount: Int { members.values.reduce(0) { $0 + $1.outbox.count } }
 
     /// The record as it is to be saved.

@@ -10,7 +10,7 @@ package struct NodeStateMachine: Sendable {
         case conversation(ConversationStateMachine)
     }
 
-    private struct OpenLink: Sendable {
+    struct OpenLink: Sendable {
         var client: ClientID
         var remote: PublicKey
         /// Of a guest, who came by an invite or a contact card and with whom we have no business of our own: when its
@@ -18,7 +18,7 @@ package struct NodeStateMachine: Sendable {
         var guestUntil: Timestamp?
     }
 
-    private struct Explosion: Sendable {
+    struct Explosion: Sendable {
         var machine: ExplodeStateMachine
         /// When the next round of knocks is due, and after how long the one after it.
         var knockAt: Timestamp?
@@ -28,11 +28,11 @@ package struct NodeStateMachine: Sendable {
     }
 
     var inboxes: [ClientID: Inbox] = [:]
-    private var records: [ClientID: Timestamp] = [:]
-    private var links: [LinkID: OpenLink] = [:]
+    var records: [ClientID: Timestamp] = [:]
+    var links: [LinkID: OpenLink] = [:]
     /// How many of the links are guests'.
-    private var guests = 0
-    private var explosions: [ConversationID: Explosion] = [:]
+    var guests = 0
+    var explosions: [ConversationID: Explosion] = [:]
 
     package init() {}
 
@@ -129,7 +129,12 @@ package struct NodeStateMachine: Sendable {
 
     /// An inbox from the disk.
     /// - Returns: the routes by which it is reached.
-    package mutating func load(_ record: InboxRecord, key: IdentityKey, _ turn: Turn) -> [NodeAction] {
+    package mutating func load(
+        _ record: InboxRecord,
+        key: IdentityKey,
+        sessionGoesOn: Bool = false,
+        _ turn: Turn
+    ) -> [NodeAction] {
         records[record.client] = record.createdAt
         switch record.role {
         case .unused:
@@ -146,12 +151,15 @@ package struct NodeStateMachine: Sendable {
             )
             return []
         case .conversation(let conversation):
-            if explosions[conversation.genesis.conversation] != nil { return [.destroy(record.client)] }
+            if explosions[conversation.genesis.conversation] != nil {
+                records[record.client] = nil
+                return [.destroy(record.client)]
+            }
             let machine = ConversationStateMachine(
                 client: record.client,
                 key: key,
                 record: conversation,
-                isFresh: false,
+                isFresh: sessionGoesOn,
                 now: turn.now
             )
             inboxes[record.client] = .conversation(machine)
@@ -283,7 +291,7 @@ package struct NodeStateMachine: Sendable {
     }
 
     /// Takes a machine out, so that it is changed in place instead of copied; whoever takes it puts it back.
-    private mutating func take(_ client: ClientID) -> Inbox? {
+    mutating func take(_ client: ClientID) -> Inbox? {
         if case .unused? = inboxes[client] { return inboxes[client] }
         return inboxes.removeValue(forKey: client)
     }
@@ -315,7 +323,7 @@ package struct NodeStateMachine: Sendable {
     }
 
     /// Explosions move to the tombstones; destroyed inboxes are let go.
-    private mutating func settle(_ actions: [NodeAction], _ turn: inout Turn) -> [NodeAction] {
+    mutating func settle(_ actions: [NodeAction], _ turn: inout Turn) -> [NodeAction] {
         for action in actions {
             switch action {
             case .explode(let client, let record, _):
@@ -333,235 +341,6 @@ package struct NodeStateMachine: Sendable {
             }
         }
         return actions
-    }
-
-    // MARK: Links
-
-    /// A handshake has ended: `remote` is who is there.
-    package mutating func linkOpened(
-        _ link: LinkID,
-        client: ClientID,
-        remote: PublicKey,
-        weDialled: Bool,
-        _ turn: inout Turn
-    ) -> [NodeAction] {
-        links[link] = OpenLink(client: client, remote: remote)
-        switch take(client) {
-        case nil, .unused:
-            links[link] = nil
-            return [.close(link)]
-        case .contact(var machine):
-            defer { inboxes[client] = .contact(machine) }
-            guard machine.isAwaited(remote) else { return welcomeGuest(link, turn) }
-            return machine.linkOpened(link, to: remote, weDialled: weDialled, turn)
-        case .joining(var machine):
-            defer { inboxes[client] = .joining(machine) }
-            return machine.linkOpened(link, turn)
-        case .conversation(var machine):
-            // A joiner comes by an invite's token; its first frame says what it wants.
-            defer { inboxes[client] = .conversation(machine) }
-            guard machine.members[remote] != nil else { return welcomeGuest(link, turn) }
-            return settle(machine.linkOpened(link, to: remote, weDialled: weDialled, &turn), &turn)
-        }
-    }
-
-    /// Somebody came by an invite or our contact card: it may speak, but not sit here.
-    private mutating func welcomeGuest(_ link: LinkID, _ turn: Turn) -> [NodeAction] {
-        guard guests < Limits.guestCount else { return [.close(link)] }
-        guests += 1
-        links[link]?.guestUntil = turn.now + Limits.guestSilence
-        return []
-    }
-
-    private mutating func guestLeft(_ link: LinkID) {
-        guard links[link]?.guestUntil != nil else { return }
-        links[link]?.guestUntil = nil
-        guests -= 1
-    }
-
-    /// - Parameter verify: checks the invite of a join request; `nil` when its signature does not hold.
-    package mutating func receive(
-        _ frame: Frame,
-        on link: LinkID,
-        verify: (SignedInvite) -> VerifiedInvite?,
-        _ turn: inout Turn
-    ) -> [NodeAction] {
-        guard let open = links[link] else { return [] }
-        if open.guestUntil != nil { links[link]?.guestUntil = turn.now + Limits.guestSilence }
-        if case .deletionReceipt(let receipt) = frame { return receive(receipt, on: link, &turn) }
-        switch take(open.client) {
-        case nil, .unused: return [.close(link)]
-        case .contact(var machine):
-            defer { inboxes[open.client] = .contact(machine) }
-            return machine.receive(frame, from: open.remote, on: link, turn)
-        case .joining(var machine):
-            let outcome = machine.receive(frame, from: open.remote, on: link, turn)
-            inboxes[open.client] = .joining(machine)
-            return finish(outcome, client: open.client, key: machine.key, tag: machine.record.invite.tag, &turn)
-        case .conversation(var machine):
-            let actions: [NodeAction]
-            if case .joinRequest(let request) = frame {
-                actions = machine.receiveJoinRequest(
-                    request,
-                    verified: verify(request.invite),
-                    from: open.remote,
-                    on: link,
-                    &turn
-                )
-                if machine.members[open.remote] != nil { guestLeft(link) }
-            } else {
-                actions = machine.receive(
-                    frame,
-                    from: open.remote,
-                    on: link,
-                    memoryAvailable: memoryAvailable,
-                    &turn
-                )
-            }
-            inboxes[open.client] = .conversation(machine)
-            return settle(actions, &turn)
-        }
-    }
-
-    /// What all inboxes may still hold in memory, in bytes.
-    private var memoryAvailable: Int {
-        let held = inboxes.values.reduce(0) { sum, inbox in
-            if case .conversation(let machine) = inbox { sum + machine.heldByteCount } else { sum }
-        }
-        return Limits.memoryTotalByteCount - held
-    }
-
-    private mutating func finish(
-        _ outcome: JoiningStateMachine.Outcome,
-        client: ClientID,
-        key: IdentityKey,
-        tag: InviteTag,
-        _ turn: inout Turn
-    ) -> [NodeAction] {
-        switch outcome {
-        case .pending(let actions): return actions
-        case .failed(let type, let actions):
-            let event = Event(client: client, conversation: nil, at: turn.now, kind: .joinFailed(type, tag))
-            return [.save(client)] + actions + [.notify(event)]
-        case .entered(let record, let link):
-            if explosions[record.genesis.conversation] != nil {
-                // A conversation that has exploded here stays gone.
-                inboxes[client] = nil
-                records[client] = nil
-                return [.close(link), .destroy(client)]
-            }
-            var machine = ConversationStateMachine(
-                client: client,
-                key: key,
-                record: record,
-                isFresh: true,
-                now: turn.now
-            )
-            let creator = record.genesis.creator
-            let joined = Event(
-                client: client,
-                conversation: record.genesis.conversation,
-                at: turn.now,
-                kind: .joined
-            )
-            var actions: [NodeAction] = [.save(client)]
-            actions += record.members.map { .register(client, .member($0.key)) }
-            actions.append(.notify(joined))
-            actions += machine.linkOpened(link, to: creator, weDialled: true, &turn)
-            inboxes[client] = .conversation(machine)
-            return actions
-        }
-    }
-
-    /// A link is gone, by whatever cause.
-    package mutating func linkClosed(_ link: LinkID, _ turn: inout Turn) -> [NodeAction] {
-        guestLeft(link)
-        guard let open = links.removeValue(forKey: link) else { return [] }
-        switch take(open.client) {
-        case nil, .unused: return []
-        case .contact(var machine):
-            machine.linkClosed(link, to: open.remote, turn)
-            inboxes[open.client] = .contact(machine)
-            return []
-        case .joining(var machine):
-            machine.linkClosed(link, turn)
-            inboxes[open.client] = .joining(machine)
-            return []
-        case .conversation(var machine):
-            defer { inboxes[open.client] = .conversation(machine) }
-            return machine.linkClosed(link, to: open.remote, turn)
-        }
-    }
-
-    /// - Parameter isUnknownThere: a node was there and did not know our token.
-    package mutating func dialFailed(
-        _ client: ClientID,
-        to remote: PublicKey,
-        isUnknownThere: Bool,
-        _ turn: inout Turn
-    ) -> [NodeAction] {
-        switch take(client) {
-        case nil, .unused: return []
-        case .contact(var machine):
-            machine.dialFailed(to: remote, &turn)
-            inboxes[client] = .contact(machine)
-            return []
-        case .joining(var machine):
-            machine.dialFailed(&turn)
-            inboxes[client] = .joining(machine)
-            return []
-        case .conversation(var machine):
-            defer { inboxes[client] = .conversation(machine) }
-            return machine.dialFailed(to: remote, isUnknownThere: isUnknownThere, &turn)
-        }
-    }
-
-    // MARK: Explosions
-
-    /// A sealed notice that came without a handshake, or as the answer to our own question.
-    /// - Returns: what to do, and the sealed receipt to answer with.
-    package mutating func receiveNotice(
-        _ sealed: [UInt8],
-        for client: ClientID,
-        _ turn: inout Turn
-    ) -> (actions: [NodeAction], answer: [UInt8]?) {
-        guard case .conversation? = inboxes[client], case .conversation(var machine)? = take(client) else {
-            return ([], nil)
-        }
-        let actions = machine.receiveExplosion(sealed, on: nil, &turn)
-        inboxes[client] = .conversation(machine)
-        for case .explode(_, let record, _) in actions { return (settle(actions, &turn), record.receipt) }
-        return (actions, nil)
-    }
-
-    /// A sealed receipt that came back for a knock.
-    package mutating func receiveReceipt(
-        _ sealed: [UInt8],
-        for conversation: ConversationID,
-        _ turn: inout Turn
-    ) -> [NodeAction] {
-        guard let receipt = DeletionReceipt(opening: sealed, conversation: conversation) else { return [] }
-        return confirm(receipt, turn)
-    }
-
-    private mutating func receive(_ receipt: DeletionReceipt, on link: LinkID, _ turn: inout Turn) -> [NodeAction] {
-        confirm(receipt, turn) + [.close(link)]
-    }
-
-    private mutating func confirm(_ receipt: DeletionReceipt, _ turn: Turn) -> [NodeAction] {
-        guard explosions[receipt.conversation]?.machine.receive(receipt) == true else { return [] }
-        let event = Event(
-            client: explosions[receipt.conversation]?.client,
-            conversation: receipt.conversation,
-            at: turn.now,
-            kind: .deletionReceipt(receipt.member)
-        )
-        return [.saveTombstone(receipt.conversation), .notify(event)]
-    }
-
-    /// The shell has derived the tokens by which late members knock.
-    package mutating func setKnockTokens(_ tokens: [[UInt8]], for conversation: ConversationID) {
-        explosions[conversation]?.machine.setKnockTokens(tokens)
     }
 
     // MARK: Time
@@ -592,7 +371,7 @@ package struct NodeStateMachine: Sendable {
         return result
     }
 
-    private mutating func advance(_ client: ClientID, _ turn: inout Turn) -> [NodeAction] {
+    mutating func advance(_ client: ClientID, _ turn: inout Turn) -> [NodeAction] {
         switch take(client) {
         case nil, .unused: return []
         case .contact(var machine):

@@ -1,0 +1,183 @@
+import Primitives
+
+/// Links: whose they are, what comes over them, and guests.
+extension NodeStateMachine {
+    /// A handshake has ended: `remote` is who is there.
+    package mutating func linkOpened(
+        _ link: LinkID,
+        client: ClientID,
+        remote: PublicKey,
+        weDialled: Bool,
+        _ turn: inout Turn
+    ) -> [NodeAction] {
+        links[link] = OpenLink(client: client, remote: remote)
+        switch take(client) {
+        case nil, .unused:
+            links[link] = nil
+            return [.close(link)]
+        case .contact(var machine):
+            defer { inboxes[client] = .contact(machine) }
+            guard machine.isAwaited(remote) else { return welcomeGuest(link, turn) }
+            return machine.linkOpened(link, to: remote, weDialled: weDialled, turn)
+        case .joining(var machine):
+            defer { inboxes[client] = .joining(machine) }
+            return machine.linkOpened(link, turn)
+        case .conversation(var machine):
+            // A joiner comes by an invite's token; its first frame says what it wants.
+            defer { inboxes[client] = .conversation(machine) }
+            guard machine.members[remote] != nil else { return welcomeGuest(link, turn) }
+            return settle(machine.linkOpened(link, to: remote, weDialled: weDialled, &turn), &turn)
+        }
+    }
+
+    /// Somebody came by an invite or our contact card: it may speak, but not sit here.
+    mutating func welcomeGuest(_ link: LinkID, _ turn: Turn) -> [NodeAction] {
+        guard guests < Limits.guestCount else { return [.close(link)] }
+        guests += 1
+        links[link]?.guestUntil = turn.now + Limits.guestSilence
+        return []
+    }
+
+    mutating func guestLeft(_ link: LinkID) {
+        guard links[link]?.guestUntil != nil else { return }
+        links[link]?.guestUntil = nil
+        guests -= 1
+    }
+
+    /// - Parameter verify: checks the invite of a join request; `nil` when its signature does not hold.
+    package mutating func receive(
+        _ frame: Frame,
+        on link: LinkID,
+        verify: (SignedInvite) -> VerifiedInvite?,
+        _ turn: inout Turn
+    ) -> [NodeAction] {
+        guard let open = links[link] else { return [] }
+        if open.guestUntil != nil { links[link]?.guestUntil = turn.now + Limits.guestSilence }
+        if case .deletionReceipt(let receipt) = frame { return receive(receipt, on: link, &turn) }
+        switch take(open.client) {
+        case nil, .unused: return [.close(link)]
+        case .contact(var machine):
+            defer { inboxes[open.client] = .contact(machine) }
+            return machine.receive(frame, from: open.remote, on: link, turn)
+        case .joining(var machine):
+            let outcome = machine.receive(frame, from: open.remote, on: link, turn)
+            inboxes[open.client] = .joining(machine)
+            return finish(outcome, client: open.client, key: machine.key, tag: machine.record.invite.tag, &turn)
+        case .conversation(var machine):
+            let actions: [NodeAction]
+            if case .joinRequest(let request) = frame {
+                actions = machine.receiveJoinRequest(
+                    request,
+                    verified: verify(request.invite),
+                    from: open.remote,
+                    on: link,
+                    &turn
+                )
+                if machine.members[open.remote] != nil { guestLeft(link) }
+            } else {
+                actions = machine.receive(
+                    frame,
+                    from: open.remote,
+                    on: link,
+                    memoryAvailable: memoryAvailable,
+                    &turn
+                )
+            }
+            inboxes[open.client] = .conversation(machine)
+            return settle(actions, &turn)
+        }
+    }
+
+    /// What all inboxes may still hold in memory, in bytes.
+    var memoryAvailable: Int {
+        let held = inboxes.values.reduce(0) { sum, inbox in
+            if case .conversation(let machine) = inbox { sum + machine.heldByteCount } else { sum }
+        }
+        return Limits.memoryTotalByteCount - held
+    }
+
+    mutating func finish(
+        _ outcome: JoiningStateMachine.Outcome,
+        client: ClientID,
+        key: IdentityKey,
+        tag: InviteTag,
+        _ turn: inout Turn
+    ) -> [NodeAction] {
+        switch outcome {
+        case .pending(let actions): return actions
+        case .failed(let type, let actions):
+            let event = Event(client: client, conversation: nil, at: turn.now, kind: .joinFailed(type, tag))
+            return [.save(client)] + actions + [.notify(event)]
+        case .entered(let record, let link):
+            if explosions[record.genesis.conversation] != nil {
+                // A conversation that has exploded here stays gone.
+                inboxes[client] = nil
+                records[client] = nil
+                return [.close(link), .destroy(client)]
+            }
+            var machine = ConversationStateMachine(
+                client: client,
+                key: key,
+                record: record,
+                isFresh: true,
+                now: turn.now
+            )
+            let creator = record.genesis.creator
+            let joined = Event(
+                client: client,
+                conversation: record.genesis.conversation,
+                at: turn.now,
+                kind: .joined
+            )
+            var actions: [NodeAction] = [.save(client)]
+            actions += record.members.map { .register(client, .member($0.key)) }
+            actions.append(.notify(joined))
+            actions += machine.linkOpened(link, to: creator, weDialled: true, &turn)
+            inboxes[client] = .conversation(machine)
+            return actions
+        }
+    }
+
+    /// A link is gone, by whatever cause.
+    package mutating func linkClosed(_ link: LinkID, _ turn: inout Turn) -> [NodeAction] {
+        guestLeft(link)
+        guard let open = links.removeValue(forKey: link) else { return [] }
+        switch take(open.client) {
+        case nil, .unused: return []
+        case .contact(var machine):
+            machine.linkClosed(link, to: open.remote, turn)
+            inboxes[open.client] = .contact(machine)
+            return []
+        case .joining(var machine):
+            machine.linkClosed(link, turn)
+            inboxes[open.client] = .joining(machine)
+            return []
+        case .conversation(var machine):
+            defer { inboxes[open.client] = .conversation(machine) }
+            return machine.linkClosed(link, to: open.remote, turn)
+        }
+    }
+
+    /// - Parameter isUnknownThere: a node was there and did not know our token.
+    package mutating func dialFailed(
+        _ client: ClientID,
+        to remote: PublicKey,
+        isUnknownThere: Bool,
+        _ turn: inout Turn
+    ) -> [NodeAction] {
+        switch take(client) {
+        case nil, .unused: return []
+        case .contact(var machine):
+            machine.dialFailed(to: remote, &turn)
+            inboxes[client] = .contact(machine)
+            return []
+        case .joining(var machine):
+            machine.dialFailed(&turn)
+            inboxes[client] = .joining(machine)
+            return []
+        case .conversation(var machine):
+            defer { inboxes[client] = .conversation(machine) }
+            return machine.dialFailed(to: remote, isUnknownThere: isUnknownThere, &turn)
+        }
+    }
+}

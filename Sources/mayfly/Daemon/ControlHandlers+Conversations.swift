@@ -1,0 +1,167 @@
+import Control
+import Messaging
+import NIOCore
+import NodeRuntime
+import Primitives
+import Store
+
+/// Conversations, invites and joins.
+extension ControlHandlers {
+    // MARK: Conversations
+
+    func addConversations(_ router: inout ControlRouter) {
+        later(&router, ConversationCreateMethod.self) { node, params, _ in
+            for name in params.peers ?? [] {
+                let (peer, _) = try node.peer(name)
+                if peer.card == nil { throw NodeError.peerWithoutCard(name) }
+            }
+            return try node.createConversation(name: params.name, profile: params.profile).flatMap { [node] made in
+                node.assumeIsolated { node in
+                    let result = ConversationCreateMethod.Result(
+                        conversation: made.conversation.description,
+                        inbox: made.client.description,
+                        name: made.record.name,
+                        inviteTag: made.invites?.tag.description ?? ""
+                    )
+                    return Self.invite(params.peers ?? [], to: made, node).map { result }
+                }
+            }
+        }
+        on(&router, ConversationListMethod.self) { node, _ in
+            ConversationListMethod.Result(conversations: try node.conversations().map(NodeView.conversation))
+        }
+        on(&router, ConversationShowMethod.self) { node, params in
+            NodeView.conversation(try node.conversation(params.conversation))
+        }
+        on(&router, ConversationMembersMethod.self) { node, params in
+            NodeView.conversation(try node.conversation(params.conversation))
+        }
+        durably(&router, ConversationCloseMethod.self) { node, params in
+            try node.close(params.conversation)
+            return NodeView.conversation(try node.conversation(params.conversation))
+        }
+        durably(&router, ConversationLeaveMethod.self) { node, params in
+            var view = NodeView.conversation(try node.conversation(params.conversation))
+            _ = try node.leave(params.conversation)
+            view.state = "left"
+            return view
+        }
+        durably(&router, ConversationLockMethod.self) { node, params in
+            try node.setLocked(params.conversation, true)
+            return NodeView.conversation(try node.conversation(params.conversation))
+        }
+        durably(&router, ConversationUnlockMethod.self) { node, params in
+            try node.setLocked(params.conversation, false)
+            return NodeView.conversation(try node.conversation(params.conversation))
+        }
+    }
+
+    /// One single-use invite for each peer, sent to its contact inbox.
+    private static func invite(
+        _ peers: [String],
+        to conversation: ConversationStateMachine,
+        _ node: isolated Node
+    ) -> EventLoopFuture<Void> {
+        let id = conversation.conversation.description
+        let name = conversation.record.name
+        return EventLoopFuture.andAllSucceed(
+            peers.map { peer in
+                do {
+                    return try node.invite(id, lifetime: Limits.inviteLifetime, singleUse: true)
+                        .flatMapThrowing { [node] invite, slug in
+                            try node.assumeIsolated {
+                                try $0.sendInvitation(slug, invite: invite, name: name, to: peer)
+                            }
+                        }
+                } catch {
+                    return node.loop.makeFailedFuture(error)
+                }
+            },
+            on: node.loop
+        )
+    }
+
+    // MARK: Invites
+
+    func addInvites(_ router: inout ControlRouter) {
+        later(&router, InviteCreateMethod.self) { node, params, _ in
+            let lifetime = params.expiresIn?.milliseconds ?? Limits.inviteLifetime
+            guard (1_000...Limits.inviteMaximumLifetime).contains(lifetime) else {
+                throw ControlError(.usage, "--expires-in: an invite lives between 1 s and 7 d")
+            }
+            return try node.invite(params.conversation, lifetime: lifetime, singleUse: params.singleUse ?? false)
+                .map { Control.Invite($0, slug: $1) }
+        }
+        on(&router, InviteListMethod.self) { node, params in
+            let conversation = try node.conversation(params.conversation)
+            let now = node.currentTime
+            let issued = conversation.invites?.invites ?? []
+            return InviteListMethod.Result(
+                invites: issued.filter { $0.expiresAt > now && $0.tag == conversation.invites?.tag && !$0.isRevoked }
+                    .map {
+                        NodeView.issuedInvite($0, conversation)
+                    }
+            )
+        }
+        durably(&router, InviteRevokeMethod.self) { node, params in
+            try node.revokeInvites(params.conversation)
+            let conversation = try node.conversation(params.conversation)
+            return InviteRevokeMethod.Result(
+                ok: true,
+                conversation: conversation.conversation.description,
+                tag: conversation.invites?.tag.description ?? ""
+            )
+        }
+        on(&router, InviteInspectMethod.self) { _, params in
+            Control.Invite(try Node.inspect(params.slug), slug: params.slug)
+        }
+    }
+
+    // MARK: Joins
+
+    func addJoins(_ router: inout ControlRouter) {
+        later(&router, JoinMethod.self) { node, params, connection in
+            let client: ClientID
+            do throws(NodeError) {
+                client = try node.join(try NodeView.slug(params.slug, node), profile: params.profile)
+            } catch {
+                // Asked again: the same join, or the conversation that it led to.
+                guard case .command(.alreadyMember(let known)) = error else { throw error }
+                client = known
+            }
+            if params.wait == false {
+                let started = NodeView.join(client, node)
+                return node.whenCommitted().map { started }
+            }
+            return Self.wait(
+                node,
+                for: connection,
+                timeout: params.timeout?.milliseconds ?? 60_000,
+                timedOut: { node in
+                    if let answer = NodeView.endedJoin(client, node) { return .success(answer) }
+                    return .success(NodeView.join(client, node))
+                },
+                check: { node in NodeView.endedJoin(client, node).map { .success($0) } }
+            )
+        }
+        on(&router, JoinListMethod.self) { node, _ in
+            JoinListMethod.Result(
+                joins: node.invitations().map(NodeView.invitation)
+                    + (try node.joins()).map { NodeView.join($0.client, node) }
+            )
+        }
+        durably(&router, JoinCancelMethod.self) { node, params in
+            let matches = node.invitations().filter { $0.id.description.hasPrefix(params.join.lowercased()) }
+            if matches.count == 1, !params.join.isEmpty {
+                node.dismissInvitation(matches[0].id)
+                var status = NodeView.invitation(matches[0])
+                status.state = .cancelled
+                return status
+            }
+            var status = NodeView.join(try node.resolveJoin(params.join).client, node)
+            try node.cancelJoin(params.join)
+            status.state = .cancelled
+            return status
+        }
+    }
+}
