@@ -5,8 +5,6 @@ package protocol FixedBytes: Hashable, Sendable, Comparable, CustomStringConvert
     static var byteCount: Int { get }
     var bytes: [UInt8] { get }
     init(unchecked bytes: [UInt8])
-    /// A requirement, so that what is decoded is read as the type itself writes it.
-    init?(hex: some StringProtocol)
 }
 
 extension FixedBytes {
