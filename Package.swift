@@ -12,11 +12,12 @@ let settings: [SwiftSetting] = [
 let nioCore: Target.Dependency = .product(name: "NIOCore", package: "swift-nio")
 let nioPosix: Target.Dependency = .product(name: "NIOPosix", package: "swift-nio")
 let nioEmbedded: Target.Dependency = .product(name: "NIOEmbedded", package: "swift-nio")
-let collections: Target.Dependency = .product(name: "DequeModule", package: "swift-collections")
+let deque: Target.Dependency = .product(name: "DequeModule", package: "swift-collections")
+let heap: Target.Dependency = .product(name: "HeapModule", package: "swift-collections")
 let logging: Target.Dependency = .product(name: "Logging", package: "swift-log")
 
-func target(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
-    .target(name: name, dependencies: dependencies, swiftSettings: settings)
+func target(_ name: String, _ dependencies: [Target.Dependency], exclude: [String] = []) -> Target {
+    .target(name: name, dependencies: dependencies, exclude: exclude, swiftSettings: settings)
 }
 
 func tests(_ name: String, _ dependencies: [Target.Dependency], exclude: [String] = []) -> Target {
@@ -41,33 +42,47 @@ let package = Package(
         .systemLibrary(name: "CSecp256k1", pkgConfig: "libsecp256k1", providers: [.apt(["libsecp256k1-dev"])]),
         .systemLibrary(name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"])]),
         .systemLibrary(name: "CQREncode", pkgConfig: "libqrencode", providers: [.apt(["libqrencode-dev"])]),
+        .systemLibrary(name: "CLinux"),
 
         target("Primitives", ["CSodium", "CSecp256k1", "CZlib"]),
         target("Noise", ["Primitives"]),
-        target("Messaging", ["Primitives", collections]),
-        target("Wire", ["Messaging", "Primitives", .product(name: "SwiftProtobuf", package: "swift-protobuf")]),
-        target("Store", ["Primitives", collections]),
-        target("Transport", ["Noise", "Primitives", nioCore, nioPosix, collections]),
+        target("Messaging", ["Primitives", deque]),
+        target(
+            "Wire",
+            ["Messaging", "Primitives", .product(name: "SwiftProtobuf", package: "swift-protobuf")],
+            exclude: ["mayfly.proto"]
+        ),
+        target("Store", ["Primitives", deque, heap]),
+        target("Transport", ["Noise", "Primitives", nioCore, nioPosix]),
         target("Control", [nioCore, nioPosix]),
         target(
             "NodeRuntime",
-            ["Transport", "Store", "Wire", "Noise", "Messaging", "Primitives", nioCore, nioPosix, logging, collections]
+            ["Transport", "Store", "Wire", "Noise", "Messaging", "Primitives", nioCore, nioPosix, logging, deque]
         ),
         .executableTarget(
             name: "mayfly",
             dependencies: [
-                "NodeRuntime", "Control", "Store", "Messaging", "Primitives", "CQREncode", nioCore, nioPosix, logging,
+                "NodeRuntime", "Control", "Store", "Transport", "Wire", "Messaging", "Primitives", "CLinux",
+                "CQREncode", nioCore, nioPosix, logging,
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
+                .product(name: "UnixSignals", package: "swift-service-lifecycle"),
             ],
             swiftSettings: settings
         ),
 
         .target(
-            name: "Simulation", dependencies: ["Messaging", "Primitives"], path: "Tests/Simulation",
-            swiftSettings: settings),
+            name: "Simulation",
+            dependencies: ["Messaging", "Primitives"],
+            path: "Tests/Simulation",
+            swiftSettings: settings
+        ),
         .executableTarget(
-            name: "simulate", dependencies: ["Simulation"], path: "Tests/Simulate", swiftSettings: settings),
+            name: "simulate",
+            dependencies: ["Simulation"],
+            path: "Tests/Simulate",
+            swiftSettings: settings
+        ),
 
         tests("PrimitivesTests", ["Primitives"], exclude: ["Vectors"]),
         tests("NoiseTests", ["Noise", "Primitives"], exclude: ["Vectors"]),
@@ -76,6 +91,16 @@ let package = Package(
         tests("WireTests", ["Wire", "Messaging", "Primitives"]),
         tests("StoreTests", ["Store", "Primitives"]),
         tests("TransportTests", ["Transport", "Noise", "Primitives", nioCore, nioPosix, nioEmbedded]),
+        tests("NodeRuntimeTests", ["NodeRuntime", "Messaging", "Primitives"]),
+        tests("EndToEndTests", ["mayfly", "Primitives"]),
+        .executableTarget(
+            name: "benchmarks",
+            dependencies: [
+                "Store", "Transport", "Noise", "Wire", "Messaging", "Control", "Primitives", nioCore, nioPosix,
+            ],
+            path: "Tests/Benchmarks",
+            swiftSettings: settings
+        ),
         tests("ControlTests", ["Control", nioCore, nioPosix, nioEmbedded]),
     ]
 )

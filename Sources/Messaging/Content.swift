@@ -2,6 +2,7 @@ import Primitives
 
 /// What a content is: `authority/type:major.minor`.
 package struct ContentType: Hashable, Sendable, Codable, CustomStringConvertible {
+    /// As it stands on the wire.
     package let description: String
     package init(_ description: String) { self.description = description }
 
@@ -32,7 +33,9 @@ package struct Content: Hashable, Sendable {
     package var agreement: AgreementID?
     /// What a receiver that does not know the type shows.
     package var fallback: String
+    /// Whether it is worth waking somebody for. Watchers are told of every message.
     package var shouldPush: Bool
+    /// At most ``Limits/payloadByteCount`` bytes; what they are, ``type`` says.
     package var payload: [UInt8]
 
     package init(
@@ -82,9 +85,11 @@ package enum DeliveryState: String, Sendable, Hashable, Codable {
 
 /// A message as the archive keeps it, in memory or on the disk.
 package struct Message: Hashable, Sendable {
+    /// As it was sent.
     package var content: Content
     /// `nil` for one's own and for system messages.
     package var sender: PublicKey?
+    /// Where it stands; ``DeliveryState/received`` for those of others.
     package var state: DeliveryState
     /// When it stops being readable; `nil` when ephemeral.
     package var expiresAt: Timestamp?

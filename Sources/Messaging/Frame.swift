@@ -56,6 +56,7 @@ package struct SessionStart: Hashable, Sendable {
 
 /// A network address at which a node listens: `tcp://192.0.2.1:7440`, `tcp://[2001:db8::1]:7440`, `tcp://host:7440`.
 package struct Endpoint: Hashable, Sendable, Codable, CustomStringConvertible {
+    /// A name or an address, IPv6 without brackets.
     package let host: String
     package let port: UInt16
 

@@ -20,6 +20,7 @@ extension FixedBytes {
         self.init(bytes)
     }
 
+    /// As many random bytes as the name has.
     package static func random(_ random: inout some RandomNumberGenerator) -> Self {
         Self(unchecked: random.bytes(byteCount))
     }
@@ -34,7 +35,8 @@ extension FixedBytes {
         let container = try decoder.singleValueContainer()
         guard let value = Self(hex: try container.decode(String.self)) else {
             throw DecodingError.dataCorruptedError(
-                in: container, debugDescription: "expected \(Self.byteCount) bytes in hexadecimal"
+                in: container,
+                debugDescription: "expected \(Self.byteCount) bytes in hexadecimal"
             )
         }
         self = value
@@ -42,7 +44,7 @@ extension FixedBytes {
 
     package func encode(to encoder: any Encoder) throws {
         var container = encoder.singleValueContainer()
-        try container.encode(description)
+        try container.encode(Hex.encode(bytes))
     }
 }
 
@@ -95,6 +97,7 @@ package struct ConversationID: FixedBytes {
     package init(unchecked bytes: [UInt8]) { self.bytes = bytes }
 }
 
+/// Names a message to both members: 16 random bytes from its sender.
 package struct MessageID: FixedBytes {
     package static let byteCount = 16
     package let bytes: [UInt8]

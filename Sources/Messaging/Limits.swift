@@ -19,7 +19,7 @@ package enum Limits {
     package static let memberCount = 2
     /// A proposal that nobody has answered ends after this long.
     package static let proposalLifetime: Milliseconds = 24 * .hour
-    /// A stamp further ahead of the receiver's clock than this counts as the receiver's now.
+    /// The member that is asked stops this long before the proposer does, so that no accept comes too late.
     package static let proposalClockTolerance: Milliseconds = 2 * .minute
     /// Proposals per member: one every 5 s, bursts of 3.
     package static let proposalInterval: Milliseconds = 5 * .second
@@ -64,6 +64,10 @@ package enum Limits {
     package static let redialYield: Milliseconds = 400
     /// Two links that open within this time were dialled at once; a later one replaces a link that the peer has lost.
     package static let simultaneousDialWindow: Milliseconds = 10 * .second
+    /// Whoever came by an invite or a contact card and says nothing for this long is sent away.
+    package static let guestSilence: Milliseconds = 10 * .second
+    /// Links of such guests at one time.
+    package static let guestCount = 256
     /// A silent link is asked after this long, and given up after that.
     package static let keepaliveInterval: Milliseconds = 15 * .second
     package static let keepaliveTimeout: Milliseconds = 45 * .second

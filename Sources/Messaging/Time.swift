@@ -12,8 +12,10 @@ extension Milliseconds {
 ///
 /// Moments that a peer names are clamped to the years 1970 to 9999 when they are decoded, so sums never overflow.
 package struct Timestamp: Hashable, Sendable, Comparable, Codable {
+    /// Since 1970-01-01T00:00:00Z; 0…253,402,300,799,000.
     package let milliseconds: Int64
 
+    /// The end of the year 9999.
     package static let latest = Timestamp(milliseconds: 253_402_300_799_000)
 
     /// Clamped to 1970…9999.

@@ -6,6 +6,7 @@ package struct Transcript {
 
     package init() {}
 
+    /// Its length as 64 bits, big-endian, then the bytes.
     package mutating func append(_ field: some Collection<UInt8>) {
         append(UInt64(field.count))
         bytes.append(contentsOf: field)
@@ -13,8 +14,10 @@ package struct Transcript {
 
     package mutating func append(_ field: some FixedBytes) { append(field.bytes) }
     package mutating func append(_ field: PublicKey) { append(field.bytes) }
+    /// Milliseconds, as a number.
     package mutating func append(_ field: Timestamp) { append(UInt64(field.milliseconds)) }
 
+    /// 64 bits, big-endian, without a length.
     package mutating func append(_ number: UInt64) {
         withUnsafeBytes(of: number.bigEndian) { bytes.append(contentsOf: $0) }
     }

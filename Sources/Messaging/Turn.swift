@@ -2,6 +2,7 @@
 package struct Turn {
     /// The node's own wall clock; never goes back (section 9).
     package let now: Timestamp
+    /// Advances with each use, so that a seeded run replays.
     package var random: Randomness
     /// Where this node can be reached, as it tells others.
     package let endpoints: [Endpoint]

@@ -22,8 +22,15 @@ package enum ChaChaPoly {
             [UInt8](unsafeUninitializedCapacity: plaintext.count + tagByteCount) { output, count in
                 var written: UInt64 = 0
                 crypto_aead_chacha20poly1305_ietf_encrypt(
-                    output.baseAddress!, &written, plaintext.baseAddress, UInt64(plaintext.count),
-                    data, UInt64(data.count), nil, nonce, key.baseAddress!.assumingMemoryBound(to: UInt8.self)
+                    output.baseAddress!,
+                    &written,
+                    plaintext.baseAddress,
+                    UInt64(plaintext.count),
+                    data,
+                    UInt64(data.count),
+                    nil,
+                    nonce,
+                    key.baseAddress!.assumingMemoryBound(to: UInt8.self)
                 )
                 count = Int(written)
             }
@@ -46,8 +53,15 @@ package enum ChaChaPoly {
                 var written: UInt64 = 0
                 failed =
                     crypto_aead_chacha20poly1305_ietf_decrypt(
-                        output.baseAddress!, &written, nil, ciphertext.baseAddress!, UInt64(ciphertext.count),
-                        data, UInt64(data.count), nonce, key.baseAddress!.assumingMemoryBound(to: UInt8.self)
+                        output.baseAddress!,
+                        &written,
+                        nil,
+                        ciphertext.baseAddress!,
+                        UInt64(ciphertext.count),
+                        data,
+                        UInt64(data.count),
+                        nonce,
+                        key.baseAddress!.assumingMemoryBound(to: UInt8.self)
                     ) != 0
                 count = failed ? 0 : Int(written)
             }
@@ -79,8 +93,15 @@ package enum XChaChaPoly {
                 _ = output.update(fromContentsOf: nonce)
                 var written: UInt64 = 0
                 crypto_aead_xchacha20poly1305_ietf_encrypt(
-                    output.baseAddress! + nonceByteCount, &written, plaintext, UInt64(plaintext.count),
-                    data, UInt64(data.count), nil, nonce, key.baseAddress!.assumingMemoryBound(to: UInt8.self)
+                    output.baseAddress! + nonceByteCount,
+                    &written,
+                    plaintext,
+                    UInt64(plaintext.count),
+                    data,
+                    UInt64(data.count),
+                    nil,
+                    nonce,
+                    key.baseAddress!.assumingMemoryBound(to: UInt8.self)
                 )
                 count = nonceByteCount + Int(written)
             }
@@ -104,9 +125,14 @@ package enum XChaChaPoly {
                     var written: UInt64 = 0
                     failed =
                         crypto_aead_xchacha20poly1305_ietf_decrypt(
-                            output.baseAddress!, &written, nil,
-                            sealed.baseAddress! + nonceByteCount, UInt64(sealed.count - nonceByteCount),
-                            data, UInt64(data.count), sealed.baseAddress!,
+                            output.baseAddress!,
+                            &written,
+                            nil,
+                            sealed.baseAddress! + nonceByteCount,
+                            UInt64(sealed.count - nonceByteCount),
+                            data,
+                            UInt64(data.count),
+                            sealed.baseAddress!,
                             key.baseAddress!.assumingMemoryBound(to: UInt8.self)
                         ) != 0
                     count = failed ? 0 : Int(written)

@@ -12,7 +12,14 @@ package enum Deflate {
     package static func compress(_ bytes: [UInt8]) -> [UInt8] {
         var stream = z_stream()
         let started = deflateInit2_(
-            &stream, 9, Z_DEFLATED, -15, 9, Z_DEFAULT_STRATEGY, ZLIB_VERSION, Int32(MemoryLayout<z_stream>.size)
+            &stream,
+            9,
+            Z_DEFLATED,
+            -15,
+            9,
+            Z_DEFAULT_STRATEGY,
+            ZLIB_VERSION,
+            Int32(MemoryLayout<z_stream>.size)
         )
         precondition(started == Z_OK, "zlib could not be initialised")
         defer { deflateEnd(&stream) }

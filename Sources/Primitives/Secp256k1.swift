@@ -85,7 +85,11 @@ package struct XOnlyPublicKey: Sendable {
     package func isValid(_ signature: SchnorrSignature, for message: [UInt8]) -> Bool {
         var key = key
         return secp256k1_schnorrsig_verify(
-            Secp256k1.context, signature.bytes, message, message.count, &key
+            Secp256k1.context,
+            signature.bytes,
+            message,
+            message.count,
+            &key
         ) == 1
     }
 }
@@ -114,7 +118,10 @@ package struct RecoverableSignature: Hashable, Sendable {
         var parsed = secp256k1_ecdsa_recoverable_signature()
         guard
             secp256k1_ecdsa_recoverable_signature_parse_compact(
-                Secp256k1.context, &parsed, bytes, Int32(bytes[64])
+                Secp256k1.context,
+                &parsed,
+                bytes,
+                Int32(bytes[64])
             ) == 1
         else { throw .invalidSignature }
         self.bytes = bytes
@@ -193,7 +200,11 @@ package struct SecretKey: ~Copyable, Sendable {
         var signature = [UInt8](repeating: 0, count: SchnorrSignature.byteCount)
         withKeyPair { pair in
             let result = secp256k1_schnorrsig_sign32(
-                Secp256k1.context, &signature, digest, &pair, auxiliaryRandomness
+                Secp256k1.context,
+                &signature,
+                digest,
+                &pair,
+                auxiliaryRandomness
             )
             precondition(result == 1)
         }
@@ -206,14 +217,22 @@ package struct SecretKey: ~Copyable, Sendable {
         var signature = secp256k1_ecdsa_recoverable_signature()
         let result = secret.withBytes {
             secp256k1_ecdsa_sign_recoverable(
-                Secp256k1.context, &signature, digest, $0.baseAddress!.assumingMemoryBound(to: UInt8.self), nil, nil
+                Secp256k1.context,
+                &signature,
+                digest,
+                $0.baseAddress!.assumingMemoryBound(to: UInt8.self),
+                nil,
+                nil
             )
         }
         precondition(result == 1)
         var bytes = [UInt8](repeating: 0, count: RecoverableSignature.byteCount)
         var recoveryID: Int32 = 0
         secp256k1_ecdsa_recoverable_signature_serialize_compact(
-            Secp256k1.context, &bytes, &recoveryID, &signature
+            Secp256k1.context,
+            &bytes,
+            &recoveryID,
+            &signature
         )
         bytes[64] = UInt8(truncatingIfNeeded: recoveryID)
         return try! RecoverableSignature(bytes)

@@ -1,1 +1,176 @@
-// Being built.
+import DequeModule
+import HeapModule
+import Primitives
+
+/// The node's disk: sealed messages that are gone after their time, for whoever holds the raw disk and the passphrase.
+///
+/// The design, with its reasons, is `design/store.md`: a grid of keys, one 4 KiB page per inbox (row) and one per expiry
+/// bucket (column), destroyed by overwriting in place. The store deals in opaque bytes and knows no protocol.
+///
+/// Used from one thread. Only the group commit runs on a thread of its own, and reports through a `@Sendable` closure.
+/// Time is an argument everywhere: milliseconds since the Unix epoch.
+package final class Store {
+    /// Most bytes of a message's payload.
+    package static let maximumPayload = RecordFile.maximumPlaintext
+    static let rowsName = "rows.slots"
+    static let columnsName = "columns.slots"
+    static let tombstonesName = "tombstones.slots"
+    static let inboxesName = "inboxes"
+    /// Descriptors of segments and logs kept open between commits.
+    static let openFileLimit = 256
+    /// Most entries of the damage list; more are counted only.
+    static let damageLimit = 100
+    /// How long after a failed destruction the next attempt is due, in milliseconds.
+    static let retryInterval: Int64 = 1_000
+
+    /// Whether and how the passphrase protects the home.
+    package let protection: Protection
+    /// What overwriting in place is worth here, and why.
+    package let erasurePromise: ErasurePromise
+    package var erasure: Erasure { erasurePromise.erasure }
+    /// What opening the home found overdue and destroyed.
+    package internal(set) var openingReport = ReapReport()
+    /// What is wrong on the disk, in words for `doctor` and `status`; each thing once.
+    package internal(set) var damage: [String] = []
+    package var isLocked: Bool { keys == nil }
+    package var isReadOnly: Bool { home.isReadOnly }
+
+    let disk: any FileSystem
+    let home: HomeDirectory
+    let keystore: Keystore
+    let argon2Floor: Argon2Parameters
+    let inboxes: FileDescriptor
+    let committer: Committer
+    var isClosed = false
+
+    // The pages.
+    let rowFile: SlotFile
+    let columnFile: SlotFile
+    let tombstoneFile: SlotFile
+    var rowSlots = SlotMap()
+    var columnSlots = SlotMap()
+    var tombstoneSlots = SlotMap()
+    /// Clear headers of the column pages, by slot: known without the passphrase.
+    var headers: [Int: ColumnHeader] = [:]
+    /// Clear keep-until times of the tombstones, by slot.
+    var keepUntil: [Int: Int64] = [:]
+    /// Pages that could not be destroyed yet. Nothing is served from them.
+    var doomedPages: [DoomedPage] = []
+
+    // While unlocked.
+    var keys: GridKeys?
+    var rows: [RowID: Row] = [:]
+    /// Directories of the rows that were live when the store was locked.
+    var rowsAtLock: [RowID: String] = [:]
+    var rowOfSlot: [UInt32: Row] = [:]
+    var controlRow: Row?
+    var columns: [Int: Column] = [:]
+    /// By the tag that sidecars carry.
+    var columnOfTag: [[UInt8]: Column] = [:]
+    /// Every column page could be read, so that a segment without one has really expired.
+    var columnsAreComplete = true
+    /// The column that appends to a bucket use.
+    var columnOfBucket: [BucketKey: Column] = [:]
+    var tombstoneTexts: [Int: TombstonePage] = [:]
+    var segments: [Int: Segment] = [:]
+    var stateLogs: [Int: StateLog] = [:]
+    var expiries = Heap<ExpiryItem>()
+    /// Expired and hidden, and not yet to be destroyed.
+    var hidden: [ExpiryItem] = []
+    var pendingErasures: [PendingErasure] = []
+
+    // Commits.
+    var nextFileNumber = 0
+    var nextSequence: UInt64 = 1
+    var dirtyFiles: [RecordFile] = []
+    var openFiles: Deque<RecordFile> = []
+
+    /// The latest moment known, from ``open(home:fileSystem:now:argon2Floor:committingOn:)`` and ``reap(hide:destroy:)``.
+    var latestHide: Int64
+    var clock: ClockMark
+
+    init(
+        home: HomeDirectory,
+        smallFile: FileDescriptor,
+        now: Int64,
+        argon2Floor: Argon2Parameters,
+        committingOn thread: CommitThread
+    ) throws(StoreError) {
+        self.home = home
+        self.argon2Floor = argon2Floor
+        disk = home.disk
+        latestHide = now
+        keystore = try Keystore(in: home)
+        protection = keystore.protection
+        erasurePromise = home.disk.erasurePromise(home: home.descriptor, smallFile: smallFile)
+        committer = Committer(disk: home.disk, thread: thread)
+        var opened: [SlotFile] = []
+        do throws(StoreError) {
+            rowFile = try SlotFile(Self.rowsName, in: home)
+            opened.append(rowFile)
+            columnFile = try SlotFile(Self.columnsName, in: home)
+            opened.append(columnFile)
+            tombstoneFile = try SlotFile(Self.tombstonesName, in: home)
+            opened.append(tombstoneFile)
+            clock = try ClockMark(in: home)
+        } catch {
+            for file in opened { file.close() }
+            throw error
+        }
+        do throws(StoreError) {
+            inboxes = try onDisk(home.path(Self.inboxesName)) { () throws(SystemError) in
+                try home.disk.open(Self.inboxesName, in: home.descriptor, .directory)
+            }
+        } catch {
+            for file in opened { file.close() }
+            clock.close()
+            throw error
+        }
+        if keystore.readableCopyCount < 2 { report("one of the two copies of \(home.path(Keystore.name))") }
+        if clock.isDamaged { report("\(home.path(ClockMark.name))") }
+    }
+
+    /// Notes damage once.
+    func report(_ what: String) {
+        if damage.count < Self.damageLimit, !damage.contains(what) { damage.append(what) }
+    }
+
+    func unlockedKeys() throws(StoreError) -> GridKeys {
+        guard let keys, !isClosed else { throw .locked }
+        return keys
+    }
+
+    func takeFileNumber() -> Int {
+        defer { nextFileNumber += 1 }
+        return nextFileNumber
+    }
+}
+
+/// A page whose destruction failed and is tried again at every reap.
+struct DoomedPage: Equatable {
+    enum File { case rows, columns, tombstones }
+    let file: File
+    let slot: Int
+}
+
+struct BucketKey: Hashable {
+    let tier: Tier
+    let bucket: Int64
+}
+
+/// A record's moment.
+struct ExpiryItem: Comparable {
+    let expiresAt: Int64
+    let segment: Int
+    let record: Int
+
+    static func < (left: ExpiryItem, right: ExpiryItem) -> Bool {
+        (left.expiresAt, left.segment, left.record) < (right.expiresAt, right.segment, right.record)
+    }
+}
+
+/// Ciphertext whose overwriting failed.
+struct PendingErasure {
+    let segment: Int
+    let span: RecordFile.Span
+}

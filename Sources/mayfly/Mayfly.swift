@@ -1,1 +1,79 @@
-@main enum Mayfly { static func main() {} }
+import ArgumentParser
+import Control
+
+/// The one executable: the node and everything that talks to it.
+@main struct Mayfly: ParsableCommand {
+    static let version = "0.1.0"
+
+    static let configuration = CommandConfiguration(
+        commandName: "mayfly",
+        abstract: "Messages between machines that leave nothing behind.",
+        discussion: """
+            Start a node:           mayfly init && mayfly run
+            Start a conversation:   mayfly conversation create --name room
+            Invite:                 mayfly invite create room
+            Join it elsewhere:      mayfly join 'mayfly:join/…'
+            Talk:                   mayfly send room 'hello'
+            Destroy it everywhere:  mayfly explode room
+
+            Results go to standard output, everything else to standard error. With --json every result is one \
+            object a line, and a failure is {"error":{"kind","message","hint"}} on standard output.
+
+            Exit codes: 0 done, 1 failed, 64 wrong usage, 2 refused by the other side, 3 expired or exploded, \
+            4 timed out, 5 peer unreachable, 6 locked, 7 not found, 8 no node running here.
+            """,
+        version: version,
+        groupedSubcommands: [
+            CommandGroup(
+                name: "Node",
+                subcommands: [
+                    InitCommand.self, RunCommand.self, StatusCommand.self, StopCommand.self, LockCommand.self,
+                    UnlockCommand.self, ReapCommand.self, DoctorCommand.self,
+                ]
+            ),
+            CommandGroup(
+                name: "Conversation",
+                subcommands: [ConversationCommand.self, InviteCommand.self, JoinCommand.self, PeerCommand.self]
+            ),
+            CommandGroup(
+                name: "Message",
+                subcommands: [
+                    SendCommand.self, ReadCommand.self, WatchCommand.self, LifetimeCommand.self, ExplodeCommand.self,
+                    OutboxCommand.self, InboxCommand.self,
+                ]
+            ),
+            CommandGroup(
+                name: "Program",
+                subcommands: [RPCCommand.self, SchemaCommand.self, VersionCommand.self]
+            ),
+        ]
+    )
+
+    static func main() async {
+        let arguments = Array(CommandLine.arguments.dropFirst())
+        do {
+            var command = try parseAsRoot(arguments)
+            if var command = command as? any AsyncParsableCommand {
+                try await command.run()
+            } else {
+                try command.run()
+            }
+        } catch {
+            finish(error, arguments)
+        }
+    }
+
+    /// Ends with the error's exit code; a wrong use is 64 and, with `--json`, an error object like any other.
+    private static func finish(_ error: any Error, _ arguments: [String]) -> Never {
+        guard exitCode(for: error) == .validationFailure, !(error is ExitCode) else { exit(withError: error) }
+        let terminal = Terminal(json: arguments.prefix { $0 != "--" }.contains("--json"))
+        if terminal.json {
+            let message = message(for: error).split(separator: "\n").first.map(String.init) ?? "wrong usage"
+            terminal.report(ControlError(.usage, message, hint: "see `mayfly help`"))
+        } else {
+            let full = fullMessage(for: error)
+            terminal.warn(full.hasPrefix("Error: ") ? String(full.dropFirst("Error: ".count)) : full)
+        }
+        exit(withError: ExitCode.validationFailure)
+    }
+}

@@ -37,8 +37,11 @@ struct Negotiation {
         for side in 0..<2 {
             machines.append(
                 LifetimeStateMachine(
-                    conversation: conversation, membership: 2, own: keys[side].publicKey,
-                    peer: keys[1 - side].publicKey, record: LifetimeStateMachine.Record()
+                    conversation: conversation,
+                    membership: 2,
+                    own: keys[side].publicKey,
+                    peer: keys[1 - side].publicKey,
+                    record: LifetimeStateMachine.Record()
                 )
             )
         }
@@ -64,7 +67,10 @@ struct Negotiation {
     mutating func propose(_ lifetime: Lifetime, _ side: Side) -> LifetimeStateMachine.Refusal? {
         do throws(LifetimeStateMachine.Refusal) {
             let actions = try machines[side.rawValue].propose(
-                lifetime, now: time(side), key: keys[side.rawValue], random: &random
+                lifetime,
+                now: time(side),
+                key: keys[side.rawValue],
+                random: &random
             )
             perform(actions, by: side)
             return nil
@@ -77,7 +83,9 @@ struct Negotiation {
     mutating func accept(_ side: Side) -> LifetimeStateMachine.Refusal? {
         do throws(LifetimeStateMachine.Refusal) {
             let actions = try machines[side.rawValue].accept(
-                now: time(side), key: keys[side.rawValue], random: &random
+                now: time(side),
+                key: keys[side.rawValue],
+                random: &random
             )
             perform(actions, by: side)
             return nil
@@ -109,7 +117,11 @@ struct Negotiation {
     @discardableResult
     mutating func receive(_ message: LifetimeMessage, _ side: Side) -> [Action] {
         let actions = machines[side.rawValue].receive(
-            message, policy: policies[side.rawValue], now: time(side), key: keys[side.rawValue], random: &random
+            message,
+            policy: policies[side.rawValue],
+            now: time(side),
+            key: keys[side.rawValue],
+            random: &random
         )
         perform(actions, by: side)
         return actions
@@ -141,7 +153,11 @@ struct Negotiation {
         for side in Side.allCases where heard[side.rawValue] {
             let index = side.rawValue
             let actions = machines[index].sessionEstablished(
-                sent: starts[index], received: starts[1 - index], now: time(side), key: keys[index], random: &random
+                sent: starts[index],
+                received: starts[1 - index],
+                now: time(side),
+                key: keys[index],
+                random: &random
             )
             perform(actions, by: side)
         }
@@ -152,7 +168,10 @@ struct Negotiation {
     mutating func restart(_ side: Side) {
         let index = side.rawValue
         machines[index] = LifetimeStateMachine(
-            conversation: conversation, membership: 2, own: keys[index].publicKey, peer: keys[1 - index].publicKey,
+            conversation: conversation,
+            membership: 2,
+            own: keys[index].publicKey,
+            peer: keys[1 - index].publicKey,
             record: machines[index].record
         )
     }
@@ -174,8 +193,13 @@ struct Negotiation {
         at: Timestamp? = nil
     ) -> LifetimeProposal {
         LifetimeProposal.Unsigned(
-            conversation: conversation ?? self.conversation, membership: membership, epoch: epoch, previous: .none,
-            lifetime: lifetime, proposedAt: at ?? now, nonce: random.bytes(16)
+            conversation: conversation ?? self.conversation,
+            membership: membership,
+            epoch: epoch,
+            previous: .none,
+            lifetime: lifetime,
+            proposedAt: at ?? now,
+            nonce: random.bytes(16)
         ).signed(by: keys[side.rawValue], &random)
     }
 
@@ -192,7 +216,12 @@ func turn(
     known: @escaping (ClientID, MessageID) -> Bool = { _, _ in false }
 ) -> Turn {
     Turn(
-        now: now, random: random, endpoints: endpoints, isLocked: isLocked, defaultPolicy: .ask,
-        sessionGrace: Limits.sessionGrace, isKnown: known
+        now: now,
+        random: random,
+        endpoints: endpoints,
+        isLocked: isLocked,
+        defaultPolicy: .ask,
+        sessionGrace: Limits.sessionGrace,
+        isKnown: known
     )
 }

@@ -221,7 +221,8 @@ import Testing
             var talk = Negotiation(seed: seed)
             talk.propose(.oneDay, .one)
             talk.propose(.sevenDays, .two)
-            let smaller = talk.pending(.one)!.proposal.id < talk.pending(.two)!.proposal.id ? Lifetime.oneDay : .sevenDays
+            let smaller =
+                talk.pending(.one)!.proposal.id < talk.pending(.two)!.proposal.id ? Lifetime.oneDay : .sevenDays
             talk.deliverAll()
             #expect(talk.pending(.one)?.proposal.lifetime == smaller)
             #expect(talk.pending(.two)?.proposal.lifetime == smaller)
@@ -432,7 +433,11 @@ import Testing
             let start = SessionStart(reset: false, inForce: head.id, head: head, renewable: nil, endpoints: [])
             let sent = talk.machines[0].sessionStart(reset: false, policy: .ask, endpoints: [])
             _ = talk.machines[0].sessionEstablished(
-                sent: sent, received: start, now: talk.now, key: talk.keys[0], random: &talk.random
+                sent: sent,
+                received: start,
+                now: talk.now,
+                key: talk.keys[0],
+                random: &talk.random
             )
             #expect(talk.agreements[0] == nil)
             #expect(talk.machines[0].storable(under: head.id) == nil)
@@ -513,7 +518,9 @@ import Testing
             for (index, machine) in quiet.machines.enumerated() {
                 guard let agreement = machine.record.inForce else { continue }
                 let isSigned = agreement.isValid(
-                    conversation: quiet.conversation, between: quiet.keys[0].publicKey, and: quiet.keys[1].publicKey
+                    conversation: quiet.conversation,
+                    between: quiet.keys[0].publicKey,
+                    and: quiet.keys[1].publicKey
                 )
                 #expect(isSigned, "\(path), side \(index)")
             }

@@ -1,6 +1,7 @@
 import Primitives
 import Testing
 
+/// Figures published by others; each test names its source.
 @Suite struct KnownAnswers {
     @Test func `HKDF reproduces RFC 5869, test case 1`() {
         let secret = SecretBytes(copying: [UInt8](repeating: 0x0b, count: 22))
@@ -19,4 +20,128 @@ import Testing
                 == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
         )
     }
+
+    @Test(arguments: [
+        (bytes(0x0b, 20), text("Hi There"), "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"),
+        (
+            text("Jefe"), text("what do ya want for nothing?"),
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
+        ),
+        (bytes(0xaa, 20), bytes(0xdd, 50), "773ea91e36800e46854db8ebd09181a72959098b3ef8c122d9635514ced565fe"),
+        (
+            Array(0x01...0x19), bytes(0xcd, 50),
+            "82558a389a443c0ea4cc819899f2083a85f0faa3e578f8077a2e3ff46729665b"
+        ),
+        (
+            bytes(0xaa, 131), text("Test Using Larger Than Block-Size Key - Hash Key First"),
+            "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54"
+        ),
+    ])
+    func `HMAC-SHA-256 reproduces RFC 4231`(key: [UInt8], message: [UInt8], code: String) {
+        #expect(Hex.encode(HMACSHA256.authenticate(key: key, message)) == code)
+        // The parts of a message are one message.
+        let half = message.count / 2
+        let parts = (Array(message.prefix(half)), Array(message.dropFirst(half)))
+        #expect(Hex.encode(HMACSHA256.authenticate(key: key, parts.0, parts.1)) == code)
+    }
+
+    private static let sunscreen = text(
+        "Ladies and Gentlemen of the class of '99: If I could offer you only one tip for the future, sunscreen would "
+            + "be it."
+    )
+    private static let associatedData = hex("50515253c0c1c2c3c4c5c6c7")
+
+    @Test func `ChaCha20-Poly1305 reproduces RFC 8439, section 2_8_2`() throws {
+        let key: [UInt8] = Array(0x80...0x9f)
+        let nonce = hex("070000004041424344454647")
+        let sealed = key.withUnsafeBytes {
+            ChaChaPoly.seal(Self.sunscreen, key: $0, nonce: nonce, authenticating: Self.associatedData)
+        }
+        #expect(
+            Hex.encode(sealed)
+                == "d31a8d34648e60db7b86afbc53ef7ec2a4aded51296e08fea9e2b5a736ee62d63dbea45e8ca9671282fafb69da92728b"
+                + "1a71de0a9e060b2905d6a5b67ecd3b3692ddbd7f2d778b8c9803aee328091b58fab324e4fad675945585808b4831d7bc"
+                + "3ff4def08e4b7a9de576d26586cec64b61161ae10b594f09e26a7e902ecbd0600691"
+        )
+        let opened = try key.withUnsafeBytes { key throws(AEADError) in
+            try ChaChaPoly.open(sealed, key: key, nonce: nonce, authenticating: Self.associatedData)
+        }
+        #expect(opened == Self.sunscreen)
+    }
+
+    @Test func `XChaCha20-Poly1305 reproduces draft-irtf-cfrg-xchacha-03, appendix A_3_1`() throws {
+        let key = SecretBytes(copying: Array(0x80...0x9f))
+        let sealed = XChaChaPoly.seal(
+            Self.sunscreen,
+            key: key,
+            nonce: Array(0x40...0x57),
+            authenticating: Self.associatedData
+        )
+        #expect(Array(sealed.prefix(XChaChaPoly.nonceByteCount)) == Array(0x40...0x57))
+        #expect(
+            Hex.encode(sealed.dropFirst(XChaChaPoly.nonceByteCount))
+                == "bd6d179d3e83d43b9576579493c0e939572a1700252bfaccbed2902c21396cbb731c7f1b0b4aa6440bf3a82f4eda7e39"
+                + "ae64c6708c54c216cb96b72e1213b4522f8c9ba40db5d945b11b69b982c1bb9e3f3fac2bc369488f76b2383565d3fff9"
+                + "21f9664c97637da9768812f615c68b13b52ec0875924c1c7987947deafd8780acf49"
+        )
+        #expect(try XChaChaPoly.open(sealed, key: key, authenticating: Self.associatedData) == Self.sunscreen)
+    }
+
+    @Test(arguments: [
+        (
+            "a546e36bf0527c9d3b16154b82465edd62144c0ac1fc5a18506a2244ba449ac4",
+            "e6db6867583030db3594c1a424b15f7c726624ec26b3353b10a903a6d0ab1c4c",
+            "c3da55379de9c6908e94ea4df28d084f32eccf03491c71f754b4075577a28552"
+        ),
+        (
+            "4b66e9d4d1b4673c5ad22691957d6af5c11b6421e0ea01d42ca4169e7918ba0d",
+            "e5210f12786811d3f4b7959d0538ae2c31dbe7106fc03c3efc4cd549c715a493",
+            "95cbde9476e8907d7aade45cb4b873f88b595a68799fa152e6f8f7647aac7957"
+        ),
+        (
+            "0900000000000000000000000000000000000000000000000000000000000000",
+            "0900000000000000000000000000000000000000000000000000000000000000",
+            "422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e80311ae3079"
+        ),
+    ])
+    func `X25519 reproduces RFC 7748, section 5_2`(scalar: String, point: String, product: String) throws {
+        let key = X25519SecretKey(SecretBytes(copying: hex(scalar)))
+        let secret = try key.sharedSecret(with: hex(point))
+        #expect(secret.withBytes { Hex.encode($0) } == product)
+    }
+
+    @Test func `X25519 refuses a point of small order and another length`() {
+        let key = X25519SecretKey(SecretBytes(copying: bytes(9, 32)))
+        for point in [bytes(0, 32), [1] + bytes(0, 31), bytes(1, 31), bytes(1, 33), []] {
+            #expect(throws: CurveError.invalidPublicKey) { _ = try key.sharedSecret(with: point) }
+        }
+    }
+
+    /// Made with Argon2id of Python's `cryptography` 48.0.0 (OpenSSL): lanes 1, memory in KiB.
+    @Test(arguments: [
+        (
+            "correct horse battery staple", Array(0...15) as [UInt8], 3 as UInt64, 8_192,
+            "947312f62e4ac86f63c9b622f147b0061846739f53dd00f2d2236cd03db413ac"
+        ),
+        ("p", bytes(0x5a, 16), 1, 64, "777e9b42004d05988c429bd14f59f71205178bd3c302cecc1689c4d03475e037"),
+    ])
+    func `Argon2id agrees with OpenSSL's`(
+        passphrase: String,
+        salt: [UInt8],
+        iterations: UInt64,
+        kibibytes: Int,
+        derived: String
+    ) throws {
+        let key = try Argon2id.derive(
+            passphrase: SecretBytes(copying: text(passphrase)),
+            salt: salt,
+            iterations: iterations,
+            memoryByteCount: kibibytes * 1_024
+        )
+        #expect(key.withBytes { Hex.encode($0) } == derived)
+    }
 }
+
+func hex(_ text: String) -> [UInt8] { Hex.decode(text) ?? [] }
+func text(_ text: String) -> [UInt8] { Array(text.utf8) }
+func bytes(_ byte: UInt8, _ count: Int) -> [UInt8] { [UInt8](repeating: byte, count: count) }

@@ -40,6 +40,8 @@ for seed in first..<first + seeds {
 }
 let elapsed = clock.now - start
 let spent = Double(elapsed.components.seconds) + Double(elapsed.components.attoseconds) / 1e18
-print("\(seeds) seeds, \(events) events, \(spent) s, \(Int(Double(events) / spent)) events/s, \(failures.count) with violations")
+print(
+    "\(seeds) seeds, \(events) events, \(spent) s, \(Int(Double(events) / spent)) events/s, \(failures.count) with violations"
+)
 for name in counts.keys.sorted() { print("  \(name): \(counts[name]!)") }
 if !failures.isEmpty { print("failing seeds: \(failures.prefix(50))") }

@@ -105,7 +105,8 @@ struct Oracle {
     }
 
     /// What is on the disk rests on an agreement that both have signed.
-    mutating func checkDurable(_ message: Message, _ client: ClientID, _ node: SimulatedNode, _ simulation: Simulation) {
+    mutating func checkDurable(_ message: Message, _ client: ClientID, _ node: SimulatedNode, _ simulation: Simulation)
+    {
         guard let id = message.content.agreement, let agreement = agreements[id] else {
             violations.append("t=\(simulation.time) I4 node \(node.index) stores without an agreement")
             return
@@ -279,7 +280,8 @@ extension Simulation {
                 let state = links[link], !state.isBroken
             else { return "nodes \(node.index) and \(other.index) do not know that their link is lost" }
             guard one.outboxCount == 0, two.outboxCount == 0 else {
-                return "the outboxes of nodes \(node.index) and \(other.index) hold \(one.outboxCount) and \(two.outboxCount)"
+                return
+                    "the outboxes of nodes \(node.index) and \(other.index) hold \(one.outboxCount) and \(two.outboxCount)"
             }
         }
         for node in nodes {

@@ -20,7 +20,11 @@ extension Simulation {
         func fail(_ isUnknownThere: Bool, after wait: Int64) {
             queue.push(
                 .dialFailed(
-                    node.index, incarnation: node.incarnation, client, dial.remote, isUnknownThere: isUnknownThere
+                    node.index,
+                    incarnation: node.incarnation,
+                    client,
+                    dial.remote,
+                    isUnknownThere: isUnknownThere
                 ),
                 at: time + wait
             )
@@ -43,7 +47,11 @@ extension Simulation {
         nextLink += 1
         count("links")
         links[id] = Link(
-            dialer: node.index, listener: index, dialerClient: client, listenerClient: listener, dialerKey: key,
+            dialer: node.index,
+            listener: index,
+            dialerClient: client,
+            listenerClient: listener,
+            dialerKey: key,
             listenerKey: dial.remote
         )
         log("link \(id.value): node \(node.index) -> node \(index)")
@@ -151,7 +159,8 @@ extension Simulation {
         }
         step(node) { [invites] core, turn in
             let actions = core.receive(
-                frame, on: id,
+                frame,
+                on: id,
                 verify: { signed in
                     invites[signed.payload].flatMap { try? VerifiedInvite(signed, decoded: $0) }
                 },
@@ -188,7 +197,12 @@ extension Simulation {
             else { return }
             count("asks answered")
             queue.push(
-                .noticeAnswer(to: sender, incarnation: asker.incarnation, client, tombstone.receipt ?? tombstone.notice),
+                .noticeAnswer(
+                    to: sender,
+                    incarnation: asker.incarnation,
+                    client,
+                    tombstone.receipt ?? tombstone.notice
+                ),
                 at: time + delay()
             )
         }

@@ -99,7 +99,12 @@ package final class Simulation {
         self.options = options
         random = .seeded(options.seed &* 0x9e37_79b9_7f4a_7c15 &+ 1)
         grace = [0, 5_000, 30_000][Int(random.next(upperBound: UInt64(3)))]
-        let count = 2 + Int(random.next(upperBound: UInt64(100)) < 70 ? random.next(upperBound: UInt64(3)) : random.next(upperBound: UInt64(7)))
+        let count =
+            2
+            + Int(
+                random.next(upperBound: UInt64(100)) < 70
+                    ? random.next(upperBound: UInt64(3)) : random.next(upperBound: UInt64(7))
+            )
         for index in 0..<count {
             let skew = 1_750_000_000_000 + Milliseconds(random.next(upperBound: UInt64(4 * 86_400_000))) - 2 * .day
             nodes.append(SimulatedNode(index: index, random: .seeded(random.next()), clockOffset: skew))
@@ -147,8 +152,12 @@ package final class Simulation {
             for client in node.core.clients { read(node, client) }
         }
         return Report(
-            seed: options.seed, nodeCount: nodes.count, events: eventCount, violations: oracle.violations,
-            traceHash: trace, counts: oracle.counts
+            seed: options.seed,
+            nodeCount: nodes.count,
+            events: eventCount,
+            violations: oracle.violations,
+            traceHash: trace,
+            counts: oracle.counts
         )
     }
 
@@ -273,9 +282,11 @@ package final class Simulation {
         if let planned = node.nextWake, planned <= at { return }
         node.nextWake = at
         if at == time {
-            oracle.wakesNow[node.index, default: (0, 0)].time == time
-                ? (oracle.wakesNow[node.index]!.count += 1) : (oracle.wakesNow[node.index] = (time, 1))
-            if oracle.wakesNow[node.index]!.count > 1_000 {
+            var wakes = oracle.wakesNow[node.index] ?? (time, 0)
+            if wakes.time != time { wakes = (time, 0) }
+            wakes.count += 1
+            oracle.wakesNow[node.index] = wakes
+            if wakes.count > 1_000 {
                 violation("I7 node \(node.index) wakes without end at one time")
                 return
             }

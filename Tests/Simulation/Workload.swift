@@ -104,7 +104,9 @@ extension Simulation {
             }
         case ..<580:
             let lifetime = Lifetime.allCases[Int(roll(6))]
-            if command(node, client, { (machine, turn) throws(CommandError) in try machine.propose(lifetime, &turn) }) == nil {
+            if command(node, client, { (machine, turn) throws(CommandError) in try machine.propose(lifetime, &turn) })
+                == nil
+            {
                 count("proposed")
             }
         case ..<700:

@@ -4,12 +4,16 @@ import Primitives
 /// derived, and where it listens. Text form: `mayfly:card/` and unpadded base64url of
 /// version ‖ key ‖ routing secret ‖ endpoints separated by newlines.
 package struct ContactCard: Hashable, Sendable, Codable, CustomStringConvertible {
+    /// Before the Base64url of the text form.
     package static let prefix = "mayfly:card/"
     private static let version: UInt8 = 1
     package static let routingSecretByteCount = 32
 
+    /// Of the contact inbox.
     package var key: PublicKey
+    /// 32 bytes; whoever has them can reach the contact inbox.
     package var routingSecret: [UInt8]
+    /// At most ``Limits/endpointCount``.
     package var endpoints: [Endpoint]
 
     package init(key: PublicKey, routingSecret: [UInt8], endpoints: [Endpoint]) {
@@ -18,6 +22,7 @@ package struct ContactCard: Hashable, Sendable, Codable, CustomStringConvertible
         self.endpoints = endpoints
     }
 
+    /// What is wrong with a text that should be a card.
     package enum Failure: Error, Hashable {
         case notACard
         case truncated
@@ -26,6 +31,8 @@ package struct ContactCard: Hashable, Sendable, Codable, CustomStringConvertible
         case invalidEndpoint
     }
 
+    /// Reads the text form.
+    /// - Throws: ``Failure``.
     package init(text: String) throws(Failure) {
         guard text.hasPrefix(Self.prefix), let bytes = Base64URL.decode(text.dropFirst(Self.prefix.count)) else {
             throw .notACard
@@ -45,6 +52,7 @@ package struct ContactCard: Hashable, Sendable, Codable, CustomStringConvertible
         }
     }
 
+    /// The text form.
     package var description: String {
         let endpoints = endpoints.map(\.description).joined(separator: "\n")
         return Self.prefix + Base64URL.encode([Self.version] + key.bytes + routingSecret + Array(endpoints.utf8))
@@ -56,7 +64,8 @@ package struct ContactCard: Hashable, Sendable, Codable, CustomStringConvertible
             self = try ContactCard(text: try container.decode(String.self))
         } catch let failure as Failure {
             throw DecodingError.dataCorruptedError(
-                in: container, debugDescription: "expected a contact card (mayfly:card/…): \(failure)"
+                in: container,
+                debugDescription: "expected a contact card (mayfly:card/…): \(failure)"
             )
         }
     }
@@ -69,9 +78,11 @@ package struct ContactCard: Hashable, Sendable, Codable, CustomStringConvertible
 
 /// An invite sent from contact inbox to contact inbox (`conversation create --with PEER`).
 package struct Invitation: Hashable, Sendable, Codable {
+    /// By which the invitation is acknowledged, dismissed and named by the user.
     package var id: MessageID
     /// The invite's text form.
     package var slug: String
+    /// The conversation's name.
     package var name: String?
 
     package init(id: MessageID, slug: String, name: String?) {

@@ -11,15 +11,20 @@ package struct ContactRecord: Hashable, Sendable, Codable {
 
     package init(routingSecret: [UInt8]) { self.routingSecret = routingSecret }
 
+    /// An invitation that its receiver has not acknowledged.
     package struct Outgoing: Hashable, Sendable, Codable {
         package var card: ContactCard
         package var invitation: Invitation
+        /// When the invite expires, and with it the invitation.
         package var deadline: Timestamp
     }
 
+    /// An invitation that waits for our user's answer.
     package struct Received: Hashable, Sendable, Codable {
+        /// The sender's contact inbox.
         package var from: PublicKey
         package var invitation: Invitation
+        /// By our clock; it is forgotten after ``Limits/inviteMaximumLifetime``.
         package var receivedAt: Timestamp
     }
 }
@@ -35,6 +40,7 @@ package struct ContactStateMachine: Sendable {
 
     package let client: ClientID
     package let key: IdentityKey
+    /// The record as it is to be saved.
     package private(set) var record: ContactRecord
     private var remotes: [PublicKey: Remote] = [:]
 
@@ -45,11 +51,15 @@ package struct ContactStateMachine: Sendable {
         for outgoing in record.outgoing { connect(outgoing.card, now: now) }
     }
 
+    /// When ``advance(_:)`` has something to do; `nil` for never.
     package var nextDeadline: Timestamp? {
         let links = remotes.values.compactMap(\.link.nextDeadline)
         let ends = record.outgoing.map(\.deadline)
         return (links + ends).min()
     }
+
+    /// Whether we have business of our own with this remote.
+    package func isAwaited(_ remote: PublicKey) -> Bool { remotes[remote] != nil }
 
     private mutating func connect(_ card: ContactCard, now: Timestamp) {
         if remotes[card.key] != nil {
@@ -81,6 +91,7 @@ package struct ContactStateMachine: Sendable {
         return advance(&turn)
     }
 
+    /// Nobody waits for this pong any more.
     package mutating func stopPing(_ key: PublicKey, nonce: UInt64) {
         remotes[key]?.pings.remove(nonce)
         release(key)
@@ -93,6 +104,7 @@ package struct ContactStateMachine: Sendable {
         return record.received.count == before ? [] : [.save(client)]
     }
 
+    /// A handshake with another contact inbox has ended: what we have for it goes out.
     package mutating func linkOpened(_ link: LinkID, to remote: PublicKey, weDialled: Bool, _ turn: Turn)
         -> [NodeAction]
     {
@@ -106,13 +118,14 @@ package struct ContactStateMachine: Sendable {
                     result.append(.transmit(link, .invitation(outgoing.invitation)))
                 }
                 for nonce in remotes[remote]!.pings.sorted() { result.append(.transmit(link, .ping(nonce))) }
-            case .retire(let link): result.append(.transmit(link, .closing))
+            case .retire(let link): result += [.transmit(link, .closing), .close(link)]
             case .dial, .ping, .drop: preconditionFailure("an opened link is used or retired, not \(action)")
             }
         }
         return result
     }
 
+    /// A frame from another contact inbox. What is neither invitation nor ping ends the link.
     package mutating func receive(_ frame: Frame, from remote: PublicKey, on link: LinkID, _ turn: Turn)
         -> [NodeAction]
     {
@@ -157,17 +170,20 @@ package struct ContactStateMachine: Sendable {
         ]
     }
 
+    /// A link is gone.
     package mutating func linkClosed(_ link: LinkID, to remote: PublicKey, _ turn: Turn) {
         guard remotes[remote] != nil else { return }
         _ = remotes[remote]!.link.closed(link, now: turn.now)
         release(remote)
     }
 
+    /// A dial of ours came to nothing at all endpoints.
     package mutating func dialFailed(to remote: PublicKey, _ turn: inout Turn) {
         remotes[remote]?.link.dialFailed(now: turn.now, random: &turn.random)
         release(remote)
     }
 
+    /// Dials, pings and ends what is due.
     package mutating func advance(_ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         let before = record.outgoing.count

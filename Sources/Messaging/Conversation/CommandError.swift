@@ -25,5 +25,4 @@ package enum CommandError: Error, Hashable, Sendable {
     /// This conversation has been entered with this invite before.
     case alreadyMember(ClientID)
     case unknownMessage
-    case memoryFull
 }

@@ -3,7 +3,9 @@ import Primitives
 /// What survives a restart of one inbox. Sealed under the inbox's row, dies with it.
 package struct InboxRecord: Hashable, Sendable, Codable {
     package var client: ClientID
+    /// The order of the inboxes in lists.
     package var createdAt: Timestamp
+    /// What the inbox is used for.
     package var role: Role
 
     package init(client: ClientID, createdAt: Timestamp, role: Role) {
@@ -12,6 +14,7 @@ package struct InboxRecord: Hashable, Sendable, Codable {
         self.role = role
     }
 
+    /// An inbox serves one purpose; an unused one takes on another once.
     package enum Role: Hashable, Sendable, Codable {
         /// Made ahead of time, for the next conversation.
         case unused
@@ -25,9 +28,13 @@ package struct InboxRecord: Hashable, Sendable, Codable {
 /// A join on its way.
 package struct JoinRecord: Hashable, Sendable, Codable {
     package var invite: Invite
+    /// What the join request carries.
     package var signed: SignedInvite
+    /// Recovered from the invite's signature.
     package var creator: PublicKey
+    /// Our own name in the conversation to be.
     package var profile: String?
+    /// The join is given up ``Limits/joinLifetime`` later.
     package var startedAt: Timestamp
     package var state: JoinerStateMachine.State
 
@@ -41,7 +48,9 @@ package struct JoinRecord: Hashable, Sendable, Codable {
     }
 }
 
+/// A conversation as one member holds it.
 package struct ConversationRecord: Hashable, Sendable, Codable {
+    /// Who made it and may explode it.
     package var genesis: Genesis
     package var name: String?
     /// One's own name in this conversation.
@@ -54,6 +63,7 @@ package struct ConversationRecord: Hashable, Sendable, Codable {
     package var left: [PublicKey] = []
     /// The creator's invites; `nil` for others.
     package var issuer: IssuerStateMachine.Record?
+    /// Agreements and policy (section 6).
     package var lifetime = LifetimeStateMachine.Record()
 
     package init(

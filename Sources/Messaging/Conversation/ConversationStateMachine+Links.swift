@@ -27,7 +27,9 @@ extension ConversationStateMachine {
                 }
                 let wasAway = !wasEstablished && (lostAt.map { turn.now - $0 > turn.sessionGrace } ?? false)
                 result += startSession(with: member, on: link, wasAway: wasAway, turn)
-            case .retire(let link): result.append(.transmit(link, .closing))
+            // The transport ends our side behind what was sent and still hands over what comes; and it does not wait for
+            // ever for a peer that keeps its side open.
+            case .retire(let link): result += [.transmit(link, .closing), .close(link)]
             case .dial, .ping, .drop: preconditionFailure("an opened link is used or retired, not \(action)")
             }
         }
@@ -42,7 +44,9 @@ extension ConversationStateMachine {
     ) -> [NodeAction] {
         guard let machine = lifetimeMachine, let state = members[member] else { return [] }
         let start = machine.sessionStart(
-            reset: state.hasEnded || wasAway, policy: policyNow(turn), endpoints: turn.endpoints
+            reset: state.hasEnded || wasAway,
+            policy: policyNow(turn),
+            endpoints: turn.endpoints
         )
         members[member]!.sessionSent = start
         return [.transmit(link, .session(start))]
@@ -63,7 +67,11 @@ extension ConversationStateMachine {
         members[member]!.isShownOnline = true
         if isNews { result.append(event(.peerOnline(member), turn)) }
         if let actions = lifetimeMachine?.sessionEstablished(
-            sent: sent, received: start, now: turn.now, key: key, random: &turn.random
+            sent: sent,
+            received: start,
+            now: turn.now,
+            key: key,
+            random: &turn.random
         ) {
             result += perform(actions, &turn)
         }
@@ -82,6 +90,7 @@ extension ConversationStateMachine {
         [.close(link)] + linkClosed(link, to: member, turn)
     }
 
+    /// The transport has lost a link, or the peer has closed it.
     package mutating func linkClosed(_ link: LinkID, to member: PublicKey, _ turn: Turn) -> [NodeAction] {
         guard members[member] != nil, members[member]!.link.closed(link, now: turn.now) else { return [] }
         return linkLost(to: member, turn)
@@ -113,6 +122,7 @@ extension ConversationStateMachine {
 
     // MARK: Time
 
+    /// Dials, pings, sends again and ends what is due.
     package mutating func advance(_ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         if let actions = lifetimeMachine?.expire(now: turn.now) { result += perform(actions, &turn) }

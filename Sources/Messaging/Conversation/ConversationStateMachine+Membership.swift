@@ -15,7 +15,9 @@ extension ConversationStateMachine {
         let invite = Invite(
             tag: issuer!.record.tag,
             conversationToken: ConversationToken.seal(
-                conversation, key: key.secret, nonce: turn.random.bytes(12)
+                conversation,
+                key: key.secret,
+                nonce: turn.random.bytes(12)
             ),
             creator: InboxID(key.publicKey),
             joinSecret: turn.random.bytes(32),
@@ -28,7 +30,10 @@ extension ConversationStateMachine {
             singleUse: singleUse
         )
         let issued = IssuerStateMachine.IssuedInvite(
-            id: invite.id, tag: invite.tag, expiresAt: invite.expiresAt, singleUse: singleUse
+            id: invite.id,
+            tag: invite.tag,
+            expiresAt: invite.expiresAt,
+            singleUse: singleUse
         )
         guard issuer!.issue(issued, now: turn.now) else { throw .tooManyInvites(limit: Limits.inviteCount) }
         return (invite, [.save(client), .register(client, .invite(invite.id))])
@@ -38,6 +43,13 @@ extension ConversationStateMachine {
     package mutating func revoke(_ invite: InviteID) throws(CommandError) -> [NodeAction] {
         guard issuer != nil else { throw .notCreator }
         guard issuer!.revoke(invite) else { throw .unknownInvite }
+        return [.save(client)]
+    }
+
+    /// Rotates the tag: every invite made so far is void.
+    package mutating func revokeAll(_ turn: inout Turn) throws(CommandError) -> [NodeAction] {
+        guard issuer != nil else { throw .notCreator }
+        issuer!.rotate(to: InviteTag.random(&turn.random))
         return [.save(client)]
     }
 
@@ -88,7 +100,10 @@ extension ConversationStateMachine {
             record.left.removeAll { $0 == joiner }
             members[joiner] = MemberState(
                 link: LinkStateMachine(
-                    own: key.publicKey, remote: joiner, isDialable: !request.endpoints.isEmpty, now: turn.now
+                    own: key.publicKey,
+                    remote: joiner,
+                    isDialable: !request.endpoints.isEmpty,
+                    now: turn.now
                 ),
                 hasEnded: false
             )

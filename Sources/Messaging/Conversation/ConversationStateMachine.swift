@@ -19,6 +19,7 @@ package struct ConversationStateMachine: Sendable {
 
     package let client: ClientID
     package let key: IdentityKey
+    /// The record but for lifetime and invites; ``savedRecord`` has all.
     package internal(set) var record: ConversationRecord
     var members: [PublicKey: MemberState] = [:]
     var lifetimeMachine: LifetimeStateMachine?
@@ -38,7 +39,10 @@ package struct ConversationStateMachine: Sendable {
         for member in record.members where !record.left.contains(member.key) {
             members[member.key] = MemberState(
                 link: LinkStateMachine(
-                    own: key.publicKey, remote: member.key, isDialable: !member.endpoints.isEmpty, now: now
+                    own: key.publicKey,
+                    remote: member.key,
+                    isDialable: !member.endpoints.isEmpty,
+                    now: now
                 ),
                 hasEnded: !isFresh
             )
@@ -50,13 +54,20 @@ package struct ConversationStateMachine: Sendable {
     package var isCreator: Bool { record.genesis.creator == key.publicKey }
     /// The lifetime of new messages.
     package var lifetime: Lifetime { lifetimeMachine?.lifetime ?? .ephemeral }
+    /// The proposal on the table, and whether it is ours.
     package var pendingProposal: (proposal: LifetimeProposal, isOurs: Bool)? { lifetimeMachine?.pending }
+    /// The agreement in force; `nil`: ephemeral.
     package var agreement: Agreement? { lifetimeMachine?.record.inForce }
+    /// The creator's invites; `nil` for others.
     package var invites: IssuerStateMachine.Record? { issuer?.record }
+    /// Everyone but ourselves and those who have left.
     package var currentMembers: [Member] { record.members.filter { members[$0.key] != nil } }
 
+    /// Whether the session with this member is established.
     package func isOnline(_ member: PublicKey) -> Bool { members[member]?.isEstablished ?? false }
+    /// The link in use.
     package func link(to member: PublicKey) -> LinkID? { members[member]?.link.link }
+    /// What this member has not acknowledged, in order.
     package func outbox(to member: PublicKey) -> [OutboxStateMachine.Entry] { members[member]?.outbox.all ?? [] }
     package var outboxCount: Int { members.values.reduce(0) { $0 + $1.outbox.count } }
 
@@ -68,6 +79,7 @@ package struct ConversationStateMachine: Sendable {
         return saved
     }
 
+    /// When ``advance(_:)`` has something to do; `nil` for never.
     package var nextDeadline: Timestamp? {
         var earliest = lifetimeMachine?.nextDeadline
         for member in members.values {
@@ -132,9 +144,14 @@ package struct ConversationStateMachine: Sendable {
         )
         let deadline = min(expiresAt ?? .latest, turn.now + Limits.outboxLifetime)
         for member in memberKeys {
-            guard members[member]!.outbox.enqueue(
-                id, sentAt: turn.now, deadline: deadline, isStored: expiresAt != nil
-            ) else {
+            guard
+                members[member]!.outbox.enqueue(
+                    id,
+                    sentAt: turn.now,
+                    deadline: deadline,
+                    isStored: expiresAt != nil
+                )
+            else {
                 throw .outboxFull(limit: Limits.outboxCount)
             }
         }
@@ -153,11 +170,16 @@ package struct ConversationStateMachine: Sendable {
         let deadline = min(message.expiresAt ?? .latest, message.content.sentAt + Limits.outboxLifetime)
         for member in memberKeys {
             _ = members[member]!.outbox.enqueue(
-                message.content.id, sentAt: message.content.sentAt, deadline: deadline, isStored: true
+                message.content.id,
+                sentAt: message.content.sentAt,
+                deadline: deadline,
+                isStored: true
             )
         }
     }
 
+    /// Takes back a message that is not delivered everywhere.
+    /// - Throws: ``CommandError/unknownMessage``.
     package mutating func cancel(_ message: MessageID, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
         var found = false
         for member in memberKeys where members[member]!.outbox.cancel(message) { found = true }
@@ -285,28 +307,34 @@ package struct ConversationStateMachine: Sendable {
     }
 
     /// The user has seen what is in memory, or it is on the disk now: it no longer counts against the bound.
-    package mutating func releaseMemory() {
-        heldByteCount = 0
+    /// - Parameter byteCount: `nil` for all of it.
+    package mutating func releaseMemory(byteCount: Int? = nil) {
+        heldByteCount = byteCount.map { max(0, heldByteCount - $0) } ?? 0
     }
 
     // MARK: Lifetime
 
+    /// Proposes a lifetime (section 6).
+    /// - Throws: ``CommandError/noOtherMember``, ``CommandError/notConnected``, ``CommandError/lifetime(_:)``.
     package mutating func propose(_ lifetime: Lifetime, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
         try negotiate(&turn) { [key] machine, turn throws(LifetimeStateMachine.Refusal) in
             try machine.propose(lifetime, now: turn.now, key: key, random: &turn.random)
         }
     }
 
+    /// Accepts the open proposal. Throws as ``propose(_:_:)``.
     package mutating func accept(_ turn: inout Turn) throws(CommandError) -> [NodeAction] {
         try negotiate(&turn) { [key] machine, turn throws(LifetimeStateMachine.Refusal) in
             try machine.accept(now: turn.now, key: key, random: &turn.random)
         }
     }
 
+    /// Turns the open proposal down. Throws as ``propose(_:_:)``.
     package mutating func reject(_ turn: inout Turn) throws(CommandError) -> [NodeAction] {
         try negotiate(&turn) { machine, _ throws(LifetimeStateMachine.Refusal) in try machine.reject() }
     }
 
+    /// Takes our own proposal back. Throws as ``propose(_:_:)``.
     package mutating func withdraw(_ turn: inout Turn) throws(CommandError) -> [NodeAction] {
         try negotiate(&turn) { machine, _ throws(LifetimeStateMachine.Refusal) in try machine.withdraw() }
     }
@@ -318,6 +346,7 @@ package struct ConversationStateMachine: Sendable {
         return [.save(client)]
     }
 
+    /// `nil` follows the node's default.
     package var policy: LifetimePolicy? { lifetimeMachine?.record.policy ?? record.lifetime.policy }
 
     private mutating func negotiate(
@@ -341,7 +370,11 @@ package struct ConversationStateMachine: Sendable {
         let policy = policyNow(turn)
         guard
             let actions = lifetimeMachine?.receive(
-                message, policy: policy, now: turn.now, key: key, random: &turn.random
+                message,
+                policy: policy,
+                now: turn.now,
+                key: key,
+                random: &turn.random
             )
         else { return [] }
         return perform(actions, &turn)

@@ -5,7 +5,9 @@ package struct ExplodeNotice: Hashable, Sendable {
     package var conversation: ConversationID
     /// Digest of the genesis that names who may explode.
     package var genesis: [UInt8]
+    /// Whole seconds.
     package var expiresAt: Timestamp
+    /// The creator's.
     package var signature: SchnorrSignature
 
     package init(
@@ -14,11 +16,12 @@ package struct ExplodeNotice: Hashable, Sendable {
         key: IdentityKey,
         _ random: inout some RandomNumberGenerator
     ) {
-        let digest = Self.digest(genesis.conversation, genesis.digest, expiresAt)
+        let settings = Self.settings(expiresAt)
+        let digest = Self.digest(genesis.conversation, genesis.digest, settings)
         self.init(
             conversation: genesis.conversation,
             genesis: genesis.digest,
-            expiresAt: expiresAt,
+            expiresAt: Timestamp(milliseconds: expiresAt.milliseconds / .second * .second),
             signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32))
         )
     }
@@ -30,11 +33,20 @@ package struct ExplodeNotice: Hashable, Sendable {
         self.signature = signature
     }
 
-    private static func digest(_ conversation: ConversationID, _ genesis: [UInt8], _ expiresAt: Timestamp) -> [UInt8] {
+    /// The payload of `convos.org/explode_settings:1.0`: the seed's JSON.
+    private static func settings(_ expiresAt: Timestamp) -> [UInt8] {
+        Array("{\"expiresAt\":\"\(expiresAt.iso8601)\"}".utf8)
+    }
+
+    /// What a reader that does not know the content type shows.
+    package var fallback: String { "Conversation expires at \(expiresAt.iso8601)" }
+
+    private static func digest(_ conversation: ConversationID, _ genesis: [UInt8], _ settings: [UInt8]) -> [UInt8] {
         var transcript = Transcript()
         transcript.append(conversation)
         transcript.append(genesis)
-        transcript.append(expiresAt)
+        transcript.append(Array(ContentType.explodeSettings.description.utf8))
+        transcript.append(settings)
         return transcript.digest("mayfly/explode_notice")
     }
 
@@ -42,7 +54,8 @@ package struct ExplodeNotice: Hashable, Sendable {
     package func isValid(for genesis: Genesis) -> Bool {
         conversation == genesis.conversation && equalInConstantTime(self.genesis, genesis.digest)
             && genesis.creator.isValid(
-                signature, for: Self.digest(conversation, self.genesis, expiresAt)
+                signature,
+                for: Self.digest(conversation, self.genesis, Self.settings(expiresAt))
             )
     }
 
@@ -55,8 +68,7 @@ package struct ExplodeNotice: Hashable, Sendable {
 
     /// ``Limits/noticeByteCount`` bytes, whatever the notice says.
     package func sealed(_ random: inout some RandomNumberGenerator) -> [UInt8] {
-        var plain = conversation.bytes + genesis + signature.bytes
-        withUnsafeBytes(of: UInt64(expiresAt.milliseconds).bigEndian) { plain.append(contentsOf: $0) }
+        var plain = conversation.bytes + genesis + signature.bytes + Self.settings(expiresAt)
         let padding = Limits.noticeByteCount - XChaChaPoly.overheadByteCount - plain.count
         plain += [UInt8](repeating: 0, count: padding)
         return XChaChaPoly.seal(
@@ -71,16 +83,23 @@ package struct ExplodeNotice: Hashable, Sendable {
     package init?(opening sealed: [UInt8], conversation: ConversationID) {
         guard sealed.count == Limits.noticeByteCount,
             let plain = try? XChaChaPoly.open(
-                sealed, key: Self.key(conversation), authenticating: Array("notice".utf8)
+                sealed,
+                key: Self.key(conversation),
+                authenticating: Array("notice".utf8)
             ),
             let named = ConversationID(plain[0..<32]),
             let signature = try? SchnorrSignature(plain[64..<128])
         else { return nil }
-        let milliseconds = plain[128..<136].reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
+        // {"expiresAt":"2026-11-21T06:37:11Z"} and zeros: the date alone varies.
+        guard let expiresAt = Timestamp(iso8601: String(decoding: plain[142..<162], as: UTF8.self)),
+            plain[128...].elementsEqual(
+                Self.settings(expiresAt) + [UInt8](repeating: 0, count: plain.count - 128 - 36)
+            )
+        else { return nil }
         self.init(
             conversation: named,
             genesis: Array(plain[32..<64]),
-            expiresAt: Timestamp(milliseconds: Int64(clamping: milliseconds)),
+            expiresAt: expiresAt,
             signature: signature
         )
     }
@@ -90,6 +109,7 @@ package struct ExplodeNotice: Hashable, Sendable {
 package struct DeletionReceipt: Hashable, Sendable, Codable {
     package var conversation: ConversationID
     package var member: PublicKey
+    /// By the member's clock.
     package var destroyedAt: Timestamp
     package var signature: SchnorrSignature
 
@@ -128,6 +148,7 @@ package struct DeletionReceipt: Hashable, Sendable, Codable {
         return transcript.digest("mayfly/deletion_receipt")
     }
 
+    /// Whether the member has signed it; whether it is a member, the tombstone says.
     package var isSignatureValid: Bool {
         member.isValid(signature, for: Self.digest(conversation, member, destroyedAt))
     }
@@ -147,7 +168,9 @@ package struct DeletionReceipt: Hashable, Sendable, Codable {
     package init?(opening sealed: [UInt8], conversation: ConversationID) {
         guard
             let plain = try? XChaChaPoly.open(
-                sealed, key: ExplodeNotice.key(conversation), authenticating: Array("receipt".utf8)
+                sealed,
+                key: ExplodeNotice.key(conversation),
+                authenticating: Array("receipt".utf8)
             ),
             plain.count == 32 + 33 + 64 + 8,
             let named = ConversationID(plain[0..<32]),

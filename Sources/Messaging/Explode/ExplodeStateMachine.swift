@@ -6,6 +6,7 @@ import Primitives
 ///     waiting ──receipt of the last member──▶ confirmed
 ///        │ ──45 d──▶ gone
 package struct ExplodeStateMachine: Hashable, Sendable {
+    /// Which side of the explosion we are on.
     package enum Role: String, Hashable, Sendable, Codable {
         /// Told the others.
         case creator
@@ -17,7 +18,9 @@ package struct ExplodeStateMachine: Hashable, Sendable {
     package struct Record: Hashable, Sendable, Codable {
         package var conversation: ConversationID
         package var role: Role
+        /// By our clock.
         package var explodedAt: Timestamp
+        /// ``Limits/tombstoneLifetime`` later the tombstone goes.
         package var keepUntil: Timestamp
         /// The sealed notice, for members that come late.
         package var notice: [UInt8]
@@ -49,10 +52,12 @@ package struct ExplodeStateMachine: Hashable, Sendable {
         }
     }
 
+    /// What the tombstone holds now.
     package private(set) var record: Record
 
     package init(record: Record) { self.record = record }
 
+    /// Members that have not confirmed, at the creator; empty at others.
     package var waiting: [PublicKey] {
         record.role == .creator ? record.members.filter { record.confirmed[$0] == nil } : []
     }
@@ -66,6 +71,7 @@ package struct ExplodeStateMachine: Hashable, Sendable {
         return true
     }
 
+    /// The tokens that the shell has derived, 8 bytes each.
     package mutating func setKnockTokens(_ tokens: [[UInt8]]) {
         record.knockTokens = tokens
     }

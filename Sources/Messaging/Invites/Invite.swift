@@ -9,13 +9,17 @@ package struct Invite: Hashable, Sendable, Codable {
     package var creator: InboxID
     /// 32 secret bytes; whoever has them may ask to join.
     package var joinSecret: [UInt8]
+    /// Where the creator listens.
     package var endpoints: [Endpoint]
     package var name: String?
     package var description: String?
     /// The lifetime in force when the invite was made.
     package var lifetime: Lifetime
+    /// Of a scheduled explosion; always `nil` in this version.
     package var conversationExpiresAt: Timestamp?
+    /// From then on it admits nobody.
     package var expiresAt: Timestamp
+    /// It admits one joiner.
     package var singleUse: Bool
 
     package init(
@@ -44,6 +48,7 @@ package struct Invite: Hashable, Sendable, Codable {
         self.singleUse = singleUse
     }
 
+    /// What the creator keeps of the invite: the hash of its secret.
     package var id: InviteID { InviteID(unchecked: SHA256.hash(joinSecret)) }
 }
 
@@ -53,6 +58,7 @@ package struct InviteTag: Hashable, Sendable, Codable, CustomStringConvertible {
     private static let alphabet = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
     package let description: String
 
+    /// `nil` unless there are 10 ASCII letters and digits.
     package init?(_ text: String) {
         guard text.utf8.count == Self.characterCount, text.allSatisfy({ $0.isASCII && ($0.isLetter || $0.isNumber) })
         else { return nil }
@@ -83,6 +89,7 @@ package struct InviteTag: Hashable, Sendable, Codable, CustomStringConvertible {
 package struct SignedInvite: Hashable, Sendable, Codable {
     /// Protobuf is not canonical, so what was signed is kept as it was.
     package let payload: [UInt8]
+    /// Over SHA-256 of ``payload``.
     package let signature: RecoverableSignature
 
     package init(payload: [UInt8], signature: RecoverableSignature) {
@@ -101,6 +108,7 @@ package struct VerifiedInvite: Hashable, Sendable {
     package let creatorKey: PublicKey
     package let signed: SignedInvite
 
+    /// Why an invite is not believed.
     package enum Failure: Error, Hashable {
         /// The signature recovers to no key.
         case invalidSignature

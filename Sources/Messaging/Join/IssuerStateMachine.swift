@@ -7,8 +7,10 @@ package struct IssuerStateMachine: Hashable, Sendable {
     package struct IssuedInvite: Hashable, Sendable, Codable {
         package var id: InviteID
         package var tag: InviteTag
+        /// From then on it admits nobody.
         package var expiresAt: Timestamp
         package var singleUse: Bool
+        /// Voided by itself; its route stays, so that its holders are told.
         package var isRevoked = false
         /// Who has used it, in the order of arrival.
         package var admitted: [PublicKey] = []
@@ -25,12 +27,15 @@ package struct IssuerStateMachine: Hashable, Sendable {
     package struct Record: Hashable, Sendable, Codable {
         /// Carried by the invites that are valid now; rotated to revoke them all.
         package var tag: InviteTag
+        /// Those that have not expired; those that have admitted somebody stay ``Limits/joinLifetime`` longer.
         package var invites: [IssuedInvite] = []
+        /// Nobody is admitted.
         package var isLocked = false
 
         package init(tag: InviteTag) { self.tag = tag }
     }
 
+    /// What a join request is answered with.
     package enum Answer: Hashable, Sendable {
         /// First time: record the admission durably, then welcome.
         case admit
@@ -45,6 +50,8 @@ package struct IssuerStateMachine: Hashable, Sendable {
 
     package init(record: Record) { self.record = record }
 
+    /// Takes an invite on the list and forgets those whose time is over.
+    /// - Returns: `false` when there are ``Limits/inviteCount`` already.
     package mutating func issue(_ invite: IssuedInvite, now: Timestamp) -> Bool {
         prune(now: now)
         guard record.invites.count < Limits.inviteCount else { return false }
@@ -65,6 +72,7 @@ package struct IssuerStateMachine: Hashable, Sendable {
         return true
     }
 
+    /// Rotate the tag as well when locking: what was issued before stays void.
     package mutating func setLocked(_ isLocked: Bool) {
         record.isLocked = isLocked
     }
@@ -106,12 +114,15 @@ package struct IssuerStateMachine: Hashable, Sendable {
         return .admit
     }
 
+    /// To be durable before the welcome leaves.
     package mutating func recordAdmission(of joiner: PublicKey, by id: InviteID) {
         guard let index = record.invites.firstIndex(where: { $0.id == id }) else { return }
         record.invites[index].admitted.append(joiner)
     }
 
     private mutating func prune(now: Timestamp) {
-        record.invites.removeAll { $0.expiresAt <= now && ($0.admitted.isEmpty || $0.expiresAt + Limits.joinLifetime <= now) }
+        record.invites.removeAll {
+            $0.expiresAt <= now && ($0.admitted.isEmpty || $0.expiresAt + Limits.joinLifetime <= now)
+        }
     }
 }

@@ -4,6 +4,7 @@ import Primitives
 /// handshake has shown.
 package struct JoinRequest: Hashable, Sendable {
     package var invite: SignedInvite
+    /// 32 bytes.
     package var joinSecret: [UInt8]
     package var profile: String?
     package var endpoints: [Endpoint]
@@ -21,6 +22,7 @@ package struct Welcome: Hashable, Sendable {
     package var tag: InviteTag
     package var genesis: Genesis
     package var name: String?
+    /// Version of the member list.
     package var membership: UInt64
     /// Everyone but the joiner, the creator first.
     package var members: [Member]
@@ -47,6 +49,7 @@ package struct Welcome: Hashable, Sendable {
 package struct Genesis: Hashable, Sendable, Codable {
     package var conversation: ConversationID
     package var creator: PublicKey
+    /// By the creator's clock.
     package var createdAt: Timestamp
     package var signature: SchnorrSignature
 
@@ -81,10 +84,13 @@ package struct Genesis: Hashable, Sendable, Codable {
         return transcript.digest("mayfly/genesis")
     }
 
+    /// What is signed; explode notices name it.
     package var digest: [UInt8] { Self.digest(conversation, creator, createdAt) }
+    /// Whether the creator that it names has signed it.
     package var isSignatureValid: Bool { creator.isValid(signature, for: digest) }
 }
 
+/// Another member, as its join request or the welcome introduced it.
 package struct Member: Hashable, Sendable, Codable {
     package var key: PublicKey
     package var profile: String?
@@ -113,6 +119,7 @@ package enum JoinErrorType: Hashable, Sendable, Codable {
         }
     }
 
+    /// As it stands on the wire.
     package var rawValue: String {
         switch self {
         case .conversationExpired: "conversation_expired"
@@ -141,6 +148,7 @@ package enum JoinErrorType: Hashable, Sendable, Codable {
     }
 }
 
+/// The answer to a join that is not admitted; to those alone who have proved the join secret.
 package struct JoinError: Hashable, Sendable, Codable {
     package var errorType: JoinErrorType
     package var inviteTag: InviteTag

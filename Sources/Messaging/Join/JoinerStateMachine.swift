@@ -9,6 +9,7 @@ import Primitives
 ///
 /// The invite is a ``VerifiedInvite``, so the seed's `validating` and `validated` lie behind us when this machine exists.
 package struct JoinerStateMachine: Hashable, Sendable {
+    /// Where the join stands; saved with the inbox.
     package enum State: Hashable, Sendable, Codable {
         /// Entered at start. May go to all others.
         case joining
@@ -20,6 +21,7 @@ package struct JoinerStateMachine: Hashable, Sendable {
         case cancelled
     }
 
+    /// What to do with a welcome.
     package enum WelcomeAction: Hashable, Sendable {
         case enter
         /// Late, or for another conversation than we asked for.
@@ -38,6 +40,7 @@ package struct JoinerStateMachine: Hashable, Sendable {
         self.state = state
     }
 
+    /// When the join is given up.
     package var deadline: Timestamp { startedAt + Limits.joinLifetime }
 
     /// - Parameter sender: the key that the link's handshake has shown.

@@ -4,6 +4,7 @@ import Primitives
 package struct JoiningStateMachine: Sendable {
     package let client: ClientID
     package let key: IdentityKey
+    /// The record as it is to be saved.
     package private(set) var record: JoinRecord
     private var joiner: JoinerStateMachine
     private var link: LinkStateMachine
@@ -13,16 +14,21 @@ package struct JoiningStateMachine: Sendable {
         self.key = key
         self.record = record
         joiner = JoinerStateMachine(
-            tag: record.invite.tag, creator: record.creator, startedAt: record.startedAt, state: record.state
+            tag: record.invite.tag,
+            creator: record.creator,
+            startedAt: record.startedAt,
+            state: record.state
         )
         link = LinkStateMachine(own: key.publicKey, remote: record.creator, isDialable: true, now: now)
         link.hurry(now: now)
     }
 
+    /// When ``advance(_:)`` has something to do; `nil` when the join has ended.
     package var nextDeadline: Timestamp? {
         record.state == .joining ? min(joiner.deadline, link.nextDeadline ?? joiner.deadline) : nil
     }
 
+    /// What a turn has come to.
     package enum Outcome: Sendable {
         case pending([NodeAction])
         /// The conversation as we enter it, and the link on which it was opened.
@@ -30,6 +36,7 @@ package struct JoiningStateMachine: Sendable {
         case failed(JoinErrorType, [NodeAction])
     }
 
+    /// A handshake with the invite's creator has ended: the request goes out.
     package mutating func linkOpened(_ link: LinkID, _ turn: Turn) -> [NodeAction] {
         guard joiner.state == .joining else { return [.close(link)] }
         var result: [NodeAction] = []
@@ -50,6 +57,7 @@ package struct JoiningStateMachine: Sendable {
         return result
     }
 
+    /// The creator's answer, or what it says to a member that it takes us for.
     package mutating func receive(_ frame: Frame, from sender: PublicKey, on link: LinkID, _ turn: Turn) -> Outcome {
         self.link.heard(link, now: turn.now)
         switch frame {
@@ -81,14 +89,17 @@ package struct JoiningStateMachine: Sendable {
         }
     }
 
+    /// The link is gone; it is dialled again.
     package mutating func linkClosed(_ link: LinkID, _ turn: Turn) {
         _ = self.link.closed(link, now: turn.now)
     }
 
+    /// No endpoint of the invite answered.
     package mutating func dialFailed(_ turn: inout Turn) {
         link.dialFailed(now: turn.now, random: &turn.random)
     }
 
+    /// Dials now.
     package mutating func retry(_ turn: inout Turn) {
         link.hurry(now: turn.now)
     }
@@ -99,6 +110,7 @@ package struct JoiningStateMachine: Sendable {
         return joiner.cancel()
     }
 
+    /// Dials and pings, and gives the join up when it is time.
     package mutating func advance(_ turn: Turn) -> Outcome {
         if joiner.expire(now: turn.now) {
             record.state = joiner.state

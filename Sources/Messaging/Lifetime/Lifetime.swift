@@ -46,6 +46,7 @@ package enum LifetimePolicy: Hashable, Sendable, Codable {
     /// Reject every proposal.
     case refuse
 
+    /// `nil` unless it is `ask`, `refuse` or `accept-up-to:` and a lifetime.
     package init?(_ text: some StringProtocol) {
         switch text {
         case "ask": self = .ask
@@ -58,6 +59,7 @@ package enum LifetimePolicy: Hashable, Sendable, Codable {
         }
     }
 
+    /// As people write it.
     package var text: String {
         switch self {
         case .ask: "ask"
@@ -66,6 +68,7 @@ package enum LifetimePolicy: Hashable, Sendable, Codable {
         }
     }
 
+    /// Whether it answers a proposal of this lifetime with yes, without asking.
     package func accepts(_ lifetime: Lifetime) -> Bool {
         switch self {
         case .acceptUpTo(let longest): lifetime <= longest

@@ -9,7 +9,9 @@ package struct LifetimeProposal: Hashable, Sendable, Codable {
     package var epoch: UInt64
     /// The proposer's newest agreement.
     package var previous: AgreementID
+    /// What is proposed.
     package var lifetime: Lifetime
+    /// By the proposer's clock; decides between crossing proposals.
     package var proposedAt: Timestamp
     /// 16 random bytes.
     package var nonce: [UInt8]
@@ -57,6 +59,7 @@ package struct LifetimeProposal: Hashable, Sendable, Codable {
             return transcript.digest("mayfly/lifetime_proposal")
         }
 
+        /// Signs with BIP 340 over the tagged hash of all fields.
         package func signed(by key: IdentityKey, _ random: inout some RandomNumberGenerator) -> LifetimeProposal {
             let signature = key.secret.sign(digest(proposer: key.publicKey), auxiliaryRandomness: random.bytes(32))
             return LifetimeProposal(self, proposer: key.publicKey, signature: signature)
@@ -77,11 +80,17 @@ package struct LifetimeProposal: Hashable, Sendable, Codable {
 
     private var digest: [UInt8] {
         Unsigned(
-            conversation: conversation, membership: membership, epoch: epoch, previous: previous,
-            lifetime: lifetime, proposedAt: proposedAt, nonce: nonce
+            conversation: conversation,
+            membership: membership,
+            epoch: epoch,
+            previous: previous,
+            lifetime: lifetime,
+            proposedAt: proposedAt,
+            nonce: nonce
         ).digest(proposer: proposer)
     }
 
+    /// The hash that was signed.
     package var id: ProposalID { ProposalID(unchecked: digest) }
     package var isSignatureValid: Bool { proposer.isValid(signature, for: digest) }
 }
@@ -91,6 +100,7 @@ package struct LifetimeAccept: Hashable, Sendable, Codable {
     package var conversation: ConversationID
     package var proposal: ProposalID
     package var lifetime: Lifetime
+    /// By the acceptor's clock; for display.
     package var acceptedAt: Timestamp
     package var acceptor: PublicKey
     package var signature: SchnorrSignature
@@ -158,6 +168,7 @@ package struct Agreement: Hashable, Sendable, Codable {
         self.accept = accept
     }
 
+    /// Hash of both parts, without their signatures.
     package var id: AgreementID {
         var transcript = Transcript()
         transcript.append(proposal.id)
@@ -166,6 +177,7 @@ package struct Agreement: Hashable, Sendable, Codable {
     }
 
     package var lifetime: Lifetime { proposal.lifetime }
+    /// Agreements of a conversation are ordered by it.
     package var epoch: UInt64 { proposal.epoch }
 
     /// Both signatures hold, they speak of the same thing, and they are those of the two members.

@@ -37,6 +37,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         package init() {}
     }
 
+    /// What is kept of an earlier agreement.
     package struct KnownAgreement: Hashable, Sendable, Codable {
         package var id: AgreementID
         package var lifetime: Lifetime
@@ -52,6 +53,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         case asked(LifetimeProposal, at: Timestamp)
     }
 
+    /// What follows from an event, in order.
     package enum Action: Hashable, Sendable {
         /// The record has changed: make it durable before what follows.
         case save
@@ -74,6 +76,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         case dropped
     }
 
+    /// Why our user cannot do this now.
     package enum Refusal: Error, Hashable, Sendable {
         /// Nothing waits for an answer, or nothing of ours is open.
         case noProposal
@@ -83,6 +86,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         case alreadyAgreed(Lifetime)
     }
 
+    /// The record as it is to be saved.
     package private(set) var record: Record
     private let conversation: ConversationID
     private let membership: UInt64
@@ -125,6 +129,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         record.known.last { $0.id == agreement }?.lifetime
     }
 
+    /// When the open proposal ends; `nil` without one.
     package var nextDeadline: Timestamp? {
         switch negotiation {
         case .settled: nil
@@ -196,6 +201,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         return takeBack(proposal.id)
     }
 
+    /// - Parameter policy: `nil` follows the node's default.
     package mutating func setPolicy(_ policy: LifetimePolicy?) -> [Action] {
         record.policy = policy
         return [.save]
@@ -303,6 +309,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
 
     // MARK: Time
 
+    /// Ends a proposal that nobody has answered (section 6, point 5).
     package mutating func expire(now: Timestamp) -> [Action] {
         guard let deadline = nextDeadline, deadline <= now else { return [] }
         switch negotiation {
@@ -318,6 +325,10 @@ package struct LifetimeStateMachine: Hashable, Sendable {
 
     // MARK: Sessions
 
+    /// Where we stand, for the other member.
+    /// - Parameters:
+    ///   - reset: our session has ended since the last link.
+    ///   - policy: our standing answer now; decides what we would renew.
     package func sessionStart(reset: Bool, policy: LifetimePolicy, endpoints: [Endpoint]) -> SessionStart {
         let last = record.inForce?.lifetime ?? record.renewable
         return SessionStart(
@@ -376,16 +387,19 @@ package struct LifetimeStateMachine: Hashable, Sendable {
 
     private mutating func reset() -> [Action] {
         var actions: [Action] = []
-        if case .proposed(let proposal, _) = negotiation {
+        switch negotiation {
+        case .settled: break
+        case .proposed(let proposal, _):
             noteTakenBack(proposal.id)
-            actions.append(.save)
+            actions += [.save, .expired(proposal.id)]
+        case .asked(let proposal, _): actions.append(.withdrawn(proposal.id))
         }
         negotiation = .settled
         guard let ended = record.inForce else { return actions }
         record.renewable = ended.lifetime
         record.inForce = nil
         record.before = nil
-        return [.save, .reset(previous: ended.lifetime)]
+        return actions + [.save, .reset(previous: ended.lifetime)]
     }
 
     /// A standing policy on both sides renews the last agreement; the member with the smaller key asks.

@@ -16,6 +16,7 @@ package struct LinkStateMachine: Hashable, Sendable {
         case up(LinkID, dialer: PublicKey, openedAt: Timestamp, heardAt: Timestamp, pinged: Bool)
     }
 
+    /// What follows from an event, in order.
     package enum Action: Hashable, Sendable {
         case dial
         /// Frames go over this link from now on.
@@ -33,6 +34,7 @@ package struct LinkStateMachine: Hashable, Sendable {
     private var failures = 0
     /// Whether we know where to dial.
     private var isDialable: Bool
+    /// When the last link was lost; for the session grace.
     package private(set) var lostAt: Timestamp?
 
     package init(own: PublicKey, remote: PublicKey, isDialable: Bool, now: Timestamp) {
@@ -42,10 +44,12 @@ package struct LinkStateMachine: Hashable, Sendable {
         state = .idle(dialAt: isDialable ? (own < remote ? now : now + Limits.redialYield) : nil)
     }
 
+    /// The link in use.
     package var link: LinkID? {
         if case .up(let link, _, _, _, _) = state { link } else { nil }
     }
 
+    /// When ``advance(now:)`` has something to do; `nil` for never.
     package var nextDeadline: Timestamp? {
         switch state {
         case .idle(let dialAt): dialAt
@@ -55,6 +59,7 @@ package struct LinkStateMachine: Hashable, Sendable {
         }
     }
 
+    /// Dials when it is time; asks a silent link, and drops it.
     package mutating func advance(now: Timestamp) -> [Action] {
         switch state {
         case .idle(let dialAt?) where dialAt <= now:
@@ -91,6 +96,7 @@ package struct LinkStateMachine: Hashable, Sendable {
         return [.use(link)]
     }
 
+    /// A frame has come: the silence begins anew.
     package mutating func heard(_ link: LinkID, now: Timestamp) {
         guard case .up(link, let dialer, let openedAt, _, _) = state else { return }
         state = .up(link, dialer: dialer, openedAt: openedAt, heardAt: now, pinged: false)
@@ -103,6 +109,7 @@ package struct LinkStateMachine: Hashable, Sendable {
         return true
     }
 
+    /// No endpoint answered: the next dial waits longer, at random.
     package mutating func dialFailed(now: Timestamp, random: inout some RandomNumberGenerator) {
         guard case .dialling = state else { return }
         let wait = min(Limits.redialFirst << Milliseconds(min(failures, 20)), Limits.redialLongest)
@@ -121,6 +128,8 @@ package struct LinkStateMachine: Hashable, Sendable {
 
     private mutating func lost(now: Timestamp) {
         lostAt = now
-        state = .idle(dialAt: isDialable ? (own < remote ? now + Limits.redialFirst / 4 : now + Limits.redialYield) : nil)
+        state = .idle(
+            dialAt: isDialable ? (own < remote ? now + Limits.redialFirst / 4 : now + Limits.redialYield) : nil
+        )
     }
 }

@@ -55,6 +55,7 @@ package enum NodeAction: Hashable, Sendable {
         case contact
     }
 
+    /// Whom to dial, where, and by which tokens.
     package struct Dial: Hashable, Sendable {
         package var remote: PublicKey
         package var endpoints: [Endpoint]
@@ -75,6 +76,7 @@ package enum NodeAction: Hashable, Sendable {
         case contact([UInt8])
     }
 
+    /// A sealed message without a handshake (section 7).
     package enum Knock: Hashable, Sendable {
         /// Tell a member of an exploded conversation; the shell has its endpoints and tokens in the fan-out list.
         case deliver(ConversationID, PublicKey)
@@ -88,6 +90,7 @@ package enum NodeAction: Hashable, Sendable {
 package struct Event: Hashable, Sendable {
     package var client: ClientID?
     package var conversation: ConversationID?
+    /// By our clock.
     package var at: Timestamp
     package var kind: Kind
 
@@ -98,6 +101,7 @@ package struct Event: Hashable, Sendable {
         self.kind = kind
     }
 
+    /// What has happened.
     package enum Kind: Hashable, Sendable {
         case message(MessageID)
         case messageState(MessageID, DeliveryState, stored: Bool?)

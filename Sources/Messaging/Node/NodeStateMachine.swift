@@ -13,6 +13,9 @@ package struct NodeStateMachine: Sendable {
     private struct OpenLink: Sendable {
         var client: ClientID
         var remote: PublicKey
+        /// Of a guest, who came by an invite or a contact card and with whom we have no business of our own: when its
+        /// patience with us, and ours with it, ends.
+        var guestUntil: Timestamp?
     }
 
     private struct Explosion: Sendable {
@@ -27,6 +30,8 @@ package struct NodeStateMachine: Sendable {
     var inboxes: [ClientID: Inbox] = [:]
     private var records: [ClientID: Timestamp] = [:]
     private var links: [LinkID: OpenLink] = [:]
+    /// How many of the links are guests'.
+    private var guests = 0
     private var explosions: [ConversationID: Explosion] = [:]
 
     package init() {}
@@ -38,36 +43,52 @@ package struct NodeStateMachine: Sendable {
         inboxes.keys.sorted { (records[$0] ?? .latest, $0) < (records[$1] ?? .latest, $1) }
     }
 
+    /// In the order in which they were made.
     package var conversations: [ConversationStateMachine] {
         clients.compactMap { if case .conversation(let machine)? = inboxes[$0] { machine } else { nil } }
     }
 
+    /// Those under way, and those that have ended and were not dismissed.
     package var joins: [JoiningStateMachine] {
         clients.compactMap { if case .joining(let machine)? = inboxes[$0] { machine } else { nil } }
     }
 
+    /// `nil` until it is made at the first start.
     package var contact: ContactStateMachine? {
         for inbox in inboxes.values { if case .contact(let machine) = inbox { return machine } }
         return nil
     }
 
+    /// The inbox that waits for the next conversation or join.
     package var unused: ClientID? {
         clients.first { if case .unused? = inboxes[$0] { true } else { false } }
     }
 
+    /// Of all explosions that are remembered.
     package var tombstones: [ExplodeStateMachine.Record] {
         explosions.keys.sorted().compactMap { explosions[$0]?.machine.record }
     }
 
+    /// What is left of an exploded conversation.
     package func tombstone(_ conversation: ConversationID) -> ExplodeStateMachine.Record? {
         explosions[conversation]?.machine.record
     }
 
+    /// `nil` for an inbox that is no conversation.
     package func conversation(_ client: ClientID) -> ConversationStateMachine? {
         if case .conversation(let machine)? = inboxes[client] { machine } else { nil }
     }
 
     package var linkCount: Int { links.count }
+
+    package func conversationID(_ client: ClientID) -> ConversationID? { conversation(client)?.conversation }
+
+    package func client(of conversation: ConversationID) -> ClientID? {
+        for (client, inbox) in inboxes {
+            if case .conversation(let machine) = inbox, machine.conversation == conversation { return client }
+        }
+        return nil
+    }
 
     /// The record of an inbox as it is to be saved.
     package func record(_ client: ClientID) -> InboxRecord? {
@@ -82,6 +103,7 @@ package struct NodeStateMachine: Sendable {
         return InboxRecord(client: client, createdAt: createdAt, role: role)
     }
 
+    /// When ``advance(_:)`` has something to do; `nil` for never.
     package var nextDeadline: Timestamp? {
         var earliest: Timestamp?
         func consider(_ deadline: Timestamp?) {
@@ -95,6 +117,7 @@ package struct NodeStateMachine: Sendable {
             case .conversation(let machine): consider(machine.nextDeadline)
             }
         }
+        if guests > 0 { for link in links.values { consider(link.guestUntil) } }
         for explosion in explosions.values {
             consider(explosion.machine.waiting.isEmpty ? nil : explosion.knockAt)
             consider(explosion.machine.record.keepUntil)
@@ -125,7 +148,11 @@ package struct NodeStateMachine: Sendable {
         case .conversation(let conversation):
             if explosions[conversation.genesis.conversation] != nil { return [.destroy(record.client)] }
             let machine = ConversationStateMachine(
-                client: record.client, key: key, record: conversation, isFresh: false, now: turn.now
+                client: record.client,
+                key: key,
+                record: conversation,
+                isFresh: false,
+                now: turn.now
             )
             inboxes[record.client] = .conversation(machine)
             return machine.currentMembers.map { .register(record.client, .member($0.key)) }
@@ -133,9 +160,11 @@ package struct NodeStateMachine: Sendable {
         }
     }
 
+    /// An explosion from the disk. Load these before the inboxes: what has exploded stays gone.
     package mutating func load(_ tombstone: ExplodeStateMachine.Record, now: Timestamp) {
         explosions[tombstone.conversation] = Explosion(
-            machine: ExplodeStateMachine(record: tombstone), knockAt: tombstone.role == .creator ? now : nil
+            machine: ExplodeStateMachine(record: tombstone),
+            knockAt: tombstone.role == .creator ? now : nil
         )
     }
 
@@ -216,6 +245,7 @@ package struct NodeStateMachine: Sendable {
         }
     }
 
+    /// - Returns: `nil` when there is no join to cancel.
     package mutating func cancelJoin(_ client: ClientID) -> [NodeAction]? {
         guard case .joining(var machine)? = inboxes[client], machine.cancel() else { return nil }
         let open = links.filter { $0.value.client == client }.keys.sorted()
@@ -227,7 +257,10 @@ package struct NodeStateMachine: Sendable {
     package mutating func remove(_ client: ClientID) {
         inboxes[client] = nil
         records[client] = nil
-        links = links.filter { $0.value.client != client }
+        for link in links.keys where links[link]?.client == client {
+            guestLeft(link)
+            links[link] = nil
+        }
     }
 
     // MARK: Conversations
@@ -255,6 +288,22 @@ package struct NodeStateMachine: Sendable {
         return inboxes.removeValue(forKey: client)
     }
 
+    /// A message from the disk that was not delivered when the node stopped.
+    package mutating func restoreOutbox(_ message: Message, client: ClientID) {
+        guard case .conversation? = inboxes[client], case .conversation(var machine)? = take(client) else { return }
+        machine.restoreOutbox(message)
+        inboxes[client] = .conversation(machine)
+    }
+
+    /// What was in memory has been read or stored: see ``ConversationStateMachine/releaseMemory()``.
+    /// - Parameter byteCount: `nil` for all of it.
+    package mutating func releaseMemory(_ client: ClientID, byteCount: Int? = nil) {
+        guard case .conversation? = inboxes[client], case .conversation(var machine)? = take(client) else { return }
+        machine.releaseMemory(byteCount: byteCount)
+        inboxes[client] = .conversation(machine)
+    }
+
+    /// Runs a step of the contact inbox; nothing happens while there is none.
     package mutating func withContact(
         _ turn: inout Turn,
         _ body: (inout ContactStateMachine, inout Turn) -> [NodeAction]
@@ -303,6 +352,7 @@ package struct NodeStateMachine: Sendable {
             return [.close(link)]
         case .contact(var machine):
             defer { inboxes[client] = .contact(machine) }
+            guard machine.isAwaited(remote) else { return welcomeGuest(link, turn) }
             return machine.linkOpened(link, to: remote, weDialled: weDialled, turn)
         case .joining(var machine):
             defer { inboxes[client] = .joining(machine) }
@@ -310,9 +360,23 @@ package struct NodeStateMachine: Sendable {
         case .conversation(var machine):
             // A joiner comes by an invite's token; its first frame says what it wants.
             defer { inboxes[client] = .conversation(machine) }
-            guard machine.members[remote] != nil else { return [] }
+            guard machine.members[remote] != nil else { return welcomeGuest(link, turn) }
             return settle(machine.linkOpened(link, to: remote, weDialled: weDialled, &turn), &turn)
         }
+    }
+
+    /// Somebody came by an invite or our contact card: it may speak, but not sit here.
+    private mutating func welcomeGuest(_ link: LinkID, _ turn: Turn) -> [NodeAction] {
+        guard guests < Limits.guestCount else { return [.close(link)] }
+        guests += 1
+        links[link]?.guestUntil = turn.now + Limits.guestSilence
+        return []
+    }
+
+    private mutating func guestLeft(_ link: LinkID) {
+        guard links[link]?.guestUntil != nil else { return }
+        links[link]?.guestUntil = nil
+        guests -= 1
     }
 
     /// - Parameter verify: checks the invite of a join request; `nil` when its signature does not hold.
@@ -323,6 +387,7 @@ package struct NodeStateMachine: Sendable {
         _ turn: inout Turn
     ) -> [NodeAction] {
         guard let open = links[link] else { return [] }
+        if open.guestUntil != nil { links[link]?.guestUntil = turn.now + Limits.guestSilence }
         if case .deletionReceipt(let receipt) = frame { return receive(receipt, on: link, &turn) }
         switch take(open.client) {
         case nil, .unused: return [.close(link)]
@@ -337,11 +402,20 @@ package struct NodeStateMachine: Sendable {
             let actions: [NodeAction]
             if case .joinRequest(let request) = frame {
                 actions = machine.receiveJoinRequest(
-                    request, verified: verify(request.invite), from: open.remote, on: link, &turn
+                    request,
+                    verified: verify(request.invite),
+                    from: open.remote,
+                    on: link,
+                    &turn
                 )
+                if machine.members[open.remote] != nil { guestLeft(link) }
             } else {
                 actions = machine.receive(
-                    frame, from: open.remote, on: link, memoryAvailable: memoryAvailable, &turn
+                    frame,
+                    from: open.remote,
+                    on: link,
+                    memoryAvailable: memoryAvailable,
+                    &turn
                 )
             }
             inboxes[open.client] = .conversation(machine)
@@ -377,11 +451,18 @@ package struct NodeStateMachine: Sendable {
                 return [.close(link), .destroy(client)]
             }
             var machine = ConversationStateMachine(
-                client: client, key: key, record: record, isFresh: true, now: turn.now
+                client: client,
+                key: key,
+                record: record,
+                isFresh: true,
+                now: turn.now
             )
             let creator = record.genesis.creator
             let joined = Event(
-                client: client, conversation: record.genesis.conversation, at: turn.now, kind: .joined
+                client: client,
+                conversation: record.genesis.conversation,
+                at: turn.now,
+                kind: .joined
             )
             var actions: [NodeAction] = [.save(client)]
             actions += record.members.map { .register(client, .member($0.key)) }
@@ -392,7 +473,9 @@ package struct NodeStateMachine: Sendable {
         }
     }
 
+    /// A link is gone, by whatever cause.
     package mutating func linkClosed(_ link: LinkID, _ turn: inout Turn) -> [NodeAction] {
+        guestLeft(link)
         guard let open = links.removeValue(forKey: link) else { return [] }
         switch take(open.client) {
         case nil, .unused: return []
@@ -483,9 +566,16 @@ package struct NodeStateMachine: Sendable {
 
     // MARK: Time
 
+    /// What is due in all inboxes, knocks that are due, tombstones whose time is over.
     package mutating func advance(_ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         for client in clients { result += advance(client, &turn) }
+        if guests > 0 {
+            for link in links.keys.sorted() where links[link]?.guestUntil.map({ $0 <= turn.now }) ?? false {
+                guestLeft(link)
+                result.append(.close(link))
+            }
+        }
         for conversation in explosions.keys.sorted() {
             guard var explosion = explosions[conversation] else { continue }
             if explosion.machine.record.keepUntil <= turn.now {
@@ -518,6 +608,7 @@ package struct NodeStateMachine: Sendable {
         }
     }
 
+    /// Dials the creator now.
     package mutating func retryJoin(_ client: ClientID, _ turn: inout Turn) -> [NodeAction] {
         guard case .joining(var machine)? = inboxes[client] else { return [] }
         machine.retry(&turn)
@@ -525,6 +616,7 @@ package struct NodeStateMachine: Sendable {
         return advance(client, &turn)
     }
 
+    /// Dials the members of a conversation now.
     package mutating func retry(_ client: ClientID, _ turn: inout Turn) -> [NodeAction] {
         guard case .conversation? = inboxes[client], case .conversation(var machine)? = take(client) else { return [] }
         defer { inboxes[client] = .conversation(machine) }

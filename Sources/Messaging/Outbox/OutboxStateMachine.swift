@@ -10,8 +10,10 @@ import DequeModule
 ///
 /// The bodies are in the archive; this machine holds names and times only.
 package struct OutboxStateMachine: Hashable, Sendable {
+    /// A message that is not acknowledged.
     package struct Entry: Hashable, Sendable {
         package let message: MessageID
+        /// By our clock; its age counts from here.
         package let sentAt: Timestamp
         /// When it stops making sense to deliver it.
         package let deadline: Timestamp
@@ -27,6 +29,7 @@ package struct OutboxStateMachine: Hashable, Sendable {
         package var state: DeliveryState { attempts == 0 ? .queued : .sent }
     }
 
+    /// What follows from an event, in order.
     package enum Action: Hashable, Sendable {
         case transmit(MessageID, age: Milliseconds)
         /// First time it goes out.
@@ -59,7 +62,11 @@ package struct OutboxStateMachine: Hashable, Sendable {
     ) -> Bool {
         guard entries.count < Limits.outboxCount else { return false }
         entries[message] = Entry(
-            message: message, sentAt: sentAt, deadline: deadline, isStored: isStored, sequence: nextSequence
+            message: message,
+            sentAt: sentAt,
+            deadline: deadline,
+            isStored: isStored,
+            sequence: nextSequence
         )
         nextSequence += 1
         waiting.append(message)
@@ -138,6 +145,7 @@ package struct OutboxStateMachine: Hashable, Sendable {
         return isLinked ? actions + flush(now: now, random: &random) : actions
     }
 
+    /// When ``advance(now:isLinked:random:)`` has something to do; `nil` for never.
     package var nextDeadline: Timestamp? { entries.isEmpty ? nil : wakeAt }
 
     /// 2 s, 4 s, 8 s … 15 min, each shortened by up to a quarter at random.

@@ -1,0 +1,53 @@
+# Everything that a newcomer runs. `make demo` and `make test` need a Debian 12 machine with a Swift toolchain, no more.
+SCRATCH ?= .build
+PREFIX ?= /usr/local
+SWIFT ?= swift
+# Static Swift libraries: the command line starts in half the time.
+RELEASE = -c release --static-swift-stdlib --scratch-path $(SCRATCH)
+MAYFLY = $(SCRATCH)/release/mayfly
+PACKAGES = libsodium-dev libsecp256k1-dev zlib1g-dev libqrencode-dev pkg-config python3
+export SWIFT_BACKTRACE ?= enable=no
+
+.PHONY: all deps build demo test lint bench simulate install proto clean
+
+all: build
+
+deps:
+	@sh .ci/packages $(PACKAGES)
+
+build: deps
+	$(SWIFT) build $(RELEASE) --product mayfly
+
+demo: build
+	MAYFLY=$(MAYFLY) bash Tests/Demo/demo.sh
+
+lint:
+	$(SWIFT) format lint --strict --recursive --configuration .swift-format Sources Tests Package.swift
+
+test: deps lint
+	$(SWIFT) build --build-tests --scratch-path $(SCRATCH) --explicit-target-dependency-import-check error
+	$(SWIFT) test --skip-build --scratch-path $(SCRATCH)
+
+bench: build
+	$(SWIFT) build $(RELEASE) --product benchmarks
+	$(SCRATCH)/release/benchmarks --mayfly $(MAYFLY)
+
+# A campaign: make simulate SEEDS=10000 SECONDS=600 SEED=1
+SEEDS ?= 1000
+SECONDS ?= 60
+SEED ?= 1
+simulate: deps
+	$(SWIFT) build $(RELEASE) --product simulate
+	$(SCRATCH)/release/simulate --seeds $(SEEDS) --seconds $(SECONDS) --first $(SEED)
+
+install: build
+	install -D -m 0755 $(MAYFLY) $(DESTDIR)$(PREFIX)/bin/mayfly
+
+# Needs protoc; the result is committed.
+proto:
+	$(SWIFT) build --scratch-path $(SCRATCH) --product protoc-gen-swift
+	protoc --plugin=$(SCRATCH)/debug/protoc-gen-swift --swift_opt=Visibility=Package \
+		--swift_out=Sources/Wire --proto_path=Sources/Wire Sources/Wire/mayfly.proto
+
+clean:
+	rm -rf $(SCRATCH)

@@ -1,0 +1,183 @@
+import Glibc
+
+/// The Unix socket of a node: `HOME/control.sock`, mode 0600, for the same user and root only.
+package struct ControlSocket: Hashable, Sendable {
+    /// The node's home directory.
+    package let home: String
+
+    package init(home: String) {
+        self.home = home
+    }
+
+    package var path: String { "\(home)/\(Self.fileName)" }
+
+    package static let fileName = "control.sock"
+
+    /// `SO_PEERCRED`, for the server's channel.
+    static var peerCredentialsOption: Int32 { SO_PEERCRED }
+
+    /// Who is on the other end, as the kernel says (`SO_PEERCRED`, unix(7)). Laid out as `struct ucred`.
+    package struct PeerCredentials: Hashable, Sendable {
+        package let process: Int32
+        package let user: UInt32
+        package let group: UInt32
+
+        package init(process: Int32, user: UInt32, group: UInt32) {
+            self.process = process
+            self.user = user
+            self.group = group
+        }
+
+        /// Only the user who runs the node, and root, may command it.
+        package func mayCommand(nodeOf user: UInt32) -> Bool {
+            self.user == user || self.user == 0
+        }
+    }
+
+    /// An open descriptor, closed at the end of its life unless released.
+    struct Descriptor: ~Copyable {
+        let number: Int32
+
+        deinit { close(number) }
+
+        consuming func release() -> Int32 {
+            let number = number
+            discard self
+            return number
+        }
+    }
+
+    /// A fresh stream socket, closed on exec.
+    static func makeSocket() throws(ControlError) -> Descriptor {
+        let number = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        guard number >= 0 else { throw .system("cannot create a socket") }
+        return Descriptor(number: number)
+    }
+
+    /// The home directory itself, as a descriptor.
+    func openHome() throws(ControlError) -> Descriptor {
+        let number = open(home, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        guard number >= 0 else {
+            guard errno == ENOENT else { throw .system("cannot open the home directory \(home)") }
+            throw ControlError(.failed, "there is no home directory \(home)", hint: "create it with `mayfly init`")
+        }
+        return Descriptor(number: number)
+    }
+
+    /// Calls `body` with the address of the socket. A path that does not fit into `sun_path` is reached through the
+    /// directory's descriptor: `/proc/self/fd/N/control.sock`.
+    func withAddress(
+        in directory: borrowing Descriptor,
+        _ body: (UnsafePointer<sockaddr>, socklen_t) -> Int32
+    ) throws(ControlError) -> Int32 {
+        var path = path
+        if path.utf8.count > ControlLimits.socketPathByteCount {
+            guard access("/proc/self/fd", X_OK) == 0 else {
+                throw ControlError(
+                    .failed,
+                    "the path \(path) is longer than \(ControlLimits.socketPathByteCount) bytes and /proc is not there",
+                    hint: "use a shorter --home"
+                )
+            }
+            path = "/proc/self/fd/\(directory.number)/\(Self.fileName)"
+        }
+        var address = sockaddr_un()
+        address.sun_family = sa_family_t(AF_UNIX)
+        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
+        return withUnsafePointer(to: &address) { pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { rebound in
+                body(rebound, socklen_t(MemoryLayout<sockaddr_un>.size))
+            }
+        }
+    }
+
+    /// Connects to the node.
+    /// - Throws: `noNode` when the socket is missing or nobody answers it.
+    func connect() throws(ControlError) -> Descriptor {
+        guard access(home, F_OK) == 0 else { throw .noNode(home: home) }
+        let directory = try openHome()
+        let socket = try Self.makeSocket()
+        let outcome = try withAddress(in: directory) { address, byteCount in
+            Glibc.connect(socket.number, address, byteCount)
+        }
+        guard outcome == 0 else {
+            switch errno {
+            case ENOENT, ECONNREFUSED, ENOTDIR: throw .noNode(home: home)
+            case EACCES, EPERM:
+                throw ControlError(.failed, "no permission for \(path)", hint: "run this as the user who runs the node")
+            default: throw .system("cannot connect to \(path)")
+            }
+        }
+        return socket
+    }
+
+    /// Listens. A leftover socket of a node that is gone is replaced; that of a living one is not.
+    ///
+    /// Two nodes that start at once are kept apart by a lock on the directory, held while probing and binding.
+    /// - Throws: `failed`, "home in use", when a node answers.
+    func listen() throws(ControlError) -> Int32 {
+        let directory = try openHome()
+        guard flock(directory.number, LOCK_EX | LOCK_NB) == 0 else { throw .homeInUse(home) }
+        try removeLeftover(in: directory)
+        let socket = try Self.makeSocket()
+        // On Linux the mode of the socket before bind is that of the file, so there is no moment at which it is wider.
+        guard fchmod(socket.number, 0o600) == 0 else { throw .system("cannot restrict the control socket") }
+        let bound = try withAddress(in: directory) { address, byteCount in
+            bind(socket.number, address, byteCount)
+        }
+        guard bound == 0 else { throw .system("cannot bind \(path)") }
+        guard Glibc.listen(socket.number, ControlLimits.listenBacklog) == 0 else {
+            throw .system("cannot listen on \(path)")
+        }
+        return socket.release()
+    }
+
+    private func removeLeftover(in directory: borrowing Descriptor) throws(ControlError) {
+        var status = stat()
+        guard fstatat(directory.number, Self.fileName, &status, AT_SYMLINK_NOFOLLOW) == 0 else {
+            guard errno == ENOENT else { throw .system("cannot look at \(path)") }
+            return
+        }
+        guard status.st_mode & S_IFMT == S_IFSOCK else {
+            throw ControlError(.failed, "\(path) is not a socket", hint: "move it away")
+        }
+        let probe = try Self.makeSocket()
+        let answered = try withAddress(in: directory) { address, byteCount in
+            Glibc.connect(probe.number, address, byteCount)
+        }
+        if answered == 0 || errno == EAGAIN { throw .homeInUse(home) }
+        guard errno == ECONNREFUSED else { throw .system("cannot probe \(path)") }
+        guard unlinkat(directory.number, Self.fileName, 0) == 0 else { throw .system("cannot replace \(path)") }
+    }
+
+    /// Which file the socket is, so that a closing node removes only its own.
+    var fileIdentity: FileIdentity? {
+        var status = stat()
+        guard lstat(path, &status) == 0 else { return nil }
+        return FileIdentity(device: UInt64(status.st_dev), inode: UInt64(status.st_ino))
+    }
+
+    struct FileIdentity: Hashable, Sendable {
+        let device: UInt64
+        let inode: UInt64
+    }
+
+    /// Removes the socket if it is still `identity`.
+    func remove(_ identity: FileIdentity) {
+        guard fileIdentity == identity else { return }
+        // Nobody is waiting for the outcome: a leftover is replaced at the next start.
+        _ = unlink(path)
+    }
+}
+
+extension ControlError {
+    /// A system call failed; `errno` says how.
+    static func system(_ what: String) -> ControlError {
+        let reason = String(cString: strerror(errno))
+        return ControlError(.failed, "\(what): \(reason.lowercased())", code: -32603)
+    }
+
+    static func homeInUse(_ home: String) -> ControlError {
+        ControlError(.failed, "home in use: a node is running in \(home)", hint: "stop it with `mayfly stop`")
+    }
+}

@@ -1,0 +1,268 @@
+/// Conversations and their members.
+package enum ConversationMethods {
+    package static let all: [any ControlMethod.Type] = [
+        ConversationCreateMethod.self, ConversationListMethod.self, ConversationShowMethod.self,
+        ConversationMembersMethod.self, ConversationLeaveMethod.self, ConversationLockMethod.self,
+        ConversationUnlockMethod.self, ConversationCloseMethod.self, ConversationRenameMethod.self,
+        ConversationRemoveMethod.self,
+    ]
+}
+
+/// A member of a conversation.
+package struct Member: Codable, Hashable, Sendable {
+    /// Short name within the conversation.
+    package var member: String
+    /// The name it chose for this conversation.
+    @Nullable package var profile: String?
+    package var online: Bool
+    /// How it is reached now; null while there is no link.
+    @Nullable package var path: String?
+
+    package init(member: String, profile: String? = nil, online: Bool, path: String? = nil) {
+        self.member = member
+        self.profile = profile
+        self.online = online
+        self.path = path
+    }
+}
+
+/// A conversation as its owner sees it.
+package struct Conversation: Codable, Hashable, Sendable {
+    /// Id, in hex.
+    package var conversation: String
+    @Nullable package var name: String?
+    /// `creator` or `member`.
+    package var role: String
+    package var members: [Member]
+    /// The lifetime in force.
+    package var lifetime: LifetimeValue
+    /// When the whole conversation explodes; null when nothing is scheduled.
+    @Nullable package var expiresAt: Timestamp?
+    /// No one can join.
+    package var locked: Bool
+    /// `ready`, `closed`, `left`, `exploding` or `exploded`.
+    package var state: String
+    package var inbox: String?
+
+    package init(
+        conversation: String,
+        name: String? = nil,
+        role: String,
+        members: [Member],
+        lifetime: LifetimeValue,
+        expiresAt: Timestamp? = nil,
+        locked: Bool,
+        state: String,
+        inbox: String? = nil
+    ) {
+        self.conversation = conversation
+        self.name = name
+        self.role = role
+        self.members = members
+        self.lifetime = lifetime
+        self.expiresAt = expiresAt
+        self.locked = locked
+        self.state = state
+        self.inbox = inbox
+    }
+}
+
+/// `conversation.create`: starts a conversation with an inbox of its own.
+package enum ConversationCreateMethod: ControlMethod {
+    package static let name = "conversation.create"
+    package static let summary = "Starts a conversation with an inbox of its own."
+
+    /// What `conversation.create` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        package var name: String?
+        /// The name to show to its members.
+        package var profile: String?
+        /// Named nodes to invite.
+        package var peers: [String]?
+
+        package init(name: String? = nil, profile: String? = nil, peers: [String]? = nil) {
+            self.name = name
+            self.profile = profile
+            self.peers = peers
+        }
+
+        package enum CodingKeys: String, CodingKey {
+            case name
+            case profile = "as"
+            case peers = "with"
+        }
+    }
+
+    /// What `conversation.create` answers.
+    package struct Result: Codable, Hashable, Sendable {
+        /// Id, in hex.
+        package var conversation: String
+        /// The client id of its inbox.
+        package var inbox: String
+        @Nullable package var name: String?
+        package var inviteTag: String
+
+        package init(conversation: String, inbox: String, name: String? = nil, inviteTag: String) {
+            self.conversation = conversation
+            self.inbox = inbox
+            self.name = name
+            self.inviteTag = inviteTag
+        }
+    }
+}
+
+/// `conversation.list`: lists the conversations.
+package enum ConversationListMethod: ControlMethod {
+    package static let name = "conversation.list"
+    package static let summary = "Lists the conversations."
+    package typealias Params = Nothing
+
+    /// What `conversation.list` answers.
+    package struct Result: Codable, Hashable, Sendable {
+        package var conversations: [Conversation]
+
+        package init(conversations: [Conversation]) {
+            self.conversations = conversations
+        }
+    }
+}
+
+/// `conversation.show`: shows one conversation.
+package enum ConversationShowMethod: ControlMethod {
+    package static let name = "conversation.show"
+    package static let summary = "Shows one conversation."
+    package typealias Result = Conversation
+
+    /// What `conversation.show` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        /// Id, unambiguous prefix of an id, or unambiguous name.
+        package var conversation: String
+
+        package init(conversation: String) {
+            self.conversation = conversation
+        }
+    }
+}
+
+/// `conversation.members`: shows who is in a conversation.
+package enum ConversationMembersMethod: ControlMethod {
+    package static let name = "conversation.members"
+    package static let summary = "Shows who is in a conversation."
+    package typealias Result = Conversation
+
+    /// What `conversation.members` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        /// Id, unambiguous prefix of an id, or unambiguous name.
+        package var conversation: String
+
+        package init(conversation: String) {
+            self.conversation = conversation
+        }
+    }
+}
+
+/// `conversation.leave`: leaves a conversation and destroys the copy here.
+package enum ConversationLeaveMethod: ControlMethod {
+    package static let name = "conversation.leave"
+    package static let summary = "Leaves a conversation and destroys the copy here."
+    package typealias Result = Conversation
+
+    /// What `conversation.leave` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        /// Id, unambiguous prefix of an id, or unambiguous name.
+        package var conversation: String
+
+        package init(conversation: String) {
+            self.conversation = conversation
+        }
+    }
+}
+
+/// `conversation.lock`: lets nobody join any more and revokes all invitations.
+package enum ConversationLockMethod: ControlMethod {
+    package static let name = "conversation.lock"
+    package static let summary = "Lets nobody join any more and revokes all invitations."
+    package typealias Result = Conversation
+
+    /// What `conversation.lock` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        /// Id, unambiguous prefix of an id, or unambiguous name.
+        package var conversation: String
+
+        package init(conversation: String) {
+            self.conversation = conversation
+        }
+    }
+}
+
+/// `conversation.unlock`: lets new invitations admit again.
+package enum ConversationUnlockMethod: ControlMethod {
+    package static let name = "conversation.unlock"
+    package static let summary = "Lets new invitations admit again."
+    package typealias Result = Conversation
+
+    /// What `conversation.unlock` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        /// Id, unambiguous prefix of an id, or unambiguous name.
+        package var conversation: String
+
+        package init(conversation: String) {
+            self.conversation = conversation
+        }
+    }
+}
+
+/// `conversation.close`: closes a conversation here and forgets its ephemeral messages.
+package enum ConversationCloseMethod: ControlMethod {
+    package static let name = "conversation.close"
+    package static let summary = "Closes a conversation here and forgets its ephemeral messages."
+    package typealias Result = Conversation
+
+    /// What `conversation.close` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        /// Id, unambiguous prefix of an id, or unambiguous name.
+        package var conversation: String
+
+        package init(conversation: String) {
+            self.conversation = conversation
+        }
+    }
+}
+
+/// `conversation.rename`: renames a conversation.
+package enum ConversationRenameMethod: ControlMethod {
+    package static let name = "conversation.rename"
+    package static let summary = "Renames a conversation."
+    package typealias Result = Conversation
+
+    /// What `conversation.rename` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        /// Id, unambiguous prefix of an id, or unambiguous name.
+        package var conversation: String
+        package var name: String
+
+        package init(conversation: String, name: String) {
+            self.conversation = conversation
+            self.name = name
+        }
+    }
+}
+
+/// `conversation.remove`: removes a member.
+package enum ConversationRemoveMethod: ControlMethod {
+    package static let name = "conversation.remove"
+    package static let summary = "Removes a member."
+    package typealias Result = Conversation
+
+    /// What `conversation.remove` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        /// Id, unambiguous prefix of an id, or unambiguous name.
+        package var conversation: String
+        package var member: String
+
+        package init(conversation: String, member: String) {
+            self.conversation = conversation
+            self.member = member
+        }
+    }
+}

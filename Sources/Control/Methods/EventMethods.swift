@@ -1,0 +1,75 @@
+/// Following what happens.
+package enum EventMethods {
+    package static let all: [any ControlMethod.Type] = [SubscribeMethod.self, UnsubscribeMethod.self]
+}
+
+/// What can happen.
+package enum EventKind: String, Codable, Hashable, Sendable, CaseIterable {
+    case message
+    case messageState
+    case messageExpired
+    case lifetimeProposed
+    case lifetimeAgreed
+    case lifetimeRejected
+    case lifetimeWithdrawn
+    case lifetimeExpired
+    case lifetimeReset
+    case memberJoined
+    case memberLeft
+    case joinRequested
+    case joined
+    case joinFailed
+    case invited
+    case exploded
+    case explosionScheduled
+    case deletionReceipt
+    case peerOnline
+    case peerOffline
+    case inboxAwake
+    case inboxAsleep
+    case locked
+    case unlocked
+}
+
+/// `subscribe`: turns this connection into a stream of events.
+package enum SubscribeMethod: ControlMethod {
+    package static let name = "subscribe"
+    package static let summary = "Turns this connection into a stream of events."
+
+    /// What `subscribe` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        /// Only its events.
+        package var conversation: String?
+        /// Replay everything after this cursor; 0 from the oldest kept; absent for new events only.
+        package var since: Int64?
+        /// Only these.
+        package var events: [EventKind]?
+
+        package init(conversation: String? = nil, since: Int64? = nil, events: [EventKind]? = nil) {
+            self.conversation = conversation
+            self.since = since
+            self.events = events
+        }
+    }
+
+    /// What `subscribe` answers.
+    package struct Result: Codable, Hashable, Sendable {
+        /// The newest event so far: nothing after it is missed.
+        package var cursor: Int64
+        /// True when events after `since` were no longer kept.
+        package var missed: Bool?
+
+        package init(cursor: Int64, missed: Bool? = nil) {
+            self.cursor = cursor
+            self.missed = missed
+        }
+    }
+}
+
+/// `unsubscribe`: ends the stream of events of this connection.
+package enum UnsubscribeMethod: ControlMethod {
+    package static let name = "unsubscribe"
+    package static let summary = "Ends the stream of events of this connection."
+    package typealias Params = Nothing
+    package typealias Result = Acknowledged
+}

@@ -1,0 +1,117 @@
+/// Joining by invitation.
+package enum JoinMethods {
+    package static let all: [any ControlMethod.Type] = [JoinMethod.self, JoinListMethod.self, JoinCancelMethod.self]
+}
+
+/// Where a join is (protocol, section 5).
+package enum JoinStage: String, Codable, Hashable, Sendable, CaseIterable {
+    /// A peer has sent an invitation; `mayfly join` accepts it.
+    case invited
+    case validating
+    case validated
+    case joining
+    case ready
+    case joinFailed
+    case cancelled
+}
+
+/// A join, under way or ended.
+package struct JoinStatus: Codable, Hashable, Sendable {
+    package var join: String
+    package var state: JoinStage
+    /// Present when ready.
+    package var conversation: String?
+    package var inviteTag: String?
+    /// Present when failed: `conversation_expired`, `single_use_consumed` or `generic_failure`.
+    package var errorType: String?
+    /// Present when failed: a sentence for a person.
+    package var message: String?
+    package var startedAt: Timestamp?
+    /// When it gives up.
+    package var expiresAt: Timestamp?
+
+    package init(
+        join: String,
+        state: JoinStage,
+        conversation: String? = nil,
+        inviteTag: String? = nil,
+        errorType: String? = nil,
+        message: String? = nil,
+        startedAt: Timestamp? = nil,
+        expiresAt: Timestamp? = nil
+    ) {
+        self.join = join
+        self.state = state
+        self.conversation = conversation
+        self.inviteTag = inviteTag
+        self.errorType = errorType
+        self.message = message
+        self.startedAt = startedAt
+        self.expiresAt = expiresAt
+    }
+}
+
+/// `join`: joins a conversation by invitation.
+package enum JoinMethod: ControlMethod {
+    package static let name = "join"
+    package static let summary = "Joins a conversation by invitation."
+    package typealias Result = JoinStatus
+
+    /// What `join` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        /// With or without `mayfly:join/`.
+        package var slug: String
+        /// The name to show to its members.
+        package var profile: String?
+        /// How long to wait for the answer; 60 s when absent.
+        package var timeout: Interval?
+        /// False answers at once; true when absent.
+        package var wait: Bool?
+
+        package init(slug: String, profile: String? = nil, timeout: Interval? = nil, wait: Bool? = nil) {
+            self.slug = slug
+            self.profile = profile
+            self.timeout = timeout
+            self.wait = wait
+        }
+
+        package enum CodingKeys: String, CodingKey {
+            case slug
+            case profile = "as"
+            case timeout
+            case wait
+        }
+    }
+}
+
+/// `join.list`: lists the joins under way.
+package enum JoinListMethod: ControlMethod {
+    package static let name = "join.list"
+    package static let summary = "Lists the joins under way."
+    package typealias Params = Nothing
+
+    /// What `join.list` answers.
+    package struct Result: Codable, Hashable, Sendable {
+        package var joins: [JoinStatus]
+
+        package init(joins: [JoinStatus]) {
+            self.joins = joins
+        }
+    }
+}
+
+/// `join.cancel`: gives up a join.
+package enum JoinCancelMethod: ControlMethod {
+    package static let name = "join.cancel"
+    package static let summary = "Gives up a join."
+    package typealias Result = JoinStatus
+
+    /// What `join.cancel` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        package var join: String
+
+        package init(join: String) {
+            self.join = join
+        }
+    }
+}

@@ -1,0 +1,205 @@
+/// How long messages are kept.
+package enum LifetimeMethods {
+    package static let all: [any ControlMethod.Type] = [
+        LifetimeShowMethod.self, LifetimeProposeMethod.self, LifetimeAcceptMethod.self, LifetimeRejectMethod.self,
+        LifetimeWithdrawMethod.self, LifetimePolicyMethod.self,
+    ]
+}
+
+/// How long messages are kept (protocol, section 6).
+package enum LifetimeValue: String, Codable, Hashable, Sendable, CaseIterable {
+    /// Never on disk.
+    case ephemeral
+    case oneHour = "1h"
+    case sixHours = "6h"
+    case oneDay = "1d"
+    case sevenDays = "7d"
+    case thirtyDays = "30d"
+}
+
+/// Whether there is an agreement.
+package enum NegotiationState: String, Codable, Hashable, Sendable, CaseIterable {
+    /// Nothing agreed: messages are ephemeral.
+    case none
+    /// A proposal is open.
+    case pending
+    case agreed
+}
+
+/// An open proposal.
+package struct LifetimeProposal: Codable, Hashable, Sendable {
+    package var lifetime: LifetimeValue
+    /// The member's name; `me` for one's own.
+    package var from: String
+    package var proposedAt: Timestamp
+    package var expiresAt: Timestamp?
+
+    package init(lifetime: LifetimeValue, from: String, proposedAt: Timestamp, expiresAt: Timestamp? = nil) {
+        self.lifetime = lifetime
+        self.from = from
+        self.proposedAt = proposedAt
+        self.expiresAt = expiresAt
+    }
+}
+
+/// What was agreed, and by whom.
+package struct LifetimeAgreement: Codable, Hashable, Sendable {
+    /// Its hash, in hex.
+    package var id: String
+    package var lifetime: LifetimeValue
+    package var agreedAt: Timestamp
+    package var members: [String]
+
+    package init(id: String, lifetime: LifetimeValue, agreedAt: Timestamp, members: [String]) {
+        self.id = id
+        self.lifetime = lifetime
+        self.agreedAt = agreedAt
+        self.members = members
+    }
+}
+
+/// The lifetime of a conversation.
+package struct LifetimeStatus: Codable, Hashable, Sendable {
+    package var conversation: String?
+    /// In force; a proposal never changes it.
+    package var lifetime: LifetimeValue
+    package var state: NegotiationState
+    /// Null when none is open.
+    @Nullable package var proposal: LifetimeProposal?
+    /// Null when there is none.
+    @Nullable package var agreement: LifetimeAgreement?
+
+    package init(
+        conversation: String? = nil,
+        lifetime: LifetimeValue,
+        state: NegotiationState,
+        proposal: LifetimeProposal? = nil,
+        agreement: LifetimeAgreement? = nil
+    ) {
+        self.conversation = conversation
+        self.lifetime = lifetime
+        self.state = state
+        self.proposal = proposal
+        self.agreement = agreement
+    }
+}
+
+/// A standing answer to proposals.
+package struct LifetimePolicy: Codable, Hashable, Sendable {
+    /// `ask`, `refuse` or `accept-up-to:7d`.
+    package var policy: String
+    /// Absent for the default of new conversations.
+    package var conversation: String?
+
+    package init(policy: String, conversation: String? = nil) {
+        self.policy = policy
+        self.conversation = conversation
+    }
+}
+
+/// `lifetime.show`: shows how long messages are kept.
+package enum LifetimeShowMethod: ControlMethod {
+    package static let name = "lifetime.show"
+    package static let summary = "Shows how long messages are kept."
+    package typealias Result = LifetimeStatus
+
+    /// What `lifetime.show` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        /// Id, unambiguous prefix of an id, or unambiguous name.
+        package var conversation: String
+
+        package init(conversation: String) {
+            self.conversation = conversation
+        }
+    }
+}
+
+/// `lifetime.propose`: proposes how long messages are kept.
+package enum LifetimeProposeMethod: ControlMethod {
+    package static let name = "lifetime.propose"
+    package static let summary = "Proposes how long messages are kept."
+    package typealias Result = LifetimeStatus
+
+    /// What `lifetime.propose` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        /// Id, unambiguous prefix of an id, or unambiguous name.
+        package var conversation: String
+        package var lifetime: LifetimeValue
+
+        package init(conversation: String, lifetime: LifetimeValue) {
+            self.conversation = conversation
+            self.lifetime = lifetime
+        }
+    }
+}
+
+/// `lifetime.accept`: accepts the open proposal.
+package enum LifetimeAcceptMethod: ControlMethod {
+    package static let name = "lifetime.accept"
+    package static let summary = "Accepts the open proposal."
+    package typealias Result = LifetimeStatus
+
+    /// What `lifetime.accept` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        /// Id, unambiguous prefix of an id, or unambiguous name.
+        package var conversation: String
+
+        package init(conversation: String) {
+            self.conversation = conversation
+        }
+    }
+}
+
+/// `lifetime.reject`: rejects the open proposal.
+package enum LifetimeRejectMethod: ControlMethod {
+    package static let name = "lifetime.reject"
+    package static let summary = "Rejects the open proposal."
+    package typealias Result = LifetimeStatus
+
+    /// What `lifetime.reject` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        /// Id, unambiguous prefix of an id, or unambiguous name.
+        package var conversation: String
+
+        package init(conversation: String) {
+            self.conversation = conversation
+        }
+    }
+}
+
+/// `lifetime.withdraw`: withdraws one's own proposal.
+package enum LifetimeWithdrawMethod: ControlMethod {
+    package static let name = "lifetime.withdraw"
+    package static let summary = "Withdraws one's own proposal."
+    package typealias Result = LifetimeStatus
+
+    /// What `lifetime.withdraw` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        /// Id, unambiguous prefix of an id, or unambiguous name.
+        package var conversation: String
+
+        package init(conversation: String) {
+            self.conversation = conversation
+        }
+    }
+}
+
+/// `lifetime.policy`: shows or sets the standing answer to proposals.
+package enum LifetimePolicyMethod: ControlMethod {
+    package static let name = "lifetime.policy"
+    package static let summary = "Shows or sets the standing answer to proposals."
+    package typealias Result = LifetimePolicy
+
+    /// What `lifetime.policy` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        /// Absent for the default of new conversations.
+        package var conversation: String?
+        /// Absent to show the present one.
+        package var policy: String?
+
+        package init(conversation: String? = nil, policy: String? = nil) {
+            self.conversation = conversation
+            self.policy = policy
+        }
+    }
+}

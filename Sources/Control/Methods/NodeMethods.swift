@@ -1,0 +1,173 @@
+/// The node as a whole.
+package enum NodeMethods {
+    package static let all: [any ControlMethod.Type] = [
+        StatusMethod.self, StopMethod.self, LockMethod.self, UnlockMethod.self, ReapMethod.self, VersionMethod.self,
+        SchemaMethod.self,
+    ]
+}
+
+/// How many inboxes are in which state.
+package struct InboxCounts: Codable, Hashable, Sendable {
+    package var awake: Int
+    package var sleeping: Int
+    package var unused: Int
+
+    package init(awake: Int, sleeping: Int, unused: Int) {
+        self.awake = awake
+        self.sleeping = sleeping
+        self.unused = unused
+    }
+}
+
+/// How a check of `doctor` came out.
+package enum CheckState: String, Codable, Hashable, Sendable, CaseIterable {
+    case ok
+    case warning
+    case failed
+}
+
+/// One line of `doctor`.
+package struct HealthCheck: Codable, Hashable, Sendable {
+    /// What was looked at: `clock`, `listen`, `erasure`…
+    package var name: String
+    package var state: CheckState
+    /// What was found, in one phrase.
+    package var message: String
+    /// What to do about it.
+    package var hint: String?
+
+    package init(name: String, state: CheckState, message: String, hint: String? = nil) {
+        self.name = name
+        self.state = state
+        self.message = message
+        self.hint = hint
+    }
+}
+
+/// The answer of `status`.
+package struct NodeStatus: Codable, Hashable, Sendable {
+    /// Always true in an answer of the node; the command line says false when there is none.
+    package var running: Bool
+    package var version: String
+    package var pid: Int?
+    package var home: String?
+    /// Endpoints in use, with the ports really taken.
+    package var listen: [String]
+    /// The storage needs its passphrase.
+    package var locked: Bool
+    /// What destroying means on this disk: `in-place`, `best-effort` or `ram`.
+    package var erasure: String
+    /// What protects the keys at rest: `passphrase` or `keyFile`.
+    package var protection: String?
+    package var inboxes: InboxCounts
+    /// Open links to other inboxes.
+    package var links: Int
+    /// Messages not yet acknowledged.
+    package var outbox: Int
+    /// When the next thing is destroyed; null when nothing expires.
+    @Nullable package var nextExpiry: Timestamp?
+    /// What the node knows to be worth a look; for `doctor`.
+    package var checks: [HealthCheck]?
+
+    package init(
+        running: Bool,
+        version: String,
+        pid: Int? = nil,
+        home: String? = nil,
+        listen: [String],
+        locked: Bool,
+        erasure: String,
+        protection: String? = nil,
+        inboxes: InboxCounts,
+        links: Int,
+        outbox: Int,
+        nextExpiry: Timestamp? = nil,
+        checks: [HealthCheck]? = nil
+    ) {
+        self.running = running
+        self.version = version
+        self.pid = pid
+        self.home = home
+        self.listen = listen
+        self.locked = locked
+        self.erasure = erasure
+        self.protection = protection
+        self.inboxes = inboxes
+        self.links = links
+        self.outbox = outbox
+        self.nextExpiry = nextExpiry
+        self.checks = checks
+    }
+}
+
+/// `status`: tells how the node is.
+package enum StatusMethod: ControlMethod {
+    package static let name = "status"
+    package static let summary = "Tells how the node is."
+    package typealias Params = Nothing
+    package typealias Result = NodeStatus
+}
+
+/// `stop`: stops the node cleanly.
+package enum StopMethod: ControlMethod {
+    package static let name = "stop"
+    package static let summary = "Stops the node cleanly."
+    package typealias Params = Nothing
+    package typealias Result = Acknowledged
+}
+
+/// `lock`: forgets the storage keys until unlock.
+package enum LockMethod: ControlMethod {
+    package static let name = "lock"
+    package static let summary = "Forgets the storage keys until unlock."
+    package typealias Params = Nothing
+    package typealias Result = Acknowledged
+}
+
+/// `unlock`: opens the storage with its passphrase.
+package enum UnlockMethod: ControlMethod {
+    package static let name = "unlock"
+    package static let summary = "Opens the storage with its passphrase."
+    package typealias Result = Acknowledged
+
+    /// What `unlock` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        package var passphrase: String
+
+        package init(passphrase: String) {
+            self.passphrase = passphrase
+        }
+    }
+}
+
+/// `reap`: destroys everything that is due now.
+package enum ReapMethod: ControlMethod {
+    package static let name = "reap"
+    package static let summary = "Destroys everything that is due now."
+    package typealias Params = Nothing
+    package typealias Result = Acknowledged
+}
+
+/// `version`: tells the version of the node.
+package enum VersionMethod: ControlMethod {
+    package static let name = "version"
+    package static let summary = "Tells the version of the node."
+    package typealias Params = Nothing
+
+    /// What `version` answers.
+    package struct Result: Codable, Hashable, Sendable {
+        package var version: String
+
+        package init(version: String) {
+            self.version = version
+        }
+    }
+}
+
+/// `schema`: lists methods, events and failures.
+package enum SchemaMethod: ControlMethod {
+    package static let name = "schema"
+    package static let summary = "Lists methods, events and failures."
+    package typealias Params = Nothing
+    package typealias Result = JSONValue
+}

@@ -1,0 +1,248 @@
+/// Nodes known by name.
+package enum PeerMethods {
+    package static let all: [any ControlMethod.Type] = [
+        PeerAddMethod.self, PeerListMethod.self, PeerShowMethod.self, PeerRemoveMethod.self, PeerPingMethod.self,
+        PeerBlockMethod.self, PeerUnblockMethod.self, PeerSetMethod.self, PeerCardMethod.self,
+        PeerImportMethod.self, PeerExportMethod.self,
+    ]
+}
+
+/// A node known by name.
+package struct Peer: Codable, Hashable, Sendable {
+    package var name: String
+    /// `tcp://host:port` or `udp://host:port`.
+    package var endpoints: [String]
+    /// The card of its contact inbox; null when only endpoints are known.
+    @Nullable package var contact: String?
+    package var blocked: Bool
+    /// What is done with its invitations: `ask`, `accept` or `refuse`.
+    package var invitations: String
+    @Nullable package var lastSeen: Timestamp?
+    /// How it is reached now, `tcp` or `udp`; null while there is no link.
+    @Nullable package var path: String?
+    /// Last measured round trip, in milliseconds.
+    @Nullable package var rttMs: Double?
+
+    package init(
+        name: String,
+        endpoints: [String],
+        contact: String? = nil,
+        blocked: Bool,
+        invitations: String,
+        lastSeen: Timestamp? = nil,
+        path: String? = nil,
+        rttMs: Double? = nil
+    ) {
+        self.name = name
+        self.endpoints = endpoints
+        self.contact = contact
+        self.blocked = blocked
+        self.invitations = invitations
+        self.lastSeen = lastSeen
+        self.path = path
+        self.rttMs = rttMs
+    }
+}
+
+/// `peer.add`: names a node, by its card or its endpoints.
+package enum PeerAddMethod: ControlMethod {
+    package static let name = "peer.add"
+    package static let summary = "Names a node, by its card or its endpoints."
+    package typealias Result = Peer
+
+    /// What `peer.add` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        package var name: String
+        /// The contact card it printed with `peer card`.
+        package var card: String?
+        package var endpoints: [String]?
+
+        package init(name: String, card: String? = nil, endpoints: [String]? = nil) {
+            self.name = name
+            self.card = card
+            self.endpoints = endpoints
+        }
+    }
+}
+
+/// `peer.list`: lists the named nodes.
+package enum PeerListMethod: ControlMethod {
+    package static let name = "peer.list"
+    package static let summary = "Lists the named nodes."
+    package typealias Params = Nothing
+
+    /// What `peer.list` answers.
+    package struct Result: Codable, Hashable, Sendable {
+        package var peers: [Peer]
+
+        package init(peers: [Peer]) {
+            self.peers = peers
+        }
+    }
+}
+
+/// `peer.show`: shows one named node.
+package enum PeerShowMethod: ControlMethod {
+    package static let name = "peer.show"
+    package static let summary = "Shows one named node."
+    package typealias Result = Peer
+
+    /// What `peer.show` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        package var name: String
+
+        package init(name: String) {
+            self.name = name
+        }
+    }
+}
+
+/// `peer.remove`: forgets a named node.
+package enum PeerRemoveMethod: ControlMethod {
+    package static let name = "peer.remove"
+    package static let summary = "Forgets a named node."
+    package typealias Result = Acknowledged
+
+    /// What `peer.remove` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        package var name: String
+
+        package init(name: String) {
+            self.name = name
+        }
+    }
+}
+
+/// `peer.ping`: reaches a named node and measures the round trip.
+package enum PeerPingMethod: ControlMethod {
+    package static let name = "peer.ping"
+    package static let summary = "Reaches a named node and measures the round trip."
+    package typealias Result = Peer
+
+    /// What `peer.ping` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        package var name: String
+        package var timeout: Interval?
+
+        package init(name: String, timeout: Interval? = nil) {
+            self.name = name
+            self.timeout = timeout
+        }
+    }
+}
+
+/// `peer.block`: refuses links from a named node.
+package enum PeerBlockMethod: ControlMethod {
+    package static let name = "peer.block"
+    package static let summary = "Refuses links from a named node."
+    package typealias Result = Peer
+
+    /// What `peer.block` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        package var name: String
+
+        package init(name: String) {
+            self.name = name
+        }
+    }
+}
+
+/// `peer.unblock`: allows links from a named node again.
+package enum PeerUnblockMethod: ControlMethod {
+    package static let name = "peer.unblock"
+    package static let summary = "Allows links from a named node again."
+    package typealias Result = Peer
+
+    /// What `peer.unblock` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        package var name: String
+
+        package init(name: String) {
+            self.name = name
+        }
+    }
+}
+
+/// `peer.set`: changes one property of a named node.
+package enum PeerSetMethod: ControlMethod {
+    package static let name = "peer.set"
+    package static let summary = "Changes one property of a named node."
+    package typealias Result = Peer
+
+    /// What `peer.set` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        package var name: String
+        /// `invitations`, `endpoints`…
+        package var key: String
+        package var value: String
+
+        package init(name: String, key: String, value: String) {
+            self.name = name
+            self.key = key
+            self.value = value
+        }
+    }
+}
+
+/// `peer.card`: shows the card by which others can name this node.
+package enum PeerCardMethod: ControlMethod {
+    package static let name = "peer.card"
+    package static let summary = "Shows the card by which others can name this node."
+    package typealias Params = Nothing
+
+    /// What `peer.card` answers.
+    package struct Result: Codable, Hashable, Sendable {
+        package var name: String?
+        package var endpoints: [String]
+        package var contact: String
+
+        package init(name: String? = nil, endpoints: [String], contact: String) {
+            self.name = name
+            self.endpoints = endpoints
+            self.contact = contact
+        }
+    }
+}
+
+/// `peer.import`: adds the nodes of a peers file.
+package enum PeerImportMethod: ControlMethod {
+    package static let name = "peer.import"
+    package static let summary = "Adds the nodes of a peers file."
+
+    /// What `peer.import` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        /// The content of a peers.json file.
+        package var document: JSONValue
+
+        package init(document: JSONValue) {
+            self.document = document
+        }
+    }
+
+    /// What `peer.import` answers.
+    package struct Result: Codable, Hashable, Sendable {
+        /// The nodes added or changed.
+        package var peers: [Peer]
+
+        package init(peers: [Peer]) {
+            self.peers = peers
+        }
+    }
+}
+
+/// `peer.export`: writes the named nodes as a peers file.
+package enum PeerExportMethod: ControlMethod {
+    package static let name = "peer.export"
+    package static let summary = "Writes the named nodes as a peers file."
+    package typealias Params = Nothing
+
+    /// What `peer.export` answers.
+    package struct Result: Codable, Hashable, Sendable {
+        /// The content of a peers.json file.
+        package var document: JSONValue
+
+        package init(document: JSONValue) {
+            self.document = document
+        }
+    }
+}

@@ -1,0 +1,95 @@
+/// RFC 3339 in UTC, to the second: `2026-11-21T06:37:11Z`, as the seeds' JSON has dates.
+extension Timestamp {
+    package var iso8601: String {
+        let seconds = milliseconds / .second
+        let (year, month, day) = Self.civil(fromDays: seconds / 86_400)
+        let time = seconds % 86_400
+        func two(_ value: Int64) -> String { value < 10 ? "0\(value)" : "\(value)" }
+        var years = "\(year)"
+        while years.utf8.count < 4 { years = "0" + years }
+        return "\(years)-\(two(month))-\(two(day))T\(two(time / 3_600)):\(two(time / 60 % 60)):\(two(time % 60))Z"
+    }
+
+    /// `nil` unless `text` is a date and time with an offset, `Z` or `±HH:MM`, in the years 1970 to 9999. Fractions of a
+    /// second are cut to milliseconds.
+    package init?(iso8601 text: some StringProtocol) {
+        let bytes = Array(text.utf8)
+        func number(_ range: Range<Int>) -> Int64? {
+            guard range.upperBound <= bytes.count else { return nil }
+            var value: Int64 = 0
+            for byte in bytes[range] {
+                guard (0x30...0x39).contains(byte) else { return nil }
+                value = value * 10 + Int64(byte - 0x30)
+            }
+            return value
+        }
+        func has(_ character: Character, _ index: Int) -> Bool {
+            index < bytes.count && bytes[index] == character.asciiValue
+        }
+        guard let year = number(0..<4), has("-", 4), let month = number(5..<7), has("-", 7), let day = number(8..<10),
+            has("T", 10) || has("t", 10) || has(" ", 10),
+            let hour = number(11..<13), has(":", 13), let minute = number(14..<16), has(":", 16),
+            let second = number(17..<19),
+            (1970...9999).contains(year), (1...12).contains(month), day >= 1, day <= Self.days(in: month, of: year),
+            hour < 24, minute < 60, second <= 60
+        else { return nil }
+        var index = 19
+        var fraction: Int64 = 0
+        if has(".", index) {
+            index += 1
+            let start = index
+            while index < bytes.count, (0x30...0x39).contains(bytes[index]) {
+                if index - start < 3 { fraction = fraction * 10 + Int64(bytes[index] - 0x30) }
+                index += 1
+            }
+            guard index > start else { return nil }
+            for _ in min(index - start, 3)..<3 { fraction *= 10 }
+        }
+        var offset: Int64 = 0
+        if has("Z", index) || has("z", index) {
+            index += 1
+        } else if has("+", index) || has("-", index) {
+            guard let hours = number(index + 1..<index + 3), has(":", index + 3),
+                let minutes = number(index + 4..<index + 6), hours < 24, minutes < 60
+            else { return nil }
+            offset = (hours * 60 + minutes) * (has("+", index) ? 60 : -60)
+            index += 6
+        } else {
+            return nil
+        }
+        guard index == bytes.count else { return nil }
+        let days = Self.days(fromCivil: year, month, day)
+        self.init(
+            milliseconds: (days * 86_400 + hour * 3_600 + minute * 60 + second - offset) * .second + fraction
+        )
+    }
+
+    private static func days(in month: Int64, of year: Int64) -> Int64 {
+        switch month {
+        case 2: year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) ? 29 : 28
+        case 4, 6, 9, 11: 30
+        default: 31
+        }
+    }
+
+    // Days since 1970-01-01 and back, in eras of 400 years that begin on the first of March.
+    private static func days(fromCivil year: Int64, _ month: Int64, _ day: Int64) -> Int64 {
+        let shifted = month <= 2 ? year - 1 : year
+        let era = shifted / 400
+        let yearOfEra = shifted - era * 400
+        let dayOfYear = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1
+        let dayOfEra = yearOfEra * 365 + yearOfEra / 4 - yearOfEra / 100 + dayOfYear
+        return era * 146_097 + dayOfEra - 719_468
+    }
+
+    private static func civil(fromDays days: Int64) -> (year: Int64, month: Int64, day: Int64) {
+        let shifted = days + 719_468
+        let era = shifted / 146_097
+        let dayOfEra = shifted - era * 146_097
+        let yearOfEra = (dayOfEra - dayOfEra / 1_460 + dayOfEra / 36_524 - dayOfEra / 146_096) / 365
+        let dayOfYear = dayOfEra - (365 * yearOfEra + yearOfEra / 4 - yearOfEra / 100)
+        let shiftedMonth = (5 * dayOfYear + 2) / 153
+        let month = shiftedMonth < 10 ? shiftedMonth + 3 : shiftedMonth - 9
+        return (yearOfEra + era * 400 + (month <= 2 ? 1 : 0), month, dayOfYear - (153 * shiftedMonth + 2) / 5 + 1)
+    }
+}

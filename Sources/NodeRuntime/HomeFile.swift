@@ -1,0 +1,162 @@
+import FoundationEssentials
+import Glibc
+
+/// A file of the home that people may edit is not as it should be.
+package struct HomeFileError: Error, Hashable, Sendable, CustomStringConvertible {
+    package enum Kind: Hashable, Sendable { case missing, malformed, system }
+    package var kind: Kind
+    package var path: String
+    package var line: Int?
+    package var reason: String
+
+    package var description: String { line.map { "\(path), line \($0): \(reason)" } ?? "\(path): \(reason)" }
+}
+
+/// Small JSON files in the home: read whole, replaced whole (write, fsync, rename, fsync the directory).
+enum HomeFile {
+    private static let byteCountLimit = 1 << 20
+
+    static func load<Value: Decodable>(_ type: Value.Type, _ name: String, home: String) throws(HomeFileError) -> Value
+    {
+        let path = "\(home)/\(name)"
+        let bytes = try read(path)
+        do {
+            return try JSONDecoder().decode(type, from: Data(bytes))
+        } catch let error as DecodingError {
+            throw HomeFileError(malformed: error, path: path, bytes: bytes)
+        } catch {
+            throw HomeFileError(kind: .malformed, path: path, line: nil, reason: "not JSON")
+        }
+    }
+
+    static func save(_ value: some Encodable, _ name: String, home: String) throws(HomeFileError) {
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = [.prettyPrinted, .sortedKeys, .withoutEscapingSlashes]
+        guard let data = try? encoder.encode(value) else { preconditionFailure("a value of our own does not encode") }
+        try replace("\(home)/\(name)", with: Array(data) + [0x0a], home: home)
+    }
+
+    /// The line on which a value of a file stands; `nil` if the file cannot be read any more.
+    static func line(of path: [FilePathKey], _ name: String, home: String) -> Int? {
+        guard let bytes = try? read("\(home)/\(name)") else { return nil }
+        var scanner = JSONLocationScanner(bytes: bytes)
+        return scanner.line(of: path.map { $0 as any CodingKey }[...])
+    }
+
+    private static func read(_ path: String) throws(HomeFileError) -> [UInt8] {
+        let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
+        guard descriptor >= 0 else { throw HomeFileError(systemCall: "open", path: path) }
+        defer { close(descriptor) }
+        var bytes: [UInt8] = []
+        var chunk = [UInt8](repeating: 0, count: 65_536)
+        while true {
+            let count = Glibc.read(descriptor, &chunk, chunk.count)
+            if count < 0 { throw HomeFileError(systemCall: "read", path: path) }
+            if count == 0 { return bytes }
+            bytes += chunk[..<count]
+            if bytes.count > byteCountLimit {
+                throw HomeFileError(
+                    kind: .malformed,
+                    path: path,
+                    line: nil,
+                    reason: "larger than \(byteCountLimit) bytes"
+                )
+            }
+        }
+    }
+
+    private static func replace(_ path: String, with bytes: [UInt8], home: String) throws(HomeFileError) {
+        let temporary = path + ".new"
+        let descriptor = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
+        guard descriptor >= 0 else { throw HomeFileError(systemCall: "open", path: temporary) }
+        var written = 0
+        while written < bytes.count {
+            let count = bytes[written...].withUnsafeBytes { write(descriptor, $0.baseAddress, $0.count) }
+            if count < 0 {
+                let error = HomeFileError(systemCall: "write", path: temporary)
+                close(descriptor)
+                unlink(temporary)
+                throw error
+            }
+            written += count
+        }
+        guard fsync(descriptor) == 0, close(descriptor) == 0, rename(temporary, path) == 0 else {
+            throw HomeFileError(systemCall: "replace", path: path)
+        }
+        let directory = open(home, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        guard directory >= 0 else { throw HomeFileError(systemCall: "open", path: home) }
+        defer { close(directory) }
+        guard fsync(directory) == 0 else { throw HomeFileError(systemCall: "fsync", path: home) }
+    }
+}
+
+extension HomeFileError {
+    fileprivate init(systemCall: String, path: String) {
+        let code = errno
+        self.init(
+            kind: code == ENOENT ? .missing : .system,
+            path: path,
+            line: nil,
+            reason: "\(systemCall): \(String(cString: strerror(code)))"
+        )
+    }
+
+    fileprivate init(malformed error: DecodingError, path: String, bytes: [UInt8]) {
+        let context: DecodingError.Context
+        var reason: String
+        switch error {
+        case .keyNotFound(let key, let found):
+            context = found
+            reason = "`\(key.stringValue)` is missing"
+        case .typeMismatch(let type, let found), .valueNotFound(let type, let found):
+            context = found
+            reason = "expected \(Self.words(for: type))"
+        case .dataCorrupted(let found):
+            context = found
+            reason = found.debugDescription
+            if found.codingPath.isEmpty {
+                let (line, words) = JSONSyntaxChecker.firstError(in: bytes)
+                self.init(kind: .malformed, path: path, line: line, reason: "not JSON: \(words)")
+                return
+            }
+        @unknown default:
+            self.init(kind: .malformed, path: path, line: nil, reason: "\(error)")
+            return
+        }
+        let location = context.codingPath.map { $0.intValue.map { "[\($0)]" } ?? ".\($0.stringValue)" }.joined()
+        let line = Self.line(of: context.codingPath, in: bytes)
+        let place = location.isEmpty ? "" : "`\(location.drop { $0 == "." })`: "
+        self.init(kind: .malformed, path: path, line: line, reason: place + reason)
+    }
+
+    private static func words(for type: Any.Type) -> String {
+        if type == String.self { return "a string" }
+        if type == Bool.self { return "true or false" }
+        if type == Int.self || type == Int64.self || type == Double.self { return "a number" }
+        return "\(type)".hasPrefix("Array") ? "a list" : "an object"
+    }
+
+    /// The line on which the value at `path` begins; that of the innermost part of the path that is there.
+    private static func line(of path: [any CodingKey], in bytes: [UInt8]) -> Int? {
+        var scanner = JSONLocationScanner(bytes: bytes)
+        return scanner.line(of: path.map { $0 as any CodingKey }[...])
+    }
+}
+
+/// A name or an index on the way to a value.
+struct FilePathKey: CodingKey, ExpressibleByStringLiteral {
+    let stringValue: String
+    let intValue: Int?
+
+    init(stringValue: String) {
+        self.stringValue = stringValue
+        intValue = nil
+    }
+
+    init(intValue: Int) {
+        stringValue = String(intValue)
+        self.intValue = intValue
+    }
+
+    init(stringLiteral value: String) { self.init(stringValue: value) }
+}

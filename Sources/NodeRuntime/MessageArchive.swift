@@ -1,0 +1,263 @@
+import Messaging
+import Primitives
+import Store
+import Wire
+
+/// The messages of all inboxes: on the disk what has an agreement, in memory what has none or waits for the unlock.
+struct MessageArchive {
+    /// A message in memory.
+    struct Held {
+        var message: Message
+        var arrivedAt: Timestamp
+        /// Where it goes when the storage is unlocked.
+        var tier: Lifetime?
+        var isUnread: Bool
+    }
+
+    /// What is listed: a message, when it arrived here, and whether it is on the disk.
+    struct Listed {
+        var message: Message
+        var arrivedAt: Timestamp
+        var isStored: Bool
+    }
+
+    /// Ephemeral messages of one inbox in memory; beyond it the oldest read ones are let go.
+    private static let heldByteCount = 8 << 20
+
+    private var held: [ClientID: [Held]] = [:]
+    private var heldIndex: [ClientID: [Messaging.MessageID: Int]] = [:]
+    /// Not after the first expiry in memory; exact once ``expire(now:)`` has found it to be due.
+    private(set) var wakeAt: Timestamp?
+    private var heldBytes: [ClientID: Int] = [:]
+    /// Messages on the disk as queued that have been handed to a link. Not written: a restart queues them again, and
+    /// delivery, which is written, follows within the time of a round trip.
+    private var sent: [ClientID: Set<Messaging.MessageID>] = [:]
+    let store: Store
+
+    init(store: Store) { self.store = store }
+
+    // MARK: Keeping
+
+    mutating func keep(
+        _ message: Message,
+        _ keeping: NodeAction.Keeping,
+        client: ClientID,
+        row: RowID,
+        now: Timestamp
+    ) throws(StoreError) {
+        switch keeping {
+        case .disk(let lifetime):
+            guard let tier = lifetime.tier, let expiresAt = message.expiresAt else { return }
+            try store.append(
+                row,
+                id: message.content.id.bytes,
+                tier: tier,
+                expiresAt: expiresAt.milliseconds,
+                payload: StoredCodec.encode(message, arrivedAt: now)
+            )
+        case .memory: hold(Held(message: message, arrivedAt: now, tier: nil, isUnread: message.sender != nil), client)
+        case .untilUnlocked(let lifetime):
+            hold(Held(message: message, arrivedAt: now, tier: lifetime, isUnread: message.sender != nil), client)
+        }
+    }
+
+    private mutating func hold(_ entry: Held, _ client: ClientID) {
+        heldBytes[client, default: 0] += entry.message.byteCount
+        heldIndex[client, default: [:]][entry.message.content.id] = held[client, default: []].count
+        held[client, default: []].append(entry)
+        if let expiresAt = entry.message.expiresAt { wakeAt = min(wakeAt ?? expiresAt, expiresAt) }
+        guard heldBytes[client, default: 0] > Self.heldByteCount else { return }
+        // Let go of the older half of what has been read or is our own and delivered.
+        var kept: [Held] = []
+        let entries = held[client, default: []]
+        for (index, entry) in entries.enumerated() {
+            let isDone =
+                !entry.isUnread && entry.tier == nil && entry.message.state != .queued && entry.message.state != .sent
+            if index < entries.count / 2, isDone { continue }
+            kept.append(entry)
+        }
+        replaceHeld(kept, client)
+    }
+
+    private mutating func replaceHeld(_ entries: [Held], _ client: ClientID) {
+        held[client] = entries.isEmpty ? nil : entries
+        heldBytes[client] = entries.reduce(0) { $0 + $1.message.byteCount }
+        heldIndex[client] = Dictionary(
+            uniqueKeysWithValues: entries.enumerated().map { ($1.message.content.id, $0) }
+        )
+    }
+
+    /// Writes what waited for the unlock, with its own expiry.
+    /// - Returns: what could not be written stays in memory.
+    mutating func storeWaiting(client: ClientID, row: RowID, now: Timestamp) throws(StoreError) {
+        guard let entries = held[client], entries.contains(where: { $0.tier != nil }) else { return }
+        var kept: [Held] = []
+        for entry in entries {
+            guard let lifetime = entry.tier, let tier = lifetime.tier, let expiresAt = entry.message.expiresAt else {
+                kept.append(entry)
+                continue
+            }
+            if expiresAt <= now { continue }
+            // It came again while the storage was locked.
+            if try store.contains(row, id: entry.message.content.id.bytes) { continue }
+            try store.append(
+                row,
+                id: entry.message.content.id.bytes,
+                tier: tier,
+                expiresAt: expiresAt.milliseconds,
+                payload: StoredCodec.encode(entry.message, arrivedAt: entry.arrivedAt)
+            )
+        }
+        replaceHeld(kept, client)
+    }
+
+    mutating func setState(_ state: DeliveryState, of id: Messaging.MessageID, client: ClientID, row: RowID?)
+        throws(StoreError)
+    {
+        if let index = heldIndex[client]?[id] {
+            held[client]![index].message.state = state
+            return
+        }
+        if state == .sent {
+            sent[client, default: []].insert(id)
+            return
+        }
+        sent[client]?.remove(id)
+        guard let row, !store.isLocked else { return }
+        // A message that is gone needs no state.
+        guard let bytes = try store.read(row, id: id.bytes, now: 0),
+            let (stored, arrivedAt) = try? StoredCodec.decodeMessage(bytes)
+        else { return }
+        var message = stored
+        message.state = state
+        try store.update(row, id: id.bytes, payload: StoredCodec.encode(message, arrivedAt: arrivedAt))
+    }
+
+    mutating func erase(_ ids: [Messaging.MessageID], client: ClientID, row: RowID?) throws(StoreError) {
+        let gone = Set(ids)
+        sent[client]?.subtract(gone)
+        if let entries = held[client] { replaceHeld(entries.filter { !gone.contains($0.message.content.id) }, client) }
+        guard let row, !store.isLocked else { return }
+        for id in ids where try store.contains(row, id: id.bytes) { try store.erase(row, id: id.bytes) }
+    }
+
+    /// Forgets what is in memory only.
+    mutating func forgetMemory(_ client: ClientID) {
+        replaceHeld((held[client] ?? []).filter { $0.tier != nil }, client)
+    }
+
+    mutating func forget(_ client: ClientID) {
+        held[client] = nil
+        heldIndex[client] = nil
+        heldBytes[client] = nil
+        sent[client] = nil
+    }
+
+    /// Drops what has expired in memory.
+    /// - Returns: which.
+    mutating func expire(now: Timestamp) -> [(ClientID, Messaging.MessageID)] {
+        guard let wakeAt, wakeAt <= now else { return [] }
+        var gone: [(ClientID, Messaging.MessageID)] = []
+        for client in held.keys.sorted() {
+            let entries = held[client] ?? []
+            let kept = entries.filter { $0.message.expiresAt.map { $0 > now } ?? true }
+            guard kept.count != entries.count else { continue }
+            for entry in entries where entry.message.expiresAt.map({ $0 <= now }) ?? false {
+                gone.append((client, entry.message.content.id))
+            }
+            replaceHeld(kept, client)
+        }
+        self.wakeAt = nextDeadline
+        return gone
+    }
+
+    /// The first expiry in memory, found by looking at everything.
+    var nextDeadline: Timestamp? {
+        held.values.compactMap { $0.compactMap(\.message.expiresAt).min() }.min()
+    }
+
+    // MARK: Reading
+
+    /// A watcher has shown a message: it need not be protected any more.
+    /// - Returns: how many bytes of unread memory that frees.
+    mutating func markShown(_ id: Messaging.MessageID, client: ClientID) -> Int {
+        guard let index = heldIndex[client]?[id], held[client]?[index].isUnread == true else { return 0 }
+        held[client]![index].isUnread = false
+        return held[client]![index].message.byteCount
+    }
+
+    func contains(_ id: Messaging.MessageID, client: ClientID, row: RowID?) -> Bool {
+        if heldIndex[client]?[id] != nil { return true }
+        guard let row, !store.isLocked else { return false }
+        return (try? store.contains(row, id: id.bytes)) ?? false
+    }
+
+    func read(_ id: Messaging.MessageID, client: ClientID, row: RowID?, now: Timestamp) -> Listed? {
+        if let index = heldIndex[client]?[id], let entry = held[client]?[index] {
+            if let expiresAt = entry.message.expiresAt, expiresAt <= now { return nil }
+            return Listed(message: entry.message, arrivedAt: entry.arrivedAt, isStored: false)
+        }
+        guard let row, !store.isLocked,
+            let bytes = try? store.read(row, id: id.bytes, now: now.milliseconds),
+            let (message, arrivedAt) = try? StoredCodec.decodeMessage(bytes)
+        else { return nil }
+        return listed(message, arrivedAt, client)
+    }
+
+    /// A message of the disk as it is now.
+    private func listed(_ message: Message, _ arrivedAt: Timestamp, _ client: ClientID) -> Listed {
+        var message = message
+        if message.state == .queued, sent[client]?.contains(message.content.id) ?? false { message.state = .sent }
+        return Listed(message: message, arrivedAt: arrivedAt, isStored: true)
+    }
+
+    /// Oldest first. `after`: only what came later than this message.
+    mutating func list(
+        client: ClientID,
+        row: RowID,
+        last: Int?,
+        after: Messaging.MessageID?,
+        now: Timestamp
+    ) throws(StoreError) -> [Listed]? {
+        var listed: [Listed] = []
+        var start: Timestamp?
+        if let after {
+            guard let message = read(after, client: client, row: row, now: now) else { return nil }
+            start = message.arrivedAt
+        }
+        let onDisk = after.map { heldIndex[client]?[$0] == nil } ?? false
+        for stored in try store.list(row, last: last, after: onDisk ? after?.bytes : nil, now: now.milliseconds) {
+            guard let (message, arrivedAt) = try? StoredCodec.decodeMessage(stored.payload) else { continue }
+            listed.append(self.listed(message, arrivedAt, client))
+        }
+        let firstHeld = after.flatMap { heldIndex[client]?[$0] }.map { $0 + 1 } ?? 0
+        for index in (held[client] ?? []).indices {
+            held[client]![index].isUnread = false
+            let entry = held[client]![index]
+            if index < firstHeld { continue }
+            if let expiresAt = entry.message.expiresAt, expiresAt <= now { continue }
+            listed.append(Listed(message: entry.message, arrivedAt: entry.arrivedAt, isStored: false))
+        }
+        if let start { listed.removeAll { $0.arrivedAt < start } }
+        // Both parts are in order; a stable sort merges them.
+        let sorted = listed.enumerated().sorted {
+            ($0.element.arrivedAt, $0.offset) < ($1.element.arrivedAt, $1.offset)
+        }
+        .map(\.element)
+        return last.map { Array(sorted.suffix($0)) } ?? sorted
+    }
+}
+
+extension Lifetime {
+    /// The store's class for this lifetime; `nil` for ephemeral.
+    var tier: Tier? {
+        switch self {
+        case .ephemeral: nil
+        case .oneHour: .oneHour
+        case .sixHours: .sixHours
+        case .oneDay: .oneDay
+        case .sevenDays: .sevenDays
+        case .thirtyDays: .thirtyDays
+        }
+    }
+}

@@ -1,0 +1,211 @@
+import Logging
+import Messaging
+import NIOCore
+import Noise
+import Primitives
+import Store
+import Transport
+import Wire
+
+/// Inboxes and their keys: made, loaded, locked, destroyed.
+extension Node {
+    // MARK: Loading
+
+    /// Takes up everything that is in the unlocked store.
+    func load() throws {
+        hasLoaded = true
+        for tombstone in try store.tombstones() {
+            guard let record = try? StoredCodec.decodeTombstone(tombstone.payload) else {
+                continue
+            }
+            tombstoneIDs[record.conversation] = tombstone.id
+            core.load(record, now: now)
+            register(tombstone: record)
+        }
+        for row in store.liveRows() {
+            do {
+                try load(row)
+            } catch {
+                log.error("an inbox could not be loaded and is skipped", metadata: ["error": "\(error)"])
+            }
+        }
+        try ensureContact()
+        ensureUnused()
+    }
+
+    private func load(_ row: RowID) throws {
+        guard let bytes = try store.loadState(row) else {
+            // Made, but never saved: nobody knows of it.
+            return try store.destroyRow(row)
+        }
+        let snapshot = try StoredCodec.decode(InboxSnapshot.self, bytes)
+        let client = snapshot.record.client
+        // Two inboxes with one clientId: the second is not taken.
+        guard rows[client] == nil else { throw NodeError.clientIDMismatch(client) }
+        let key = try Self.identityKey(row, in: store)
+        rows[client] = row
+        keys[client] = key
+        enter(snapshot, key: key)
+    }
+
+    private func enter(_ snapshot: InboxSnapshot, key: IdentityKey) {
+        let client = snapshot.record.client
+        savedCounters[client] = snapshot.counters
+        turn { core.load(snapshot.record, key: key, $0) }
+        savedCounters[client] = nil
+        restoreOutbox(client)
+    }
+
+    private func restoreOutbox(_ client: ClientID) {
+        guard core.conversation(client) != nil, let row = rows[client],
+            let stored = try? store.list(row, last: nil, after: nil, now: now.milliseconds)
+        else { return }
+        for message in stored {
+            guard let (message, _) = try? StoredCodec.decodeMessage(message.payload), message.sender == nil,
+                message.content.type != .systemMessage, message.state == .queued || message.state == .sent
+            else { continue }
+            core.restoreOutbox(message, client: client)
+        }
+    }
+
+    /// An inbox's storage has failed: everything since the last durable state is void.
+    func reload(_ client: ClientID) {
+        for effect in effects.drop(client) { release(effect, isDurable: false) }
+        guard !isStopped, let row = rows[client], let key = keys[client], !store.isLocked else { return }
+        for (id, link) in links where link.client == client {
+            links[id] = nil
+            link.connection.abort()
+        }
+        unregisterAll(client)
+        core.remove(client)
+        guard let bytes = try? store.loadState(row), let snapshot = try? StoredCodec.decode(InboxSnapshot.self, bytes)
+        else {
+            rows[client] = nil
+            keys[client] = nil
+            return
+        }
+        enter(snapshot, key: key)
+    }
+
+    /// The secp256k1 key of an inbox: derived from its row, so that it dies with it.
+    private static func identityKey(_ row: RowID, in store: Store) throws -> IdentityKey {
+        for attempt in 0..<4 {
+            // One derivation in 2^127 is not a valid key.
+            if let key = try? SecretKey(try store.secret(row, label: "identity key \(attempt)")) {
+                return IdentityKey(key)
+            }
+        }
+        throw NodeError.store(.damaged(what: "the identity of inbox \(row)"))
+    }
+
+    // MARK: Making
+
+    /// A fresh inbox: a row of the key grid and the identity that follows from it.
+    func makeInbox() throws -> ClientID {
+        guard !store.isLocked else { throw NodeError.locked }
+        let row = try store.createRow()
+        let key = try Self.identityKey(row, in: store)
+        var random = Randomness.system
+        let client = ClientID.generate(&random)
+        rows[client] = row
+        keys[client] = key
+        turn { core.addUnused(client, key: key, $0) }
+        return client
+    }
+
+    /// The pooled inbox, or a new one when the pool is empty.
+    func takeInbox() throws -> ClientID { try core.unused ?? makeInbox() }
+
+    /// Fills the pool again, after what the user waits for.
+    func ensureUnused() {
+        guard !store.isLocked, core.unused == nil else { return }
+        loop.assumeIsolated().execute {
+            self.assumeIsolated { node in
+                guard !node.isStopped, !node.store.isLocked, node.core.unused == nil else { return }
+                do { _ = try node.makeInbox() } catch {
+                    node.log.warning("no inbox could be made ahead of time", metadata: ["error": "\(error)"])
+                }
+            }
+        }
+    }
+
+    private func ensureContact() throws {
+        guard core.contact == nil else { return }
+        let client = try makeInbox()
+        turn { core.makeContact(client, &$0) }
+    }
+
+    // MARK: Destroying
+
+    /// The inbox goes without a trace.
+    func destroy(_ client: ClientID) {
+        destroyRow(client)
+    }
+
+    func destroyRow(_ client: ClientID) {
+        if let row = rows[client] {
+            do throws(StoreError) { try store.destroyRow(row) } catch {
+                log.critical(
+                    "an inbox's keys could not be destroyed; trying again",
+                    metadata: ["error": "\(error)"]
+                )
+            }
+        }
+        letGo(client)
+    }
+
+    /// Wipes what is in memory of an inbox whose keys are gone. Open links stay until they have said why.
+    func letGo(_ client: ClientID) {
+        rows[client] = nil
+        keys[client] = nil
+        unsaved.remove(client)
+        archive.forget(client)
+        unregisterAll(client)
+        // What waited for this inbox's disk has nothing to wait for any more.
+        for effect in effects.drop(client) { release(effect, isDurable: true) }
+        if case .some = core.record(client) { core.remove(client) }
+    }
+
+    // MARK: Locking
+
+    /// Wipes the storage keys. Links stay; contents wait in memory.
+    package func lock() {
+        guard !store.isLocked else { return }
+        store.lock()
+        notify(Event(client: nil, conversation: nil, at: now, kind: .locked))
+        schedule()
+    }
+
+    /// - Parameter passphrase: `nil` for a home with a key file.
+    package func unlock(passphrase: consuming SecretBytes?) throws {
+        guard store.isLocked else { return }
+        try store.unlock(passphrase: passphrase)
+        if hasLoaded {
+            saveWhatWaited()
+        } else {
+            try load()
+        }
+        notify(Event(client: nil, conversation: nil, at: now, kind: .unlocked))
+        tick()
+    }
+
+    private func saveWhatWaited() {
+        for conversation in unsavedTombstones.sorted() {
+            saveTombstone(conversation)
+            saveFanOut(conversation)
+        }
+        unsavedTombstones = []
+        for client in rows.keys.sorted() {
+            guard let row = rows[client] else { continue }
+            do throws(StoreError) {
+                try archive.storeWaiting(client: client, row: row, now: now)
+            } catch {
+                log.error("contents that waited could not be stored", metadata: ["error": "\(error)"])
+            }
+            core.releaseMemory(client)
+        }
+        perform(unsaved.sorted().map { .save($0) })
+        unsaved = []
+        scheduleCommit()
+    }
+}

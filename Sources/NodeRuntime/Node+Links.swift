@@ -1,0 +1,350 @@
+import Logging
+import Messaging
+import NIOCore
+import NIOPosix
+import Noise
+import Primitives
+import Store
+import Transport
+import Wire
+
+/// Where an incoming token leads.
+enum RouteTarget: Hashable {
+    case inbox(ClientID, NodeAction.Route)
+    case tombstone(ConversationID)
+}
+
+/// A route by what it is for.
+typealias RouteName = RouteTarget
+
+/// One of our inboxes and another one.
+struct LinkName: Hashable {
+    var client: ClientID
+    var remote: PublicKey
+}
+
+/// A dial over one endpoint after the other.
+struct ActiveDial {
+    var client: ClientID
+    var dial: NodeAction.Dial
+    var endpointIndex: Int
+    /// Some node answered and did not know our token.
+    var wasUnknown = false
+}
+
+struct ActiveLink {
+    var client: ClientID
+    var connection: PeerConnection
+}
+
+/// Links: the transport's events into the core, the core's dials and frames into the transport.
+extension Node {
+    func connectEvents(of transport: TCPTransport) {
+        transport.events.route = { [unowned self] token in assumeIsolated { $0.route(token) } }
+        transport.events.acceptsKnock = { [unowned self] token in
+            assumeIsolated { $0.routing.match(token)?.isKnock ?? false }
+        }
+        transport.events.knock = { [unowned self] token, sealed in
+            assumeIsolated { $0.receiveKnock(token, sealed) }
+        }
+        transport.events.linkOpened = { [unowned self] connection in
+            assumeIsolated { $0.linkOpened(connection) }
+        }
+        transport.events.frame = { [unowned self] connection, bytes in
+            assumeIsolated { $0.receive(bytes, on: connection) }
+        }
+        transport.events.batchEnded = { [unowned self] _ in assumeIsolated { $0.flushLinks() } }
+        transport.events.linkClosed = { [unowned self] connection, _ in
+            assumeIsolated { $0.linkClosed(connection) }
+        }
+        transport.events.dialFailed = { [unowned self] number, failure in
+            assumeIsolated { $0.dialFailed(number, failure) }
+        }
+    }
+
+    // MARK: Routes
+
+    private func route(_ token: RoutingToken) -> RouteMatch? {
+        guard let match = routing.match(token), !match.isKnock else { return nil }
+        let number: UInt64
+        switch match.route {
+        case .member(let id), .shared(let id): number = id
+        case .knockOnly: return nil
+        }
+        guard case .inbox(let client, let route)? = routeTargets[number], let key = keys[client] else { return nil }
+        switch route {
+        case .member(let remote): return RouteMatch(identity: key, route: number, remote: remote)
+        case .invite, .contact: return RouteMatch(identity: key, route: number, remote: nil)
+        }
+    }
+
+    func register(_ client: ClientID, _ route: NodeAction.Route) {
+        guard let key = keys[client] else { return }
+        let name = RouteName.inbox(client, route)
+        let number = routeNumbers[name] ?? takeRouteNumber(name)
+        switch route {
+        case .member(let remote):
+            guard let conversation = core.conversationID(client) else { return }
+            let saved = savedCounters[client]?.first { $0.remote == remote }
+            let accept = RoutingSecret.derive(
+                own: key,
+                remote: remote,
+                conversation: conversation.bytes,
+                role: .responder
+            )
+            let dial = RoutingSecret.derive(
+                own: key,
+                remote: remote,
+                conversation: conversation.bytes,
+                role: .initiator
+            )
+            routing.addMember(number, secret: accept, counters: saved?.accept.map(\.routing) ?? [])
+            dialTokens[LinkName(client: client, remote: remote)] = DialTokens(
+                secret: dial,
+                counters: saved?.dial.map(\.routing) ?? []
+            )
+        case .invite(let id):
+            routing.addShared(number, secret: .derive(shared: SecretBytes(copying: id.bytes), purpose: "invite"))
+        case .contact:
+            guard let secret = core.contact?.record.routingSecret else { return }
+            routing.addShared(number, secret: .derive(shared: SecretBytes(copying: secret), purpose: "card"))
+        }
+    }
+
+    private func takeRouteNumber(_ name: RouteName) -> UInt64 {
+        defer { nextRoute += 1 }
+        routeNumbers[name] = nextRoute
+        routeTargets[nextRoute] = name
+        return nextRoute
+    }
+
+    func unregister(_ client: ClientID, _ route: NodeAction.Route) {
+        unregister(.inbox(client, route))
+    }
+
+    func unregister(tombstone conversation: ConversationID) { unregister(.tombstone(conversation)) }
+
+    private func unregister(_ name: RouteName) {
+        guard let number = routeNumbers.removeValue(forKey: name) else { return }
+        routeTargets[number] = nil
+        switch name {
+        case .inbox(let client, .member(let remote)):
+            routing.remove(.member(number))
+            dialTokens[LinkName(client: client, remote: remote)] = nil
+        case .inbox(_, .invite), .inbox(_, .contact): routing.remove(.shared(number))
+        case .tombstone: routing.remove(.knockOnly(number))
+        }
+    }
+
+    func unregisterAll(_ client: ClientID) {
+        for name in routeNumbers.keys {
+            if case .inbox(client, _) = name { unregister(name) }
+        }
+    }
+
+    func register(tombstone record: ExplodeStateMachine.Record) {
+        let name = RouteName.tombstone(record.conversation)
+        let number = routeNumbers[name] ?? takeRouteNumber(name)
+        let heads = record.knockTokens.map { $0.reduce(UInt64(0)) { $0 << 8 | UInt64($1) } }
+        routing.addKnockOnly(number, heads: heads)
+    }
+
+    /// How far the counters of an inbox's tokens have moved.
+    func counters(of client: ClientID) -> [InboxSnapshot.Counters] {
+        var result: [InboxSnapshot.Counters] = []
+        for (name, number) in routeNumbers {
+            guard case .inbox(client, .member(let remote)) = name else { continue }
+            result.append(
+                InboxSnapshot.Counters(
+                    remote: remote,
+                    dial: (dialTokens[LinkName(client: client, remote: remote)]?.counters ?? []).map(
+                        InboxSnapshot.Counter.init
+                    ),
+                    accept: routing.counters(ofMember: number).map(InboxSnapshot.Counter.init)
+                )
+            )
+        }
+        return result.sorted { $0.remote < $1.remote }
+    }
+
+    // MARK: Dialling
+
+    func dial(_ client: ClientID, _ dial: NodeAction.Dial) {
+        attempt(ActiveDial(client: client, dial: dial, endpointIndex: 0))
+    }
+
+    private func attempt(_ active: ActiveDial) {
+        guard let transport, let key = keys[active.client], active.endpointIndex < active.dial.endpoints.count,
+            let token = token(for: active)
+        else { return failed(active) }
+        let endpoint = active.dial.endpoints[active.endpointIndex]
+        let number = transport.dial(
+            TCPTransport.Dial(
+                endpoint: Transport.Endpoint(host: endpoint.host, port: Int(endpoint.port)),
+                token: token,
+                identity: key,
+                remote: active.dial.remote,
+                route: 0
+            )
+        )
+        dials[number] = active
+    }
+
+    private func token(for active: ActiveDial) -> RoutingToken? {
+        let day = now.day
+        var random = SystemRandomness()
+        switch active.dial.route {
+        case .member:
+            return dialTokens[LinkName(client: active.client, remote: active.dial.remote)]?.nextToken(day: day)
+        case .invite(let id):
+            let secret = RoutingSecret.derive(shared: SecretBytes(copying: id.bytes), purpose: "invite")
+            return secret.sharedToken(day: day, using: &random)
+        case .contact(let secret):
+            return RoutingSecret.derive(shared: SecretBytes(copying: secret), purpose: "card")
+                .sharedToken(day: day, using: &random)
+        }
+    }
+
+    private func dialFailed(_ number: UInt64, _ failure: DialFailure) {
+        guard var active = dials.removeValue(forKey: number), !isStopped else { return }
+        if failure == .closedBeforeActTwo {
+            active.wasUnknown = true
+            if active.dial.route == .member {
+                dialTokens[LinkName(client: active.client, remote: active.dial.remote)]?.closedBeforeActTwo()
+            }
+        }
+        active.endpointIndex += 1
+        if active.endpointIndex < active.dial.endpoints.count { attempt(active) } else { failed(active) }
+    }
+
+    private func failed(_ active: ActiveDial) {
+        turn {
+            core.dialFailed(active.client, to: active.dial.remote, isUnknownThere: active.wasUnknown, &$0)
+        }
+    }
+
+    // MARK: Links
+
+    private func linkOpened(_ connection: PeerConnection) {
+        let id = LinkID(connection.id)
+        let weDialled = connection.role == .initiator
+        let client: ClientID
+        if weDialled {
+            guard let active = dials.removeValue(forKey: connection.id) else { return connection.abort() }
+            client = active.client
+            if active.dial.route == .member {
+                dialTokens[LinkName(client: client, remote: active.dial.remote)]?.succeeded()
+                saveCounters(client)
+            }
+        } else {
+            guard case .inbox(let target, _)? = routeTargets[connection.route] else { return connection.abort() }
+            client = target
+            if routing.use(connection.token) { saveCounters(client) }
+        }
+        if core.contact?.client == client, isBlocked(connection.peer.publicKey) { return connection.abort() }
+        links[id] = ActiveLink(client: client, connection: connection)
+        turn {
+            core.linkOpened(
+                id,
+                client: client,
+                remote: connection.peer.publicKey,
+                weDialled: weDialled,
+                &$0
+            )
+        }
+    }
+
+    /// Lazily: a counter that is lost in a crash is found again by trying the window.
+    private func saveCounters(_ client: ClientID) {
+        guard !store.isLocked, let record = core.record(client), let row = rows[client] else { return }
+        let snapshot = InboxSnapshot(record: record, counters: counters(of: client))
+        try? store.saveState(row, StoredCodec.encode(record: snapshot))
+    }
+
+    private func receive(_ bytes: [UInt8], on connection: PeerConnection) {
+        let id = LinkID(connection.id)
+        guard let link = links[id] else { return }
+        let frame: Frame
+        do throws(WireError) {
+            frame = try FrameCodec.decode(bytes)
+        } catch {
+            log.debug("a peer sent a malformed frame", metadata: ["inbox": "\(link.client)", "reason": "\(error)"])
+            return connection.abort(.protocolViolation)
+        }
+        if case .pong(let nonce) = frame { pongReceived(nonce) }
+        turn { core.receive(frame, on: id, verify: InviteSlug.verify, &$0) }
+    }
+
+    private func linkClosed(_ connection: PeerConnection) {
+        let id = LinkID(connection.id)
+        guard links.removeValue(forKey: id) != nil else { return }
+        turn { core.linkClosed(id, &$0) }
+    }
+
+    func transmit(_ frame: Frame, on link: LinkID) {
+        guard let connection = links[link]?.connection else { return }
+        if case .ping(let nonce) = frame, pings[nonce] != nil { pingSentAt[nonce] = .now() }
+        // A link that cannot take more is closed by the transport; the outbox sends again on the next.
+        try? connection.send(FrameCodec.encode(frame))
+        touchedLinks.insert(link)
+    }
+
+    func close(_ link: LinkID) {
+        links[link]?.connection.close()
+    }
+
+    func flushLinks() {
+        let touched = touchedLinks
+        touchedLinks = []
+        for link in touched { links[link]?.connection.flush() }
+    }
+
+    /// The disk is slower than the peer: read on when it has caught up.
+    func pauseLinks(of client: ClientID) {
+        for link in links.values where link.client == client { link.connection.pauseReading() }
+    }
+
+    func resumeLinks(of client: ClientID) {
+        for link in links.values where link.client == client { link.connection.resumeReading() }
+    }
+
+    // MARK: Addresses
+
+    /// Where others can reach this node: what it was told to advertise, else what it listens on; a wildcard stands for
+    /// the addresses of this machine's interfaces.
+    var advertised: [Messaging.Endpoint] {
+        if !configuration.advertise.isEmpty { return Array(configuration.advertise.prefix(Limits.endpointCount)) }
+        var result: [Messaging.Endpoint] = []
+        // Before it listens, what it will listen on, as far as that is known.
+        let addresses = listening.isEmpty ? configuration.listen.filter { $0.port != 0 } : listening
+        for endpoint in addresses {
+            let isWildcard = endpoint.host == "0.0.0.0" || endpoint.host == "::"
+            guard isWildcard else {
+                result.append(endpoint)
+                continue
+            }
+            for host in interfaceAddresses(ipv6: endpoint.host == "::") {
+                result.append(Messaging.Endpoint(host: host, port: endpoint.port))
+            }
+        }
+        return Array(result.prefix(Limits.endpointCount))
+    }
+
+    private func interfaceAddresses(ipv6: Bool) -> [String] {
+        var result: [String] = []
+        for device in (try? System.enumerateDevices()) ?? [] {
+            switch device.address {
+            case .v4(let address):
+                if address.host != "127.0.0.1", let ip = device.address?.ipAddress, !ip.hasPrefix("127.") {
+                    result.append(ip)
+                }
+            case .v6:
+                // Link-local addresses mean nothing elsewhere.
+                if ipv6, let ip = device.address?.ipAddress, ip != "::1", !ip.hasPrefix("fe80") { result.append(ip) }
+            case .unixDomainSocket, nil: break
+            }
+        }
+        // A machine without a network can still talk to itself.
+        return result.isEmpty ? ["127.0.0.1"] : result
+    }
+}

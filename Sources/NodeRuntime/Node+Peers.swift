@@ -1,0 +1,215 @@
+import Logging
+import Messaging
+import NIOCore
+import Primitives
+import Store
+import Wire
+
+/// A ping on its way.
+struct PendingPing {
+    var peer: String
+    var key: PublicKey
+    var sentAt: NIODeadline
+    var promise: EventLoopPromise<Double>
+}
+
+/// When and how a named peer was last heard.
+package struct PeerSighting: Sendable {
+    package var at: Timestamp
+    /// From the ping to its pong, over an open link.
+    package var rttMilliseconds: Double
+}
+
+/// Nodes known by name: `peers.json`, contact cards, pings and invitations.
+extension Node {
+    /// All named peers, and when each was last heard.
+    package func allPeers() -> [(PeersFile.Peer, PeerSighting?)] {
+        peers.peers.map { ($0, peerSightings[$0.name]) }
+    }
+
+    /// - Throws: ``NodeError/unknownPeer(_:)``.
+    package func peer(_ name: String) throws(NodeError) -> (PeersFile.Peer, PeerSighting?) {
+        guard let peer = peers[name] else { throw .unknownPeer(name) }
+        return (peer, peerSightings[name])
+    }
+
+    func isBlocked(_ key: PublicKey) -> Bool {
+        peers.peers.contains { $0.contact?.key == key && $0.isBlocked }
+    }
+
+    /// Adds a peer to `peers.json`. Adding the same one again changes nothing.
+    /// - Parameter card: its text form; `nil` for a peer that can only be listed.
+    /// - Throws: ``NodeError/invalidPeerName(_:)``, ``NodeError/invalidCard(_:)``, ``NodeError/peerExists(_:)``,
+    ///   ``NodeError/homeFile(_:)``.
+    package func addPeer(_ name: String, card: String?, endpoints: [Messaging.Endpoint]) throws(NodeError)
+        -> PeersFile.Peer
+    {
+        guard PeersFile.isName(name) else { throw .invalidPeerName(name) }
+        var contact: ContactCard?
+        if let card {
+            do throws(ContactCard.Failure) { contact = try ContactCard(text: card) } catch { throw .invalidCard(error) }
+        }
+        let peer = PeersFile.Peer(name: name, contact: contact, endpoints: endpoints.isEmpty ? nil : endpoints)
+        if let known = peers[name] {
+            // Adding the same peer again changes nothing.
+            guard known.contact == peer.contact, known.endpoints == peer.endpoints else { throw .peerExists(name) }
+            return known
+        }
+        try editPeers { $0.append(peer) }
+        return peer
+    }
+
+    /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/homeFile(_:)``.
+    package func removePeer(_ name: String) throws(NodeError) {
+        _ = try peer(name)
+        try editPeers { $0.removeAll { $0.name == name } }
+        peerSightings[name] = nil
+    }
+
+    /// Changes an entry of `peers.json`.
+    /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/homeFile(_:)``.
+    package func changePeer(_ name: String, _ change: (inout PeersFile.Peer) -> Void) throws(NodeError)
+        -> PeersFile.Peer
+    {
+        _ = try peer(name)
+        try editPeers { peers in
+            for index in peers.indices where peers[index].name == name { change(&peers[index]) }
+        }
+        return try peer(name).0
+    }
+
+    /// Takes over the peers of another file; those with a name that is taken must be the same.
+    package func importPeers(_ file: PeersFile) throws(NodeError) {
+        for peer in file.peers {
+            guard PeersFile.isName(peer.name) else { throw .invalidPeerName(peer.name) }
+            if let known = peers[peer.name], known.contact != peer.contact { throw .peerExists(peer.name) }
+        }
+        try editPeers { peers in
+            for peer in file.peers where !peers.contains(where: { $0.name == peer.name }) { peers.append(peer) }
+        }
+    }
+
+    /// `peers.json` as it is now.
+    package var peersFile: PeersFile { peers }
+
+    private func editPeers(_ edit: (inout [PeersFile.Peer]) -> Void) throws(NodeError) {
+        var changed = peers
+        edit(&changed.peers)
+        do throws(HomeFileError) { try changed.save(home: options.home) } catch { throw .homeFile(error) }
+        peers = changed
+    }
+
+    /// The card by which others can introduce themselves to this node.
+    package func card() throws(NodeError) -> ContactCard {
+        guard let contact = core.contact else { throw .locked }
+        return ContactCard(
+            key: contact.key.publicKey,
+            routingSecret: contact.record.routingSecret,
+            endpoints: advertised
+        )
+    }
+
+    /// What `init --name` was given.
+    package var configuredName: String? { configuration.name }
+
+    // MARK: Ping
+
+    /// Dials a peer's contact inbox.
+    /// - Returns: the round trip in milliseconds.
+    package func ping(_ name: String, timeout: Milliseconds) throws(NodeError) -> EventLoopFuture<Double> {
+        let (peer, _) = try peer(name)
+        if store.isLocked { throw .locked }
+        if peer.isBlocked { throw .peerBlocked(name) }
+        guard let card = peer.card else { throw .peerWithoutCard(name) }
+        let promise = loop.makePromise(of: Double.self)
+        var random = Randomness.system
+        let nonce = random.next()
+        pings[nonce] = PendingPing(peer: name, key: card.key, sentAt: .now(), promise: promise)
+        turn { core.withContact(&$0) { contact, turn in contact.ping(card, nonce: nonce, &turn) } }
+        loop.assumeIsolated().scheduleTask(in: .milliseconds(timeout)) {
+            self.assumeIsolated { node in
+                guard let ping = node.pings.removeValue(forKey: nonce) else { return }
+                node.turn { turn in
+                    node.core.withContact(&turn) { contact, _ in
+                        contact.stopPing(ping.key, nonce: nonce)
+                        return []
+                    }
+                }
+                ping.promise.fail(NodeError.unreachable(name))
+            }
+        }
+        return promise.futureResult
+    }
+
+    func pongReceived(_ nonce: UInt64) {
+        guard let ping = pings.removeValue(forKey: nonce) else { return }
+        let elapsed = Double((NIODeadline.now() - (pingSentAt[nonce] ?? ping.sentAt)).nanoseconds) / 1_000_000
+        pingSentAt[nonce] = nil
+        peerSightings[ping.peer] = PeerSighting(at: now, rttMilliseconds: elapsed)
+        ping.promise.succeed(elapsed)
+    }
+
+    // MARK: Invitations
+
+    /// Sends an invite to a peer's contact inbox, for as long as it is valid.
+    package func sendInvitation(_ slug: String, invite: VerifiedInvite, name: String?, to peerName: String)
+        throws(NodeError)
+    {
+        let (peer, _) = try peer(peerName)
+        if peer.isBlocked { throw .peerBlocked(peerName) }
+        guard let card = peer.card else { throw .peerWithoutCard(peerName) }
+        turn { turn in
+            let invitation = Invitation(id: .random(&turn.random), slug: slug, name: name)
+            return core.withContact(&turn) { contact, turn in
+                contact.send(invitation, to: card, deadline: invite.invite.expiresAt, &turn)
+            }
+        }
+    }
+
+    /// An invitation that waits for the user's answer.
+    package struct ReceivedInvitation {
+        package var id: Messaging.MessageID
+        /// The peer's name; `nil` for a sender that is not in `peers.json`.
+        package var from: String?
+        package var slug: String
+        package var name: String?
+        package var receivedAt: Timestamp
+    }
+
+    /// Those that wait, in the order of their arrival.
+    package func invitations() -> [ReceivedInvitation] {
+        (core.contact?.record.received ?? []).map { received in
+            ReceivedInvitation(
+                id: received.invitation.id,
+                from: peers.peers.first { $0.contact?.key == received.from }?.name,
+                slug: received.invitation.slug,
+                name: received.invitation.name,
+                receivedAt: received.receivedAt
+            )
+        }
+    }
+
+    /// Forgets an invitation; an unknown one is no error.
+    package func dismissInvitation(_ id: Messaging.MessageID) {
+        turn { core.withContact(&$0) { contact, _ in contact.dismiss(id) } }
+    }
+
+    /// Acts on an invitation that has just come, as the peer's entry says.
+    func answer(invitation id: Messaging.MessageID, from key: PublicKey) {
+        guard let received = core.contact?.record.received.first(where: { $0.invitation.id == id }) else { return }
+        switch peers.peers.first(where: { $0.contact?.key == key })?.invitationPolicy ?? .ask {
+        case .ask: break
+        case .refuse: dismissInvitation(id)
+        case .accept:
+            let slug = received.invitation.slug
+            loop.assumeIsolated().execute {
+                self.assumeIsolated { node in
+                    do { _ = try node.join(slug, profile: nil) } catch {
+                        node.log.warning("an invitation could not be accepted", metadata: ["error": "\(error)"])
+                    }
+                    node.dismissInvitation(id)
+                }
+            }
+        }
+    }
+}

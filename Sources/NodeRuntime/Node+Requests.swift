@@ -1,0 +1,481 @@
+import Messaging
+import NIOCore
+import Primitives
+import Store
+import Wire
+
+/// What a user can ask. Each request is one turn; what waits for others is a future.
+extension Node {
+    /// Runs a request of the core; what the core refuses, and what the store refuses, is thrown.
+    func request<Result>(_ body: (inout Turn) throws(CommandError) -> (Result, [NodeAction])) throws(NodeError)
+        -> Result
+    {
+        guard !isStopped else { throw .stopping }
+        var turn = makeTurn()
+        let outcome: (Result, [NodeAction])
+        do throws(CommandError) { outcome = try body(&turn) } catch { throw .command(error) }
+        lastStorageFailure = nil
+        perform(outcome.1)
+        schedule()
+        if let failure = lastStorageFailure { throw .store(failure) }
+        return outcome.0
+    }
+
+    private func unlocked() throws(NodeError) {
+        if store.isLocked { throw .locked }
+    }
+
+    /// Runs `body` when everything so far of this inbox is durable.
+    func whenDurable(_ client: ClientID) -> EventLoopFuture<Void> {
+        let promise = loop.makePromise(of: Void.self)
+        leave(
+            .run { [unowned self] isDurable in
+                if isDurable {
+                    promise.succeed(())
+                } else {
+                    promise.fail(lastStorageFailure.map(NodeError.store) ?? NodeError.stopping)
+                }
+            },
+            for: client
+        )
+        return promise.futureResult
+    }
+
+    // MARK: Conversations
+
+    /// - Parameter text: an id, an unambiguous prefix of one, an inbox's clientId, or an unambiguous name.
+    package func resolve(_ text: String) throws(NodeError) -> ClientID {
+        try unlocked()
+        if let id = ConversationID(hex: text), let client = core.client(of: id) { return client }
+        let conversations = core.conversations
+        let lowered = text.lowercased()
+        // What has other characters than ids begins none.
+        let matches =
+            lowered.utf8.allSatisfy(Self.isOfIdentifiers)
+            ? conversations.filter {
+                $0.conversation.description.hasPrefix(lowered) || $0.client.description.hasPrefix(lowered)
+            } : []
+        if !lowered.isEmpty, matches.count == 1 { return matches[0].client }
+        let named = conversations.filter { $0.record.name == text }
+        if named.count == 1 { return named[0].client }
+        let all = named.isEmpty ? matches : named
+        if !lowered.isEmpty, all.count > 1 {
+            throw .ambiguous(text, matches: all.map { String($0.conversation.description.prefix(12)) })
+        }
+        if !lowered.isEmpty, let gone = core.tombstones.first(where: { $0.conversation.description.hasPrefix(lowered) })
+        {
+            throw .exploded(gone.conversation)
+        }
+        throw .unknownConversation(text)
+    }
+
+    private static func isOfIdentifiers(_ byte: UInt8) -> Bool {
+        switch byte {
+        case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "a")...UInt8(ascii: "f"), UInt8(ascii: "-"): true
+        default: false
+        }
+    }
+
+    /// - Parameter text: as for ``resolve(_:)``, and it throws as that does.
+    package func conversation(_ text: String) throws(NodeError) -> ConversationStateMachine {
+        guard let machine = core.conversation(try resolve(text)) else { throw .unknownConversation(text) }
+        return machine
+    }
+
+    /// - Throws: ``NodeError/locked``.
+    package func conversations() throws(NodeError) -> [ConversationStateMachine] {
+        try unlocked()
+        return core.conversations
+    }
+
+    /// Makes a conversation in the pooled inbox.
+    /// - Returns: it, when it is durable.
+    /// - Throws: ``NodeError/locked``, ``NodeError/command(_:)``, ``NodeError/store(_:)``.
+    package func createConversation(name: String?, profile: String?) throws(NodeError)
+        -> EventLoopFuture<ConversationStateMachine>
+    {
+        try unlocked()
+        let client: ClientID
+        do { client = try takeInbox() } catch { throw Self.wrap(error) }
+        _ = try request { turn throws(CommandError) in
+            ((), try core.createConversation(client, name: name, profile: profile, &turn))
+        }
+        ensureUnused()
+        guard let machine = core.conversation(client) else { throw .stopping }
+        let made = NIOLoopBound(machine, eventLoop: loop)
+        return whenDurable(client).map { made.value }
+    }
+
+    private static func wrap(_ error: any Error) -> NodeError {
+        switch error {
+        case let error as NodeError: error
+        case let error as StoreError: .store(error)
+        case let error as HomeFileError: .homeFile(error)
+        default: .stopping
+        }
+    }
+
+    /// Runs a command on one conversation.
+    func command<Result>(
+        _ text: String,
+        _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> (Result, [NodeAction])
+    ) throws(NodeError) -> (ClientID, Result) {
+        let client = try resolve(text)
+        return (client, try request { turn throws(CommandError) in try core.command(client, &turn, body) })
+    }
+
+    /// Ends the session and forgets what is in memory only.
+    package func close(_ text: String) throws(NodeError) {
+        _ = try command(text) { machine, turn in ((), machine.close(turn)) }
+    }
+
+    /// Destroys our own copy and tells the member that is online.
+    package func leave(_ text: String) throws(NodeError) -> ConversationID {
+        try command(text) { machine, _ in (machine.conversation, machine.leave()) }.1
+    }
+
+    /// Locks or unlocks a conversation of our own: a locked one admits nobody.
+    package func setLocked(_ text: String, _ isLocked: Bool) throws(NodeError) {
+        _ = try command(text) { machine, turn throws(CommandError) in
+            ((), try machine.setLocked(isLocked, &turn))
+        }
+    }
+
+    // MARK: Invites
+
+    /// Makes an invite of a conversation of our own.
+    /// - Parameter lifetime: milliseconds, 1 s to ``Limits/inviteMaximumLifetime``.
+    /// - Returns: it and its text, when it is durable; the text cannot be had again.
+    package func invite(_ text: String, lifetime: Milliseconds, singleUse: Bool) throws(NodeError)
+        -> EventLoopFuture<(VerifiedInvite, slug: String)>
+    {
+        let (client, invite) = try command(text) { machine, turn throws(CommandError) in
+            try machine.invite(lifetime: lifetime, singleUse: singleUse, &turn)
+        }
+        guard let key = keys[client] else { throw .stopping }
+        let signed = SignedInvite(payload: InviteSlug.encodePayload(invite), signedBy: key.secret)
+        guard let verified = InviteSlug.verify(signed) else { throw .stopping }
+        return whenDurable(client).map { (verified, slug: InviteSlug.encode(signed)) }
+    }
+
+    /// Voids one invite by the beginning of its id, or all of them.
+    package func revokeInvites(_ text: String) throws(NodeError) {
+        _ = try command(text) { machine, turn throws(CommandError) in ((), try machine.revokeAll(&turn)) }
+    }
+
+    /// Reads an invite and checks its signature.
+    /// - Throws: ``NodeError/invite(_:)``.
+    package nonisolated static func inspect(_ slug: String) throws(NodeError) -> VerifiedInvite {
+        do throws(InviteSlug.Failure) { return try InviteSlug.decode(slug) } catch { throw .invite(error) }
+    }
+
+    // MARK: Joins
+
+    /// Begins to join, in the pooled inbox.
+    /// - Returns: the inbox; ``joinOutcome(_:)`` says how it ends.
+    package func join(_ slug: String, profile: String?) throws(NodeError) -> ClientID {
+        try unlocked()
+        let invite = try Self.inspect(slug)
+        do throws(CommandError) { try core.checkJoin(invite, makeTurn()) } catch { throw .command(error) }
+        let client: ClientID
+        do { client = try takeInbox() } catch { throw Self.wrap(error) }
+        _ = try request { turn throws(CommandError) in
+            ((), try core.join(client, invite: invite, profile: profile, &turn))
+        }
+        ensureUnused()
+        for received in core.contact?.record.received ?? [] where received.invitation.slug == slug {
+            turn { core.withContact(&$0) { contact, _ in contact.dismiss(received.invitation.id) } }
+        }
+        return client
+    }
+
+    /// - Throws: ``NodeError/locked``.
+    package func joins() throws(NodeError) -> [JoiningStateMachine] {
+        try unlocked()
+        return core.joins
+    }
+
+    /// - Parameter text: the beginning of an inbox's clientId.
+    package func resolveJoin(_ text: String) throws(NodeError) -> JoiningStateMachine {
+        let matches = try joins().filter { $0.client.description.hasPrefix(text.lowercased()) }
+        guard let first = matches.first, !text.isEmpty else { throw .unknownJoin(text) }
+        guard matches.count == 1 else { throw .ambiguous(text, matches: matches.map(\.client.description)) }
+        return first
+    }
+
+    /// Gives a join up, or forgets one that has ended. Its inbox is destroyed.
+    package func cancelJoin(_ text: String) throws(NodeError) {
+        let join = try resolveJoin(text)
+        guard let actions = core.cancelJoin(join.client) else {
+            // Ended already: its inbox goes.
+            perform([.destroy(join.client)])
+            core.remove(join.client)
+            return
+        }
+        perform(actions)
+        schedule()
+    }
+
+    /// How a join has ended; `nil` while it goes on.
+    package func joinOutcome(_ client: ClientID) -> Result<ConversationStateMachine, NodeError>? {
+        if let conversation = core.conversation(client) { return .success(conversation) }
+        guard let join = core.joins.first(where: { $0.client == client }) else { return .failure(.joinCancelled) }
+        switch join.record.state {
+        case .joining: return nil
+        case .joinFailed(let type): return .failure(.joinFailed(type))
+        case .cancelled: return .failure(.joinCancelled)
+        case .ready: return nil
+        }
+    }
+
+    // MARK: Messages
+
+    /// Sends a text.
+    /// - Returns: its id, when it is durable or in memory, as its lifetime says.
+    package func send(_ conversation: String, text: String) throws(NodeError)
+        -> (client: ClientID, EventLoopFuture<Messaging.MessageID>)
+    {
+        let (client, message) = try command(conversation) { machine, turn throws(CommandError) in
+            let (message, actions) = try machine.send(text, &turn)
+            return (message, actions)
+        }
+        let id = message.content.id
+        return (client, whenDurable(client).map { id })
+    }
+
+    /// A message, and whether it is on the disk.
+    package struct ReadMessage {
+        package var message: Message
+        package var isStored: Bool
+    }
+
+    /// Messages in the order of their arrival; marks those in memory as read.
+    /// - Parameters:
+    ///   - last: at most so many, the newest.
+    ///   - after: only those after this message; the beginning of its id is enough.
+    package func read(_ conversation: String, last: Int?, after: String?) throws(NodeError)
+        -> (ConversationStateMachine, [ReadMessage])
+    {
+        let machine = try self.conversation(conversation)
+        guard let row = rows[machine.client] else { throw .unknownConversation(conversation) }
+        var start: Messaging.MessageID?
+        if let after {
+            guard let id = try messageID(after, machine, row) else { throw .unknownMessage(after) }
+            start = id
+        }
+        let listed: [MessageArchive.Listed]?
+        do throws(StoreError) {
+            listed = try archive.list(
+                client: machine.client,
+                row: row,
+                last: last,
+                after: start,
+                now: readClock().hide
+            )
+        } catch {
+            throw .store(error)
+        }
+        guard let listed else { throw .unknownMessage(after ?? "") }
+        core.releaseMemory(machine.client)
+        return (machine, listed.map { ReadMessage(message: $0.message, isStored: $0.isStored) })
+    }
+
+    private func messageID(_ text: String, _ machine: ConversationStateMachine, _ row: RowID) throws(NodeError)
+        -> Messaging.MessageID?
+    {
+        if let whole = Messaging.MessageID(hex: text) { return whole }
+        var copy = archive
+        guard let all = try? copy.list(client: machine.client, row: row, last: nil, after: nil, now: now) else {
+            return nil
+        }
+        let matches = all.map(\.message.content.id).filter { $0.description.hasPrefix(text.lowercased()) }
+        if matches.count > 1 { throw .ambiguous(text, matches: matches.map(\.description)) }
+        return matches.first
+    }
+
+    /// A message as it is now; `nil` when it cannot be read any more.
+    package func message(_ id: Messaging.MessageID, client: ClientID) -> ReadMessage? {
+        archive.read(id, client: client, row: rows[client], now: readClock().hide)
+            .map { ReadMessage(message: $0.message, isStored: $0.isStored) }
+    }
+
+    /// A watcher has shown this message.
+    package func markShown(_ id: Messaging.MessageID, client: ClientID) {
+        let byteCount = archive.markShown(id, client: client)
+        if byteCount > 0 { core.releaseMemory(client, byteCount: byteCount) }
+    }
+
+    // MARK: Lifetime
+
+    /// Proposes a lifetime; see ``LifetimeStateMachine``.
+    package func propose(_ text: String, _ lifetime: Lifetime) throws(NodeError) {
+        _ = try command(text) { machine, turn throws(CommandError) in ((), try machine.propose(lifetime, &turn)) }
+    }
+
+    /// Accepts the open proposal.
+    /// - Returns: when the agreement is durable.
+    package func accept(_ text: String) throws(NodeError) -> EventLoopFuture<Void> {
+        let (client, _) = try command(text) { machine, turn throws(CommandError) in ((), try machine.accept(&turn)) }
+        return whenDurable(client)
+    }
+
+    /// Turns the open proposal down.
+    package func reject(_ text: String) throws(NodeError) {
+        _ = try command(text) { machine, turn throws(CommandError) in ((), try machine.reject(&turn)) }
+    }
+
+    /// Takes our own proposal back.
+    package func withdraw(_ text: String) throws(NodeError) {
+        _ = try command(text) { machine, turn throws(CommandError) in ((), try machine.withdraw(&turn)) }
+    }
+
+    /// The standing answer of one conversation.
+    package func setPolicy(_ text: String, _ policy: LifetimePolicy) throws(NodeError) {
+        _ = try command(text) { machine, _ in ((), machine.setPolicy(policy)) }
+    }
+
+    /// The standing answer of conversations that have none; saved in `config.json`.
+    package func setDefaultPolicy(_ policy: LifetimePolicy) throws(NodeError) {
+        configuration.policy = policy.text
+        do throws(HomeFileError) { try configuration.save(home: options.home) } catch { throw .homeFile(error) }
+    }
+
+    package var policyByDefault: LifetimePolicy { defaultPolicy }
+
+    // MARK: Explosion
+
+    /// Destroys a conversation of our own everywhere (section 7).
+    /// - Returns: its id, under which ``explosion(_:)`` answers.
+    package func explode(_ text: String) throws(NodeError) -> ConversationID {
+        let (_, conversation) = try command(text) { machine, turn throws(CommandError) in
+            (machine.conversation, try machine.explode(&turn))
+        }
+        return conversation
+    }
+
+    /// - Parameter text: the conversation's id or the beginning of it.
+    package func explosion(_ text: String) throws(NodeError) -> ExplodeStateMachine.Record? {
+        let lowered = text.lowercased()
+        let matches = core.tombstones.filter { $0.conversation.description.hasPrefix(lowered) }
+        if !lowered.isEmpty, matches.count == 1 { return matches[0] }
+        if !lowered.isEmpty, matches.count > 1 {
+            throw .ambiguous(text, matches: matches.map { String($0.conversation.description.prefix(12)) })
+        }
+        _ = try resolve(text)
+        return nil
+    }
+
+    // MARK: Outbox
+
+    /// A message that one member has not acknowledged.
+    package struct OutboxItem {
+        package var conversation: ConversationStateMachine
+        package var member: PublicKey
+        package var entry: OutboxStateMachine.Entry
+    }
+
+    /// - Throws: ``NodeError/locked``.
+    package func outbox() throws(NodeError) -> [OutboxItem] {
+        try unlocked()
+        var items: [OutboxItem] = []
+        for conversation in core.conversations {
+            for member in conversation.currentMembers {
+                items += conversation.outbox(to: member.key).map {
+                    OutboxItem(conversation: conversation, member: member.key, entry: $0)
+                }
+            }
+        }
+        return items
+    }
+
+    private func outboxItem(_ text: String) throws(NodeError) -> OutboxItem {
+        let matches = try outbox().filter { $0.entry.message.description.hasPrefix(text.lowercased()) }
+        guard let first = matches.first, !text.isEmpty else { throw .unknownMessage(text) }
+        guard Set(matches.map(\.entry.message)).count == 1 else {
+            throw .ambiguous(text, matches: matches.map(\.entry.message.description))
+        }
+        return first
+    }
+
+    /// - Parameter text: the beginning of its id.
+    /// - Throws: ``NodeError/unknownMessage(_:)``, ``NodeError/ambiguous(_:matches:)``.
+    package func cancelMessage(_ text: String) throws(NodeError) -> OutboxItem {
+        let item = try outboxItem(text)
+        _ = try request { turn throws(CommandError) in
+            try core.command(item.conversation.client, &turn) { machine, turn throws(CommandError) in
+                ((), try machine.cancel(item.entry.message, &turn))
+            }
+        }
+        return item
+    }
+
+    /// Dials the conversation of a message now; throws as ``cancelMessage(_:)``.
+    package func retryMessage(_ text: String) throws(NodeError) -> OutboxItem {
+        let item = try outboxItem(text)
+        turn { core.retry(item.conversation.client, &$0) }
+        return item
+    }
+
+    // MARK: The node
+
+    /// How the node is.
+    package struct Status {
+        package var isLocked: Bool
+        package var erasure: ErasurePromise
+        package var protection: Protection
+        /// Inboxes but for the unused one.
+        package var awake: Int
+        package var unused: Int
+        package var links: Int
+        /// Messages that are not acknowledged.
+        package var outbox: Int
+        /// When something that is kept is destroyed next.
+        package var nextExpiry: Timestamp?
+        /// What is wrong on the disk, in words.
+        package var damage: [String]
+        package var isReadOnly: Bool
+    }
+
+    /// Works while the storage is locked.
+    package func status() -> Status {
+        let deadlines = [store.nextDeadline.map { Timestamp(milliseconds: $0) }, archive.nextDeadline]
+        return Status(
+            isLocked: store.isLocked,
+            erasure: store.erasurePromise,
+            protection: store.protection,
+            awake: core.clients.count - (core.unused == nil ? 0 : 1),
+            unused: core.unused == nil ? 0 : 1,
+            links: links.count,
+            outbox: core.conversations.reduce(0) { $0 + $1.outboxCount },
+            nextExpiry: deadlines.compactMap { $0 }.min(),
+            damage: store.damage,
+            isReadOnly: store.isReadOnly
+        )
+    }
+
+    /// Destroys what is due, as the timer would.
+    package func reapNow() { tick() }
+
+    /// An inbox as `inbox list` shows it.
+    package struct InboxState {
+        package var client: ClientID
+        package var isUnused: Bool
+        package var conversation: ConversationID?
+        /// A join is under way in it, or it holds unread contents in memory only.
+        package var isProtected: Bool
+    }
+
+    /// - Throws: ``NodeError/locked``.
+    package func inboxes() throws(NodeError) -> [InboxState] {
+        try unlocked()
+        return core.clients.map { client in
+            let conversation = core.conversation(client)
+            return InboxState(
+                client: client,
+                isUnused: core.unused == client,
+                conversation: conversation?.conversation,
+                isProtected: core.joins.contains { $0.client == client } || (conversation?.heldByteCount ?? 0) > 0
+            )
+        }
+    }
+}

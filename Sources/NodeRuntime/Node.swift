@@ -1,0 +1,324 @@
+import Dispatch
+import Logging
+import Messaging
+import NIOCore
+import NIOPosix
+import Primitives
+import Store
+import Transport
+import Wire
+
+/// The shell: owns the protocol core, the store and the links, feeds the one with what happens on the others, and
+/// performs its actions.
+///
+/// Everything runs on one event loop, which is the actor's executor: a frame is read, decided and answered without a
+/// thread in between. Only the disk's fdatasync has a thread of its own.
+package actor Node {
+    /// How a node is started.
+    package struct Options: Sendable {
+        package var home: String
+        package var version: String
+        /// Overrides the configuration's addresses.
+        package var listen: [Messaging.Endpoint]?
+        /// How long a lost link counts as the same session, in milliseconds.
+        package var sessionGrace: Milliseconds = Limits.sessionGrace
+
+        package init(home: String, version: String) {
+            self.home = home
+            self.version = version
+        }
+    }
+
+    /// The event loop on which everything runs; the executor of the actor.
+    nonisolated package let loop: any EventLoop
+    nonisolated package let options: Options
+    nonisolated package var unownedExecutor: UnownedSerialExecutor { loop.executor.asUnownedSerialExecutor() }
+
+    var core = NodeStateMachine()
+    var configuration: NodeConfiguration
+    var peers: PeersFile
+    var archive: MessageArchive
+    let store: Store
+    let log: Logger
+    var transport: TCPTransport?
+    var listeners: [TCPListener] = []
+    /// ``advertised`` as of the last tick: asking the system for its addresses takes longer than a turn.
+    var advertisedNow: [Messaging.Endpoint]?
+    var clock: NodeClock
+    var lastMark: Timestamp?
+
+    // Inboxes
+    var rows: [ClientID: RowID] = [:]
+    var keys: [ClientID: IdentityKey] = [:]
+    var tombstoneIDs: [ConversationID: TombstoneID] = [:]
+    /// Records that changed while the storage was locked.
+    var unsaved: Set<ClientID> = []
+    /// Tombstones of explosions that happened while the storage was locked.
+    var unsavedTombstones: Set<ConversationID> = []
+    /// The lists by which the members of exploded conversations are told.
+    var fanOuts: [ConversationID: FanOut] = [:]
+    var hasLoaded = false
+    /// Why the store refused the newest change that it refused.
+    var lastStorageFailure: StoreError?
+
+    // Links
+    var routing: RoutingTable
+    var routeTargets: [UInt64: RouteTarget] = [:]
+    var routeNumbers: [RouteName: UInt64] = [:]
+    var nextRoute: UInt64 = 1
+    var dialTokens: [LinkName: DialTokens] = [:]
+    var dials: [UInt64: ActiveDial] = [:]
+    var links: [LinkID: ActiveLink] = [:]
+    var knocking: Set<KnockName> = []
+    /// Counters of inboxes that are being loaded.
+    var savedCounters: [ClientID: [InboxSnapshot.Counters]] = [:]
+
+    // Effects that wait for the disk
+    var effects = EffectQueue()
+    var isCommitScheduled = false
+    var isLateCommitDue = false
+    var isLateCommitScheduled = false
+    /// Who waits until everything up to a commit is on the disk.
+    var commitWaiters: [(sequence: UInt64, promise: EventLoopPromise<Void>)] = []
+    var touchedLinks: Set<LinkID> = []
+
+    // Watchers
+    var events: EventLog
+    var watchers: [UInt64: (EventLog.Entry) -> Void] = [:]
+    /// Watchers that are not told of other messages than theirs.
+    var messageWatchers: [Messaging.MessageID: [UInt64: (EventLog.Entry) -> Void]] = [:]
+    var nextWatcher: UInt64 = 1
+    var pings: [UInt64: PendingPing] = [:]
+    /// When a ping went out, once its link was open.
+    var pingSentAt: [UInt64: NIODeadline] = [:]
+    var peerSightings: [String: PeerSighting] = [:]
+
+    var timer: Scheduled<Void>?
+    var timerDeadline: Timestamp?
+    var isStopped = false
+
+    // MARK: Starting and stopping
+
+    /// Opens the home and locks it to this process; destroys what is overdue before anything can be served.
+    package static func open(
+        _ options: Options,
+        on loop: any EventLoop,
+        log: Logger
+    ) throws -> Node {
+        let configuration = try NodeConfiguration.load(home: options.home)
+        let peers = try PeersFile.load(home: options.home)
+        return try Node(options, configuration: configuration, peers: peers, loop: loop, log: log)
+    }
+
+    private init(
+        _ options: Options,
+        configuration: NodeConfiguration,
+        peers: PeersFile,
+        loop: any EventLoop,
+        log: Logger
+    ) throws {
+        self.options = options
+        self.configuration = configuration
+        self.peers = peers
+        self.loop = loop
+        self.log = log
+        let realtime = NodeClock.realtime()
+        let store = try Store.open(home: options.home, now: realtime)
+        self.store = store
+        archive = MessageArchive(store: store)
+        clock = NodeClock(mark: store.clockMark(), realtime: realtime, boottime: NodeClock.boottime())
+        routing = RoutingTable(day: Timestamp(milliseconds: realtime).day)
+        events = EventLog(start: realtime * 1_000)
+    }
+
+    /// Unlocks if no passphrase is needed or one is given, listens, and begins to dial.
+    package func start(passphrase: consuming SecretBytes?) async throws {
+        store.reap(hide: now.milliseconds, destroy: now.milliseconds)
+        if store.protection == .keyFile || passphrase != nil { try store.unlock(passphrase: passphrase) }
+        let transport = TCPTransport(loop: loop)
+        self.transport = transport
+        connectEvents(of: transport)
+        for endpoint in options.listen ?? configuration.listen {
+            listeners.append(try await transport.listen(host: endpoint.host, port: Int(endpoint.port)).get())
+        }
+        if !store.isLocked { try load() }
+        tick()
+    }
+
+    /// Where the node listens, with the ports that the system chose.
+    package var listening: [Messaging.Endpoint] {
+        listeners.compactMap { listener in
+            guard let host = listener.address.ipAddress, let port = listener.address.port else { return nil }
+            return Messaging.Endpoint(host: host, port: UInt16(clamping: port))
+        }
+    }
+
+    /// Stops: makes durable what was said to be, closes the links, wipes the keys.
+    package func stop() async {
+        guard !isStopped else { return }
+        isStopped = true
+        timer?.cancel()
+        for waiter in commitWaiters { waiter.promise.fail(NodeError.stopping) }
+        commitWaiters = []
+        for listener in listeners { listener.close() }
+        try? store.saveClockMark(readClock().confirmed.milliseconds)
+        let store = NIOLoopBound(store, eventLoop: loop)
+        await withCheckedContinuation { continuation in
+            store.value.commit { _ in continuation.resume() }
+        }
+        transport?.close()
+        self.store.close()
+        keys = [:]
+    }
+
+    // MARK: Turns
+
+    func readClock() -> NodeClock.Reading {
+        clock.read(realtime: NodeClock.realtime(), boottime: NodeClock.boottime())
+    }
+
+    /// The time of everything the node does.
+    var now: Timestamp { readClock().confirmed }
+
+    /// The node's own time, which never goes back.
+    package var currentTime: Timestamp { now }
+
+    var defaultPolicy: LifetimePolicy { LifetimePolicy(configuration.policy) ?? .ask }
+
+    func makeTurn() -> Turn {
+        let reading = readClock()
+        let endpoints = advertisedNow ?? advertised
+        advertisedNow = endpoints
+        return Turn(
+            now: reading.confirmed,
+            random: .system,
+            endpoints: endpoints,
+            isLocked: store.isLocked,
+            defaultPolicy: defaultPolicy,
+            sessionGrace: options.sessionGrace,
+            // Not a copy of the archive: what the turn changes would be copied with it.
+            isKnown: { [unowned self] client, id in archive.contains(id, client: client, row: rows[client]) }
+        )
+    }
+
+    /// One step of the core and what follows from it.
+    func turn(_ body: (inout Turn) -> [NodeAction]) {
+        guard !isStopped else { return }
+        var turn = makeTurn()
+        perform(body(&turn))
+        schedule()
+    }
+
+    /// What is due by now: expiry, deadlines of the core, the routing tokens of a new day.
+    func tick() {
+        guard !isStopped else { return }
+        advertisedNow = nil
+        let reading = readClock()
+        reap(reading)
+        if reading.confirmed.day != routing.day { routing.roll(to: reading.confirmed.day) }
+        if lastMark.map({ reading.confirmed - $0 >= .minute }) ?? true, !store.isReadOnly {
+            lastMark = reading.confirmed
+            do { try store.saveClockMark(reading.confirmed.milliseconds) } catch {
+                log.error("the clock's high-water mark could not be saved", metadata: ["error": "\(error)"])
+            }
+        }
+        turn { core.advance(&$0) }
+    }
+
+    /// Hides and destroys what has expired.
+    func reap(_ reading: NodeClock.Reading) {
+        let report = store.reap(hide: reading.hide.milliseconds, destroy: reading.confirmed.milliseconds)
+        let clients = Dictionary(uniqueKeysWithValues: rows.map { ($1, $0) })
+        for expired in report.expired {
+            guard let client = clients[expired.row], let id = Messaging.MessageID(expired.id) else { continue }
+            publish(client, .messageExpired(id))
+        }
+        for (client, id) in archive.expire(now: reading.hide) { publish(client, .messageExpired(id)) }
+        for row in report.rows {
+            if let client = clients[row] { letGo(client) }
+        }
+        for failure in report.failures {
+            log.critical("something that is due could not be destroyed", metadata: ["error": "\(failure)"])
+        }
+        if report.recordsOverwritten > 0 { scheduleCommit() }
+    }
+
+    func publish(_ client: ClientID, _ kind: Event.Kind) {
+        notify(Event(client: client, conversation: core.conversation(client)?.conversation, at: now, kind: kind))
+    }
+
+    /// Sets the one timer to the next thing to do; at the latest in ten seconds, to see steps of the clock.
+    func schedule() {
+        guard !isStopped else { return }
+        let now = now
+        var next = now + 10 * .second
+        if let deadline = core.nextDeadline { next = min(next, deadline) }
+        if let deadline = store.nextDeadline { next = min(next, Timestamp(milliseconds: deadline)) }
+        if let deadline = archive.wakeAt { next = min(next, deadline) }
+        if let timerDeadline, timer != nil, timerDeadline <= next, timerDeadline > now { return }
+        timer?.cancel()
+        timerDeadline = next
+        timer = loop.assumeIsolated().scheduleTask(in: .milliseconds(max(1, next - now))) {
+            self.assumeIsolated { node in
+                node.timer = nil
+                node.tick()
+            }
+        }
+    }
+
+    // MARK: Events
+
+    func notify(_ event: Event) {
+        let entry = events.append(event)
+        if case .invited(let id, let key) = event.kind { answer(invitation: id, from: key) }
+        for watcher in watchers.keys.sorted() { watchers[watcher]?(entry) }
+        if let message = event.kind.message {
+            tellWatchers(of: message, entry)
+        } else {
+            for message in messageWatchers.keys.sorted() { tellWatchers(of: message, entry) }
+        }
+    }
+
+    private func tellWatchers(of message: Messaging.MessageID, _ entry: EventLog.Entry) {
+        guard let told = messageWatchers[message] else { return }
+        for watcher in told.keys.sorted() { messageWatchers[message]?[watcher]?(entry) }
+    }
+
+    /// Calls `body` with each event from now on.
+    package func watch(_ body: @escaping (EventLog.Entry) -> Void) -> UInt64 {
+        defer { nextWatcher += 1 }
+        watchers[nextWatcher] = body
+        return nextWatcher
+    }
+
+    /// Ends what ``watch(_:)`` began.
+    package func unwatch(_ watcher: UInt64) { watchers[watcher] = nil }
+
+    /// Calls `body` with each event from now on that is about this message, or about no message.
+    package func watch(
+        _ message: Messaging.MessageID,
+        _ body: @escaping (EventLog.Entry) -> Void
+    ) -> UInt64 {
+        defer { nextWatcher += 1 }
+        messageWatchers[message, default: [:]][nextWatcher] = body
+        return nextWatcher
+    }
+
+    package func unwatch(_ message: Messaging.MessageID, _ watcher: UInt64) {
+        messageWatchers[message]?[watcher] = nil
+        if messageWatchers[message]?.isEmpty ?? false { messageWatchers[message] = nil }
+    }
+
+    /// The events that are still kept.
+    package var eventLog: EventLog { events }
+}
+
+extension Event.Kind {
+    /// The message that this is about.
+    fileprivate var message: Messaging.MessageID? {
+        switch self {
+        case .message(let id), .messageState(let id, _, _), .messageExpired(let id): id
+        default: nil
+        }
+    }
+}

@@ -1,0 +1,105 @@
+import FoundationEssentials
+import Messaging
+
+/// `peers.json` in the home: the nodes that this one knows by name. People copy and edit it.
+package struct PeersFile: Hashable, Sendable, Codable {
+    package static let fileName = "peers.json"
+
+    package var peers: [Peer]
+
+    package init(peers: [Peer] = []) { self.peers = peers }
+
+    /// One named node.
+    package struct Peer: Hashable, Sendable, Codable {
+        package var name: String
+        /// How it is introduced; without one it can only be shown.
+        package var contact: ContactCard?
+        /// Where it listens, if not where its card says.
+        package var endpoints: [Endpoint]?
+        /// Its links to our contact inbox are cut; absent means no.
+        package var blocked: Bool?
+        /// Absent means ``Invitations/ask``.
+        package var invitations: Invitations?
+
+        package init(name: String, contact: ContactCard?, endpoints: [Endpoint]?) {
+            self.name = name
+            self.contact = contact
+            self.endpoints = endpoints
+        }
+
+        package var isBlocked: Bool { blocked ?? false }
+        package var invitationPolicy: Invitations { invitations ?? .ask }
+
+        /// The card to dial with: its endpoints are ours if we have noted any.
+        package var card: ContactCard? {
+            guard var card = contact else { return nil }
+            if let endpoints, !endpoints.isEmpty { card.endpoints = endpoints }
+            return card
+        }
+
+        /// Where it is dialled, for display.
+        package var allEndpoints: [Endpoint] { endpoints ?? contact?.endpoints ?? [] }
+    }
+
+    /// What to do with an invitation from this peer.
+    package enum Invitations: String, Hashable, Sendable, Codable, CaseIterable {
+        case ask, accept, refuse
+
+        package init(from decoder: any Decoder) throws {
+            let container = try decoder.singleValueContainer()
+            let text = try container.decode(String.self)
+            guard let value = Self(rawValue: text) else {
+                throw DecodingError.dataCorruptedError(
+                    in: container,
+                    debugDescription: "expected ask, accept or refuse, found `\(text)`"
+                )
+            }
+            self = value
+        }
+    }
+
+    /// An absent file is an empty list.
+    package static func load(home: String) throws(HomeFileError) -> PeersFile {
+        let file: PeersFile
+        do throws(HomeFileError) {
+            file = try HomeFile.load(PeersFile.self, fileName, home: home)
+        } catch {
+            if error.kind == .missing { return PeersFile() }
+            throw error
+        }
+        var names: Set<String> = []
+        for (index, peer) in file.peers.enumerated() {
+            guard isName(peer.name), names.insert(peer.name).inserted else {
+                throw HomeFileError(
+                    kind: .malformed,
+                    path: "\(home)/\(fileName)",
+                    line: HomeFile.line(of: ["peers", FilePathKey(intValue: index), "name"], fileName, home: home),
+                    reason: names.contains(peer.name)
+                        ? "`peers[\(index)].name`: two peers are named `\(peer.name)`"
+                        : "`peers[\(index)].name`: expected 1 to 64 letters, digits, `.`, `_` or `-`"
+                )
+            }
+        }
+        return file
+    }
+
+    /// Replaces the file, durably.
+    package func save(home: String) throws(HomeFileError) {
+        try HomeFile.save(self, Self.fileName, home: home)
+    }
+
+    package subscript(name: String) -> Peer? { peers.first { $0.name == name } }
+
+    /// Letters, digits, `.`, `_` and `-`, at most 64: safe in shells, logs and file names.
+    package static func isName(_ name: String) -> Bool {
+        (1...64).contains(name.utf8.count)
+            && name.utf8.allSatisfy { byte in
+                switch byte {
+                case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+                    UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "."), UInt8(ascii: "_"), UInt8(ascii: "-"):
+                    true
+                default: false
+                }
+            }
+    }
+}

@@ -1,0 +1,79 @@
+import Glibc
+import Primitives
+
+/// The clock's high-water mark (protocol.md, section 9): two copies of value and check, in sectors of their own, written
+/// in turn.
+struct ClockMark {
+    static let name = "clock"
+    private static let spacing: Int64 = 512
+
+    private let file: FileDescriptor
+    private let disk: any FileSystem
+    private let path: String
+    private(set) var value: Int64 = 0
+    private var next: Int64 = 0
+    /// Neither copy could be read.
+    private(set) var isDamaged = false
+
+    static func create(in home: HomeDirectory) throws(StoreError) {
+        let disk = home.disk
+        try onDisk(home.path(name)) { () throws(SystemError) in
+            let file = try disk.open(name, in: home.descriptor, [.write, .create])
+            defer { disk.close(file) }
+            var bytes = encode(0)
+            bytes += [UInt8](repeating: 0, count: Int(spacing) - bytes.count)
+            try disk.write(file, at: 0, bytes + encode(0))
+            try disk.synchronize(file, dataOnly: false)
+        }
+    }
+
+    init(in home: HomeDirectory) throws(StoreError) {
+        disk = home.disk
+        path = home.path(Self.name)
+        file = try home.open(Self.name, home.isReadOnly ? [] : .write)
+        var found: [(value: Int64, copy: Int64)] = []
+        for copy in [Int64(0), 1] {
+            let bytes = try onDisk(path) { () throws(SystemError) in
+                try disk.read(file, at: copy * Self.spacing, count: 16)
+            }
+            if let value = bytes.integer(Int64.self, at: 0), bytes == Self.encode(value) {
+                found.append((value, copy))
+            }
+        }
+        guard let best = found.max(by: { $0.value < $1.value }) else {
+            isDamaged = true
+            return
+        }
+        value = best.value
+        next = 1 - best.copy
+    }
+
+    func close() { disk.close(file) }
+
+    mutating func save(_ value: Int64) throws(StoreError) {
+        let offset = next * Self.spacing
+        try onDisk(path) { () throws(SystemError) in
+            try disk.write(file, at: offset, Self.encode(value))
+            try disk.synchronize(file, dataOnly: true)
+        }
+        self.value = value
+        next = 1 - next
+    }
+
+    private static func encode(_ value: Int64) -> [UInt8] {
+        let bytes = value.littleEndianBytes
+        return bytes + BLAKE2b.hash(Array("mayfly clock".utf8), bytes, byteCount: 16)[..<8]
+    }
+}
+
+extension Store {
+    /// The latest time ever saved, in milliseconds since the epoch; zero at first.
+    package func clockMark() -> Int64 { clock.value }
+
+    /// Durable when this returns. A time before the mark is ignored.
+    package func saveClockMark(_ milliseconds: Int64) throws(StoreError) {
+        guard milliseconds > clock.value else { return }
+        if isReadOnly || isClosed { throw .readOnly(path: home.path(ClockMark.name)) }
+        try clock.save(milliseconds)
+    }
+}

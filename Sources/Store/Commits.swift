@@ -1,0 +1,179 @@
+import DequeModule
+import Glibc
+
+extension Store {
+    /// Makes everything buffered before the call durable. Commits that are asked for while one runs share the next.
+    ///
+    /// - Parameter completion: on the commit thread (or before this returns, with ``CommitThread/caller``). A failure
+    ///   says that something of this commit may not be on the disk; the messages concerned are no longer served and can
+    ///   be appended again.
+    package func commit(_ completion: @escaping @Sendable (Result<Void, StoreError>) -> Void) {
+        absorbOutcomes()
+        let sequence = nextSequence
+        nextSequence += 1
+        var jobs: [FileJob] = []
+        var failure: StoreError?
+        let listed = dirtyFiles
+        dirtyFiles = []
+        for file in listed {
+            file.isListed = false
+            guard file.isDirty else { continue }
+            do throws(StoreError) {
+                let descriptor = try descriptor(of: file)
+                if let segment = segments[file.number] {
+                    segment.covered.append((sequence, segment.records.count))
+                } else if let log = stateLogs[file.number] {
+                    log.covered.append((sequence, log.latest))
+                }
+                jobs.append(file.takeJob(sequence: sequence, descriptor: descriptor))
+            } catch {
+                // Only erasures in an old file: it stays dirty for the next commit.
+                failure = failure ?? error
+                markDirty(file)
+            }
+        }
+        let reported = failure
+        committer.submit(
+            CommitJob(sequence: sequence, files: jobs) { result in
+                if case .success = result, let reported { completion(.failure(reported)) } else { completion(result) }
+            }
+        )
+        absorbOutcomes()
+        closeSurplusFiles()
+    }
+
+    func markDirty(_ file: RecordFile) {
+        guard !file.isListed else { return }
+        file.isListed = true
+        dirtyFiles.append(file)
+    }
+
+    /// Takes note of commits that have finished.
+    func absorbOutcomes() {
+        for outcome in committer.takeOutcomes() {
+            if let segment = segments[outcome.file] {
+                absorb(outcome, segment)
+            } else if let log = stateLogs[outcome.file] {
+                absorb(outcome, log)
+            }
+        }
+    }
+
+    private func absorb(_ outcome: Committer.Outcome, _ segment: Segment) {
+        segment.file.committed(sequence: outcome.sequence)
+        let covered = segment.covered.filter { $0.sequence <= outcome.sequence }.map(\.count).max()
+        segment.covered.removeAll { $0.sequence <= outcome.sequence }
+        guard let error = outcome.error else {
+            if let covered { segment.durableCount = max(segment.durableCount, covered) }
+            segment.row.directoryIsDurable = true
+            return
+        }
+        report("\(home.path(Self.inboxesName))/\(segment.file.path): \(error)")
+        segment.file.isClosed = true
+        // What this and earlier failures left in doubt is not served, and will be overwritten once more.
+        for position in segment.records.indices {
+            let record = segment.records[position]
+            if record.state == .erased || (position >= segment.durableCount && record.state != .failed) {
+                pendingErasures.append(PendingErasure(segment: segment.file.number, span: record.span))
+            }
+            guard position >= segment.durableCount, record.state != .failed, record.state != .erased else { continue }
+            segment.records[position].state = .failed
+            if let place = segment.row.index[record.id], place.segment === segment, place.record == position {
+                segment.row.removeFromIndex(record.id)
+                restoreOlderVersion(of: record, in: segment.row)
+            }
+        }
+    }
+
+    private func restoreOlderVersion(of record: MessageRecord, in row: Row) {
+        guard record.version > 0 else { return }
+        for segment in row.segments where !segment.isDead {
+            for position in segment.records.indices {
+                let other = segment.records[position]
+                guard other.id == record.id, other.state == .superseded else { continue }
+                segment.records[position].state = .live
+                row.insert(segment, position)
+            }
+        }
+    }
+
+    private func absorb(_ outcome: Committer.Outcome, _ log: StateLog) {
+        log.file.committed(sequence: outcome.sequence)
+        let covered = log.covered.last { $0.sequence <= outcome.sequence }
+        log.covered.removeAll { $0.sequence <= outcome.sequence }
+        if let error = outcome.error {
+            report("\(home.path(Self.inboxesName))/\(log.file.path): \(error)")
+            log.file.isClosed = true
+            log.latest = log.durable
+        } else if let covered {
+            log.durable = covered.latest
+        }
+    }
+
+    // MARK: - Descriptors
+
+    func descriptor(of file: RecordFile) throws(StoreError) -> FileDescriptor {
+        if let descriptor = file.descriptor { return descriptor }
+        let opened = try onDisk(file.path) { () throws(SystemError) in
+            let directory = try openDirectory(file.directory)
+            defer { disk.close(directory) }
+            return try disk.open(file.name, in: directory, isReadOnly ? [] : .write)
+        }
+        adopt(opened, for: file)
+        return opened
+    }
+
+    func adopt(_ descriptor: FileDescriptor, for file: RecordFile) {
+        file.descriptor = descriptor
+        openFiles.append(file)
+        closeSurplusFiles()
+    }
+
+    private func closeSurplusFiles() {
+        var candidates = openFiles.count
+        while openFiles.count > Self.openFileLimit, candidates > 0, let file = openFiles.popFirst() {
+            candidates -= 1
+            if file.isDirty || !file.inFlight.isEmpty || candidates == 0 {
+                openFiles.append(file)
+            } else {
+                closeDescriptor(of: file)
+            }
+        }
+    }
+
+    func closeDescriptor(of file: RecordFile) {
+        if let descriptor = file.descriptor { disk.close(descriptor) }
+        file.descriptor = nil
+    }
+
+    /// Drops a file nobody will read again: what is buffered is forgotten, what the commit thread has is waited for.
+    func discard(_ file: RecordFile) {
+        if !file.inFlight.isEmpty {
+            committer.drain()
+            absorbOutcomes()
+        }
+        committer.closeRemaining(file.discardBuffered()[...])
+        if file.isListed { dirtyFiles.removeAll { $0 === file } }
+        file.isListed = false
+        openFiles.removeAll { $0 === file }
+        closeDescriptor(of: file)
+    }
+
+    /// Takes a segment out of service, keys and all; the file stays for whoever removes it.
+    func bury(_ segment: Segment) {
+        guard !segment.isDead else { return }
+        discard(segment.file)
+        segment.isDead = true
+        if !segment.row.index.isEmpty {
+            for record in segment.records where segment.row.index[record.id]?.segment === segment {
+                segment.row.removeFromIndex(record.id)
+            }
+        }
+        segments[segment.file.number] = nil
+        segment.row.segments.removeAll { $0 === segment }
+        if segment.row.appending[segment.column.slot] === segment {
+            segment.row.appending[segment.column.slot] = nil
+        }
+        segment.column.segments.removeAll { $0 === segment }
+    }
+}

@@ -1,0 +1,168 @@
+import Dispatch
+import Synchronization
+
+/// What has to be done once before a new file's first write.
+enum SetupStep: Sendable {
+    case write(FileDescriptor, [UInt8])
+    case synchronize(FileDescriptor)
+    case close(FileDescriptor)
+}
+
+/// One file's part of a commit.
+struct FileJob: Sendable {
+    struct Write: Sendable {
+        let offset: Int64
+        let bytes: [UInt8]
+    }
+    let file: Int
+    let descriptor: FileDescriptor
+    let path: String
+    let setup: [SetupStep]
+    let writes: [Write]
+}
+
+struct CommitJob: Sendable {
+    let sequence: UInt64
+    let files: [FileJob]
+    let completion: @Sendable (Result<Void, StoreError>) -> Void
+}
+
+/// Where commits run.
+package enum CommitThread: Sendable {
+    /// A thread of the store's own, so that the event loop does not wait for the disk.
+    case own
+    /// The caller's, before `commit` returns: for tests and short-lived commands.
+    case caller
+}
+
+/// The group commit: jobs that arrive while one runs are written together and synchronised once per file.
+///
+/// A file whose write or fsync failed stays failed: the kernel may have dropped the dirty pages and would report success
+/// next time (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
+final class Committer: Sendable {
+    struct Outcome: Sendable {
+        let sequence: UInt64
+        let file: Int
+        let error: StoreError?
+    }
+
+    private struct State {
+        var queue: [CommitJob] = []
+        var isRunning = false
+        var failed: [Int: StoreError] = [:]
+        var outcomes: [Outcome] = []
+    }
+
+    private let state = Mutex(State())
+    private let disk: any FileSystem
+    private let thread: CommitThread
+    private let queue = DispatchQueue(label: "mayfly.store.commit")
+
+    init(disk: any FileSystem, thread: CommitThread) {
+        self.disk = disk
+        self.thread = thread
+    }
+
+    func submit(_ job: CommitJob) {
+        let mustStart = state.withLock { state in
+            state.queue.append(job)
+            defer { state.isRunning = true }
+            return !state.isRunning
+        }
+        guard mustStart else { return }
+        switch thread {
+        case .own: queue.async { self.run() }
+        case .caller: run()
+        }
+    }
+
+    /// Returns when everything submitted before is on the disk or has failed.
+    func drain() {
+        if case .own = thread { queue.sync {} }
+    }
+
+    /// What has finished since the last call.
+    func takeOutcomes() -> [Outcome] {
+        state.withLock { state in
+            defer { state.outcomes = [] }
+            return state.outcomes
+        }
+    }
+
+    private func run() {
+        while true {
+            let batch = state.withLock { state in
+                defer { state.queue = [] }
+                if state.queue.isEmpty { state.isRunning = false }
+                return state.queue
+            }
+            if batch.isEmpty { return }
+            perform(batch)
+        }
+    }
+
+    private func perform(_ batch: [CommitJob]) {
+        var failed = state.withLock { $0.failed }
+        var touched: [(file: Int, descriptor: FileDescriptor, path: String)] = []
+        for part in batch.flatMap(\.files) {
+            do throws(StoreError) {
+                if let earlier = failed[part.file] {
+                    closeRemaining(part.setup[...])
+                    throw earlier
+                }
+                try setUp(part)
+                try onDisk(part.path) { () throws(SystemError) in
+                    for write in part.writes { try disk.write(part.descriptor, at: write.offset, write.bytes) }
+                }
+                if !touched.contains(where: { $0.file == part.file }) {
+                    touched.append((part.file, part.descriptor, part.path))
+                }
+            } catch {
+                failed[part.file] = error
+            }
+        }
+        for (file, descriptor, path) in touched where failed[file] == nil {
+            do throws(StoreError) {
+                try onDisk(path) { () throws(SystemError) in try disk.synchronize(descriptor, dataOnly: true) }
+            } catch {
+                failed[file] = error
+            }
+        }
+        let result = failed
+        state.withLock { state in
+            state.failed = result
+            for job in batch {
+                for part in job.files {
+                    state.outcomes.append(Outcome(sequence: job.sequence, file: part.file, error: result[part.file]))
+                }
+            }
+        }
+        for job in batch {
+            let error = job.files.lazy.compactMap { result[$0.file] }.first
+            job.completion(error.map { .failure($0) } ?? .success(()))
+        }
+    }
+
+    private func setUp(_ part: FileJob) throws(StoreError) {
+        var remaining = part.setup[...]
+        do throws(StoreError) {
+            try onDisk(part.path) { () throws(SystemError) in
+                while let step = remaining.first {
+                    switch step {
+                    case .write(let file, let bytes): try disk.write(file, at: 0, bytes)
+                    case .synchronize(let file): try disk.synchronize(file, dataOnly: false)
+                    case .close(let file): disk.close(file)
+                    }
+                    remaining.removeFirst()
+                }
+            }
+        } catch {
+            closeRemaining(remaining)
+            throw error
+        }
+    }
+
+    func closeRemaining(_ steps: ArraySlice<SetupStep>) {
+        for case .close(let file) in steps { disk.close(file) }
+    }
+}

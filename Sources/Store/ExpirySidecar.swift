@@ -1,0 +1,57 @@
+import Primitives
+
+/// The `.expiry` file beside a segment: 128 bytes, written once.
+///
+///     magic (8) ‖ segment id (16) ‖ tier (1) ‖ zeros (7) ‖ bucket (8) ‖ notAfter (8) ‖ inbox tag (16) ‖ column tag (16)
+///     ‖ zeros (16) ‖ MAC (32) under a key derived from the row
+///
+/// It is the associated data of every record of its segment, so no byte of it can change without losing them all:
+/// tampering shortens, never extends.
+struct ExpirySidecar: Equatable {
+    static let byteCount = 128
+    private static let magic = Array("MFEXP1\0\0".utf8)
+
+    let segmentID: [UInt8]
+    let tier: Tier
+    let bucket: Int64
+    /// Milliseconds since the epoch, the end of the bucket.
+    let notAfter: Int64
+    let inboxTag: [UInt8]
+    let columnTag: [UInt8]
+    /// All 128 bytes.
+    let encoded: [UInt8]
+
+    init(segmentID: [UInt8], column: Column, inboxTag: [UInt8], key: borrowing SecretBytes) {
+        self.segmentID = segmentID
+        tier = column.header.tier
+        bucket = column.header.bucket
+        notAfter = column.header.notAfter
+        self.inboxTag = inboxTag
+        columnTag = column.tag
+        var bytes = Self.magic + segmentID + [tier.rawValue] + [UInt8](repeating: 0, count: 7)
+        bytes += bucket.littleEndianBytes + notAfter.littleEndianBytes + inboxTag + columnTag
+        bytes += [UInt8](repeating: 0, count: 16)
+        encoded = bytes + Self.authenticate(bytes, key)
+    }
+
+    /// `nil` for anything but an unchanged sidecar of this inbox and this segment.
+    init?(_ bytes: [UInt8], segmentID: [UInt8], inboxTag: [UInt8], key: borrowing SecretBytes) {
+        guard bytes.count == Self.byteCount, bytes.starts(with: Self.magic),
+            equalInConstantTime(Array(bytes[96...]), Self.authenticate(Array(bytes[..<96]), key)),
+            Array(bytes[8..<24]) == segmentID, Array(bytes[48..<64]) == inboxTag,
+            let tier = Tier(rawValue: bytes[24]), let bucket = bytes.integer(Int64.self, at: 32),
+            let notAfter = bytes.integer(Int64.self, at: 40)
+        else { return nil }
+        self.segmentID = segmentID
+        self.tier = tier
+        self.bucket = bucket
+        self.notAfter = notAfter
+        self.inboxTag = inboxTag
+        columnTag = Array(bytes[64..<80])
+        encoded = bytes
+    }
+
+    private static func authenticate(_ bytes: [UInt8], _ key: borrowing SecretBytes) -> [UInt8] {
+        BLAKE2b.authenticate(key: key, Array("mayfly sidecar".utf8), bytes)
+    }
+}

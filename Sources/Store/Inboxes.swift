@@ -1,0 +1,208 @@
+import Glibc
+import Primitives
+
+extension Store {
+    // MARK: - Rows
+
+    /// A new inbox: its key page is on the disk when this returns.
+    ///
+    /// After a crash before it returned, the row may be among ``liveRows()`` all the same, without a state.
+    package func createRow() throws(StoreError) -> RowID {
+        let keys = try unlockedKeys()
+        if isReadOnly { throw .readOnly(path: rowFile.path) }
+        let slot = try rowSlots.take(growing: rowFile)
+        guard let number = UInt32(exactly: slot), number < .max else { throw .full(path: rowFile.path) }
+        let page = KeyPage.make(file: rowFile.name, index: slot, header: [], keys: keys)
+        do throws(StoreError) {
+            try rowFile.write(slot, page)
+        } catch {
+            // It may have arrived after all: the slot is not used again before it is destroyed.
+            rowSlots[slot] = .unreadable
+            doom(.rows, slot)
+            throw error
+        }
+        let opened = KeyPage.open(page, file: rowFile.name, index: slot, headerByteCount: 0, keys: keys)
+        guard let secret = opened else { preconditionFailure("a page that was just sealed opens") }
+        let row = Row(slot: number, secret: secret, fingerprint: KeyPage.fingerprint(page))
+        row.isScanned = true
+        row.logIsLoaded = true
+        rowSlots[slot] = .used
+        rows[row.id] = row
+        rowOfSlot[number] = row
+        return row.id
+    }
+
+    /// In slot order.
+    package func liveRows() -> [RowID] { rows.keys.sorted() }
+
+    /// A secret of the inbox for a purpose: BLAKE2b keyed by S_i.
+    package func secret(_ id: RowID, label: String) throws(StoreError) -> SecretBytes {
+        try row(id).derive(label: label)
+    }
+
+    /// Overwrites the inbox's key page, which is the end of everything under it, and reads it back; then removes the
+    /// files as far as that goes.
+    /// - Throws: when the page may still be there. Nothing is served from the row any more, and ``reap(hide:destroy:)``
+    ///   tries again.
+    ///
+    /// Works while the store is locked too, for the rows that were there when it was: forgetting needs no key.
+    package func destroyRow(_ id: RowID) throws(StoreError) {
+        if isLocked { return try destroyLockedRow(id) }
+        guard let row = rows[id] else { throw .unknownRow }
+        if isReadOnly { throw .readOnly(path: rowFile.path) }
+        let slot = Int(id.slot)
+        let directory = row.directory
+        withdraw(row)
+        rowSlots[slot] = .unreadable
+        do throws(StoreError) {
+            try rowFile.destroy(slot)
+        } catch {
+            doom(.rows, slot)
+            report("an inbox waits for its destruction: \(error)")
+            throw error
+        }
+        rowSlots[slot] = .free
+        for (fuse, header) in fuses(of: id.slot) where header.rowFingerprint == row.fingerprint {
+            headers[fuse] = nil
+            doom(.columns, fuse)
+        }
+        _ = destroyDoomedPages()
+        removeDirectory(directory)
+    }
+
+    private func destroyLockedRow(_ id: RowID) throws(StoreError) {
+        guard let directory = rowsAtLock.removeValue(forKey: id), !isClosed else { throw .locked }
+        if isReadOnly { throw .readOnly(path: rowFile.path) }
+        let slot = Int(id.slot)
+        rowSlots[slot] = .unreadable
+        do throws(StoreError) {
+            try rowFile.destroy(slot)
+        } catch {
+            doom(.rows, slot)
+            report("an inbox waits for its destruction: \(error)")
+            throw error
+        }
+        rowSlots[slot] = .free
+        for (fuse, _) in fuses(of: id.slot) {
+            headers[fuse] = nil
+            doom(.columns, fuse)
+        }
+        _ = destroyDoomedPages()
+        removeDirectory(directory)
+    }
+
+    /// Lets the reaper destroy the row at a moment, without a passphrase. Several fuses may burn: the earliest wins.
+    /// - Parameter moment: milliseconds since the epoch.
+    package func scheduleDestruction(of id: RowID, at moment: Int64) throws(StoreError) {
+        let keys = try unlockedKeys()
+        let row = try row(id)
+        guard Tier.times.contains(moment) else { throw .invalidArgument("time \(moment)") }
+        let header = ColumnHeader(
+            tier: .fuse,
+            expiresAt: moment,
+            rowSlot: id.slot,
+            rowFingerprint: row.fingerprint
+        )
+        if headers.values.contains(header) { return }
+        _ = try makeColumn(header, keys)
+        row.fuse = min(row.fuse ?? moment, moment)
+    }
+
+    /// The earliest scheduled destruction of a row.
+    package func scheduledDestruction(of id: RowID) -> Int64? {
+        rows[id]?.fuse
+    }
+
+    func fuses(of slot: UInt32) -> [(slot: Int, header: ColumnHeader)] {
+        headers.filter { $0.value.tier == .fuse && $0.value.rowSlot == slot }.map { ($0.key, $0.value) }
+    }
+
+    func row(_ id: RowID) throws(StoreError) -> Row {
+        _ = try unlockedKeys()
+        guard let row = rows[id] else { throw .unknownRow }
+        return row
+    }
+
+    /// The live row a fuse names.
+    func row(of fuse: ColumnHeader) -> Row? {
+        rowOfSlot[fuse.rowSlot].flatMap { $0.fingerprint == fuse.rowFingerprint ? $0 : nil }
+    }
+
+    /// Takes a row out of service and its keys out of memory.
+    private func withdraw(_ row: Row) {
+        rows[row.id] = nil
+        rowOfSlot[row.id.slot] = nil
+        // First, so that burying does not take the messages out one by one.
+        row.index = [:]
+        row.timeline = []
+        for segment in row.segments { bury(segment) }
+        if let log = row.log {
+            stateLogs[log.file.number] = nil
+            discard(log.file)
+        }
+        row.log = nil
+    }
+
+    // MARK: - Column pages
+
+    /// The column for a tier and an expiry, its page durable before this returns.
+    func column(_ tier: Tier, expiresAt: Int64) throws(StoreError) -> Column {
+        let keys = try unlockedKeys()
+        let key = BucketKey(tier: tier, bucket: tier.bucket(expiresAt: expiresAt))
+        if let found = columnOfBucket[key] { return found }
+        return try makeColumn(ColumnHeader(tier: tier, expiresAt: expiresAt), keys)
+    }
+
+    func enter(_ column: Column) {
+        columns[column.slot] = column
+        columnOfTag[column.tag] = column
+        columnOfBucket[BucketKey(tier: column.header.tier, bucket: column.header.bucket)] = column
+    }
+
+    private func makeColumn(_ header: ColumnHeader, _ keys: GridKeys) throws(StoreError) -> Column {
+        if isReadOnly { throw .readOnly(path: columnFile.path) }
+        let slot = try columnSlots.take(growing: columnFile)
+        let page = KeyPage.make(file: columnFile.name, index: slot, header: header.encoded, keys: keys)
+        do throws(StoreError) {
+            try columnFile.write(slot, page)
+        } catch {
+            doom(.columns, slot)
+            throw error
+        }
+        let opened = KeyPage.open(
+            page,
+            file: columnFile.name,
+            index: slot,
+            headerByteCount: ColumnHeader.byteCount,
+            keys: keys
+        )
+        guard let secret = opened else { preconditionFailure("a page that was just sealed opens") }
+        columnSlots[slot] = .used
+        headers[slot] = header
+        let column = Column(slot: slot, header: header, secret: secret)
+        column.isIndexed = true
+        if header.tier != .fuse { enter(column) }
+        return column
+    }
+
+    // MARK: - Directories
+
+    func openDirectory(_ name: String) throws(SystemError) -> FileDescriptor {
+        try disk.open(name, in: inboxes, .directory)
+    }
+
+    /// Removes an inbox's directory. Errors do not matter: what is in it cannot be opened any more, and unlocking removes
+    /// it later.
+    func removeDirectory(_ name: String) {
+        if let directory = try? openDirectory(name) {
+            for file in (try? disk.list(directory)) ?? [] {
+                try? disk.remove(file, in: directory, isDirectory: false)
+            }
+            disk.close(directory)
+            try? disk.remove(name, in: inboxes, isDirectory: true)
+        } else {
+            // A file where only directories belong.
+            try? disk.remove(name, in: inboxes, isDirectory: false)
+        }
+    }
+}

@@ -1,0 +1,230 @@
+import Glibc
+import HeapModule
+import Primitives
+
+/// Finding segments on the disk and their records: lazily, at the first use of an inbox.
+extension Store {
+    /// Makes every message of a row known.
+    func index(_ row: Row) throws(StoreError) {
+        absorbOutcomes()
+        guard !row.isIndexed else { return }
+        try scan(row)
+        for segment in row.segments where !segment.isIndexed { index(segment) }
+    }
+
+    /// Reads the sidecars of a row. What has none, a foreign one or a changed one counts as expired: it is overwritten
+    /// and removed.
+    func scan(_ row: Row) throws(StoreError) {
+        guard !row.isScanned else { return }
+        let directory: FileDescriptor
+        do throws(SystemError) {
+            directory = try openDirectory(row.directory)
+        } catch {
+            if error.code == ENOENT {
+                row.isScanned = true
+                return
+            }
+            throw StoreError(error, path: row.directory)
+        }
+        defer { disk.close(directory) }
+        let names = try onDisk(row.directory) { () throws(SystemError) in try disk.list(directory) }
+        row.isScanned = true
+        let present = Set(names)
+        for name in names {
+            let stem = String(name.prefix { $0 != "." })
+            if name.hasSuffix(".seg") {
+                find(name, stem, row, directory)
+            } else if name.hasSuffix(".expiry"), present.contains(stem + ".seg") {
+                continue
+            } else if name != row.logName {
+                // A sidecar whose segment is gone, or a log that was being rewritten.
+                try? disk.remove(name, in: directory, isDirectory: false)
+            }
+        }
+    }
+
+    private func find(_ name: String, _ stem: String, _ row: Row, _ directory: FileDescriptor) {
+        let path = "\(home.path(Self.inboxesName))/\(row.directory)/\(name)"
+        var bytes: [UInt8] = []
+        do throws(SystemError) {
+            let file = try disk.open(stem + ".expiry", in: directory, [])
+            defer { disk.close(file) }
+            bytes = try disk.read(file, at: 0, count: ExpirySidecar.byteCount + 1)
+        } catch {
+            if error.code != ENOENT && error.code != ELOOP {
+                // The disk's fault and perhaps a passing one: not served, not removed.
+                report("\(path): its sidecar cannot be read")
+                return
+            }
+        }
+        guard let segmentID = Hex.decode(stem), segmentID.count == 16,
+            let sidecar = ExpirySidecar(
+                bytes,
+                segmentID: segmentID,
+                inboxTag: row.tag,
+                key: row.sidecarKey.bytes
+            )
+        else {
+            dispose(stem, in: directory, reporting: "\(path): no valid sidecar, so it counts as expired")
+            return
+        }
+        guard let column = columnOfTag[sidecar.columnTag], column.header.tier == sidecar.tier,
+            column.header.bucket == sidecar.bucket, column.header.notAfter == sidecar.notAfter
+        else {
+            // Normal when the bucket has ended and only the unlinking was missed.
+            let isDue = sidecar.notAfter <= latestHide
+            if !isDue, !columnsAreComplete { return }
+            dispose(stem, in: directory, reporting: isDue ? nil : "\(path): its key page is gone, so it has expired")
+            return
+        }
+        enter(makeSegment(row: row, column: column, sidecar: sidecar))
+    }
+
+    func makeSegment(row: Row, column: Column, sidecar: ExpirySidecar) -> Segment {
+        let file = RecordFile(
+            number: takeFileNumber(),
+            directory: row.directory,
+            name: Hex.encode(sidecar.segmentID) + ".seg",
+            associatedData: sidecar.encoded,
+            key: Segment.key(row: row, column: column, segmentID: sidecar.segmentID)
+        )
+        return Segment(file: file, sidecar: sidecar, column: column, row: row)
+    }
+
+    func enter(_ segment: Segment) {
+        segments[segment.file.number] = segment
+        segment.row.segments.append(segment)
+        segment.column.segments.append(segment)
+    }
+
+    /// Overwrites and removes a segment that counts as expired, as far as that goes; its keys are not there or not to be
+    /// used.
+    private func dispose(_ stem: String, in directory: FileDescriptor, reporting: String?) {
+        guard !isReadOnly else { return }
+        let name = stem + ".seg"
+        if let file = try? disk.open(name, in: directory, .write) {
+            let count = (try? disk.status(file).byteCount) ?? 0
+            if count > 0, let reporting { report(reporting) }
+            var offset: Int64 = 0
+            while offset < count {
+                let length = Int(min(count - offset, 1 << 20))
+                guard (try? disk.write(file, at: offset, [UInt8](repeating: 0, count: length))) != nil else { break }
+                offset += Int64(length)
+            }
+            if count > 0 { try? disk.synchronize(file, dataOnly: true) }
+            disk.close(file)
+        } else if let reporting {
+            report(reporting)
+        }
+        try? disk.remove(name, in: directory, isDirectory: false)
+        try? disk.remove(stem + ".expiry", in: directory, isDirectory: false)
+    }
+
+    /// Reads a segment's records. What cannot be opened is reported once and skipped.
+    func index(_ segment: Segment) {
+        guard !segment.isIndexed else { return }
+        segment.isIndexed = true
+        let path = "\(home.path(Self.inboxesName))/\(segment.file.path)"
+        let bytes: [UInt8]
+        do throws(StoreError) {
+            let descriptor = try descriptor(of: segment.file)
+            bytes = try onDisk(path) { () throws(SystemError) in
+                let count = try disk.status(descriptor).byteCount
+                guard count <= Int64(RecordFile.maximumByteCount) else { throw SystemError("read", EFBIG) }
+                return try disk.read(descriptor, at: 0, count: Int(count))
+            }
+        } catch {
+            report("\(path): \(error)")
+            segment.file.isClosed = true
+            return
+        }
+        let result = segment.file.load(bytes, from: 0) { number, span, found in
+            switch found {
+            case .opened(var plaintext):
+                if let record = MessageRecord(plaintext, number: number, span: span) { enter(record, in: segment) }
+                wipe(&plaintext)
+            case .erased, .damaged: break
+            }
+        }
+        if !result.isSound { report("\(path) is damaged; what can be opened is served") }
+        if !result.isSound || !result.isWhole { segment.file.isClosed = true }
+        segment.durableCount = segment.records.count
+    }
+
+    func enter(_ record: MessageRecord, in segment: Segment) {
+        segment.records.append(record)
+        let position = segment.records.count - 1
+        segment.row.insert(segment, position)
+        expiries.insert(
+            ExpiryItem(
+                expiresAt: min(record.expiresAt, segment.sidecar.notAfter),
+                segment: segment.file.number,
+                record: position
+            )
+        )
+    }
+
+    /// A segment that takes appends, made if there is none: its sidecar and directory entry become durable with the
+    /// commit that carries its first record, before the record.
+    func segment(for row: Row, in column: Column) throws(StoreError) -> Segment {
+        if isReadOnly { throw .readOnly(path: home.path) }
+        var usable = row.appending[column.slot].flatMap { $0.acceptsAppends ? $0 : nil }
+        usable = usable ?? row.segments.first { $0.column === column && $0.acceptsAppends }
+        if let usable {
+            _ = try descriptor(of: usable.file)
+            row.appending[column.slot] = usable
+            return usable
+        }
+        let sidecar = ExpirySidecar(
+            segmentID: randomBytes(16),
+            column: column,
+            inboxTag: row.tag,
+            key: row.sidecarKey.bytes
+        )
+        let segment = makeSegment(row: row, column: column, sidecar: sidecar)
+        let sidecarName = Hex.encode(sidecar.segmentID) + ".expiry"
+        try prepare(segment.file, row) { directory throws(SystemError) in
+            let file = try disk.open(sidecarName, in: directory, [.write, .create])
+            return [.write(file, sidecar.encoded), .synchronize(file), .close(file)]
+        }
+        segment.isIndexed = true
+        enter(segment)
+        row.appending[column.slot] = segment
+        return segment
+    }
+
+    /// Creates a record file in a row's directory, and the directory if need be; what must be synchronised is left to
+    /// the commit.
+    func prepare(
+        _ file: RecordFile,
+        _ row: Row,
+        alsoCreating create: (FileDescriptor) throws(SystemError) -> [SetupStep]
+    ) throws(StoreError) {
+        try onDisk(file.path) { () throws(SystemError) in
+            let directory = try openOrMakeDirectory(row)
+            var steps: [SetupStep] = []
+            do throws(SystemError) {
+                steps = try create(directory)
+                let opened = try disk.open(file.name, in: directory, [.write, .create])
+                adopt(opened, for: file)
+            } catch {
+                committer.closeRemaining(steps[...])
+                disk.close(directory)
+                throw error
+            }
+            steps += [.synchronize(directory), .close(directory)]
+            if !row.directoryIsDurable { steps.append(.synchronize(inboxes)) }
+            file.setup = steps
+        }
+    }
+
+    private func openOrMakeDirectory(_ row: Row) throws(SystemError) -> FileDescriptor {
+        do throws(SystemError) {
+            return try openDirectory(row.directory)
+        } catch {
+            guard error.code == ENOENT else { throw error }
+            try disk.makeDirectory(row.directory, in: inboxes)
+            return try openDirectory(row.directory)
+        }
+    }
+}

@@ -1,0 +1,277 @@
+import Primitives
+
+/// A stored message, opened.
+package struct StoredMessage: Equatable, Sendable {
+    /// 16 bytes.
+    package let id: [UInt8]
+    /// Milliseconds since the epoch.
+    package let expiresAt: Int64
+    package let payload: [UInt8]
+}
+
+extension Store {
+    /// Stores a message; it is durable when a later commit completes.
+    /// - Parameters:
+    ///   - id: 16 bytes, new in this inbox.
+    ///   - expiresAt: milliseconds since the epoch. At it the message is gone.
+    package func append(
+        _ id: RowID,
+        id messageID: [UInt8],
+        tier: Tier,
+        expiresAt: Int64,
+        payload: [UInt8]
+    ) throws(StoreError) {
+        guard tier != .fuse, tier != .control else { throw .invalidArgument("tier for a message") }
+        try append(to: row(id), MessageID.parse(messageID), tier, expiresAt, payload)
+    }
+
+    func append(
+        to row: Row,
+        _ id: MessageID,
+        _ tier: Tier,
+        _ expiresAt: Int64,
+        _ payload: [UInt8]
+    ) throws(StoreError) {
+        try index(row)
+        guard payload.count <= Self.maximumPayload else { throw .tooLarge(limit: Self.maximumPayload) }
+        guard Tier.times.contains(expiresAt) else { throw .invalidArgument("time \(expiresAt)") }
+        guard row.index[id] == nil else { throw .duplicateMessage }
+        let segment = try segment(for: row, in: column(tier, expiresAt: expiresAt))
+        write(id, expiresAt, order: row.nextOrder, version: 0, payload, to: segment)
+    }
+
+    /// A new version of a message, with the same expiry and place. The old version's ciphertext is overwritten when the
+    /// message expires.
+    package func update(_ id: RowID, id messageID: [UInt8], payload: [UInt8]) throws(StoreError) {
+        let row = try row(id)
+        try index(row)
+        guard payload.count <= Self.maximumPayload else { throw .tooLarge(limit: Self.maximumPayload) }
+        guard let place = row.index[try MessageID.parse(messageID)] else { throw .unknownMessage }
+        let old = place.segment.records[place.record]
+        guard old.version < UInt32.max - 1 else { throw .invalidArgument("number of versions") }
+        let segment =
+            place.segment.acceptsAppends ? place.segment : try segment(for: row, in: place.segment.column)
+        write(old.id, old.expiresAt, order: old.order, version: old.version + 1, payload, to: segment)
+    }
+
+    private func write(
+        _ id: MessageID,
+        _ expiresAt: Int64,
+        order: UInt64,
+        version: UInt32,
+        _ payload: [UInt8],
+        to segment: Segment
+    ) {
+        var plaintext = MessageRecord.encode(
+            id: id,
+            expiresAt: expiresAt,
+            order: order,
+            version: version,
+            payload: payload
+        )
+        defer { wipe(&plaintext) }
+        let number = segment.file.nextNumber
+        let span = segment.file.append(plaintext)
+        markDirty(segment.file)
+        enter(
+            MessageRecord(
+                id: id,
+                expiresAt: expiresAt,
+                order: order,
+                version: version,
+                number: number,
+                length: UInt32(span.length),
+                offset: span.offset,
+                state: .live
+            ),
+            in: segment
+        )
+    }
+
+    /// Takes a message out of service and overwrites every version of it; durable when a later commit completes.
+    /// - Throws: also when a file that has failed before cannot be overwritten; ``reap(hide:destroy:)`` tries again.
+    package func erase(_ id: RowID, id messageID: [UInt8]) throws(StoreError) {
+        let row = try row(id)
+        try index(row)
+        try erase(in: row, MessageID.parse(messageID))
+    }
+
+    func erase(in row: Row, _ id: MessageID) throws(StoreError) {
+        if isReadOnly { throw .readOnly(path: home.path) }
+        guard let place = row.index[id] else { throw .unknownMessage }
+        _ = try descriptor(of: place.segment.file)
+        row.removeFromIndex(id)
+        var failure: StoreError?
+        for segment in place.hasOlder ? row.segments : [place.segment] {
+            let positions = place.hasOlder ? Array(segment.records.indices) : [place.record]
+            for position in positions where segment.records[position].id == id {
+                do throws(StoreError) {
+                    if segment.file.isClosed, segment.records[position].state != .erased {
+                        try overwriteNow(segment, segment.records[position].span)
+                        segment.records[position].state = .erased
+                    } else {
+                        overwrite(segment, position)
+                    }
+                } catch {
+                    overwrite(segment, position)
+                    failure = error
+                }
+            }
+        }
+        if let failure { throw failure }
+    }
+
+    /// Zeros over a record with the next commit. On a file that has failed before: with the next reap, and read back.
+    func overwrite(_ segment: Segment, _ position: Int) {
+        let record = segment.records[position]
+        guard record.state != .erased else { return }
+        segment.records[position].state = .erased
+        if segment.file.isClosed {
+            pendingErasures.append(PendingErasure(segment: segment.file.number, span: record.span))
+        } else {
+            segment.file.erase(record.span)
+            markDirty(segment.file)
+        }
+    }
+
+    // MARK: - Reading
+
+    /// The payload, or `nil` when the message is unknown or due.
+    package func read(_ id: RowID, id messageID: [UInt8], now: Int64) throws(StoreError) -> [UInt8]? {
+        let row = try row(id)
+        try index(row)
+        guard !isDue(row, now), let place = row.index[try MessageID.parse(messageID)] else { return nil }
+        return try open(place, now)?.payload
+    }
+
+    /// Whether the message is stored; it may be due.
+    package func contains(_ id: RowID, id messageID: [UInt8]) throws(StoreError) -> Bool {
+        let row = try row(id)
+        try index(row)
+        return row.index[try MessageID.parse(messageID)] != nil
+    }
+
+    /// Messages in the order of their arrival.
+    /// - Parameters:
+    ///   - last: only so many, the latest.
+    ///   - after: only those after this message.
+    /// - Throws: ``StoreError/unknownMessage`` when `after` is not, or no longer, there.
+    package func list(
+        _ id: RowID,
+        last: Int? = nil,
+        after: [UInt8]? = nil,
+        now: Int64
+    ) throws(StoreError) -> [StoredMessage] {
+        let row = try row(id)
+        try index(row)
+        return try list(row, last: last, after: after, now: now)
+    }
+
+    func list(_ row: Row, last: Int?, after: [UInt8]?, now: Int64) throws(StoreError) -> [StoredMessage] {
+        guard !isDue(row, now) else { return [] }
+        var floor: UInt64?
+        if let after {
+            guard let place = row.index[try MessageID.parse(after)] else { throw .unknownMessage }
+            floor = place.segment.records[place.record].order
+        }
+        row.sortTimeline()
+        var found: [StoredMessage] = []
+        for entry in row.timeline.reversed() {
+            if let floor, entry.order <= floor { break }
+            if let last, found.count >= last { break }
+            guard let place = row.index[entry.id], place.segment.records[place.record].order == entry.order else {
+                continue
+            }
+            if let message = try open(place, now) { found.append(message) }
+        }
+        return found.reversed()
+    }
+
+    /// How many messages of the inbox are not due.
+    package func messageCount(_ id: RowID, now: Int64) throws(StoreError) -> Int {
+        let row = try row(id)
+        try index(row)
+        guard !isDue(row, now) else { return 0 }
+        return row.index.values.count { effectiveExpiry($0) > max(now, latestHide) }
+    }
+
+    /// What is due at `now`, or was at the last reap, is not served.
+    private func open(_ place: Row.Place, _ now: Int64) throws(StoreError) -> StoredMessage? {
+        guard effectiveExpiry(place) > max(now, latestHide) else { return nil }
+        let record = place.segment.records[place.record]
+        let file = place.segment.file
+        let sealed: [UInt8]
+        if let unwritten = file.unwritten(record.span) {
+            sealed = unwritten
+        } else {
+            let descriptor = try descriptor(of: file)
+            sealed = try onDisk(file.path) { () throws(SystemError) in
+                try disk.read(descriptor, at: record.offset, count: Int(record.length))
+            }
+        }
+        guard case .opened(let plaintext) = file.open(sealed, number: record.number),
+            plaintext.count >= MessageRecord.headerByteCount
+        else {
+            report("\(home.path(Self.inboxesName))/\(file.path): a message cannot be opened")
+            return nil
+        }
+        return StoredMessage(
+            id: record.id.bytes,
+            expiresAt: record.expiresAt,
+            payload: Array(plaintext[MessageRecord.headerByteCount...])
+        )
+    }
+
+    /// The earliest of what the record, the sidecar and the column page say.
+    private func effectiveExpiry(_ place: Row.Place) -> Int64 {
+        let segment = place.segment
+        return min(
+            segment.records[place.record].expiresAt,
+            segment.sidecar.notAfter,
+            segment.column.header.notAfter
+        )
+    }
+
+    /// Whether the row's fuse has burnt down.
+    func isDue(_ row: Row, _ now: Int64) -> Bool {
+        guard row !== controlRow, let moment = row.fuse else { return false }
+        return moment <= max(now, latestHide)
+    }
+
+    // MARK: - Fan-out lists
+
+    /// A sealed bag that dies with a seven-day bucket and belongs to no inbox: the list of members that still have to
+    /// learn of an explosion. Saving again under the same id replaces the payload and keeps the expiry.
+    package func saveFanOut(id: [UInt8], expiresAt: Int64, payload: [UInt8]) throws(StoreError) {
+        let row = try indexedControlRow()
+        let messageID = try MessageID.parse(id)
+        guard payload.count <= Self.maximumPayload else { throw .tooLarge(limit: Self.maximumPayload) }
+        if let place = row.index[messageID] {
+            let old = place.segment.records[place.record]
+            let segment =
+                place.segment.acceptsAppends ? place.segment : try segment(for: row, in: place.segment.column)
+            write(messageID, old.expiresAt, order: old.order, version: old.version + 1, payload, to: segment)
+        } else {
+            try append(to: row, messageID, .control, expiresAt, payload)
+        }
+    }
+
+    /// In the order of their first saving.
+    package func fanOuts(now: Int64) throws(StoreError) -> [StoredMessage] {
+        try list(indexedControlRow(), last: nil, after: nil, now: now)
+    }
+
+    /// Overwrites it with the next commit; unknown ids are no error.
+    package func removeFanOut(id: [UInt8]) throws(StoreError) {
+        let row = try indexedControlRow()
+        let messageID = try MessageID.parse(id)
+        if row.index[messageID] != nil { try erase(in: row, messageID) }
+    }
+
+    private func indexedControlRow() throws(StoreError) -> Row {
+        _ = try unlockedKeys()
+        guard let controlRow else { throw .locked }
+        try index(controlRow)
+        return controlRow
+    }
+}

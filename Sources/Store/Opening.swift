@@ -1,0 +1,255 @@
+import DequeModule
+import Glibc
+import HeapModule
+import Primitives
+
+extension Store {
+    /// Makes a home: directory, preallocated page files, and last the keystore, which is what makes it one. All durable.
+    ///
+    /// An interrupted attempt can be repeated.
+    /// - Parameter passphrase: for ``Protection/passphrase``; ignored otherwise.
+    /// - Throws: ``StoreError/alreadyInitialised(path:)``, ``StoreError/notEmpty(path:)``, and whatever is wrong with the
+    ///   place.
+    package static func create(
+        home path: String,
+        protection: Protection,
+        passphrase: borrowing SecretBytes?,
+        fileSystem disk: any FileSystem = PosixFileSystem(),
+        argon2: Argon2Parameters = .standard
+    ) throws(StoreError) {
+        let path = HomeDirectory.trimmed(path)
+        try HomeDirectory.checkParents(of: path, disk: disk)
+        do throws(SystemError) {
+            try disk.makeDirectory(path, in: nil)
+        } catch {
+            if error.code != EEXIST { throw StoreError(error, path: path) }
+        }
+        let home = try HomeDirectory(path, disk: disk)
+        defer { home.close() }
+        let names = try onDisk(path) { () throws(SystemError) in try disk.list(home.descriptor) }
+        if names.contains(Keystore.name) { throw .alreadyInitialised(path: path) }
+        let files = [rowsName, columnsName, tombstonesName, ClockMark.name, Keystore.keyFileName, "keystore.new"]
+        guard names.allSatisfy({ files.contains($0) || $0 == "lock" || $0 == inboxesName }) else {
+            throw .notEmpty(path: path)
+        }
+        try home.takeLock()
+        if home.isReadOnly { throw .readOnly(path: path) }
+        // Another process may have made the home before we had the lock.
+        let again = try onDisk(path) { () throws(SystemError) in try disk.list(home.descriptor) }
+        if again.contains(Keystore.name) { throw .alreadyInitialised(path: path) }
+        try onDisk(path) { () throws(SystemError) in
+            for name in files where again.contains(name) {
+                try disk.remove(name, in: home.descriptor, isDirectory: false)
+            }
+            if !again.contains(inboxesName) { try disk.makeDirectory(inboxesName, in: home.descriptor) }
+        }
+        for name in [rowsName, columnsName, tombstonesName] { try SlotFile.create(name, in: home) }
+        try ClockMark.create(in: home)
+        let parent = HomeDirectory.parent(of: path)
+        try onDisk(parent) { () throws(SystemError) in
+            let directory = try disk.open(parent, in: nil, .directory)
+            defer { disk.close(directory) }
+            try disk.synchronize(directory, dataOnly: false)
+        }
+        try Keystore.create(in: home, protection: protection, passphrase: passphrase, parameters: argon2)
+    }
+
+    /// Opens a home, locked: takes its lock, checks modes and owners, and destroys everything overdue before anything
+    /// can be served. No passphrase is needed for that.
+    /// - Parameters:
+    ///   - now: a time that is believed: what is overdue by it is destroyed for good.
+    ///   - argon2Floor: weaker stored parameters are refused by ``unlock(passphrase:)``; tests lower it.
+    package static func open(
+        home path: String,
+        fileSystem disk: any FileSystem = PosixFileSystem(),
+        now: Int64,
+        argon2Floor: Argon2Parameters = .standard,
+        committingOn thread: CommitThread = .own
+    ) throws(StoreError) -> Store {
+        let home = try HomeDirectory(path, disk: disk)
+        guard (try? disk.list(home.descriptor))?.contains(Keystore.name) ?? true else {
+            throw .notAHome(path: home.path)
+        }
+        let smallFile = try home.takeLock()
+        let store = try Store(
+            home: home,
+            smallFile: smallFile,
+            now: now,
+            argon2Floor: argon2Floor,
+            committingOn: thread
+        )
+        store.readClearHeaders()
+        store.openingReport = store.reap(hide: now, destroy: now)
+        return store
+    }
+
+    /// `mayfly reap`: destroys what is overdue and leaves, without a passphrase.
+    package static func reapHome(
+        home path: String,
+        fileSystem disk: any FileSystem = PosixFileSystem(),
+        now: Int64
+    ) throws(StoreError) -> ReapReport {
+        let store = try open(home: path, fileSystem: disk, now: now, committingOn: .caller)
+        defer { store.close() }
+        return store.openingReport
+    }
+
+    /// What can be known without the passphrase. A page that says it is a column or a tombstone and is damaged is
+    /// destroyed: its end is no longer known.
+    private func readClearHeaders() {
+        columnSlots.extend(to: columnFile.pageCount)
+        columnFile.forEachPage { slot, page in
+            guard let page else {
+                columnSlots[slot] = .unreadable
+                columnsAreComplete = false
+                report("page \(slot) of \(columnFile.path) cannot be read")
+                return
+            }
+            if let header = ColumnHeader(page: page) {
+                columnSlots[slot] = .used
+                headers[slot] = header
+            } else if ColumnHeader.hasMagic(page) {
+                report("header of page \(slot) of \(columnFile.path): its messages count as expired")
+                if !isReadOnly { doom(.columns, slot) }
+            }
+        }
+        readTombstoneHeaders()
+    }
+
+    /// Derives the keys and makes the inboxes readable.
+    /// - Parameter passphrase: not needed, and ignored, in key-file mode.
+    /// - Throws: ``StoreError/wrongPassphrase``, ``StoreError/weakKeystore(iterations:memoryByteCount:)``,
+    ///   ``StoreError/overdueOnReadOnly(path:)``.
+    package func unlock(passphrase: borrowing SecretBytes?) throws(StoreError) {
+        guard isLocked, !isClosed else { return }
+        if isReadOnly, hasOverduePages(at: latestHide) { throw .overdueOnReadOnly(path: home.path) }
+        let keys = try keystore.unwrap(passphrase: passphrase, floor: argon2Floor, home: home)
+        self.keys = keys
+        rowsAtLock = [:]
+        controlRow = Row(
+            slot: .max,
+            secret: SharedSecret(keys.control.clone()),
+            fingerprint: [UInt8](repeating: 0, count: 16)
+        )
+        let isComplete = openRows(keys)
+        openColumns(keys)
+        openTombstones(keys)
+        if isComplete { removeOrphans() }
+    }
+
+    /// - Returns: false when a page could not be read, so that a directory may belong to a row we do not see.
+    private func openRows(_ keys: GridKeys) -> Bool {
+        var isComplete = true
+        rowSlots = SlotMap()
+        rowSlots.extend(to: rowFile.pageCount)
+        rowFile.forEachPage { slot, page in
+            guard let page else {
+                rowSlots[slot] = .unreadable
+                report("page \(slot) of \(rowFile.path) cannot be read")
+                isComplete = false
+                return
+            }
+            if doomedPages.contains(DoomedPage(file: .rows, slot: slot)) {
+                rowSlots[slot] = .unreadable
+                return
+            }
+            let opened = KeyPage.open(page, file: rowFile.name, index: slot, headerByteCount: 0, keys: keys)
+            guard let secret = opened, let number = UInt32(exactly: slot) else { return }
+            rowSlots[slot] = .used
+            let row = Row(slot: number, secret: secret, fingerprint: KeyPage.fingerprint(page))
+            rows[row.id] = row
+            rowOfSlot[number] = row
+        }
+        return isComplete
+    }
+
+    /// Opens the column pages. One that does not open was changed: it is destroyed, and with a changed fuse its row, so
+    /// that a changed header can only shorten.
+    private func openColumns(_ keys: GridKeys) {
+        for slot in headers.keys.sorted() {
+            guard let header = headers[slot] else { continue }
+            guard let page = try? columnFile.read(slot) else {
+                report("page \(slot) of \(columnFile.path) cannot be read")
+                columnsAreComplete = false
+                continue
+            }
+            let opened = KeyPage.open(
+                page,
+                file: columnFile.name,
+                index: slot,
+                headerByteCount: ColumnHeader.byteCount,
+                keys: keys
+            )
+            if let secret = opened, ColumnHeader(page: page) == header {
+                if header.tier != .fuse {
+                    enter(Column(slot: slot, header: header, secret: secret))
+                } else if let row = row(of: header) {
+                    row.fuse = min(row.fuse ?? header.notAfter, header.notAfter)
+                }
+            } else {
+                report("page \(slot) of \(columnFile.path) was changed: its messages count as expired")
+                if header.tier == .fuse, let row = row(of: header) { try? destroyRow(row.id) }
+                headers[slot] = nil
+                doom(.columns, slot)
+                _ = destroyDoomedPages()
+            }
+        }
+    }
+
+    /// Removes directories that belong to no row: the remains of destroyed inboxes.
+    private func removeOrphans() {
+        guard !isReadOnly, let names = try? disk.list(inboxes) else { return }
+        var known = Set(rows.values.map(\.directory))
+        if let controlRow { known.insert(controlRow.directory) }
+        for name in names where !known.contains(name) { removeDirectory(name) }
+    }
+
+    /// Commits what was appended, wipes every key from memory, and serves nothing until the next unlock.
+    package func lock() {
+        guard !isLocked else { return }
+        commit { _ in }
+        committer.drain()
+        absorbOutcomes()
+        for file in openFiles { closeDescriptor(of: file) }
+        openFiles = []
+        dirtyFiles = []
+        for column in columns.values { column.segments = [] }
+        rowsAtLock = rows.mapValues(\.directory)
+        for row in rows.values { forget(row) }
+        if let controlRow { forget(controlRow) }
+        controlRow = nil
+        rows = [:]
+        rowOfSlot = [:]
+        columns = [:]
+        columnOfBucket = [:]
+        columnOfTag = [:]
+        segments = [:]
+        stateLogs = [:]
+        tombstoneTexts = [:]
+        expiries = []
+        hidden = []
+        pendingErasures = []
+        keys = nil
+    }
+
+    private func forget(_ row: Row) {
+        row.segments = []
+        row.appending = [:]
+        row.index = [:]
+        row.timeline = []
+        row.log = nil
+    }
+
+    /// ``lock()``, then lets go of the home.
+    package func close() {
+        guard !isClosed else { return }
+        lock()
+        isClosed = true
+        rowFile.close()
+        columnFile.close()
+        tombstoneFile.close()
+        clock.close()
+        disk.close(inboxes)
+        home.close()
+    }
+}

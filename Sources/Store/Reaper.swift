@@ -1,0 +1,277 @@
+import Glibc
+import HeapModule
+
+/// What a reap did.
+package struct ReapReport: Sendable {
+    package struct Expired: Equatable, Sendable {
+        package let row: RowID
+        /// 16 bytes.
+        package let id: [UInt8]
+    }
+
+    /// Messages that are no longer served since this reap, in the order of their moments. Only those the store had
+    /// read: an inbox nobody has looked at since the unlock is read when its buckets begin to fall due.
+    package internal(set) var expired: [Expired] = []
+    /// Records whose overwriting this reap has handed to a commit (which it starts).
+    package internal(set) var recordsOverwritten = 0
+    /// Bucket pages destroyed and read back.
+    package internal(set) var columnsDestroyed = 0
+    /// Inboxes whose fuse was due; empty while the store is locked, when only the count is known.
+    package internal(set) var rows: [RowID] = []
+    package internal(set) var rowsDestroyed = 0
+    package internal(set) var tombstonesDestroyed = 0
+    /// What could not be destroyed and will be tried again. While there is one, something that is due still exists.
+    package internal(set) var failures: [StoreError] = []
+}
+
+/// Expiry: first nothing due is served, then keys leave memory, pages are overwritten and read back, and files go last.
+extension Store {
+    /// Destroys what is due. Idempotent, and works locked (by the clear headers only) and on a full disk.
+    ///
+    /// Never throws, because half of it may have happened: what failed is in ``ReapReport/failures``.
+    /// - Parameters:
+    ///   - hide: what expires at or before it is not served any more. Not monotonic: a clock that was wrong may be
+    ///     corrected.
+    ///   - destroy: at most `hide`, a confirmed time: what expires at or before it is destroyed for good.
+    @discardableResult
+    package func reap(hide: Int64, destroy: Int64) -> ReapReport {
+        var report = ReapReport()
+        guard !isClosed else { return report }
+        latestHide = hide
+        let destroy = min(hide, destroy)
+        absorbOutcomes()
+        reapMessages(hide, destroy, &report)
+        guard !isReadOnly else {
+            if hasOverduePages(at: destroy) { report.failures.append(.overdueOnReadOnly(path: home.path)) }
+            return report
+        }
+        reapFuses(destroy, &report)
+        reapColumns(destroy, &report)
+        for slot in keepUntil.keys.sorted() where keepUntil[slot].map({ $0 <= destroy }) ?? false {
+            keepUntil[slot] = nil
+            tombstoneTexts[slot] = nil
+            doom(.tombstones, slot)
+            report.tombstonesDestroyed += 1
+        }
+        let failures = destroyDoomedPages()
+        if !failures.isEmpty {
+            // Only pages that were read back count.
+            let left = doomedPages.count { $0.file == .tombstones }
+            report.tombstonesDestroyed = max(0, report.tombstonesDestroyed - left)
+            let columnsLeft = doomedPages.count { $0.file == .columns }
+            report.columnsDestroyed = max(0, report.columnsDestroyed - columnsLeft)
+        }
+        report.failures += failures
+        retryErasures(&report)
+        if !dirtyFiles.isEmpty, report.recordsOverwritten > 0 { commit { _ in } }
+        return report
+    }
+
+    /// The next moment at which a reap has something to do: a message's expiry, the end of a bucket, a fuse, a
+    /// tombstone's end, another attempt at what failed. `nil` when there is nothing.
+    ///
+    /// What the last reap hid and was not allowed to destroy does not count: who withheld the permission knows when to
+    /// come back.
+    package var nextDeadline: Int64? {
+        var next: Int64?
+        func consider(_ moment: Int64) {
+            if moment > latestHide { next = min(next ?? moment, moment) }
+        }
+        if let item = expiries.min { consider(item.expiresAt) }
+        for header in headers.values { consider(header.notAfter) }
+        for column in columns.values where !column.isIndexed { consider(max(column.start, latestHide) + 1) }
+        for moment in keepUntil.values { consider(moment) }
+        if !doomedPages.isEmpty || !pendingErasures.isEmpty { consider(latestHide + Self.retryInterval) }
+        return next
+    }
+
+    // MARK: - Messages
+
+    private func reapMessages(_ hide: Int64, _ destroy: Int64, _ report: inout ReapReport) {
+        guard !isLocked else { return }
+        indexColumns(startingBefore: hide)
+        for item in hidden { expiries.insert(item) }
+        hidden = []
+        while let item = expiries.min, item.expiresAt <= hide {
+            expiries.removeMin()
+            guard let segment = segments[item.segment] else { continue }
+            let record = segment.records[item.record]
+            guard record.state != .erased else { continue }
+            if record.state == .live, !record.isReported {
+                segment.records[item.record].isReported = true
+                if segment.row !== controlRow {
+                    report.expired.append(ReapReport.Expired(row: segment.row.id, id: record.id.bytes))
+                }
+            }
+            if item.expiresAt > destroy || isReadOnly {
+                hidden.append(item)
+                continue
+            }
+            if let place = segment.row.index[record.id], place.segment === segment, place.record == item.record {
+                segment.row.removeFromIndex(record.id)
+            }
+            // A bucket that ends now needs no overwriting: its key goes.
+            guard segment.column.header.notAfter > destroy else { continue }
+            do throws(StoreError) {
+                _ = try descriptor(of: segment.file)
+                overwrite(segment, item.record)
+                report.recordsOverwritten += 1
+            } catch {
+                segment.records[item.record].state = .erased
+                pendingErasures.append(PendingErasure(segment: item.segment, span: record.span))
+                report.failures.append(error)
+            }
+        }
+    }
+
+    /// Reads, of inboxes nobody has used since the unlock, the segments whose records begin to fall due.
+    private func indexColumns(startingBefore hide: Int64) {
+        let due = columns.values.filter { !$0.isIndexed && $0.start < hide }.sorted { $0.slot < $1.slot }
+        guard !due.isEmpty else { return }
+        var isComplete = true
+        for row in rows.values.sorted(by: { $0.id < $1.id }) + [controlRow].compactMap({ $0 }) where !row.isScanned {
+            do throws(StoreError) { try scan(row) } catch { isComplete = false }
+        }
+        for column in due {
+            for segment in column.segments { index(segment) }
+            column.isIndexed = isComplete
+        }
+    }
+
+    /// Overwrites again, and reads back, what an earlier attempt left in doubt.
+    private func retryErasures(_ report: inout ReapReport) {
+        let pending = pendingErasures
+        pendingErasures = []
+        for erasure in pending {
+            guard let segment = segments[erasure.segment] else { continue }
+            do throws(StoreError) {
+                try overwriteNow(segment, erasure.span)
+            } catch {
+                pendingErasures.append(erasure)
+                report.failures.append(error)
+            }
+        }
+    }
+
+    /// Zeros over a record, durable and read back when this returns: for files whose fsync is not believed any more.
+    func overwriteNow(_ segment: Segment, _ span: RecordFile.Span) throws(StoreError) {
+        if !segment.file.inFlight.isEmpty { committer.drain() }
+        let descriptor = try descriptor(of: segment.file)
+        try onDisk(segment.file.path) { () throws(SystemError) in
+            // Never beyond the end: what was not written need not be overwritten.
+            let end = try disk.status(descriptor).byteCount
+            let length = Int(clamping: min(Int64(span.length), end - span.offset))
+            guard length > 0 else { return }
+            let zeros = [UInt8](repeating: 0, count: length)
+            try disk.write(descriptor, at: span.offset, zeros)
+            try disk.synchronize(descriptor, dataOnly: true)
+            guard try disk.read(descriptor, at: span.offset, count: length) == zeros else {
+                throw SystemError("read back", EIO)
+            }
+        }
+    }
+
+    // MARK: - Pages
+
+    private func reapFuses(_ destroy: Int64, _ report: inout ReapReport) {
+        for slot in headers.keys.sorted() {
+            guard let header = headers[slot], header.tier == .fuse, header.notAfter <= destroy else { continue }
+            do throws(StoreError) {
+                if let row = row(of: header) {
+                    try destroyRow(row.id)
+                    report.rows.append(row.id)
+                    report.rowsDestroyed += 1
+                } else {
+                    let page = Int(header.rowSlot)
+                    // The page that the fuse was made for, and not one that has its slot now.
+                    if page < rowFile.pageCount, KeyPage.fingerprint(try rowFile.read(page)) == header.rowFingerprint {
+                        try rowFile.destroy(page)
+                        doomedPages.removeAll { $0 == DoomedPage(file: .rows, slot: page) }
+                        if !isLocked { rowSlots[page] = .free }
+                        report.rowsDestroyed += 1
+                    }
+                }
+                headers[slot] = nil
+                doom(.columns, slot)
+            } catch {
+                // The fuse stays lit.
+                report.failures.append(error)
+            }
+        }
+    }
+
+    private func reapColumns(_ destroy: Int64, _ report: inout ReapReport) {
+        for slot in headers.keys.sorted() {
+            guard let header = headers[slot], header.tier != .fuse, header.notAfter <= destroy else { continue }
+            var dead: [(directory: String, name: String)] = []
+            if let column = columns[slot] {
+                let ended = column.segments
+                column.segments = []
+                for segment in ended {
+                    dead.append((segment.file.directory, segment.file.name))
+                    bury(segment)
+                }
+                columns[slot] = nil
+                columnOfTag[column.tag] = nil
+                let key = BucketKey(tier: header.tier, bucket: header.bucket)
+                if columnOfBucket[key] === column { columnOfBucket[key] = nil }
+            }
+            headers[slot] = nil
+            doom(.columns, slot)
+            report.columnsDestroyed += 1
+            report.failures += destroyDoomedPages(only: DoomedPage(file: .columns, slot: slot))
+            for (directory, name) in dead { unlinkSegment(directory, name) }
+        }
+    }
+
+    private func unlinkSegment(_ directory: String, _ name: String) {
+        guard let opened = try? openDirectory(directory) else { return }
+        defer { disk.close(opened) }
+        try? disk.remove(name, in: opened, isDirectory: false)
+        try? disk.remove(String(name.dropLast(4)) + ".expiry", in: opened, isDirectory: false)
+    }
+
+    /// Marks a page for destruction; nothing is served from it from here on.
+    func doom(_ file: DoomedPage.File, _ slot: Int) {
+        let page = DoomedPage(file: file, slot: slot)
+        if !doomedPages.contains(page) { doomedPages.append(page) }
+        switch file {
+        case .rows: rowSlots[slot] = .unreadable
+        case .columns: columnSlots[slot] = .unreadable
+        case .tombstones: tombstoneSlots[slot] = .unreadable
+        }
+    }
+
+    /// Overwrites and reads back what is marked.
+    /// - Returns: the failures; those pages stay marked.
+    func destroyDoomedPages(only: DoomedPage? = nil) -> [StoreError] {
+        guard !isReadOnly else { return [] }
+        var failures: [StoreError] = []
+        for page in doomedPages where only == nil || page == only {
+            do throws(StoreError) {
+                switch page.file {
+                case .rows:
+                    try rowFile.destroy(page.slot)
+                    rowSlots[page.slot] = .free
+                case .columns:
+                    try columnFile.destroy(page.slot)
+                    columnSlots[page.slot] = .free
+                case .tombstones:
+                    try tombstoneFile.destroy(page.slot)
+                    tombstoneSlots[page.slot] = .free
+                }
+                doomedPages.removeAll { $0 == page }
+            } catch {
+                report("a page waits for its destruction: \(error)")
+                failures.append(error)
+            }
+        }
+        return failures
+    }
+
+    /// Whether a page exists that should not, by the clear headers.
+    func hasOverduePages(at moment: Int64) -> Bool {
+        headers.values.contains { $0.notAfter <= moment } || keepUntil.values.contains { $0 <= moment }
+            || !doomedPages.isEmpty
+    }
+}

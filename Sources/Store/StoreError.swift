@@ -1,0 +1,135 @@
+import Glibc
+
+/// What can go wrong with the store, in words for people: what and where in ``description``, what to do in ``advice``.
+package enum StoreError: Error, Equatable {
+    case wrongPassphrase
+    case passphraseNeeded
+    case locked
+    /// Another process holds the home's lock; its process number if the lock file says.
+    case homeInUse(pid: Int32?)
+    case notAHome(path: String)
+    case alreadyInitialised(path: String)
+    /// A directory that is to become a home holds foreign files.
+    case notEmpty(path: String)
+    case unsafeMode(path: String, mode: UInt32, expected: UInt32)
+    case foreignOwner(path: String, owner: UInt32)
+    case symlink(path: String)
+    case readOnly(path: String)
+    /// No space or quota left.
+    case full(path: String)
+    case damaged(what: String)
+    /// The stored Argon2id parameters are below the floor: someone may have weakened the keystore.
+    case weakKeystore(iterations: UInt64, memoryByteCount: UInt64)
+    /// Argon2id could not get its memory, in bytes.
+    case outOfMemory(byteCount: Int)
+    /// Something should have been destroyed already and this disk cannot be written.
+    case overdueOnReadOnly(path: String)
+    case unknownRow
+    case unknownMessage
+    case duplicateMessage
+    case unknownTombstone
+    /// More bytes than fit; the limit in bytes.
+    case tooLarge(limit: Int)
+    /// An identifier that does not have 16 bytes, or a time outside what a clock can show.
+    case invalidArgument(String)
+    case io(path: String, operation: String, code: Int32)
+
+    /// For exit codes.
+    package enum Kind: String, Sendable {
+        case passphrase, locked, busy, missing, exists, permission, readOnly, full, damaged, resources, misuse, io
+    }
+
+    init(_ error: SystemError, path: String) {
+        self =
+            switch error.code {
+            case ENOSPC, EDQUOT: .full(path: path)
+            case EROFS: .readOnly(path: path)
+            default: .io(path: path, operation: error.operation, code: error.code)
+            }
+    }
+
+    package var kind: Kind {
+        switch self {
+        case .wrongPassphrase, .passphraseNeeded: .passphrase
+        case .locked: .locked
+        case .homeInUse: .busy
+        case .notAHome, .unknownRow, .unknownMessage, .unknownTombstone: .missing
+        case .alreadyInitialised, .notEmpty, .duplicateMessage: .exists
+        case .unsafeMode, .foreignOwner, .symlink: .permission
+        case .readOnly, .overdueOnReadOnly: .readOnly
+        case .full: .full
+        case .damaged, .weakKeystore: .damaged
+        case .outOfMemory: .resources
+        case .tooLarge, .invalidArgument: .misuse
+        case .io: .io
+        }
+    }
+}
+
+extension StoreError: CustomStringConvertible {
+    package var description: String {
+        switch self {
+        case .wrongPassphrase: "the passphrase does not open the keystore"
+        case .passphraseNeeded: "this home is protected by a passphrase"
+        case .locked: "the store is locked"
+        case .homeInUse(let pid?): "the home is in use by process \(pid)"
+        case .homeInUse(nil): "the home is in use by another process"
+        case .notAHome(let path): "\(path) is not a Mayfly home"
+        case .alreadyInitialised(let path): "\(path) is a Mayfly home already"
+        case .notEmpty(let path): "\(path) is not empty"
+        case .unsafeMode(let path, let mode, let expected):
+            "\(path) has mode \(octal(mode)), which lets others in; expected \(octal(expected))"
+        case .foreignOwner(let path, let owner): "\(path) belongs to user \(owner)"
+        case .symlink(let path): "\(path) is a symbolic link"
+        case .readOnly(let path): "\(path) is on a read-only file system"
+        case .full(let path): "no space left for \(path)"
+        case .damaged(let what): "\(what) is damaged"
+        case .weakKeystore(let iterations, let memory):
+            "the keystore asks for Argon2id with \(iterations) passes over \(memory / 1_048_576) MiB, below the floor"
+        case .outOfMemory(let byteCount): "\(byteCount / 1_048_576) MiB for Argon2id could not be had"
+        case .overdueOnReadOnly(let path): "\(path) is read-only and holds something that should be destroyed already"
+        case .unknownRow: "no such inbox in the store"
+        case .unknownMessage: "no such message in the store"
+        case .duplicateMessage: "a message with this identifier is stored already"
+        case .unknownTombstone: "no such tombstone in the store"
+        case .tooLarge(let limit): "more than \(limit) bytes"
+        case .invalidArgument(let what): "invalid \(what)"
+        case .io(let path, let operation, let code):
+            "\(path): \(operation): \(String(cString: strerror(code)))"
+        }
+    }
+
+    /// What the person in front of the machine can do next.
+    package var advice: String {
+        switch self {
+        case .wrongPassphrase: "try again; there is no way to recover a lost passphrase"
+        case .passphraseNeeded: "give the passphrase"
+        case .locked: "unlock the store first"
+        case .homeInUse(let pid?): "use the running node, or stop process \(pid)"
+        case .homeInUse(nil): "use the running node, or stop it"
+        case .notAHome: "make a home with `mayfly init`, or name another directory"
+        case .alreadyInitialised: "use it as it is, or name another directory"
+        case .notEmpty: "name a directory that is empty or does not exist"
+        case .unsafeMode(let path, _, let expected): "chmod \(octal(expected)) \(path)"
+        case .foreignOwner(let path, _): "chown \(path) to the user who runs the node, or name another directory"
+        case .symlink: "name the directory itself"
+        case .readOnly(let path): "make \(path) writable (mount -o remount,rw)"
+        case .full: "free some space; destroying and expiring work meanwhile"
+        case .damaged: "check the disk; what is damaged cannot be read, the rest is served"
+        case .weakKeystore: "someone may have changed the keystore; do not type the passphrase on this machine"
+        case .outOfMemory: "free some memory or raise the limit (ulimit -v)"
+        case .overdueOnReadOnly(let path): "make \(path) writable, so that it can be destroyed, then unlock"
+        case .unknownRow, .unknownMessage, .unknownTombstone: "list what there is"
+        case .duplicateMessage: "nothing to do: it is stored"
+        case .tooLarge: "send less at once"
+        case .invalidArgument: "this is a programming error; report it"
+        case .io: "check the disk (dmesg), then try again"
+        }
+    }
+}
+
+/// `0o700` as people write it.
+private func octal(_ mode: UInt32) -> String {
+    let digits = String(mode, radix: 8)
+    return String(repeating: "0", count: max(0, 4 - digits.utf8.count)) + digits
+}

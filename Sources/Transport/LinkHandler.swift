@@ -1,0 +1,437 @@
+import NIOCore
+import Noise
+import Primitives
+
+/// A connection in its channel: bytes to the ``Session``, its actions to the owner, and the clock.
+///
+/// In the order in which a connection meets them: ``start(_:)``, ``channelRead(context:data:)``, `perform`, `opened`,
+/// `send`, `close`, `end`.
+final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler {
+    typealias InboundIn = ByteBuffer
+    typealias OutboundIn = ByteBuffer
+    typealias OutboundOut = ByteBuffer
+
+    /// How far the connection is.
+    private enum Phase {
+        /// A connection to us that has not shown a good token.
+        case beforeToken
+        /// A responder's handshake or a knock, counted under its prefix.
+        case admitted(Admission.Prefix, route: RouteMatch?, token: RoutingToken)
+        /// A dial of ours.
+        case dialling(TCPTransport.Dial)
+        case open(PeerConnection)
+        /// We close: what we have sent leaves and what the peer has sent is still taken.
+        case closing(PeerConnection, LinkCloseReason)
+        case ended
+    }
+
+    let id: UInt64
+    private let transport: TCPTransport
+    private var session: Session
+    private var phase: Phase
+    private var context: ChannelHandlerContext?
+
+    private var pending = ByteBuffer()
+    private var outbound: OutboundBytes
+    private var actTimer: Scheduled<Void>?
+    private var wholeTimer: Scheduled<Void>?
+
+    /// What is known of a dial's failure from elsewhere.
+    private var dialFailure: DialFailure?
+    private var isPaused = false
+    private var isProcessing = false
+    /// The channel has asked to read and we have kept it waiting.
+    private var owesRead = false
+    /// The peer has sent its last byte.
+    private var inputHasEnded = false
+
+    /// A connection to us.
+    init(responder id: UInt64, transport: TCPTransport) {
+        self.id = id
+        self.transport = transport
+        session = Session()
+        phase = .beforeToken
+        outbound = OutboundBytes(limits: transport.limits)
+    }
+
+    /// A dial of ours. Nothing is sent before the channel is active.
+    init(initiator id: UInt64, dial: TCPTransport.Dial, transport: TCPTransport) {
+        self.id = id
+        self.transport = transport
+        session = Session()
+        phase = .dialling(dial)
+        outbound = OutboundBytes(limits: transport.limits)
+    }
+
+    private var limits: TransportLimits { transport.limits }
+
+    // MARK: Start
+
+    func handlerAdded(context: ChannelHandlerContext) {
+        self.context = context
+        if context.channel.isActive { start(context) }
+    }
+
+    func handlerRemoved(context: ChannelHandlerContext) {
+        end(.connectionLost(0), .disconnected)
+        self.context = nil
+    }
+
+    func channelActive(context: ChannelHandlerContext) {
+        start(context)
+        context.fireChannelActive()
+    }
+
+    private func start(_ context: ChannelHandlerContext) {
+        guard actTimer == nil else { return }
+        switch phase {
+        case .beforeToken:
+            transport.arrived(self)
+        case .dialling(let dial):
+            let greeting: [UInt8]
+            do throws(HandshakeError) {
+                greeting = try session.initiate(
+                    dial.identity,
+                    remote: dial.remote,
+                    token: dial.token,
+                    ephemeral: transport.makeEphemeral()
+                )
+            } catch {
+                return end(.requested, .handshake(error))
+            }
+            write(greeting, context)
+        case .admitted, .open, .closing:
+            preconditionFailure("a connection starts once")
+        case .ended:
+            // Given up while it connected.
+            return context.close(promise: nil)
+        }
+        startTimer(&actTimer, limits.actTimeout)
+        startTimer(&wholeTimer, limits.handshakeTimeout)
+    }
+
+    private func startTimer(_ timer: inout Scheduled<Void>?, _ time: TimeAmount) {
+        timer?.cancel()
+        timer = context?.eventLoop.assumeIsolated().scheduleTask(in: time) { [weak self] in
+            self?.end(.requested, .timedOut)
+        }
+    }
+
+    private func cancelTimers() {
+        actTimer?.cancel()
+        wholeTimer?.cancel()
+    }
+
+    // MARK: Inbound
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        var bytes = unwrapInboundIn(data)
+        if pending.readableBytes == 0 { pending = bytes } else { pending.writeBuffer(&bytes) }
+        process()
+    }
+
+    func channelReadComplete(context: ChannelHandlerContext) {
+        switch phase {
+        case .open(let connection), .closing(let connection, _): transport.events.batchEnded(connection)
+        case .beforeToken, .admitted, .dialling, .ended: break
+        }
+        context.fireChannelReadComplete()
+    }
+
+    /// Hands as many whole pieces to the session as there are and as the owner wants.
+    private func process() {
+        guard !isProcessing else { return }
+        isProcessing = true
+        while !isPaused {
+            let byteCount = session.expectedByteCount
+            guard byteCount > 0, pending.readableBytes >= byteCount else { break }
+            guard let bytes = pending.viewBytes(at: pending.readerIndex, length: byteCount) else { break }
+            pending.moveReaderIndex(forwardBy: byteCount)
+            perform(session.receive(bytes, knockLimit: limits.knockByteCount), byteCount)
+        }
+        isProcessing = false
+        if pending.readableBytes == 0 { pending = ByteBuffer() } else { pending.discardReadBytes() }
+
+        switch phase {
+        case .beforeToken, .admitted, .dialling:
+            // Each piece before authentication is shorter than this: what is more than a piece is not asked for.
+            if pending.readableBytes > limits.bytesBeforeAuthentication { end(.requested, .disconnected) }
+        case .open, .closing:
+            if inputHasEnded, !isPaused { close(.closedByPeer) }
+        case .ended:
+            pending = ByteBuffer()
+        }
+    }
+
+    private func perform(_ action: Session.Action, _ byteCount: Int) {
+        switch action {
+        case .proceed:
+            count(byteCount)
+        case .route(let token):
+            guard let match = transport.events.route(token) else { return end(.requested, .unknownToken) }
+            guard admit(token, match) else { return }
+            session.accept(match, ephemeral: transport.makeEphemeral())
+        case .askForKnock(let token):
+            guard transport.events.acceptsKnock(token) else { return end(.requested, .unknownToken) }
+            guard admit(token, nil) else { return }
+            session.acceptKnock()
+        case .knock(let token, let sealed):
+            answer(transport.events.knock(token, sealed))
+        case .send(let actTwo):
+            guard let context else { return }
+            write(actTwo, context)
+            startTimer(&actTimer, limits.actTimeout)
+        case .opened(let peer, let actThree):
+            opened(peer, actThree)
+        case .frame(let frame):
+            count(byteCount)
+            switch phase {
+            case .open(let connection), .closing(let connection, _): transport.events.frame(connection, frame)
+            case .beforeToken, .admitted, .dialling, .ended: break
+            }
+        case .reject(let rejection):
+            end(.requested, rejection)
+        case .notAuthentic:
+            end(.notAuthentic, .disconnected)
+        }
+    }
+
+    private func count(_ byteCount: Int) {
+        switch phase {
+        case .open(let connection), .closing(let connection, _): connection.bytesIn += UInt64(byteCount)
+        case .beforeToken, .admitted, .dialling, .ended: break
+        }
+    }
+
+    /// Past the token check, if there is room and the owner has not closed everything meanwhile.
+    private func admit(_ token: RoutingToken, _ match: RouteMatch?) -> Bool {
+        guard case .beforeToken = phase else { return false }
+        transport.admission.leave(id)
+        let prefix = Admission.Prefix(context?.channel.remoteAddress)
+        if let rejection = transport.admission.begin(prefix) {
+            end(.requested, rejection)
+            return false
+        }
+        phase = .admitted(prefix, route: match, token: token)
+        return true
+    }
+
+    private func answer(_ answer: [UInt8]?) {
+        guard let context else { return }
+        guard let answer else { return end(.requested, nil) }
+        precondition((1...limits.knockByteCount).contains(answer.count), "an answer to a knock has that many bytes")
+        write([UInt8(answer.count >> 8), UInt8(answer.count & 0xff)] + answer, context)
+        // The timers go on: a knocker that does not read is dropped by them.
+        loseAfterFlush()
+    }
+
+    private func loseAfterFlush() {
+        guard let context, outbound.count > 0 else { return end(.requested, nil) }
+        let promise = context.eventLoop.makePromise(of: Void.self)
+        promise.futureResult.assumeIsolated().whenComplete { [weak self] _ in self?.end(.requested, nil) }
+        context.writeAndFlush(wrapOutboundOut(ByteBuffer()), promise: promise)
+    }
+
+    private func opened(_ peer: AuthenticatedPeer, _ actThree: [UInt8]) {
+        guard let context else { return }
+        let connection: PeerConnection
+        switch phase {
+        case .admitted(let prefix, .some(let match), let token):
+            transport.admission.finish(prefix)
+            connection = PeerConnection(
+                id: id,
+                peer: peer,
+                route: match.route,
+                token: token,
+                role: .responder,
+                channel: context.channel,
+                handler: self
+            )
+        case .dialling(let dial):
+            write(actThree, context)
+            connection = PeerConnection(
+                id: id,
+                peer: peer,
+                route: dial.route,
+                token: dial.token,
+                role: .initiator,
+                channel: context.channel,
+                handler: self
+            )
+        case .beforeToken, .admitted, .open, .closing, .ended:
+            preconditionFailure("only a handshake opens a link")
+        }
+        cancelTimers()
+        phase = .open(connection)
+        limits.applyToOpenLink(context.channel)
+        transport.events.linkOpened(connection)
+    }
+
+    // MARK: Outbound
+
+    func send(_ frame: [UInt8]) throws(PeerConnection.SendError) {
+        guard case .open(let connection) = phase else { throw .closed }
+        let sealed: [UInt8]
+        do throws(NoiseError) {
+            guard let bytes = try session.seal(frame) else { throw NoiseError.outOfTurn }
+            sealed = bytes
+        } catch {
+            throw error == .tooLong ? .tooLong : .closed
+        }
+        outbound.append(sealed)
+        connection.bytesOut += UInt64(sealed.count)
+        if outbound.isOverfull {
+            abort(.outboundOverflow)
+            throw .outboundOverflow
+        }
+        if outbound.wantsFlush { flush() }
+    }
+
+    func flush() {
+        guard let context, let bytes = outbound.take() else { return }
+        let byteCount = bytes.readableBytes
+        let promise = context.eventLoop.makePromise(of: Void.self)
+        promise.futureResult.assumeIsolated().whenComplete { [weak self] result in
+            switch result {
+            case .success: self?.written(byteCount)
+            case .failure: break  // the channel is about to be inactive
+            }
+        }
+        context.writeAndFlush(wrapOutboundOut(bytes), promise: promise)
+    }
+
+    var isWritable: Bool {
+        guard case .open = phase else { return false }
+        return outbound.isWritable
+    }
+
+    private func write(_ bytes: [UInt8], _ context: ChannelHandlerContext) {
+        guard !bytes.isEmpty else { return }
+        outbound.append(bytes)
+        flush()
+    }
+
+    private func written(_ byteCount: Int) {
+        let becameWritable = outbound.written(byteCount)
+        switch phase {
+        case .open(let connection):
+            if becameWritable { transport.events.becameWritable(connection) }
+            readIfOwed()
+        case .closing:
+            readIfOwed()
+            endOutputIfDrained()
+        case .beforeToken, .admitted, .dialling, .ended:
+            break
+        }
+    }
+
+    // MARK: Reading
+
+    /// The channel wants to read. It waits while the owner has paused, or while too much waits to leave.
+    func read(context: ChannelHandlerContext) {
+        if mayRead { context.read() } else { owesRead = true }
+    }
+
+    private var mayRead: Bool { !isPaused && !outbound.stopsReading }
+
+    private func readIfOwed() {
+        guard owesRead, mayRead else { return }
+        owesRead = false
+        context?.read()
+    }
+
+    func pauseReading() { isPaused = true }
+
+    func resumeReading() {
+        guard isPaused else { return }
+        isPaused = false
+        process()
+        readIfOwed()
+    }
+
+    // MARK: End
+
+    func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+        if let event = event as? ChannelEvent, event == .inputClosed {
+            inputHasEnded = true
+            switch phase {
+            case .beforeToken, .admitted, .dialling: end(.closedByPeer, .disconnected)
+            case .open, .closing: process()
+            case .ended: break
+            }
+        }
+        context.fireUserInboundEventTriggered(event)
+    }
+
+    func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        end(.connectionLost((error as? IOError)?.errnoCode ?? 0), .disconnected)
+    }
+
+    func channelInactive(context: ChannelHandlerContext) {
+        end(.closedByPeer, .disconnected)
+        context.fireChannelInactive()
+    }
+
+    /// See ``PeerConnection/close(_:)``.
+    func close(_ reason: LinkCloseReason) {
+        switch phase {
+        case .open(let connection):
+            flush()
+            phase = .closing(connection, reason)
+            startTimer(&wholeTimer, limits.closeTimeout)
+            resumeReading()
+            endOutputIfDrained()
+        case .closing:
+            endOutputIfDrained()
+        case .beforeToken, .admitted, .dialling, .ended:
+            break
+        }
+    }
+
+    /// All we have sent is out: now the peer may know that no more comes. If it has ended too, that is all.
+    private func endOutputIfDrained() {
+        guard case .closing(_, let reason) = phase, outbound.count == 0, let context else { return }
+        if inputHasEnded { end(reason, .disconnected) } else { context.close(mode: .output, promise: nil) }
+    }
+
+    func abort(_ reason: LinkCloseReason) { end(reason, .shutDown) }
+
+    /// The dial came to nothing before its connection was there.
+    func fail(_ failure: DialFailure) {
+        guard case .dialling = phase else { return }
+        dialFailure = failure
+        end(.requested, .shutDown)
+    }
+
+    /// The one way out: releases what is held, tells the owner once, and closes the channel.
+    /// - Parameters:
+    ///   - reason: for a link that was open.
+    ///   - rejection: for one that was not; `nil` if it has done what it came for.
+    func end(_ reason: LinkCloseReason, _ rejection: Rejection?) {
+        let last = phase
+        phase = .ended
+        switch last {
+        case .ended: return
+        case .beforeToken: transport.admission.leave(id)
+        case .admitted(let prefix, _, _): transport.admission.finish(prefix)
+        case .dialling, .open, .closing: break
+        }
+        session.end()
+        cancelTimers()
+        transport.forget(self)
+        context?.close(promise: nil)
+        switch last {
+        case .beforeToken, .admitted:
+            if let rejection { transport.events.rejected(rejection) }
+        case .dialling:
+            transport.events.dialFailed(id, dialFailure ?? DialFailure(rejection))
+        case .open(let connection):
+            connection.handler = nil
+            transport.events.linkClosed(connection, reason)
+        case .closing(let connection, let asked):
+            connection.handler = nil
+            transport.events.linkClosed(connection, asked)
+        case .ended: break
+        }
+    }
+}

@@ -1,0 +1,39 @@
+import NIOCore
+
+/// Bytes on their way out of a link: sealed but not written, and written but not yet taken by the kernel.
+struct OutboundBytes {
+    private let limits: TransportLimits
+    private var unflushed = ByteBuffer()
+    private var inFlight = 0
+    private(set) var isWritable = true
+
+    init(limits: TransportLimits) { self.limits = limits }
+
+    /// Bytes that have not left.
+    var count: Int { unflushed.readableBytes + inFlight }
+    var isOverfull: Bool { count > limits.outboundByteCount }
+    var stopsReading: Bool { count > limits.outboundReadStop }
+    var wantsFlush: Bool { unflushed.readableBytes >= limits.flushByteCount }
+
+    mutating func append(_ bytes: [UInt8]) {
+        unflushed.writeBytes(bytes)
+        if count > limits.outboundHighWater { isWritable = false }
+    }
+
+    /// What is to be written now; `nil` if nothing.
+    mutating func take() -> ByteBuffer? {
+        guard unflushed.readableBytes > 0 else { return nil }
+        let bytes = unflushed
+        unflushed = ByteBuffer()
+        inFlight += bytes.readableBytes
+        return bytes
+    }
+
+    /// - Returns: whether the link has become writable by it.
+    mutating func written(_ byteCount: Int) -> Bool {
+        inFlight -= byteCount
+        guard !isWritable, count <= limits.outboundLowWater else { return false }
+        isWritable = true
+        return true
+    }
+}

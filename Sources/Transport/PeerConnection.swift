@@ -1,0 +1,85 @@
+import NIOCore
+import Noise
+
+/// An open link: who is there, and the way to talk to them. To be used on the transport's event loop alone.
+///
+/// `@unchecked Sendable`: its state is touched on the event loop alone, which every entry point checks, so that the owner
+/// may be an actor whose executor is that loop.
+package final class PeerConnection: @unchecked Sendable {
+    package enum SendError: Error, Hashable {
+        /// The link is closed or closing.
+        case closed
+        /// More than 65,535 bytes.
+        case tooLong
+        /// More than ``TransportLimits/outboundByteCount`` bytes wait already. The link is closed with
+        /// ``LinkCloseReason/outboundOverflow``.
+        case outboundOverflow
+    }
+
+    /// Names the link within its transport; a dial has the same number.
+    package let id: UInt64
+    package let peer: AuthenticatedPeer
+    /// The owner's name for the route, from ``RouteMatch`` or the dial.
+    package let route: UInt64
+    /// The token under which the handshake was made, to be used up.
+    package let token: RoutingToken
+    /// Our part in the handshake: `initiator` if we dialled.
+    package let role: Role
+    package let localAddress: SocketAddress?
+    package let remoteAddress: SocketAddress?
+    /// By the event loop's clock.
+    package let openedAt: NIODeadline
+    /// Sealed bytes received and sent since the link was opened.
+    package internal(set) var bytesIn: UInt64 = 0
+    package internal(set) var bytesOut: UInt64 = 0
+
+    private let loop: any EventLoop
+    /// Gone once the link is closed.
+    weak var handler: LinkHandler?
+
+    init(
+        id: UInt64,
+        peer: AuthenticatedPeer,
+        route: UInt64,
+        token: RoutingToken,
+        role: Role,
+        channel: any Channel,
+        handler: LinkHandler
+    ) {
+        self.id = id
+        self.peer = peer
+        self.route = route
+        self.token = token
+        self.role = role
+        self.localAddress = channel.localAddress
+        self.remoteAddress = channel.remoteAddress
+        self.loop = channel.eventLoop
+        self.openedAt = channel.eventLoop.now
+        self.handler = handler
+    }
+
+    /// Seals a frame. It leaves at the next ``flush()``, or before if much waits already.
+    /// - Parameter frame: at most 65,535 bytes; none at all is a frame too.
+    package func send(_ frame: [UInt8]) throws(SendError) {
+        loop.preconditionInEventLoop()
+        guard let handler else { throw .closed }
+        try handler.send(frame)
+    }
+
+    /// Writes what has been sent since the last flush: once at the end of a batch.
+    package func flush() { handler?.flush() }
+
+    /// Whether there is room: false above ``TransportLimits/outboundHighWater``, until `becameWritable`.
+    package var isWritable: Bool { handler?.isWritable ?? false }
+
+    /// No frames until ``resumeReading()``; nothing more is read from the socket.
+    package func pauseReading() { handler?.pauseReading() }
+    package func resumeReading() { handler?.resumeReading() }
+
+    /// Closes without losing a frame of either side: what has been sent leaves, frames on their way to us are still
+    /// handed over, and after the peer's end, or ``TransportLimits/closeTimeout``, `linkClosed` comes.
+    package func close(_ reason: LinkCloseReason = .requested) { handler?.close(reason) }
+
+    /// Closes now; `linkClosed` comes before this returns.
+    package func abort(_ reason: LinkCloseReason = .requested) { handler?.abort(reason) }
+}

@@ -1,0 +1,100 @@
+import Noise
+import Primitives
+
+/// What a dialer shows before any cryptography: 16 bytes that mean nothing to anyone without the secret they come from
+/// (protocol, section 2).
+package struct RoutingToken: Hashable, Sendable {
+    package static let byteCount = 16
+    /// The first 8 bytes, big-endian. A tombstone keeps no more of a token than this.
+    package let head: UInt64
+    /// The last 8 bytes, big-endian.
+    let tail: UInt64
+
+    /// `nil` unless there are at least ``byteCount`` bytes, of which the first are taken.
+    package init?(_ bytes: some Collection<UInt8>) {
+        guard bytes.count >= Self.byteCount else { return nil }
+        head = bytes.prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
+        tail = bytes.dropFirst(8).prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
+    }
+
+    package var bytes: [UInt8] { bigEndian(head) + bigEndian(tail) }
+}
+
+/// R: the 32 secret bytes from which the routing tokens of one direction of one link come. A reference, so that table
+/// and dialer can share it; wiped when the last reference goes.
+package final class RoutingSecret: Sendable {
+    package static let byteCount = 32
+    private let secret: SecretBytes
+
+    /// - Precondition: 32 bytes.
+    package init(_ secret: consuming SecretBytes) {
+        precondition(secret.byteCount == Self.byteCount, "a routing secret has 32 bytes")
+        self.secret = secret
+    }
+
+    /// The secret of one direction between two members: HKDF over the static-static ECDH of their inboxes, salted with
+    /// the conversation's id and bound to who dials. Each side can derive both directions.
+    /// - Parameters:
+    ///   - conversation: the conversation's id, 32 bytes.
+    ///   - role: our own part in the links that this secret announces.
+    package static func derive(
+        own: IdentityKey,
+        remote: PublicKey,
+        conversation: [UInt8],
+        role: Role
+    ) -> RoutingSecret {
+        let parties =
+            switch role {
+            case .initiator: own.publicKey.bytes + remote.bytes
+            case .responder: remote.bytes + own.publicKey.bytes
+            }
+        let shared = own.secret.sharedSecret(with: remote)
+        return RoutingSecret(
+            shared.withBytes {
+                HKDF.derive(secret: $0, salt: conversation, info: Array("mayfly/1 routing member".utf8) + parties)
+            }
+        )
+    }
+
+    /// The secret that many dialers share.
+    /// - Parameters:
+    ///   - shared: what a contact card or an invite carries, 32 bytes.
+    ///   - purpose: tells the two apart, `card` or `invite`.
+    package static func derive(shared: borrowing SecretBytes, purpose: String) -> RoutingSecret {
+        RoutingSecret(HKDF.derive(secret: shared, info: "mayfly/1 routing " + purpose))
+    }
+
+    /// HMAC-SHA-256(R, day ‖ counter), both 32-bit big-endian, cut to 16 bytes.
+    /// - Parameter day: days since the start of 1970, UTC.
+    package func token(day: UInt32, counter: UInt32) -> RoutingToken {
+        let message = bigEndian(UInt64(day) << 32 | UInt64(counter))
+        let code = secret.withBytes { HMACSHA256.authenticate(key: $0, message) }
+        guard let token = RoutingToken(code) else { preconditionFailure("a code has 32 bytes") }
+        return token
+    }
+
+    /// Counter 0 of each day is for knocks (protocol, section 7).
+    package func knockToken(day: UInt32) -> RoutingToken { token(day: day, counter: 0) }
+
+    /// One of the 32 slots of a shared secret, at random.
+    package func sharedToken(day: UInt32, using generator: inout some RandomNumberGenerator) -> RoutingToken {
+        token(day: day, counter: .random(in: 1...RoutingTable.windowCount, using: &generator))
+    }
+}
+
+/// Where the counters of one secret stand: what the node keeps over a restart.
+package struct RoutingCounter: Hashable, Sendable {
+    /// Days since the start of 1970, UTC.
+    package let day: UInt32
+    /// The lowest counter of that day that is not used up, at least 1.
+    package let next: UInt32
+
+    package init(day: UInt32, next: UInt32) {
+        self.day = day
+        self.next = max(1, next)
+    }
+}
+
+func bigEndian(_ value: UInt64) -> [UInt8] {
+    stride(from: 56, through: 0, by: -8).map { UInt8(truncatingIfNeeded: value >> UInt64($0)) }
+}

@@ -1,0 +1,122 @@
+import Glibc
+import NIOCore
+import NIOPosix
+import Noise
+import Primitives
+
+extension TCPTransport {
+    /// What a dial needs to know.
+    package struct Dial: Sendable {
+        package let endpoint: Endpoint
+        package let token: RoutingToken
+        /// Our inbox, shown in act 3.
+        package let identity: IdentityKey
+        /// Whom we mean to reach. Act 2 proves that it is them, or there is no link.
+        package let remote: PublicKey
+        /// The owner's name for the route; handed back with the link.
+        package let route: UInt64
+
+        package init(endpoint: Endpoint, token: RoutingToken, identity: IdentityKey, remote: PublicKey, route: UInt64) {
+            self.endpoint = endpoint
+            self.token = token
+            self.identity = identity
+            self.remote = remote
+            self.route = route
+        }
+    }
+
+    /// Dials. Either `linkOpened` follows, with a link of this number, or `dialFailed`; neither before this returns.
+    ///
+    /// An open link may be closed at once by a responder that does not want us: XK shows our key in the last act.
+    package func dial(_ dial: Dial) -> UInt64 {
+        let handler = makeInitiator(dial)
+        // Later, for the system may refuse at once, and the caller has to know the number first.
+        loop.assumeIsolated().execute {
+            guard self.handler(handler.id) != nil else { return }
+            self.connect(to: dial.endpoint, handler) { handler, failure in handler.fail(failure) }
+        }
+        return handler.id
+    }
+
+    /// Gives a dial up; `dialFailed` comes before this returns. Nothing happens to a link that is already open.
+    package func cancelDial(_ id: UInt64) { handler(id)?.fail(.cancelled) }
+
+    /// Delivers a sealed message without a handshake, and brings the answer back (protocol, section 7).
+    /// - Parameters:
+    ///   - sealed: 1…``TransportLimits/knockByteCount`` bytes.
+    ///   - completion: called once, on the loop, not before this returns: the answer, or `nil` if the other side closed
+    ///     without one, or why there was no delivery.
+    package func knock(
+        at endpoint: Endpoint,
+        token: RoutingToken,
+        sealed: [UInt8],
+        completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
+    ) {
+        precondition((1...limits.knockByteCount).contains(sealed.count), "a knock has that many bytes")
+        let handler = makeKnockHandler(token, sealed, completion)
+        loop.assumeIsolated().execute {
+            self.connect(to: endpoint, handler) { handler, failure in handler.end(.failure(failure)) }
+        }
+    }
+
+    private func connect<Handler: ChannelHandler>(
+        to endpoint: Endpoint,
+        _ handler: Handler,
+        failed: @escaping (Handler, DialFailure) -> Void
+    ) {
+        guard let bootstrap = ClientBootstrap(validatingGroup: loop) else {
+            preconditionFailure("a dial needs an event loop with sockets")
+        }
+        guard (1...65_535).contains(endpoint.port) else {
+            return failed(handler, .unresolvable)
+        }
+        let configured =
+            bootstrap
+            .connectTimeout(limits.connectTimeout)
+            .channelOption(.tcpOption(.tcp_nodelay), value: 1)
+            .channelOption(.allowRemoteHalfClosure, value: true)
+            .channelOption(.recvAllocator, value: limits.firstReads)
+        let connection =
+            if let address = try? SocketAddress(ipAddress: endpoint.host, port: endpoint.port) {
+                configured.connect(to: address)
+            } else {
+                // Tries each address of the name; so the handler is added to the one that answers.
+                configured.connect(host: endpoint.host, port: endpoint.port)
+            }
+        connection.assumeIsolated().whenComplete { result in
+            switch result {
+            case .success(let channel):
+                do {
+                    try channel.pipeline.syncOperations.addHandler(handler)
+                } catch {
+                    failed(handler, DialFailure(error))
+                }
+            case .failure(let error):
+                failed(handler, DialFailure(error))
+            }
+        }
+    }
+}
+
+extension DialFailure {
+    /// A connection that did not come about.
+    init(_ error: any Error) {
+        switch error {
+        case let error as IOError:
+            switch error.errnoCode {
+            case ECONNREFUSED: self = .refused
+            case ETIMEDOUT: self = .timedOut
+            case ENETUNREACH, EHOSTUNREACH, ENETDOWN, EHOSTDOWN: self = .unreachable
+            default: self = .system(error.errnoCode)
+            }
+        case let error as ChannelError:
+            if case .connectTimeout = error { self = .timedOut } else { self = .closedBeforeActTwo }
+        case let error as NIOConnectionError:
+            self = error.connectionErrors.last.map { DialFailure($0.error) } ?? .unresolvable
+        case is SocketAddressError:
+            self = .unresolvable
+        default:
+            self = .system(0)
+        }
+    }
+}

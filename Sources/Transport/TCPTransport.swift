@@ -1,0 +1,115 @@
+import NIOCore
+import Noise
+import Primitives
+
+/// All links over TCP of one owner, on one event loop. To be made and used on that loop alone: the owner's actor has it
+/// as its executor, so that a socket's bytes, the protocol and the owner's state meet without a lock or a hop.
+///
+/// `@unchecked Sendable` for that actor's sake: the initialiser and every callback are on the loop.
+package final class TCPTransport: @unchecked Sendable {
+    package let loop: any EventLoop
+    let limits: TransportLimits
+    package var events: TransportEvents
+    let makeEphemeral: () -> SecretKey
+
+    var admission: Admission
+    private var handlers: [UInt64: LinkHandler] = [:]
+    private var knocks: [UInt64: KnockHandler] = [:]
+    private var nextID: UInt64 = 1
+    private var generator: any RandomNumberGenerator
+
+    /// - Parameters:
+    ///   - loop: of a `MultiThreadedEventLoopGroup`, or an embedded one without ``listen(host:port:)`` and ``dial(_:)``.
+    ///   - generator: chooses among the connections when there are too many.
+    ///   - makeEphemeral: a fresh key for each handshake.
+    package init(
+        loop: any EventLoop,
+        limits: TransportLimits = TransportLimits(),
+        events: TransportEvents = TransportEvents(),
+        generator: any RandomNumberGenerator = SystemRandomness(),
+        makeEphemeral: @escaping () -> SecretKey = { SecretKey.generate() }
+    ) {
+        loop.preconditionInEventLoop()
+        self.loop = loop
+        self.limits = limits
+        self.events = events
+        self.generator = generator
+        self.makeEphemeral = makeEphemeral
+        admission = Admission(limits: limits)
+    }
+
+    /// Connections of either kind, open or not, that this transport holds.
+    package var connectionCount: Int { handlers.count + knocks.count }
+
+    /// Closes every link and gives up every dial and knock, now. Listeners are closed on their own.
+    package func close() {
+        for id in handlers.keys.sorted() { handlers[id]?.end(.shutDown, .shutDown) }
+        for id in knocks.keys.sorted() { knocks[id]?.end(.failure(.cancelled)) }
+    }
+
+    // MARK: Connections
+
+    /// Takes on a connection to us. The channel is of this transport's loop: the listener's, or a test's.
+    package func accept(_ channel: any Channel) throws {
+        let handler = LinkHandler(responder: takeID(), transport: self)
+        handlers[handler.id] = handler
+        do {
+            try channel.pipeline.syncOperations.addHandler(handler)
+        } catch {
+            forget(handler)
+            throw error
+        }
+    }
+
+    /// Takes on a connection that a dial of ours has made.
+    /// - Returns: the dial's number.
+    @discardableResult
+    package func initiate(_ dial: Dial, over channel: any Channel) throws -> UInt64 {
+        let handler = makeInitiator(dial)
+        do {
+            try channel.pipeline.syncOperations.addHandler(handler)
+        } catch {
+            forget(handler)
+            throw error
+        }
+        return handler.id
+    }
+
+    func makeInitiator(_ dial: Dial) -> LinkHandler {
+        let handler = LinkHandler(initiator: takeID(), dial: dial, transport: self)
+        handlers[handler.id] = handler
+        return handler
+    }
+
+    func makeKnockHandler(
+        _ token: RoutingToken,
+        _ sealed: [UInt8],
+        _ completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
+    ) -> KnockHandler {
+        let handler = KnockHandler(
+            id: takeID(),
+            token: token,
+            sealed: sealed,
+            transport: self,
+            completion: completion
+        )
+        knocks[handler.id] = handler
+        return handler
+    }
+
+    func handler(_ id: UInt64) -> LinkHandler? { handlers[id] }
+    func forget(_ handler: LinkHandler) { handlers[handler.id] = nil }
+    func forget(_ handler: KnockHandler) { knocks[handler.id] = nil }
+
+    /// A connection to us is there and has shown nothing yet.
+    func arrived(_ handler: LinkHandler) {
+        if let victim = admission.arrive(handler.id, using: &generator) {
+            handlers[victim]?.end(.requested, .crowdedOut)
+        }
+    }
+
+    private func takeID() -> UInt64 {
+        defer { nextID += 1 }
+        return nextID
+    }
+}

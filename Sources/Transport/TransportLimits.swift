@@ -1,0 +1,74 @@
+import Glibc
+import NIOCore
+
+/// Every bound of this target.
+package struct TransportLimits: Sendable {
+    // MARK: Specification (protocol, section 2)
+
+    /// From the connection or our last act to the whole of the next act.
+    package var actTimeout = TimeAmount.seconds(5)
+    /// From the connection to the open link.
+    package var handshakeTimeout = TimeAmount.seconds(10)
+    /// Handshakes of responders, and knocks, in flight past the token check.
+    package var handshakesInFlight = 256
+    /// The same from one /24 (IPv4) or /48 (IPv6). Loopback and private networks are no exception: many nodes behind
+    /// one address, or a test on one machine, want a larger number here.
+    package var handshakesPerPrefix = 8
+    /// Connections that have not shown a token yet; beyond it one of the older half is dropped at random.
+    package var connectionsBeforeToken = 10_000
+    /// Bytes held for a connection that is not authenticated.
+    package var bytesBeforeAuthentication = 4_096
+    /// Bytes of a sealed knock, and of the answer to it. A UInt16 on the wire.
+    package var knockByteCount = 1_024
+
+    // MARK: Implementation
+
+    /// From the dial to the TCP connection, over all addresses of the host.
+    package var connectTimeout = TimeAmount.seconds(10)
+    /// From the request to close to the end, for frames still on their way in either direction.
+    package var closeTimeout = TimeAmount.seconds(5)
+    /// How long a peer may be out of reach before its link is lost: neither an acknowledgement of what we sent nor, when
+    /// there is nothing to send, an answer to TCP's own probes. In whole seconds, 6…3,600.
+    package var silence = TimeAmount.seconds(30)
+    /// Outbound bytes of a link beyond which it is closed.
+    package var outboundByteCount = 8 << 20
+    /// Outbound bytes beyond which nothing is read from the link until they have left. Well above the next: were reading
+    /// to stop there, two sides with much to say to each other would both stop and never go on.
+    package var outboundReadStop = 4 << 20
+    /// Outbound bytes beyond which a link is not writable.
+    package var outboundHighWater = 256 << 10
+    /// Outbound bytes at which a link is writable again.
+    package var outboundLowWater = 64 << 10
+    /// Unflushed bytes that are written without waiting for a flush.
+    package var flushByteCount = 64 << 10
+    /// Connections that the kernel may hold for us.
+    package var backlog: Int32 = 1_024
+
+    package init() {}
+}
+
+extension TransportLimits {
+    /// Bytes read at once from a connection that is not authenticated: with what is left over from before it stays below
+    /// ``bytesBeforeAuthentication``.
+    var firstReads: FixedSizeRecvByteBufferAllocator {
+        FixedSizeRecvByteBufferAllocator(capacity: max(256, bytesBeforeAuthentication / 2))
+    }
+
+    /// Larger reads, and probes for peers that vanish without a word.
+    func applyToOpenLink(_ channel: any Channel) {
+        let seconds = min(max(6, Int(silence.nanoseconds / 1_000_000_000)), 3_600)
+        let probe = seconds / 6
+        let numbers: [(NIOBSDSocket.Option, Int)] = [
+            (.init(rawValue: TCP_KEEPIDLE), 3 * probe), (.init(rawValue: TCP_KEEPINTVL), probe),
+            (.init(rawValue: TCP_KEEPCNT), 3), (.init(rawValue: TCP_USER_TIMEOUT), seconds * 1_000),
+        ]
+        // What fails here fails because the connection is gone, which is told by other means.
+        guard let options = channel.syncOptions else { return }
+        try? options.setOption(
+            .recvAllocator,
+            value: AdaptiveRecvByteBufferAllocator(minimum: 2_048, initial: 4_096, maximum: 65_536)
+        )
+        try? options.setOption(.socketOption(.so_keepalive), value: 1)
+        for (name, value) in numbers { try? options.setOption(.tcpOption(name), value: value) }
+    }
+}

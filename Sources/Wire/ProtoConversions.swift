@@ -1,0 +1,180 @@
+import FoundationEssentials
+import Messaging
+import Primitives
+
+extension ProtoContent {
+    init(_ content: Content, age: Milliseconds) {
+        type = content.type.description
+        id = Data(content.id.bytes)
+        sentAt = content.sentAt.milliseconds
+        lifetime = content.lifetime.rawValue
+        agreement = Data(content.agreement?.bytes ?? [])
+        self.age = age
+        fallback = content.fallback
+        shouldPush = content.shouldPush
+        payload = Data(content.payload)
+    }
+}
+
+extension Content {
+    init(_ proto: ProtoContent) throws(WireError) {
+        self.init(
+            type: ContentType(proto.type),
+            id: try identifier(proto.id, "content.id"),
+            sentAt: Timestamp(milliseconds: proto.sentAt),
+            // An unknown lifetime is none: the content stays in memory.
+            lifetime: Lifetime(rawValue: proto.lifetime) ?? .ephemeral,
+            agreement: proto.agreement.isEmpty ? nil : try identifier(proto.agreement, "content.agreement"),
+            fallback: try boundedText(proto.fallback, Limits.fallbackByteCount, "content.fallback") ?? "",
+            shouldPush: proto.shouldPush,
+            payload: Array(proto.payload)
+        )
+    }
+}
+
+extension ProtoSessionStart {
+    init(_ start: SessionStart) {
+        reset = start.reset
+        inForce = Data(start.inForce?.bytes ?? [])
+        if let agreement = start.head {
+            head.proposal = Data(SeedJSON.encode(agreement.proposal))
+            head.accept = Data(SeedJSON.encode(agreement.accept))
+        }
+        renewable = start.renewable?.rawValue ?? ""
+        endpoints = start.endpoints.map(\.description)
+    }
+}
+
+extension SessionStart {
+    init(_ proto: ProtoSessionStart) throws(WireError) {
+        var head: Agreement?
+        if proto.hasHead,
+            case .proposal(let proposal) = try SeedJSON.decodeLifetimeMessage(Array(proto.head.proposal)),
+            case .accept(let accept) = try SeedJSON.decodeLifetimeMessage(Array(proto.head.accept))
+        {
+            head = Agreement(proposal: proposal, accept: accept)
+        }
+        self.init(
+            reset: proto.reset,
+            inForce: proto.inForce.isEmpty ? nil : try identifier(proto.inForce, "session.in_force"),
+            head: head,
+            renewable: Lifetime(rawValue: proto.renewable),
+            endpoints: try Wire.endpoints(proto.endpoints)
+        )
+    }
+}
+
+extension ProtoJoinRequest {
+    init(_ request: JoinRequest) {
+        invitePayload = Data(request.invite.payload)
+        inviteSignature = Data(request.invite.signature.bytes)
+        joinSecret = Data(request.joinSecret)
+        profile = request.profile ?? ""
+        endpoints = request.endpoints.map(\.description)
+    }
+}
+
+extension JoinRequest {
+    init(_ proto: ProtoJoinRequest) throws(WireError) {
+        let signature: RecoverableSignature
+        do throws(CurveError) { signature = try RecoverableSignature(proto.inviteSignature) } catch {
+            throw .malformed("join_request.invite_signature")
+        }
+        guard proto.joinSecret.count == 32 else { throw .malformed("join_request.join_secret") }
+        self.init(
+            invite: SignedInvite(payload: Array(proto.invitePayload), signature: signature),
+            joinSecret: Array(proto.joinSecret),
+            profile: try boundedText(proto.profile, Limits.nameByteCount, "join_request.profile"),
+            endpoints: try Wire.endpoints(proto.endpoints)
+        )
+    }
+}
+
+extension ProtoWelcome {
+    init(_ welcome: Welcome) {
+        tag = welcome.tag.description
+        genesis.conversation = Data(welcome.genesis.conversation.bytes)
+        genesis.creator = Data(welcome.genesis.creator.bytes)
+        genesis.createdAt = welcome.genesis.createdAt.milliseconds
+        genesis.signature = Data(welcome.genesis.signature.bytes)
+        name = welcome.name ?? ""
+        membership = welcome.membership
+        members = welcome.members.map { member in
+            var proto = ProtoMember()
+            proto.key = Data(member.key.bytes)
+            proto.profile = member.profile ?? ""
+            proto.endpoints = member.endpoints.map(\.description)
+            return proto
+        }
+        expiresAt = welcome.expiresAt?.milliseconds ?? 0
+    }
+}
+
+extension Welcome {
+    init(_ proto: ProtoWelcome) throws(WireError) {
+        guard let tag = InviteTag(proto.tag) else { throw .malformed("welcome.tag") }
+        guard proto.members.count <= Limits.memberCount else { throw .tooLong("welcome.members") }
+        var members: [Member] = []
+        for member in proto.members {
+            members.append(
+                Member(
+                    key: try publicKey(member.key, "member.key"),
+                    profile: try boundedText(member.profile, Limits.nameByteCount, "member.profile"),
+                    endpoints: try Wire.endpoints(member.endpoints)
+                )
+            )
+        }
+        self.init(
+            tag: tag,
+            genesis: Genesis(
+                conversation: try identifier(proto.genesis.conversation, "genesis.conversation"),
+                creator: try publicKey(proto.genesis.creator, "genesis.creator"),
+                createdAt: Timestamp(milliseconds: proto.genesis.createdAt),
+                signature: try signature(proto.genesis.signature, "genesis.signature")
+            ),
+            name: try boundedText(proto.name, Limits.nameByteCount, "welcome.name"),
+            membership: min(proto.membership, 1 << 32),
+            members: members,
+            expiresAt: proto.expiresAt == 0 ? nil : Timestamp(milliseconds: proto.expiresAt)
+        )
+    }
+}
+
+extension ProtoDeletionReceipt {
+    init(_ receipt: DeletionReceipt) {
+        conversation = Data(receipt.conversation.bytes)
+        member = Data(receipt.member.bytes)
+        destroyedAt = receipt.destroyedAt.milliseconds
+        signature = Data(receipt.signature.bytes)
+    }
+}
+
+extension DeletionReceipt {
+    init(_ proto: ProtoDeletionReceipt) throws(WireError) {
+        self.init(
+            conversation: try identifier(proto.conversation, "receipt.conversation"),
+            member: try publicKey(proto.member, "receipt.member"),
+            destroyedAt: Timestamp(milliseconds: proto.destroyedAt),
+            signature: try Wire.signature(proto.signature, "receipt.signature")
+        )
+    }
+}
+
+extension ProtoInvitation {
+    init(_ invitation: Invitation) {
+        id = Data(invitation.id.bytes)
+        slug = invitation.slug
+        name = invitation.name ?? ""
+    }
+}
+
+extension Invitation {
+    init(_ proto: ProtoInvitation) throws(WireError) {
+        guard proto.slug.utf8.count <= InviteSlug.byteCountLimit else { throw .tooLong("invitation.slug") }
+        self.init(
+            id: try identifier(proto.id, "invitation.id"),
+            slug: proto.slug,
+            name: try boundedText(proto.name, Limits.nameByteCount, "invitation.name")
+        )
+    }
+}

@@ -1,0 +1,105 @@
+import ArgumentParser
+import Control
+import Glibc
+
+struct ExplodeCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "explode",
+        abstract: "Destroy a conversation for everybody.",
+        discussion: """
+            Usage: mayfly explode C [--at ISO8601 | --in 2h] [--no-trace] [--force] [--home DIR] [--json]
+
+            Asks to type the conversation's name; --force does not ask and is needed without a terminal. It cannot be \
+            undone: a schedule can be brought forward, never put off.
+
+            Examples:
+              mayfly explode room
+              mayfly explode room --force
+              mayfly explode status 4f1c09ab      the id: the name is gone with everything else
+            """,
+        subcommands: [Now.self, Status.self],
+        defaultSubcommand: Now.self
+    )
+
+    fileprivate static func show(_ status: ExplosionStatus, _ terminal: Terminal) {
+        func list(_ members: [String]) -> String {
+            members.isEmpty ? "-" : members.map(safe).joined(separator: ", ")
+        }
+        terminal.fields([
+            ("conversation", short(safe(status.conversation))),
+            ("state", safe(status.state)),
+            ("at", shown(status.expiresAt, now: wallClock())),
+            ("confirmed", list(status.confirmed)),
+            ("waiting for", list(status.waiting)),
+        ])
+    }
+}
+
+extension ExplodeCommand {
+    struct Now: NodeCommand {
+        static let configuration = CommandConfiguration(abstract: "Destroy it, now or at a time.")
+
+        @Argument(help: "Name or id.") var conversation: String
+        @Option(help: ArgumentHelp("At this time.", valueName: "iso8601")) var at: Timestamp?
+        @Option(name: .customLong("in"), help: ArgumentHelp("After this time: 30m, 2h, 7d.", valueName: "time"))
+        var delay: Interval?
+        @Flag(help: "Keep no list of who has not confirmed; they are then told by nobody but other members.")
+        var noTrace = false
+        @Flag(help: "Do not ask.") var force = false
+        @OptionGroup var global: GlobalOptions
+
+        func validate() throws {
+            if at != nil, delay != nil { throw ValidationError("give only one of --at and --in") }
+            if !force, isatty(STDIN_FILENO) != 1 {
+                throw ValidationError("nobody to ask: standard input is not a terminal; give --force")
+            }
+        }
+
+        func perform(_ terminal: Terminal) throws {
+            let client = try connect()
+            var target = conversation
+            if !force { target = try confirm(client) }
+            let params = ExplodeMethod.Params(
+                conversation: target,
+                at: at,
+                delay: delay,
+                noTrace: noTrace ? true : nil
+            )
+            let value = try client.call(ExplodeMethod.self, params, timeout: .seconds(60))
+            guard !terminal.json else { return terminal.result(value) }
+            let status = try understand(value, as: ExplosionStatus.self)
+            ExplodeCommand.show(status, terminal)
+            if !status.waiting.isEmpty {
+                // The name is gone with everything else.
+                terminal.note("see who has confirmed with `mayfly explode status \(short(safe(status.conversation)))`")
+            }
+        }
+
+        /// Asks to type the name.
+        /// - Returns: the id of what was confirmed, so that nothing else explodes if names change meanwhile.
+        private func confirm(_ client: ControlClient) throws -> String {
+            let value = try client.call(ConversationShowMethod.self, .init(conversation: conversation))
+            let found = try understand(value, as: Conversation.self)
+            let name = found.name.map(safe) ?? short(found.conversation)
+            Terminal.ask("This destroys '\(name)' for all \(found.members.count + 1) members and cannot be undone.\n")
+            Terminal.ask("Type \(name) to go on: ")
+            guard readLine() == name else {
+                throw ControlError(.failed, "nothing was destroyed: that is not the name")
+            }
+            return found.conversation
+        }
+    }
+
+    struct Status: NodeCommand {
+        static let configuration = CommandConfiguration(abstract: "Show who has destroyed their copy.")
+
+        @Argument(help: "Name or id.") var conversation: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try call(ExplodeStatusMethod.self, .init(conversation: conversation), terminal) {
+                ExplodeCommand.show($0, terminal)
+            }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+import ArgumentParser
+import Control
+
+struct InboxCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "inbox",
+        abstract: "Inboxes: one for each conversation.",
+        discussion: """
+            Examples:
+              mayfly inbox list
+              mayfly inbox sleep 0c9a
+            """,
+        subcommands: [List.self, Wake.self, Sleep.self]
+    )
+
+    fileprivate static func table(_ inboxes: [Inbox], _ terminal: Terminal) {
+        let now = wallClock()
+        terminal.table(
+            ["INBOX", "STATE", "WOKEN BY", "LAST ACTIVITY", "PROTECTED"],
+            inboxes.map { inbox in
+                [
+                    short(safe(inbox.inbox)), safe(inbox.state), inbox.wakeReason.map(safe) ?? "-",
+                    shown(inbox.lastActivity, now: now), inbox.protected ? "yes" : "no",
+                ]
+            }
+        )
+        if inboxes.isEmpty { terminal.note("no inboxes") }
+    }
+}
+
+extension InboxCommand {
+    struct List: NodeCommand {
+        static let configuration = CommandConfiguration(abstract: "List the inboxes.")
+
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try callList(InboxListMethod.self, Nothing(), "inboxes", terminal) {
+                InboxCommand.table($0.inboxes, terminal)
+            }
+        }
+    }
+
+    struct Wake: NodeCommand {
+        static let configuration = CommandConfiguration(abstract: "Wake an inbox.")
+
+        @Argument var inbox: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try call(InboxWakeMethod.self, .init(inbox: inbox), terminal) { InboxCommand.table([$0], terminal) }
+        }
+    }
+
+    struct Sleep: NodeCommand {
+        static let configuration = CommandConfiguration(abstract: "Put an inbox to sleep.")
+
+        @Argument var inbox: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try call(InboxSleepMethod.self, .init(inbox: inbox), terminal) { InboxCommand.table([$0], terminal) }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+import ArgumentParser
+import Control
+
+struct InitCommand: NodeCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "init",
+        abstract: "Create a node. Never asks anything.",
+        discussion: """
+            Examples:
+              mayfly init --name desk --passphrase-file /root/mayfly.pass
+              mayfly init --listen tcp://0.0.0.0:7440 --advertise tcp://desk.example.org:7440
+
+            Without a passphrase the keys are protected by a file that only you can read; the answer says which.
+            """
+    )
+
+    @Option(help: "The name in the contact card.")
+    var name: String?
+    @Option(parsing: .upToNextOption, help: ArgumentHelp("Where to listen.", valueName: "tcp://host:port"))
+    var listen: [String] = []
+    @Option(parsing: .upToNextOption, help: ArgumentHelp("What to tell others instead.", valueName: "endpoint"))
+    var advertise: [String] = []
+    @Option(help: ArgumentHelp("Protect the keys with the passphrase in this file.", valueName: "file"))
+    var passphraseFile: String?
+    @OptionGroup var global: GlobalOptions
+
+    func perform(_ terminal: Terminal) throws {
+        let created = try NodeSetup.initialise(
+            SetupOptions(
+                home: try global.resolvedHome(),
+                name: name,
+                listen: listen,
+                advertise: advertise,
+                passphraseFile: Passphrase.file(option: passphraseFile),
+                json: global.json
+            )
+        )
+        guard !terminal.json else { return terminal.result(created) }
+        terminal.fields([
+            ("home", created["home"]?.stringValue),
+            ("listen", created["listen"]?.arrayValue?.compactMap(\.stringValue).joined(separator: " ")),
+            ("contact card", created["contactCard"]?.stringValue),
+            ("protection", created["protection"]?.stringValue),
+        ])
+        terminal.note("start it with `mayfly run`")
+    }
+}

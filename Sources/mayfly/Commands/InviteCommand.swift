@@ -1,0 +1,124 @@
+import ArgumentParser
+import Control
+import Glibc
+
+struct InviteCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "invite",
+        abstract: "Invitations to a conversation.",
+        discussion: """
+            Examples:
+              mayfly invite create room --expires-in 1h --single-use
+              mayfly invite inspect 'mayfly:join/…'
+              mayfly invite revoke room
+            """,
+        subcommands: [Create.self, List.self, Revoke.self, Inspect.self]
+    )
+}
+
+extension InviteCommand {
+    struct Create: NodeCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Make an invitation.",
+            discussion: """
+                Prints the invitation; a terminal also gets the command to paste and a QR code.
+
+                Example:
+                  mayfly invite create room --expires-in 1h --single-use
+                """
+        )
+
+        @Argument var conversation: String
+        @Option(help: ArgumentHelp("How long it admits: 90s, 30m, 24h, 7d. 24h by default.", valueName: "time"))
+        var expiresIn: Interval?
+        @Flag(help: "It admits one member only.") var singleUse = false
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            let params = InviteCreateMethod.Params(
+                conversation: conversation,
+                expiresIn: expiresIn,
+                singleUse: singleUse ? true : nil
+            )
+            try call(InviteCreateMethod.self, params, terminal) { invite in
+                let url = safe(invite.url ?? "")
+                terminal.result(url)
+                terminal.note("to join:  mayfly join '\(url)'")
+                let uses = invite.singleUse ? ", admits one member" : ""
+                terminal.note("expires:  \(shown(invite.expiresAt, now: wallClock()))\(uses)")
+                if isatty(STDERR_FILENO) == 1 {
+                    for line in QRCode.lines(for: url) ?? [] { terminal.note(line) }
+                }
+            }
+        }
+    }
+
+    struct List: NodeCommand {
+        static let configuration = CommandConfiguration(abstract: "List the valid invitations of a conversation.")
+
+        @Argument var conversation: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try callList(InviteListMethod.self, .init(conversation: conversation), "invites", terminal) { list in
+                let now = wallClock()
+                terminal.table(
+                    ["TAG", "EXPIRES", "SINGLE USE"],
+                    list.invites.map { invite in
+                        [
+                            safe(invite.tag), shown(invite.expiresAt, now: now), invite.singleUse ? "yes" : "no",
+                        ]
+                    }
+                )
+                if list.invites.isEmpty { terminal.note("no valid invitations") }
+            }
+        }
+    }
+
+    struct Revoke: NodeCommand {
+        static let configuration = CommandConfiguration(abstract: "Revoke all invitations of a conversation.")
+
+        @Argument var conversation: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try call(InviteRevokeMethod.self, .init(conversation: conversation), terminal) { answer in
+                terminal.fields([("tag", safe(answer.tag))])
+                terminal.note("all earlier invitations are revoked")
+            }
+        }
+    }
+
+    struct Inspect: NodeCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Read an invitation without using it.",
+            discussion: "Needs no running node and contacts nobody."
+        )
+
+        @Argument(help: "With or without `mayfly:join/`.") var slug: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            let value: JSONValue
+            do {
+                value = try connect().call(InviteInspectMethod.self, .init(slug: slug))
+            } catch let error as ControlError where error.kind == .noNode {
+                value = try JSONValue(encoding: try InviteInspection.inspect(slug: slug))
+            }
+            guard !terminal.json else { return terminal.result(value) }
+            let invite = try understand(value, as: Invite.self)
+            let now = wallClock()
+            terminal.fields([
+                ("signature", invite.signature.rawValue),
+                ("name", invite.name.map(safe)),
+                ("about", invite.about.map(safe)),
+                ("creator", safe(invite.creator)),
+                ("tag", safe(invite.tag)),
+                ("expires", shown(invite.expiresAt, now: now)),
+                ("single use", invite.singleUse ? "yes" : "no"),
+                ("lifetime", invite.lifetime.rawValue),
+                ("conversation expires", invite.conversationExpiresAt.map { shown($0, now: now) }),
+            ])
+        }
+    }
+}

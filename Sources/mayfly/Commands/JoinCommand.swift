@@ -1,0 +1,112 @@
+import ArgumentParser
+import Control
+
+struct JoinCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "join",
+        abstract: "Join a conversation by invitation.",
+        discussion: """
+            Usage: mayfly join SLUG [--as PROFILE] [--timeout 60] [--no-wait] [--home DIR] [--json]
+
+            Ends when the answer is there: 0 ready, 2 refused, 3 expired, 4 no answer in time (the join goes on, \
+            see `mayfly join list`).
+
+            Examples:
+              mayfly join 'mayfly:join/…' --as ann
+              mayfly join 'mayfly:join/…' --no-wait
+              mayfly join cancel 3f2a
+            """,
+        subcommands: [With.self, List.self, Cancel.self],
+        defaultSubcommand: With.self
+    )
+
+    fileprivate static func table(_ joins: [JoinStatus], _ terminal: Terminal) {
+        let now = wallClock()
+        terminal.table(
+            ["JOIN", "STATE", "STARTED", "GIVES UP", "TAG"],
+            joins.map { join in
+                [
+                    short(safe(join.join)), join.state.rawValue, shown(join.startedAt, now: now),
+                    shown(join.expiresAt, now: now), join.inviteTag.map(safe) ?? "-",
+                ]
+            }
+        )
+        if joins.isEmpty { terminal.note("no joins under way") }
+    }
+}
+
+extension JoinStatus {
+    /// Why the join did not end well; `nil` when it did.
+    fileprivate var failure: ControlError? {
+        switch state {
+        case .ready: return nil
+        case .joinFailed:
+            let kind: FailureKind = errorType == "conversation_expired" ? .expired : .refused
+            return ControlError(
+                kind,
+                "the join failed: \(message ?? errorType ?? "no reason was given")",
+                hint: "ask for a new invitation"
+            )
+        case .cancelled: return ControlError(.failed, "the join was cancelled")
+        case .invited, .validating, .validated, .joining:
+            return ControlError(
+                .timedOut,
+                "no answer in time; the join goes on",
+                hint: "see `mayfly join list`, give up with `mayfly join cancel \(short(join))`"
+            )
+        }
+    }
+}
+
+extension JoinCommand {
+    struct With: NodeCommand {
+        static let configuration = CommandConfiguration(abstract: "Join by this invitation.")
+
+        @Argument(help: "The invitation, with or without `mayfly:join/`.") var slug: String
+        @Option(name: .customLong("as"), help: "The name to show to its members.") var profile: String?
+        @Option(help: ArgumentHelp("How long to wait for the answer.", valueName: "seconds"))
+        var timeout = Interval(milliseconds: 60_000)
+        @Flag(help: "Do not wait for the answer.") var noWait = false
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            let params = JoinMethod.Params(slug: slug, profile: profile, timeout: timeout, wait: noWait ? false : nil)
+            let value = try connect().call(JoinMethod.self, params, timeout: timeout.withGrace)
+            let status = try understand(value, as: JoinStatus.self)
+            var failure = status.failure
+            if noWait, failure?.kind == .timedOut { failure = nil }
+            if terminal.json {
+                // The result itself says what went wrong; the exit code says which kind.
+                terminal.result(value)
+                if let failure { throw ExitCode(failure.kind.exitCode) }
+                return
+            }
+            if let failure { throw failure }
+            terminal.fields([
+                ("join", short(safe(status.join))), ("state", status.state.rawValue),
+                ("conversation", status.conversation.map(safe)),
+            ])
+        }
+    }
+
+    struct List: NodeCommand {
+        static let configuration = CommandConfiguration(abstract: "List the joins under way.")
+
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try callList(JoinListMethod.self, Nothing(), "joins", terminal) { JoinCommand.table($0.joins, terminal) }
+        }
+    }
+
+    struct Cancel: NodeCommand {
+        static let configuration = CommandConfiguration(abstract: "Give up a join.")
+
+        @Argument(help: "From `mayfly join list`.") var id: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try call(JoinCancelMethod.self, .init(join: id), terminal) { JoinCommand.table([$0], terminal) }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+import ArgumentParser
+import Control
+
+struct OutboxCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "outbox",
+        abstract: "Messages that are not acknowledged yet.",
+        discussion: """
+            Examples:
+              mayfly outbox list
+              mayfly outbox cancel 4f1c
+              mayfly outbox retry 4f1c
+            """,
+        subcommands: [List.self, Cancel.self, Retry.self]
+    )
+
+    fileprivate static func table(_ entries: [OutboxEntry], _ terminal: Terminal) {
+        let now = wallClock()
+        terminal.table(
+            ["MESSAGE", "CONVERSATION", "TO", "STATE", "ATTEMPTS", "NEXT ATTEMPT", "EXPIRES"],
+            entries.map { entry in
+                [
+                    short(safe(entry.message)), short(safe(entry.conversation)), safe(entry.to), safe(entry.state),
+                    String(entry.attempts), shown(entry.nextAttempt, now: now), shown(entry.expiresAt, now: now),
+                ]
+            }
+        )
+        if entries.isEmpty { terminal.note("the outbox is empty") }
+    }
+}
+
+extension OutboxCommand {
+    struct List: NodeCommand {
+        static let configuration = CommandConfiguration(abstract: "List messages that are not acknowledged yet.")
+
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try callList(OutboxListMethod.self, .init(), "messages", terminal) {
+                OutboxCommand.table($0.messages, terminal)
+            }
+        }
+    }
+
+    struct Cancel: NodeCommand {
+        static let configuration = CommandConfiguration(abstract: "Give up sending a message.")
+
+        @Argument var message: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try call(OutboxCancelMethod.self, .init(message: message), terminal) { OutboxCommand.table([$0], terminal) }
+        }
+    }
+
+    struct Retry: NodeCommand {
+        static let configuration = CommandConfiguration(abstract: "Try to send a message now.")
+
+        @Argument var message: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try call(OutboxRetryMethod.self, .init(message: message), terminal) { OutboxCommand.table([$0], terminal) }
+        }
+    }
+}

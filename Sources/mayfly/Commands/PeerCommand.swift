@@ -1,0 +1,236 @@
+import ArgumentParser
+import Control
+import Glibc
+
+struct PeerCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "peer",
+        abstract: "Nodes known by name.",
+        discussion: """
+            Examples:
+              mayfly peer card                                     on one machine
+              mayfly peer add ann 'CARD'                           on the other
+              mayfly peer add bob --endpoint tcp://10.0.0.7:7440
+              mayfly peer ping ann
+              mayfly peer set ann invitations=accept
+            """,
+        subcommands: [
+            Add.self, List.self, Show.self, Remove.self, Ping.self, Block.self, Unblock.self, Set.self, Card.self,
+            Import.self, Export.self,
+        ]
+    )
+
+    fileprivate static func show(_ peer: Peer, _ terminal: Terminal) {
+        terminal.fields([
+            ("name", safe(peer.name)),
+            ("endpoints", peer.endpoints.isEmpty ? "-" : peer.endpoints.map(safe).joined(separator: " ")),
+            ("contact", peer.contact.map(safe) ?? "-"),
+            ("blocked", peer.blocked ? "yes" : "no"),
+            ("invitations", safe(peer.invitations)),
+            ("last seen", shown(peer.lastSeen, now: wallClock())),
+            ("path", peer.path.map(safe) ?? "-"),
+            ("round trip", milliseconds(peer.rttMs)),
+        ])
+    }
+
+    fileprivate static func table(_ peers: [Peer], _ terminal: Terminal) {
+        let now = wallClock()
+        terminal.table(
+            ["NAME", "PATH", "RTT", "LAST SEEN", "BLOCKED", "ENDPOINTS"],
+            peers.map { peer in
+                [
+                    safe(peer.name), peer.path.map(safe) ?? "-", milliseconds(peer.rttMs),
+                    shown(peer.lastSeen, now: now),
+                    peer.blocked ? "yes" : "no", peer.endpoints.map(safe).joined(separator: " "),
+                ]
+            }
+        )
+        if peers.isEmpty { terminal.note("no peers; add one with `mayfly peer add NAME CARD`") }
+    }
+
+    private static func milliseconds(_ value: Double?) -> String {
+        guard let value, value.isFinite, value < 1e9 else { return "-" }
+        let tenths = Int((value * 10).rounded())
+        return "\(tenths / 10).\(abs(tenths % 10)) ms"
+    }
+}
+
+extension PeerCommand {
+    struct Add: NodeCommand {
+        static let configuration = CommandConfiguration(abstract: "Name a node.")
+
+        @Argument(help: "A name of your choice.") var name: String
+        @Argument(help: "What `mayfly peer card` printed there.") var card: String?
+        @Option(parsing: .singleValue, help: ArgumentHelp("Without a card.", valueName: "tcp://host:port"))
+        var endpoint: [String] = []
+        @OptionGroup var global: GlobalOptions
+
+        func validate() throws {
+            if card == nil, endpoint.isEmpty { throw ValidationError("give the peer's CARD or an --endpoint") }
+        }
+
+        func perform(_ terminal: Terminal) throws {
+            let endpoints = endpoint.isEmpty ? nil : endpoint
+            try call(PeerAddMethod.self, .init(name: name, card: card, endpoints: endpoints), terminal) {
+                PeerCommand.show($0, terminal)
+            }
+        }
+    }
+
+    struct List: NodeCommand {
+        static let configuration = CommandConfiguration(abstract: "List the named nodes.")
+
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try callList(PeerListMethod.self, Nothing(), "peers", terminal) { PeerCommand.table($0.peers, terminal) }
+        }
+    }
+
+    struct Show: NodeCommand {
+        static let configuration = CommandConfiguration(abstract: "Show one named node.")
+
+        @Argument var name: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try call(PeerShowMethod.self, .init(name: name), terminal) { PeerCommand.show($0, terminal) }
+        }
+    }
+
+    struct Remove: NodeCommand {
+        static let configuration = CommandConfiguration(abstract: "Forget a named node.")
+
+        @Argument var name: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try call(PeerRemoveMethod.self, .init(name: name), terminal) { _ in terminal.note("removed \(safe(name))") }
+        }
+    }
+
+    struct Ping: NodeCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Reach a named node and measure the round trip.",
+            discussion: "The exit code is 5 when it cannot be reached."
+        )
+
+        @Argument var name: String
+        @Option(help: ArgumentHelp("How long to try.", valueName: "seconds")) var timeout = Interval(
+            milliseconds: 10_000
+        )
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            let params = PeerPingMethod.Params(name: name, timeout: timeout)
+            try call(PeerPingMethod.self, params, timeout: timeout.withGrace, terminal) {
+                PeerCommand.show($0, terminal)
+            }
+        }
+    }
+
+    struct Block: NodeCommand {
+        static let configuration = CommandConfiguration(abstract: "Refuse links from a named node.")
+
+        @Argument var name: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try call(PeerBlockMethod.self, .init(name: name), terminal) { PeerCommand.show($0, terminal) }
+        }
+    }
+
+    struct Unblock: NodeCommand {
+        static let configuration = CommandConfiguration(abstract: "Allow links from a named node again.")
+
+        @Argument var name: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try call(PeerUnblockMethod.self, .init(name: name), terminal) { PeerCommand.show($0, terminal) }
+        }
+    }
+
+    struct Set: NodeCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Change one property of a named node.",
+            discussion: """
+                Example:
+                  mayfly peer set ann invitations=accept
+                """
+        )
+
+        @Argument var name: String
+        @Argument(help: ArgumentHelp(valueName: "key=value")) var assignment: String
+        @OptionGroup var global: GlobalOptions
+
+        func validate() throws {
+            guard let equals = assignment.firstIndex(of: "="), equals != assignment.startIndex else {
+                throw ValidationError("expected key=value, found '\(assignment)'")
+            }
+        }
+
+        func perform(_ terminal: Terminal) throws {
+            let parts = assignment.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map(
+                String.init
+            )
+            try call(PeerSetMethod.self, .init(name: name, key: parts[0], value: parts[1]), terminal) {
+                PeerCommand.show($0, terminal)
+            }
+        }
+    }
+
+    struct Card: NodeCommand {
+        static let configuration = CommandConfiguration(abstract: "Print the card by which others can name this node.")
+
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try call(PeerCardMethod.self, Nothing(), terminal) { card in
+                terminal.result(safe(card.contact))
+                terminal.note(
+                    "on the other machine: mayfly peer add \(safe(card.name ?? "NAME")) '\(safe(card.contact))'"
+                )
+            }
+        }
+    }
+
+    struct Import: NodeCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Add the nodes of a peers file.",
+            discussion: """
+                FILE is `-` for standard input.
+
+                Example:
+                  ssh desk mayfly peer export | mayfly peer import -
+                """
+        )
+
+        @Argument var file: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            let bytes = try InputFile.read(file, byteLimit: ControlLimits.requestByteCount / 2)
+            let document: JSONValue
+            do {
+                document = try JSONReader.read(bytes)
+            } catch {
+                throw ControlError(.failed, "\(file) is not JSON: \(error.message)", hint: "see peers.example.json")
+            }
+            try callList(PeerImportMethod.self, .init(document: document), "peers", terminal) {
+                PeerCommand.table($0.peers, terminal)
+            }
+        }
+    }
+
+    struct Export: NodeCommand {
+        static let configuration = CommandConfiguration(abstract: "Print the named nodes as a peers file.")
+
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            let answer = try connect().call(PeerExportMethod.self, Nothing())
+            terminal.result(answer["document"] ?? .null)
+        }
+    }
+}

@@ -1,0 +1,47 @@
+import ArgumentParser
+import Control
+
+struct RunCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "run",
+        abstract: "Run the node in the foreground.",
+        discussion: """
+            Prints one line when it serves: {"event":"ready","listen":[…],"pid":…}. SIGTERM stops it cleanly.
+
+            Examples:
+              mayfly run
+              mayfly run --listen tcp://127.0.0.1:0 --json      take a free port and report it
+            """
+    )
+
+    enum LogLevel: String, ExpressibleByArgument, CaseIterable {
+        case trace, debug, info, notice, warning, error, critical
+    }
+
+    @Option(parsing: .upToNextOption, help: ArgumentHelp("Where to listen.", valueName: "tcp://host:port"))
+    var listen: [String] = []
+    @Option(help: ArgumentHelp("Unlock with the passphrase in this file.", valueName: "file"))
+    var passphraseFile: String?
+    @Option(help: ArgumentHelp("How long a lost link counts as the same session.", valueName: "seconds"))
+    var sessionGrace: Interval?
+    @Option(help: "How much to log, on standard error.")
+    var logLevel = LogLevel.notice
+    @OptionGroup var global: GlobalOptions
+
+    func run() async throws {
+        do {
+            let options = DaemonOptions(
+                home: try global.resolvedHome(),
+                listen: listen,
+                passphraseFile: Passphrase.file(option: passphraseFile),
+                sessionGrace: sessionGrace?.duration,
+                logLevel: logLevel.rawValue,
+                json: global.json
+            )
+            try await Daemon.run(options)
+        } catch let error as ControlError {
+            Terminal(json: global.json).report(error)
+            throw ExitCode(error.kind.exitCode)
+        }
+    }
+}

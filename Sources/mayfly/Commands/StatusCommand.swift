@@ -1,0 +1,43 @@
+import ArgumentParser
+import Control
+
+struct StatusCommand: NodeCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "status",
+        abstract: "Show how the node is.",
+        discussion: """
+            With no node running the exit code is 8, and --json prints {"running":false}.
+
+            Example:
+              mayfly status --json | jq .listen
+            """
+    )
+
+    @OptionGroup var global: GlobalOptions
+
+    func perform(_ terminal: Terminal) throws {
+        do {
+            try call(StatusMethod.self, Nothing(), terminal) { show($0, terminal) }
+        } catch let error as ControlError where error.kind == .noNode && terminal.json {
+            terminal.result(["running": false])
+            throw ExitCode(error.kind.exitCode)
+        }
+    }
+
+    private func show(_ status: NodeStatus, _ terminal: Terminal) {
+        let inboxes = status.inboxes
+        terminal.fields([
+            ("running", status.pid.map { "yes, process \($0)" } ?? "yes"),
+            ("version", status.version),
+            ("listen", status.listen.isEmpty ? "-" : status.listen.map(safe).joined(separator: " ")),
+            ("storage", status.locked ? "locked" : "unlocked"),
+            ("protection", status.protection),
+            ("erasure", status.erasure),
+            ("inboxes", "\(inboxes.awake) awake, \(inboxes.sleeping) sleeping, \(inboxes.unused) unused"),
+            ("links", String(status.links)),
+            ("outbox", String(status.outbox)),
+            ("next expiry", shown(status.nextExpiry, now: wallClock())),
+        ])
+        if status.locked { terminal.note("unlock it with `mayfly unlock`") }
+    }
+}

@@ -1,0 +1,119 @@
+import ArgumentParser
+import Control
+import Glibc
+
+struct WatchCommand: NodeCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "watch",
+        abstract: "Follow what happens, or wait until something does.",
+        discussion: """
+            With --until the exit code is 0 when it has happened and 4 when --timeout passes first. A value matches \
+            when it is equal; the start of an id is enough. --since 0 replays from the oldest event still kept, so \
+            nothing that happened before the command started is missed.
+
+            Examples:
+              mayfly watch room --json
+              mayfly watch room --until message:from=ann --timeout 60
+              mayfly watch --since 0 --until messageState:message=4f1c,state=delivered
+            """
+    )
+
+    @Argument(help: "Only this conversation.") var conversation: String?
+    @Option(help: ArgumentHelp("Replay everything after this cursor.", valueName: "cursor")) var since: Int64?
+    @Option(help: ArgumentHelp("End when this happens.", valueName: "event[:key=value,…]")) var until: EventCondition?
+    @Option(help: ArgumentHelp("Give up after this long.", valueName: "seconds")) var timeout: Interval?
+    @OptionGroup var global: GlobalOptions
+
+    func validate() throws {
+        if let since, since < 0 { throw ValidationError("--since is 0 or a cursor from an earlier event") }
+    }
+
+    func perform(_ terminal: Terminal) throws {
+        endOnInterrupt(code: until == nil ? 0 : 1)
+        let deadline = timeout.map { ContinuousClock.now + $0.duration }
+        let client = try connect()
+        var cursor = try subscribe(client, since: since, terminal)
+        while true {
+            switch try client.nextEvent(until: deadline) {
+            case .event(let event):
+                cursor = event["cursor"]?.integerValue ?? cursor
+                if terminal.json { terminal.result(event) } else { show(event, terminal) }
+                if let until, until.matches(event) { return }
+            case .dropped:
+                // We were too slow; what we missed is still kept.
+                cursor = try subscribe(client, since: cursor, terminal)
+            case .timedOut:
+                let what = until.map { "`\($0.text)` did not happen in time" } ?? "the time is over"
+                throw ControlError(.timedOut, what, hint: "give a longer --timeout")
+            }
+        }
+    }
+
+    /// - Returns: the cursor after which events are delivered.
+    private func subscribe(_ client: ControlClient, since: Int64?, _ terminal: Terminal) throws -> Int64 {
+        let params = SubscribeMethod.Params(conversation: conversation, since: since)
+        let answer = try understand(try client.call(SubscribeMethod.self, params), as: SubscribeMethod.Result.self)
+        if answer.missed == true { terminal.warn("some events were no longer kept and are missing") }
+        return since ?? answer.cursor
+    }
+
+    private func show(_ event: JSONValue, _ terminal: Terminal) {
+        let common: Set = ["cursor", "event", "conversation", "at"]
+        var words = [
+            event["at"]?.stringValue ?? "-", event["cursor"]?.text ?? "-", event["event"]?.stringValue ?? "-",
+            short(event["conversation"]?.stringValue ?? "-"),
+        ]
+        if case .object(let members) = event {
+            for (name, value) in members.sorted(by: { $0.key < $1.key }) where !common.contains(name) {
+                words.append("\(name)=\(value.stringValue ?? value.text)")
+            }
+        }
+        terminal.result(words.map(safe).joined(separator: "  "))
+    }
+}
+
+/// `EVENT[:key=value[,key=value…]]`
+struct EventCondition: ExpressibleByArgument, Sendable {
+    let text: String
+    private let event: String
+    private let values: [(key: String, value: String)]
+
+    init?(argument: String) {
+        let parts = argument.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
+        guard EventKind(rawValue: String(parts[0])) != nil else { return nil }
+        var values: [(key: String, value: String)] = []
+        if parts.count == 2 {
+            for pair in parts[1].split(separator: ",", omittingEmptySubsequences: false) {
+                guard let equals = pair.firstIndex(of: "="), equals != pair.startIndex else { return nil }
+                values.append((String(pair[..<equals]), String(pair[pair.index(after: equals)...])))
+            }
+        }
+        self.text = argument
+        self.event = String(parts[0])
+        self.values = values
+    }
+
+    static var allValueStrings: [String] { EventKind.allCases.map(\.rawValue) }
+
+    func matches(_ candidate: JSONValue) -> Bool {
+        guard candidate["event"]?.stringValue == event else { return false }
+        return values.allSatisfy { key, value in
+            guard let actual = candidate[key] else { return false }
+            guard let text = actual.stringValue else { return actual.text == value }
+            return text == value || (Self.idKeys.contains(key) && value.utf8.count >= 4 && text.hasPrefix(value))
+        }
+    }
+
+    private static let idKeys: Set = ["conversation", "message", "inbox", "member", "join"]
+}
+
+/// Makes Ctrl-C and SIGTERM end the program with `code`, without a trace. Every line has been written by then.
+private func endOnInterrupt(code: Int32) {
+    for number in [SIGINT, SIGTERM] {
+        if code == 0 {
+            signal(number) { _ in _exit(0) }
+        } else {
+            signal(number) { _ in _exit(1) }
+        }
+    }
+}

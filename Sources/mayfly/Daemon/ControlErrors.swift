@@ -1,0 +1,234 @@
+import Control
+import Messaging
+import NodeRuntime
+import Store
+import Transport
+import Wire
+
+/// Every failure of the node in the words of the command line: what was wrong, where, what to do next, and the kind that
+/// becomes the exit code.
+func controlError(_ error: any Error) -> ControlError {
+    switch error {
+    case let error as ControlError: error
+    case let error as NodeError: nodeError(error)
+    case let error as StoreError: storeError(error)
+    case let error as CommandError: commandError(error)
+    case let error as HomeFileError: homeFileError(error)
+    case let error as ListenFailure: listenFailure(error)
+    default: ControlError(.failed, "\(error)")
+    }
+}
+
+private func nodeError(_ error: NodeError) -> ControlError {
+    switch error {
+    case .command(let error): return commandError(error)
+    case .store(let error): return storeError(error)
+    case .homeFile(let error): return homeFileError(error)
+    case .invite(let failure): return inviteFailure(failure)
+    case .locked: return ControlError(.locked, "the node is locked", hint: "unlock it with `mayfly unlock`")
+    case .unknownConversation(let text):
+        return ControlError(
+            .notFound,
+            "no conversation `\(text)`",
+            hint: "`mayfly conversation list` shows what there is"
+        )
+    case .unknownJoin(let text):
+        return ControlError(.notFound, "no join `\(text)`", hint: "`mayfly join list` shows what there is")
+    case .unknownPeer(let text):
+        return ControlError(.notFound, "no peer `\(text)`", hint: "`mayfly peer list` shows what there is")
+    case .unknownMessage(let text):
+        return ControlError(.notFound, "no message `\(text)`", hint: "it may have expired")
+    case .ambiguous(let text, let matches):
+        return ControlError(
+            .usage,
+            "`\(text)` is ambiguous: \(matches.joined(separator: ", "))",
+            hint: "give more of the id"
+        )
+    case .exploded(let conversation):
+        return ControlError(
+            .expired,
+            "conversation \(conversation.description.prefix(12)) has exploded",
+            hint: "`mayfly explode status` shows who has confirmed"
+        )
+    case .joinFailed(let type):
+        return ControlError(.refused, type.userFacingMessage.lowercasedFirst, hint: "ask for a new invite")
+    case .joinCancelled: return ControlError(.failed, "the join was cancelled")
+    case .invalidPeerName(let name):
+        return ControlError(
+            .usage,
+            "`\(name)` is not a peer's name",
+            hint: "use 1 to 64 letters, digits, `.`, `_` or `-`"
+        )
+    case .peerExists(let name):
+        return ControlError(
+            .failed,
+            "another peer is named `\(name)`",
+            hint: "remove it with `mayfly peer remove \(name)`, or choose another name"
+        )
+    case .peerWithoutCard(let name):
+        return ControlError(
+            .failed,
+            "there is no contact card of `\(name)`",
+            hint: "add it: mayfly peer remove \(name); mayfly peer add \(name) CARD"
+        )
+    case .peerBlocked(let name):
+        return ControlError(.failed, "`\(name)` is blocked", hint: "`mayfly peer unblock \(name)` first")
+    case .invalidCard(let failure):
+        let what =
+            switch failure {
+            case .notACard: "not a contact card"
+            case .truncated: "a contact card that was cut off"
+            case .unknownVersion(let version): "a contact card of version \(version), which this version does not know"
+            case .invalidKey: "a contact card with a damaged key"
+            case .invalidEndpoint: "a contact card with a damaged endpoint"
+            }
+        return ControlError(.usage, what, hint: "copy the whole line that starts with mayfly:card/")
+    case .timedOut(let what): return ControlError(.timedOut, what, hint: "give a longer --timeout")
+    case .unreachable(let name):
+        return ControlError(
+            .unreachable,
+            "`\(name)` did not answer",
+            hint: "check that its node runs and that its endpoints are right"
+        )
+    case .clientIDMismatch(let client):
+        return ControlError(.failed, "clientIdMismatch: two inboxes named \(client)", hint: "the home is damaged")
+    case .stopping: return ControlError(.noNode, "the node is stopping")
+    }
+}
+
+private func commandError(_ error: CommandError) -> ControlError {
+    switch error {
+    case .unknownConversation: return ControlError(.notFound, "no such conversation")
+    case .notJoined:
+        return ControlError(.failed, "the join has not ended yet", hint: "`mayfly join list` shows where it is")
+    case .notCreator:
+        return ControlError(
+            .refused,
+            "only the conversation's creator may do this",
+            hint: "`mayfly conversation leave` destroys your own copy"
+        )
+    case .noOtherMember:
+        return ControlError(
+            .failed,
+            "nobody else is in the conversation",
+            hint: "invite someone: mayfly invite create C"
+        )
+    case .notConnected:
+        return ControlError(
+            .unreachable,
+            "the other member is not connected",
+            hint: "wait for it: mayfly watch C --until peerOnline"
+        )
+    case .textTooLong(let count, let limit):
+        return ControlError(.usage, "the text has \(count) bytes, the limit is \(limit)", hint: "send it in parts")
+    case .nameTooLong(let count, let limit):
+        return ControlError(.usage, "the name has \(count) bytes, the limit is \(limit)")
+    case .emptyText: return ControlError(.usage, "the text is empty")
+    case .outboxFull(let limit):
+        return ControlError(
+            .failed,
+            "\(limit) messages wait to be delivered already",
+            hint: "`mayfly outbox list` shows them"
+        )
+    case .tooManyInvites(let limit):
+        return ControlError(
+            .failed,
+            "the conversation has \(limit) open invites already",
+            hint: "let some expire"
+        )
+    case .unknownInvite: return ControlError(.notFound, "no such invite")
+    case .conversationLocked:
+        return ControlError(.failed, "the conversation is locked", hint: "`mayfly conversation unlock C` first")
+    case .lifetime(.noProposal):
+        return ControlError(
+            .notFound,
+            "there is no proposal to answer",
+            hint: "`mayfly lifetime show C` shows where it stands"
+        )
+    case .lifetime(.tooSoon(let wait)):
+        return ControlError(
+            .failed,
+            "too many proposals at once",
+            hint: "try again in \((wait + 999) / 1_000) s"
+        )
+    case .lifetime(.alreadyAgreed(let lifetime)):
+        return ControlError(.failed, "\(lifetime.rawValue) is in force already")
+    case .inviteExpired(let at):
+        return ControlError(.expired, "the invite expired at \(at.iso8601)", hint: "ask for a new one")
+    case .ownInvite:
+        return ControlError(.failed, "this is an invite of this node", hint: "give it to someone else")
+    case .alreadyMember: return ControlError(.failed, "this conversation was joined before")
+    case .unknownMessage: return ControlError(.notFound, "no such message waits to be delivered")
+    }
+}
+
+private func storeError(_ error: StoreError) -> ControlError {
+    let kind: FailureKind =
+        switch error.kind {
+        case .locked: .locked
+        case .missing: .notFound
+        case .misuse: .usage
+        case .passphrase:
+            if case .passphraseNeeded = error { .locked } else { .failed }
+        case .busy, .exists, .permission, .readOnly, .full, .damaged, .resources, .io: .failed
+        }
+    return ControlError(kind, "\(error)", hint: error.advice)
+}
+
+private func homeFileError(_ error: HomeFileError) -> ControlError {
+    switch error.kind {
+    case .missing:
+        ControlError(.notFound, "\(error)", hint: "make a home with `mayfly init`, or name another with --home")
+    case .malformed: ControlError(.failed, "\(error)", hint: "correct the file and start again")
+    case .system: ControlError(.failed, "\(error)", hint: "check the home's permissions and its disk")
+    }
+}
+
+private func inviteFailure(_ failure: InviteSlug.Failure) -> ControlError {
+    switch failure {
+    case .notAnInvite:
+        ControlError(.usage, "this is not an invite", hint: "copy the whole text that starts with mayfly:join/")
+    case .tooLong: ControlError(.usage, "this is too long for an invite")
+    case .damaged:
+        ControlError(
+            .usage,
+            "the invite is damaged: cut off, or a character has changed",
+            hint: "copy the whole text that starts with mayfly:join/"
+        )
+    case .signature(.invalidSignature):
+        ControlError(.usage, "the invite's signature does not hold", hint: "ask its creator for a new one")
+    case .signature(.foreignSignature):
+        ControlError(
+            .refused,
+            "the invite was altered and signed by somebody else than its creator",
+            hint: "do not use it; ask its creator for a new one over another way"
+        )
+    }
+}
+
+private func listenFailure(_ failure: ListenFailure) -> ControlError {
+    switch failure {
+    case .addressInUse(let endpoint):
+        ControlError(
+            .failed,
+            "tcp://\(endpoint.host):\(endpoint.port) is in use by another process",
+            hint: "choose another port with --listen, or stop the other process"
+        )
+    case .addressNotAvailable(let endpoint):
+        ControlError(
+            .failed,
+            "no interface of this machine has the address \(endpoint.host)",
+            hint: "choose another with --listen"
+        )
+    case .notPermitted(let endpoint):
+        ControlError(.failed, "port \(endpoint.port) needs more rights", hint: "choose one above 1023")
+    case .unresolvable(let endpoint):
+        ControlError(.failed, "`\(endpoint.host)` is no address to listen on", hint: "write an IP address")
+    case .system(let endpoint, let code):
+        ControlError(.failed, "cannot listen on tcp://\(endpoint.host):\(endpoint.port): error \(code)")
+    }
+}
+
+extension String {
+    fileprivate var lowercasedFirst: String { prefix(1).lowercased() + dropFirst() }
+}

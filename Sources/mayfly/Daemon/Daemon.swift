@@ -1,0 +1,160 @@
+import CLinux
+import Control
+import Glibc
+import Logging
+import Messaging
+import NIOCore
+import NIOPosix
+import NodeRuntime
+import Primitives
+import ServiceLifecycle
+import Store
+import UnixSignals
+
+/// What `mayfly run` was given.
+struct DaemonOptions: Sendable {
+    let home: String
+    /// Replaces the configured endpoints when not empty.
+    let listen: [String]
+    let passphraseFile: String?
+    /// How long a lost link counts as the same session; `nil` for the configured value.
+    let sessionGrace: Duration?
+    let logLevel: String
+    let json: Bool
+}
+
+/// `mayfly run`: the node, its control socket and the signals.
+enum Daemon {
+    /// Serves until SIGTERM or `stop`; prints the ready line itself.
+    static func run(_ options: DaemonOptions) async throws {
+        hardenProcess()
+        var logger = Logger(label: "mayfly", factory: { StreamLogHandler.standardError(label: $0) })
+        logger.logLevel = Logger.Level(rawValue: options.logLevel) ?? .notice
+        var nodeOptions = Node.Options(home: options.home, version: Mayfly.version)
+        if !options.listen.isEmpty { nodeOptions.listen = try endpoints(options.listen, option: "--listen") }
+        if let grace = options.sessionGrace {
+            nodeOptions.sessionGrace =
+                Milliseconds(grace.components.seconds) * 1_000
+                + Milliseconds(grace.components.attoseconds / 1_000_000_000_000_000)
+        }
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        let service = NodeService(
+            options: nodeOptions,
+            passphraseFile: options.passphraseFile,
+            loop: group.next(),
+            log: logger
+        )
+        // The group's own notes ("Starting service lifecycle…") say nothing to the person who runs a node.
+        var lifecycleLogger = logger
+        lifecycleLogger.logLevel = max(.warning, logger.logLevel)
+        let services = ServiceGroup(
+            configuration: .init(
+                services: [.init(service: service, successTerminationBehavior: .gracefullyShutdownGroup)],
+                gracefulShutdownSignals: [.sigterm, .sigint],
+                logger: lifecycleLogger
+            )
+        )
+        do {
+            try await services.run()
+        } catch {
+            try? await group.shutdownGracefully()
+            throw controlError(error)
+        }
+        try? await group.shutdownGracefully()
+    }
+
+    static func endpoints(_ texts: [String], option: String) throws(ControlError) -> [Endpoint] {
+        var result: [Endpoint] = []
+        for text in texts {
+            guard let endpoint = Endpoint(text) else {
+                throw ControlError(
+                    .usage,
+                    "\(option): `\(text)` is not an endpoint",
+                    hint: "write tcp://HOST:PORT, IPv6 in brackets"
+                )
+            }
+            result.append(endpoint)
+        }
+        return result
+    }
+
+    /// No core dumps with keys in them, files for us alone, as many descriptors as we may have.
+    private static func hardenProcess() {
+        umask(0o077)
+        _ = process_set_undumpable()
+        var none = rlimit(rlim_cur: 0, rlim_max: 0)
+        setrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &none)
+        var files = rlimit()
+        if getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &files) == 0, files.rlim_cur < files.rlim_max {
+            files.rlim_cur = files.rlim_max
+            setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &files)
+        }
+        signal(SIGPIPE, SIG_IGN)
+    }
+}
+
+/// The node as a service: started, announced, stopped.
+private struct NodeService: Service {
+    let options: Node.Options
+    let passphraseFile: String?
+    let loop: any EventLoop
+    let log: Logger
+
+    func run() async throws {
+        let node = try await loop.submit { [options, loop, log] in
+            try Node.open(options, on: loop, log: log)
+        }.get()
+        let stop = loop.makePromise(of: Void.self)
+        let server: ControlServer
+        do {
+            try await start(node)
+            let router = ControlHandlers(node: node, stop: stop).router
+            server = try await ControlServer.start(home: options.home, on: loop, handler: router.handler).get()
+        } catch {
+            await node.stop()
+            stop.fail(CancellationError())
+            throw error
+        }
+        await announce(node)
+        await withGracefulShutdownHandler {
+            try? await stop.futureResult.get()
+        } onGracefulShutdown: {
+            stop.succeed(())
+        }
+        try? await server.close().get()
+        await node.stop()
+    }
+
+    private func start(_ node: Node) async throws {
+        if let passphraseFile {
+            let passphrase = try Passphrase.withBytes(option: passphraseFile, Terminal(json: false)) {
+                Box(SecretBytes(copying: $0))
+            }
+            try await node.start(passphrase: passphrase.value.clone())
+        } else {
+            try await node.start(passphrase: nil)
+        }
+    }
+
+    /// Carries a secret out of a closure that cannot return one.
+    private final class Box: Sendable {
+        let value: SecretBytes
+        init(_ value: consuming SecretBytes) { self.value = value }
+    }
+
+    private func announce(_ node: Node) async {
+        let listen = await node.listening.map(\.description)
+        let line: JSONValue = [
+            "event": "ready",
+            "listen": .array(listen.map { .string($0) }),
+            "pid": .integer(Int64(getpid())),
+        ]
+        print(line.text)
+        fflush(nil)
+        if await node.status().isLocked { log.notice("the node is locked; unlock it with `mayfly unlock`") }
+        let status = await node.status()
+        if status.erasure.erasure != .inPlace {
+            log.warning("erasure on this file system is \(status.erasure.erasure.rawValue): \(status.erasure.reason)")
+        }
+    }
+}

@@ -1,0 +1,62 @@
+import Control
+import Messaging
+import NIOCore
+import NodeRuntime
+
+/// `subscribe`: the node's events as a stream on one connection.
+extension ControlHandlers {
+    func addEvents(_ router: inout ControlRouter) {
+        later(&router, UnsubscribeMethod.self) { node, _, connection in
+            connection.stopStream()
+            return node.loop.makeSucceededFuture(Acknowledged())
+        }
+        later(&router, SubscribeMethod.self) { node, params, connection in
+            let conversation = try params.conversation.map { text throws(NodeError) in
+                try Self.subscribed(text, node)
+            }
+            let kinds = params.events.map(Set.init)
+            let log = node.eventLog
+            let replay = params.since.map { log.since($0) }
+            connection.startStream()
+            let show: @Sendable (isolated Node, EventLog.Entry) -> Bool = { node, entry in
+                if let conversation, entry.event.conversation != conversation { return true }
+                let event = NodeView.event(entry, node)
+                if let kinds, !kinds.contains(event.event) { return true }
+                guard connection.notify(event.jsonValue) == .queued else { return false }
+                if case .message(let id) = entry.event.kind, let client = entry.event.client {
+                    node.markShown(id, client: client)
+                }
+                return true
+            }
+            // The answer goes out first, then what is replayed, then what happens.
+            node.loop.execute {
+                node.assumeIsolated { node in
+                    for entry in replay?.entries ?? [] where !show(node, entry) { return }
+                    for entry in node.eventLog.since(log.cursor).entries where !show(node, entry) { return }
+                    let number = NIOLoopBoundBox<UInt64>(0, eventLoop: node.loop)
+                    number.value = node.watch { entry in
+                        node.assumeIsolated { node in
+                            if !show(node, entry) { node.unwatch(number.value) }
+                        }
+                    }
+                    connection.closed.whenComplete { _ in
+                        node.assumeIsolated { $0.unwatch(number.value) }
+                    }
+                }
+            }
+            return node.loop.makeSucceededFuture(
+                SubscribeMethod.Result(cursor: log.cursor, missed: replay?.missed == true ? true : nil)
+            )
+        }
+    }
+
+    /// A conversation to follow; one that has exploded still has its last events.
+    private static func subscribed(_ text: String, _ node: isolated Node) throws(NodeError) -> ConversationID {
+        do throws(NodeError) {
+            return try node.conversation(text).conversation
+        } catch {
+            if case .exploded(let conversation) = error { return conversation }
+            throw error
+        }
+    }
+}

@@ -1,0 +1,160 @@
+import Control
+import Glibc
+import Logging
+import Messaging
+import NIOCore
+import NIOPosix
+import NodeRuntime
+import Primitives
+import Store
+
+/// What `mayfly init` was given.
+struct SetupOptions: Sendable {
+    let home: String
+    let name: String?
+    /// `tcp://host:port`; empty for the default.
+    let listen: [String]
+    /// Endpoints to put into the contact card; empty for those of `listen`.
+    let advertise: [String]
+    /// From `--passphrase-file`, MAYFLY_PASSPHRASE_FILE or the systemd credential; `nil` for a key file.
+    let passphraseFile: String?
+    let json: Bool
+}
+
+/// `mayfly init`: a home with its keystore, configuration and contact inbox.
+enum NodeSetup {
+    private static let defaultListen = "tcp://0.0.0.0:7440"
+
+    /// - Returns: `{home, listen, contactCard, protection}`.
+    static func initialise(_ options: SetupOptions) throws -> JSONValue {
+        umask(0o077)
+        let listen = try Daemon.endpoints(options.listen.isEmpty ? [defaultListen] : options.listen, option: "--listen")
+        let advertise = try Daemon.endpoints(options.advertise, option: "--advertise")
+        if let name = options.name, !PeersFile.isName(name) {
+            throw ControlError(
+                .usage,
+                "--name: `\(name)` is not a name",
+                hint: "use 1 to 64 letters, digits, `.`, `_` or `-`"
+            )
+        }
+        let configuration = NodeConfiguration(name: options.name, listen: listen, advertise: advertise)
+        do {
+            if let file = options.passphraseFile {
+                return try Passphrase.withBytes(option: file, Terminal(json: options.json)) { bytes in
+                    // It may have to be typed one day.
+                    guard String(validating: bytes, as: UTF8.self) != nil else {
+                        throw ControlError(.usage, "the passphrase is not UTF-8 text")
+                    }
+                    let passphrase = SecretBytes(copying: bytes)
+                    try makeParents(of: options.home)
+                    try Store.create(home: options.home, protection: .passphrase, passphrase: passphrase.clone())
+                    return try finish(
+                        options.home,
+                        configuration,
+                        protection: "passphrase",
+                        passphrase: passphrase.clone()
+                    )
+                }
+            }
+            try makeParents(of: options.home)
+            try Store.create(home: options.home, protection: .keyFile, passphrase: nil)
+            return try finish(options.home, configuration, protection: "key file", passphrase: nil)
+        } catch {
+            throw controlError(error)
+        }
+    }
+
+    /// `~/.local/state` need not exist yet.
+    private static func makeParents(of home: String) throws(ControlError) {
+        var path = ""
+        for part in home.split(separator: "/").dropLast() {
+            path += "/\(part)"
+            let target = home.hasPrefix("/") ? path : String(path.dropFirst())
+            if mkdir(target, 0o700) != 0, errno != EEXIST {
+                throw ControlError(
+                    .failed,
+                    "\(target): \(String(cString: strerror(errno)))",
+                    hint: "name another --home"
+                )
+            }
+        }
+    }
+
+    private static func finish(
+        _ home: String,
+        _ configuration: NodeConfiguration,
+        protection: String,
+        passphrase: consuming SecretBytes?
+    ) throws -> JSONValue {
+        try configuration.save(home: home)
+        try PeersFile().save(home: home)
+        var options = Node.Options(home: home, version: Mayfly.version)
+        options.listen = []
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        defer { try? group.syncShutdownGracefully() }
+        let loop = group.next()
+        let holder = SecretHolder(passphrase)
+        let card = try loop.makeFutureWithTask { [options] in
+            let node = try await loop.submit {
+                try Node.open(
+                    options,
+                    on: loop,
+                    log: Logger(label: "mayfly", factory: { _ in SwiftLogNoOpLogHandler() })
+                )
+            }.get()
+            try await node.start(passphrase: holder.take())
+            let card = try await node.card()
+            await node.stop()
+            return card
+        }.wait()
+        return [
+            "home": .string(home),
+            "listen": .array(configuration.listen.map { .string($0.description) }),
+            "contactCard": .string(card.description),
+            "protection": .string(protection),
+        ]
+    }
+
+    /// Carries the passphrase into the task that starts the node.
+    private final class SecretHolder: Sendable {
+        private let secret: SecretBytes?
+        init(_ secret: consuming SecretBytes?) { self.secret = secret }
+        func take() -> SecretBytes? { secret?.clone() }
+    }
+}
+
+/// What `mayfly reap` was given.
+struct ReapOptions: Sendable {
+    let home: String
+    let json: Bool
+}
+
+/// `mayfly reap` with no node running: destroys what is due, without a passphrase.
+enum Reaping {
+    /// - Returns: `{ok}` and what was done.
+    static func run(_ options: ReapOptions) throws -> JSONValue {
+        do throws(StoreError) {
+            let report = try Store.reapHome(home: options.home, now: NodeClock.realtime())
+            if let failure = report.failures.first { throw failure }
+            return [
+                "ok": true,
+                "columnsDestroyed": .integer(Int64(report.columnsDestroyed)),
+                "inboxesDestroyed": .integer(Int64(report.rowsDestroyed)),
+                "tombstonesDestroyed": .integer(Int64(report.tombstonesDestroyed)),
+            ]
+        } catch {
+            throw controlError(error)
+        }
+    }
+}
+
+enum InviteInspection {
+    /// Reads an invitation with no node running.
+    static func inspect(slug: String) throws -> Control.Invite {
+        do throws(NodeError) {
+            return Control.Invite(try Node.inspect(slug), slug: slug)
+        } catch {
+            throw controlError(error)
+        }
+    }
+}

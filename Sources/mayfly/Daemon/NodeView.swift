@@ -1,0 +1,385 @@
+import Control
+import Glibc
+import Messaging
+import NIOCore
+import NodeRuntime
+import Primitives
+import Store
+
+/// The node's values as the command line's contract has them.
+enum NodeView {
+    static func timestamp(_ time: Messaging.Timestamp) -> Control.Timestamp {
+        Control.Timestamp(milliseconds: time.milliseconds)
+    }
+
+    /// Short name of a member: the beginning of its inbox id.
+    static func member(_ key: PublicKey) -> String { String(InboxID(key).description.prefix(12)) }
+
+    static func status(_ node: isolated Node) -> NodeStatus {
+        let status = node.status()
+        var checks: [HealthCheck] = [
+            HealthCheck(
+                name: "erasure",
+                state: status.erasure.erasure == .bestEffort ? .warning : .ok,
+                message: "\(status.erasure.erasure.rawValue): \(status.erasure.reason)"
+            )
+        ]
+        if status.isReadOnly {
+            checks.append(HealthCheck(name: "home", state: .failed, message: "read-only", hint: "mount it writable"))
+        }
+        for damage in status.damage {
+            checks.append(
+                HealthCheck(name: "store", state: .warning, message: "damaged: \(damage)", hint: "check the disk")
+            )
+        }
+        return NodeStatus(
+            running: true,
+            version: node.options.version,
+            pid: Int(getpid()),
+            home: node.options.home,
+            listen: node.listening.map(\.description),
+            locked: status.isLocked,
+            erasure: status.erasure.erasure.rawValue,
+            protection: status.protection == .keyFile ? "key file" : "passphrase",
+            inboxes: InboxCounts(awake: status.awake, sleeping: 0, unused: status.unused),
+            links: status.links,
+            outbox: status.outbox,
+            nextExpiry: status.nextExpiry.map(timestamp),
+            checks: checks
+        )
+    }
+
+    static func peer(_ peer: PeersFile.Peer, _ seen: PeerSighting?) -> Peer {
+        Peer(
+            name: peer.name,
+            endpoints: peer.allEndpoints.map(\.description),
+            contact: peer.contact?.description,
+            blocked: peer.isBlocked,
+            invitations: peer.invitationPolicy.rawValue,
+            lastSeen: seen.map { timestamp($0.at) },
+            path: seen == nil ? nil : "direct",
+            rttMs: seen.map { ($0.rttMilliseconds * 1_000).rounded() / 1_000 }
+        )
+    }
+
+    static func conversation(_ machine: ConversationStateMachine) -> Conversation {
+        Conversation(
+            conversation: machine.conversation.description,
+            name: machine.record.name,
+            role: machine.isCreator ? "creator" : "member",
+            members: machine.currentMembers.map { one in
+                let isOnline = machine.isOnline(one.key)
+                return Control.Member(
+                    member: member(one.key),
+                    profile: one.profile,
+                    online: isOnline,
+                    path: isOnline ? "direct" : nil
+                )
+            },
+            lifetime: LifetimeValue(machine.lifetime),
+            locked: machine.invites?.isLocked ?? false,
+            state: "ready",
+            inbox: machine.client.description
+        )
+    }
+
+    // MARK: Joins
+
+    static func slug(_ text: String, _ node: isolated Node) throws(NodeError) -> String {
+        // An invitation of a peer may be named by its id.
+        let matches = node.invitations().filter { $0.id.description.hasPrefix(text.lowercased()) }
+        return matches.count == 1 && text.utf8.count >= 4 ? matches[0].slug : text
+    }
+
+    static func invitation(_ invitation: Node.ReceivedInvitation) -> JoinStatus {
+        let from = invitation.from ?? "a node that is not in peers.json"
+        let name = invitation.name.map { " to \"\($0)\"" } ?? ""
+        return JoinStatus(
+            join: invitation.id.description,
+            state: .invited,
+            message: "\(from) invites you\(name); accept: mayfly join \(invitation.id.description.prefix(12))",
+            startedAt: timestamp(invitation.receivedAt)
+        )
+    }
+
+    static func join(_ client: ClientID, _ node: isolated Node) -> JoinStatus {
+        if let ended = endedJoin(client, node) { return ended }
+        guard let join = (try? node.joins())?.first(where: { $0.client == client }) else {
+            return JoinStatus(join: client.description, state: .cancelled)
+        }
+        return JoinStatus(
+            join: client.description,
+            state: .joining,
+            inviteTag: join.record.invite.tag.description,
+            startedAt: timestamp(join.record.startedAt),
+            expiresAt: timestamp(join.record.startedAt + Limits.joinLifetime)
+        )
+    }
+
+    /// How a join has ended; `nil` while it goes on.
+    static func endedJoin(_ client: ClientID, _ node: isolated Node) -> JoinStatus? {
+        switch node.joinOutcome(client) {
+        case nil: return nil
+        case .success(let machine):
+            return JoinStatus(join: client.description, state: .ready, conversation: machine.conversation.description)
+        case .failure(.joinFailed(let type)):
+            let tag = (try? node.joins())?.first { $0.client == client }?.record.invite.tag.description
+            return JoinStatus(
+                join: client.description,
+                state: .joinFailed,
+                inviteTag: tag,
+                errorType: type.rawValue,
+                message: type.userFacingMessage
+            )
+        case .failure: return JoinStatus(join: client.description, state: .cancelled)
+        }
+    }
+
+    static func issuedInvite(
+        _ issued: IssuerStateMachine.IssuedInvite,
+        _ conversation: ConversationStateMachine
+    ) -> Control.Invite {
+        // The join secret was not kept, so the text cannot be shown again.
+        Control.Invite(
+            slug: nil,
+            url: nil,
+            tag: issued.tag.description,
+            expiresAt: timestamp(issued.expiresAt),
+            singleUse: issued.singleUse,
+            creator: InboxID(conversation.key.publicKey).description,
+            lifetime: LifetimeValue(conversation.lifetime),
+            signature: .valid,
+            name: conversation.record.name
+        )
+    }
+
+    // MARK: Messages
+
+    static func from(_ message: Messaging.Message, _ conversation: ConversationStateMachine) -> String {
+        if message.content.type == .systemMessage { return "system" }
+        guard let sender = message.sender else { return "me" }
+        return conversation.record.members.first { $0.key == sender }?.profile ?? member(sender)
+    }
+
+    static func message(_ read: Node.ReadMessage, _ conversation: ConversationStateMachine) -> Control.Message {
+        let message = read.message
+        return Control.Message(
+            message: message.content.id.description,
+            conversation: conversation.conversation.description,
+            from: from(message, conversation),
+            type: message.content.type.description,
+            text: message.content.displayText,
+            sentAt: timestamp(message.content.sentAt),
+            expiresAt: message.expiresAt.map(timestamp),
+            stored: read.isStored,
+            state: message.state.rawValue,
+            agreement: message.content.agreement?.description
+        )
+    }
+
+    /// The answer to `send`, once the message has come as far as asked.
+    static func sentMessage(
+        _ id: Messaging.MessageID,
+        _ client: ClientID,
+        until stage: DeliveryStage,
+        _ node: isolated Node
+    ) -> Result<SendMethod.Result, any Error>? {
+        guard let read = node.message(id, client: client) else {
+            return .failure(ControlError(.expired, "message \(id) has expired or its conversation has exploded"))
+        }
+        let state: DeliveryStage
+        switch read.message.state {
+        case .queued, .received: state = .queued
+        case .sent: state = .sent
+        case .delivered: state = .delivered
+        case .expiredUndelivered: return .failure(ControlError(.expired, "message \(id) expired undelivered"))
+        case .cancelled: return .failure(ControlError(.failed, "message \(id) was cancelled"))
+        }
+        let reached =
+            switch stage {
+            case .queued: true
+            case .sent: state != .queued
+            case .delivered: state == .delivered
+            }
+        guard reached else { return nil }
+        return .success(
+            SendMethod.Result(
+                message: id.description,
+                state: state,
+                stored: read.isStored,
+                expiresAt: read.message.expiresAt.map(timestamp)
+            )
+        )
+    }
+
+    static func outbox(_ item: Node.OutboxItem) -> OutboxEntry {
+        OutboxEntry(
+            message: item.entry.message.description,
+            conversation: item.conversation.conversation.description,
+            to: item.conversation.record.members.first { $0.key == item.member }?.profile ?? member(item.member),
+            attempts: item.entry.attempts,
+            nextAttempt: item.entry.nextAttempt.map(timestamp),
+            expiresAt: timestamp(item.entry.deadline),
+            state: item.entry.state.rawValue
+        )
+    }
+
+    // MARK: Lifetime and explosion
+
+    static func lifetime(_ text: String, _ node: isolated Node) throws(NodeError) -> LifetimeStatus {
+        let machine = try node.conversation(text)
+        func name(_ key: PublicKey) -> String {
+            key == machine.key.publicKey ? "me" : machine.record.members.first { $0.key == key }?.profile ?? member(key)
+        }
+        return LifetimeStatus(
+            conversation: machine.conversation.description,
+            lifetime: LifetimeValue(machine.lifetime),
+            state: machine.pendingProposal != nil ? .pending : machine.agreement != nil ? .agreed : .none,
+            proposal: machine.pendingProposal.map { pending in
+                Control.LifetimeProposal(
+                    lifetime: LifetimeValue(pending.proposal.lifetime),
+                    from: name(pending.proposal.proposer),
+                    proposedAt: timestamp(pending.proposal.proposedAt)
+                )
+            },
+            agreement: machine.agreement.map { agreement in
+                LifetimeAgreement(
+                    id: agreement.id.description,
+                    lifetime: LifetimeValue(agreement.lifetime),
+                    agreedAt: timestamp(agreement.accept.acceptedAt),
+                    members: [name(agreement.proposal.proposer), name(agreement.accept.acceptor)]
+                )
+            }
+        )
+    }
+
+    static func explosion(_ record: ExplodeStateMachine.Record) -> ExplosionStatus {
+        ExplosionStatus(
+            conversation: record.conversation.description,
+            expiresAt: timestamp(record.explodedAt),
+            state: "exploded",
+            confirmed: record.members.filter { record.confirmed[$0] != nil }.map(member),
+            waiting: ExplodeStateMachine(record: record).waiting.map(member)
+        )
+    }
+
+    // MARK: Events
+
+    static func event(_ entry: EventLog.Entry, _ node: isolated Node) -> Control.Event {
+        let (kind, details) = describe(entry.event, node)
+        var all = details
+        if let client = entry.event.client { all["inbox"] = .string(client.description) }
+        return Control.Event(
+            cursor: entry.cursor,
+            event: kind,
+            conversation: entry.event.conversation?.description,
+            at: timestamp(entry.event.at),
+            details: all
+        )
+    }
+
+    private static func describe(
+        _ event: Messaging.Event,
+        _ node: isolated Node
+    ) -> (EventKind, [String: JSONValue]) {
+        func text(_ value: some CustomStringConvertible) -> JSONValue { .string(value.description) }
+        switch event.kind {
+        case .message(let id):
+            // What cannot be read any more is not shown here either.
+            guard let client = event.client, let read = node.message(id, client: client),
+                let conversation = try? node.conversation(client.description),
+                case .object(let details)? = try? JSONValue(encoding: message(read, conversation))
+            else { return (.message, ["message": text(id)]) }
+            return (.message, details)
+        case .messageState(let id, let state, let stored):
+            var details: [String: JSONValue] = ["message": text(id), "state": .string(state.rawValue)]
+            if let stored { details["stored"] = .bool(stored) }
+            return (.messageState, details)
+        case .messageExpired(let id): return (.messageExpired, ["message": text(id)])
+        case .lifetimeProposed(let lifetime, let ours, let id):
+            return (
+                .lifetimeProposed,
+                ["lifetime": .string(lifetime.rawValue), "ours": .bool(ours), "proposal": text(id)]
+            )
+        case .lifetimeAgreed(let lifetime, let id, let automatic):
+            return (
+                .lifetimeAgreed,
+                ["lifetime": .string(lifetime.rawValue), "agreement": text(id), "automatic": .bool(automatic)]
+            )
+        case .lifetimeRejected(let id, let reason):
+            return (.lifetimeRejected, ["proposal": text(id), "reason": .string(reason.rawValue)])
+        case .lifetimeWithdrawn(let id): return (.lifetimeWithdrawn, ["proposal": text(id)])
+        case .lifetimeExpired(let id): return (.lifetimeExpired, ["proposal": text(id)])
+        case .lifetimeReset(let previous): return (.lifetimeReset, ["previous": .string(previous.rawValue)])
+        case .memberJoined(let key, let profile):
+            return (.memberJoined, ["member": .string(member(key)), "profile": profile.map { .string($0) } ?? .null])
+        case .memberLeft(let key): return (.memberLeft, ["member": .string(member(key))])
+        case .joinRequested(let key): return (.joinRequested, ["member": .string(member(key))])
+        case .joined: return (.joined, [:])
+        case .joinFailed(let type, let tag):
+            return (
+                .joinFailed,
+                [
+                    "errorType": .string(type.rawValue), "inviteTag": text(tag),
+                    "message": .string(type.userFacingMessage),
+                ]
+            )
+        case .invited(let id, _):
+            let from = node.invitations().first { $0.id == id }?.from
+            return (.invited, ["join": text(id), "from": from.map { .string($0) } ?? .null])
+        case .exploded: return (.exploded, [:])
+        case .deletionReceipt(let key): return (.deletionReceipt, ["member": .string(member(key))])
+        case .peerOnline(let key): return (.peerOnline, ["member": .string(member(key))])
+        case .peerOffline(let key): return (.peerOffline, ["member": .string(member(key))])
+        case .locked: return (.locked, [:])
+        case .unlocked: return (.unlocked, [:])
+        }
+    }
+}
+
+extension LifetimeValue {
+    /// Both lists are the specification's.
+    init(_ lifetime: Lifetime) {
+        switch lifetime {
+        case .ephemeral: self = .ephemeral
+        case .oneHour: self = .oneHour
+        case .sixHours: self = .sixHours
+        case .oneDay: self = .oneDay
+        case .sevenDays: self = .sevenDays
+        case .thirtyDays: self = .thirtyDays
+        }
+    }
+}
+
+extension Lifetime {
+    init(_ value: LifetimeValue) {
+        switch value {
+        case .ephemeral: self = .ephemeral
+        case .oneHour: self = .oneHour
+        case .sixHours: self = .sixHours
+        case .oneDay: self = .oneDay
+        case .sevenDays: self = .sevenDays
+        case .thirtyDays: self = .thirtyDays
+        }
+    }
+}
+
+extension Control.Invite {
+    init(_ verified: VerifiedInvite, slug: String) {
+        let invite = verified.invite
+        let bare = slug.hasPrefix("mayfly:join/") ? String(slug.dropFirst("mayfly:join/".count)) : slug
+        self.init(
+            slug: "mayfly:join/" + bare,
+            url: "mayfly:join/" + bare,
+            tag: invite.tag.description,
+            expiresAt: NodeView.timestamp(invite.expiresAt),
+            singleUse: invite.singleUse,
+            creator: invite.creator.description,
+            lifetime: LifetimeValue(invite.lifetime),
+            signature: .valid,
+            conversationExpiresAt: invite.conversationExpiresAt.map(NodeView.timestamp),
+            name: invite.name,
+            about: invite.description
+        )
+    }
+}

@@ -1,0 +1,34 @@
+import ArgumentParser
+import Control
+import Glibc
+
+/// The options that every command accepts after its name.
+struct GlobalOptions: ParsableArguments {
+    @Option(help: ArgumentHelp("The node's directory (or MAYFLY_HOME).", valueName: "dir"))
+    var home: String?
+
+    @Flag(help: "One JSON object a line on standard output, errors included.")
+    var json = false
+
+    /// Where the node lives: `--home`, MAYFLY_HOME, $XDG_STATE_HOME/mayfly, ~/.local/state/mayfly.
+    func resolvedHome() throws -> String {
+        if let home, !home.isEmpty { return Self.absolute(home) }
+        if let home = environment("MAYFLY_HOME") { return Self.absolute(home) }
+        // The XDG specification asks to ignore a relative path.
+        if let state = environment("XDG_STATE_HOME"), state.hasPrefix("/") { return "\(state)/mayfly" }
+        if let user = environment("HOME") { return "\(user)/.local/state/mayfly" }
+        throw ControlError(.usage, "no home directory is known", hint: "give --home DIR or set MAYFLY_HOME")
+    }
+
+    private static func absolute(_ path: String) -> String {
+        guard !path.hasPrefix("/"), let working = getcwd(nil, 0) else { return path }
+        defer { free(working) }
+        return "\(String(cString: working))/\(path)"
+    }
+}
+
+/// An environment variable that is set and not empty.
+func environment(_ name: String) -> String? {
+    guard let value = getenv(name), value.pointee != 0 else { return nil }
+    return String(cString: value)
+}

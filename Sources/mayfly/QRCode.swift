@@ -1,0 +1,31 @@
+import CQREncode
+
+/// A QR code for a terminal, two modules a character cell.
+enum QRCode {
+    /// The lines to print; `nil` when `text` does not fit into a QR code.
+    ///
+    /// Black on white whatever the colours of the terminal are, with the quiet zone of four modules that ISO/IEC 18004
+    /// asks for.
+    static func lines(for text: String) -> [String]? {
+        guard let code = QRcode_encodeString8bit(text, 0, QR_ECLEVEL_L) else { return nil }
+        defer { QRcode_free(code) }
+        let width = Int(code.pointee.width)
+        guard let modules = code.pointee.data else { return nil }
+        func isDark(_ row: Int, _ column: Int) -> Bool {
+            guard (0..<width).contains(row), (0..<width).contains(column) else { return false }
+            return modules[row * width + column] & 1 == 1
+        }
+        return stride(from: -4, to: width + 4, by: 2).map { row in
+            var line = "\u{1b}[30;107m"
+            for column in -4..<width + 4 {
+                switch (isDark(row, column), isDark(row + 1, column)) {
+                case (true, true): line += "█"
+                case (true, false): line += "▀"
+                case (false, true): line += "▄"
+                case (false, false): line += " "
+                }
+            }
+            return line + "\u{1b}[0m"
+        }
+    }
+}

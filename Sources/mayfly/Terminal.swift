@@ -1,0 +1,130 @@
+import Control
+import Glibc
+
+/// The rules of output, in one place: results on standard output, everything for people on standard error.
+///
+/// With `--json` standard output carries one object a line and nothing else; a failure is one line too,
+/// `{"error":{"kind","message","hint"}}`, and the exit code tells its kind.
+struct Terminal {
+    let json: Bool
+
+    /// Prints a result line. A reader that has gone ends the program quietly.
+    func result(_ line: String) {
+        Self.write(line + "\n", to: STDOUT_FILENO)
+    }
+
+    /// Prints a result as JSON.
+    func result(_ value: JSONValue) {
+        result(value.text)
+    }
+
+    /// Tells a person something that is not the result.
+    func note(_ line: String) {
+        if !json { Self.write(line + "\n", to: STDERR_FILENO) }
+    }
+
+    /// Tells a person something even when a script listens.
+    func warn(_ line: String) {
+        Self.write("mayfly: \(line)\n", to: STDERR_FILENO)
+    }
+
+    /// Asks a person, even with `--json`; the answer follows on the same line.
+    static func ask(_ question: String) {
+        write(question, to: STDERR_FILENO)
+    }
+
+    /// Prints an aligned table; nothing when there are no rows.
+    func table(_ head: [String], _ rows: [[String]]) {
+        guard !rows.isEmpty else { return }
+        let all = [head] + rows
+        let widths = head.indices.map { column in all.map { width($0[column]) }.max() ?? 0 }
+        for row in all {
+            var line = ""
+            for (column, cell) in row.enumerated() {
+                line += cell
+                if column < row.count - 1 {
+                    line += String(repeating: " ", count: widths[column] - width(cell) + 2)
+                }
+            }
+            result(line)
+        }
+    }
+
+    /// Prints `name  value` lines, aligned; absent values are left out.
+    func fields(_ fields: [(String, String?)]) {
+        let present = fields.compactMap { name, value in value.map { (name, $0) } }
+        let widest = present.map { width($0.0) }.max() ?? 0
+        for (name, value) in present {
+            result(name + String(repeating: " ", count: widest - width(name) + 2) + value)
+        }
+    }
+
+    /// Reports a failure. The exit code is the caller's.
+    func report(_ error: ControlError) {
+        if json {
+            result(error.reportValue)
+        } else {
+            Self.write("mayfly: \(safe(error.message))\(error.hint.map { "; \(safe($0))" } ?? "")\n", to: STDERR_FILENO)
+        }
+    }
+
+    private func width(_ text: String) -> Int { text.count }
+
+    private static func write(_ text: String, to descriptor: Int32) {
+        var bytes = Array(text.utf8)[...]
+        while !bytes.isEmpty {
+            let count = bytes.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
+            if count >= 0 {
+                bytes = bytes.dropFirst(count)
+            } else if errno == EPIPE {
+                exit(0)
+            } else if errno != EINTR {
+                exit(1)
+            }
+        }
+    }
+}
+
+/// Text from elsewhere, made harmless for a terminal: control characters become `?`, line breaks a space, and what
+/// changes the direction of writing is left out.
+func safe(_ text: String) -> String {
+    var scalars = String.UnicodeScalarView()
+    for scalar in text.unicodeScalars {
+        switch scalar.value {
+        case 0x09, 0x0A, 0x0D: scalars.append(" ")
+        case 0..<0x20, 0x7F..<0xA0: scalars.append("?")
+        case 0x202A...0x202E, 0x2066...0x2069, 0x200E, 0x200F: continue
+        default: scalars.append(scalar)
+        }
+    }
+    return String(scalars)
+}
+
+/// The wall clock, for showing how far away a time is.
+func wallClock() -> Timestamp {
+    var now = timespec()
+    clock_gettime(CLOCK_REALTIME, &now)
+    return Timestamp(milliseconds: Int64(now.tv_sec) * 1000 + Int64(now.tv_nsec) / 1_000_000)
+}
+
+/// `2026-11-21T06:53:53Z (in 23 h)`; `-` for no time.
+func shown(_ timestamp: Timestamp?, now: Timestamp) -> String {
+    guard let timestamp else { return "-" }
+    let distance = timestamp.milliseconds - now.milliseconds
+    let whole = Timestamp(milliseconds: timestamp.milliseconds / 1000 * 1000)
+    let seconds = abs(distance) / 1000
+    let length =
+        switch seconds {
+        case 0..<90: "\(seconds) s"
+        case 90..<5400: "\((seconds + 30) / 60) min"
+        case 5400..<129_600: "\((seconds + 1800) / 3600) h"
+        default: "\((seconds + 43_200) / 86_400) d"
+        }
+    if seconds == 0 { return "\(whole.iso8601) (now)" }
+    return "\(whole.iso8601) (\(distance < 0 ? "\(length) ago" : "in \(length)"))"
+}
+
+/// The first characters of an id, enough to type.
+func short(_ id: String) -> String {
+    String(id.prefix(12))
+}

@@ -1,0 +1,101 @@
+import Control
+import FoundationEssentials
+import Glibc
+
+/// `make bench`: what the node does in how much time, beside what this machine does in the same run.
+///
+///     benchmarks --mayfly PATH [--runs 5] [--json] [--directory DIR]
+@main enum Benchmarks {
+    static func main() {
+        do {
+            let options = try Options(CommandLine.arguments.dropFirst())
+            let directory = try temporaryDirectory(in: options.directory)
+            defer { try? FileManager.default.removeItem(atPath: directory) }
+            var table = Table()
+            for run in 1...options.runs {
+                progress("run \(run) of \(options.runs)")
+                try Run(mayfly: options.mayfly, directory: "\(directory)/\(run)").measure(into: &table)
+            }
+            table.show(json: options.json)
+        } catch {
+            complain("\(error)")
+            exit(1)
+        }
+    }
+
+    struct Options {
+        var mayfly = ".build/release/mayfly"
+        var runs = 5
+        var json = false
+        /// On the file system to be measured.
+        var directory = getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp"
+
+        init(_ arguments: ArraySlice<String>) throws(Failure) {
+            var rest = arguments
+            while let option = rest.popFirst() {
+                switch option {
+                case "--json": json = true
+                case "--mayfly", "--runs", "--directory":
+                    guard let value = rest.popFirst() else { throw Failure("\(option) needs a value") }
+                    switch option {
+                    case "--mayfly": mayfly = value
+                    case "--directory": directory = value
+                    default:
+                        guard let count = Int(value), (1...1_000).contains(count) else {
+                            throw Failure("--runs: expected a number from 1 to 1000, found `\(value)`")
+                        }
+                        runs = count
+                    }
+                default: throw Failure("unknown option \(option)")
+                }
+            }
+            guard access(mayfly, X_OK) == 0 else {
+                throw Failure("there is no program \(mayfly): `make build` makes it")
+            }
+        }
+    }
+
+    private static func temporaryDirectory(in parent: String) throws(Failure) -> String {
+        var template = Array("\(parent)/mayfly-bench-XXXXXX".utf8CString)
+        guard mkdtemp(&template) != nil else { throw .system("mkdtemp in \(parent)") }
+        return String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    }
+
+    private static func progress(_ text: String) {
+        if isatty(2) == 1 { complain(text) }
+    }
+}
+
+/// Why a benchmark cannot go on.
+struct Failure: Error, CustomStringConvertible {
+    let description: String
+
+    init(_ description: String) { self.description = description }
+
+    static func system(_ what: String) -> Failure { Failure("\(what): \(String(cString: strerror(errno)))") }
+}
+
+func complain(_ text: String) {
+    let line = Array("\(text)\n".utf8)
+    _ = write(2, line, line.count)
+}
+
+/// How long `body` takes, in microseconds.
+func microseconds(_ body: () throws -> Void) rethrows -> Double {
+    let start = ContinuousClock.now
+    try body()
+    return (ContinuousClock.now - start) / .microseconds(1)
+}
+
+extension [Double] {
+    /// The smallest element that `share` of all do not exceed.
+    func percentile(_ share: Double) -> Double {
+        precondition(!isEmpty, "a percentile of nothing")
+        return sorted()[Swift.min(count - 1, Int((Double(count) * share).rounded(.up)) - 1)]
+    }
+
+    var median: Double {
+        let ordered = sorted()
+        return (ordered[(count - 1) / 2] + ordered[count / 2]) / 2
+    }
+}

@@ -1,0 +1,100 @@
+import Control
+import Glibc
+
+/// Sends many requests at once: 64 under way on each of four connections, the most that a node serves of one.
+struct Pipeline: ~Copyable {
+    private static let connections = 4
+    private static let window = 64
+
+    private var sockets: [Int32] = []
+
+    init(home: String) throws {
+        for _ in 0..<Self.connections {
+            let number = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+            guard number >= 0 else { throw Failure.system("socket") }
+            sockets.append(number)
+            var address = sockaddr_un()
+            address.sun_family = sa_family_t(AF_UNIX)
+            let path = ControlSocket(home: home).path
+            guard path.utf8.count <= ControlLimits.socketPathByteCount else {
+                throw Failure("the path \(path) is too long for a socket: give a shorter --directory")
+            }
+            withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
+            let outcome = withUnsafePointer(to: &address) { pointer in
+                pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                    connect(number, $0, socklen_t(MemoryLayout<sockaddr_un>.size))
+                }
+            }
+            guard outcome == 0 else { throw Failure.system("connect \(path)") }
+        }
+    }
+
+    deinit { for socket in sockets { close(socket) } }
+
+    /// Sends `count` requests, in turns those of `requests`, and waits for all answers.
+    /// - Parameter requests: whole lines.
+    /// - Returns: how many were answered in a second.
+    func run(_ requests: [[UInt8]], count: Int) throws -> Double {
+        var unsent = count
+        var unanswered = count
+        var next = 0
+        var lines = sockets.map { _ in [UInt8]() }
+        func send(_ most: Int, on socket: Int32) throws {
+            var bytes: [UInt8] = []
+            for _ in 0..<min(most, unsent) {
+                bytes += requests[next]
+                next = (next + 1) % requests.count
+                unsent -= 1
+            }
+            try Self.write(bytes, to: socket)
+        }
+        let start = ContinuousClock.now
+        for socket in sockets { try send(Self.window, on: socket) }
+        while unanswered > 0 {
+            var polled = sockets.map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
+            guard poll(&polled, nfds_t(polled.count), 30_000) > 0 else {
+                throw Failure("a node did not answer in 30 s")
+            }
+            for index in sockets.indices where polled[index].revents != 0 {
+                let answered = try Self.read(&lines[index], from: sockets[index])
+                unanswered -= answered
+                try send(answered, on: sockets[index])
+            }
+        }
+        return Double(count) / ((ContinuousClock.now - start) / .seconds(1))
+    }
+
+    /// Reads what has come, and checks that all whole lines are results.
+    /// - Returns: their number.
+    private static func read(_ pending: inout [UInt8], from socket: Int32) throws -> Int {
+        var count = 0
+        pending += [UInt8](unsafeUninitializedCapacity: 65_536) { buffer, initialized in
+            count = recv(socket, buffer.baseAddress, buffer.count, 0)
+            initialized = max(0, count)
+        }
+        guard count > 0 else { throw Failure("a node closed its control socket") }
+        var answered = 0
+        var start = 0
+        while let newline = pending[start...].firstIndex(of: UInt8(ascii: "\n")) {
+            // An answer begins with its id, a failure with its error.
+            if pending[start...].starts(with: #"{"error""#.utf8) {
+                throw Failure("a node refused: \(String(decoding: pending[start..<newline], as: UTF8.self))")
+            }
+            answered += 1
+            start = newline + 1
+        }
+        pending.removeFirst(start)
+        return answered
+    }
+
+    private static func write(_ bytes: [UInt8], to socket: Int32) throws {
+        var sent = 0
+        while sent < bytes.count {
+            let count = bytes[sent...].withUnsafeBytes {
+                Glibc.send(socket, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL))
+            }
+            guard count > 0 else { throw Failure.system("send") }
+            sent += count
+        }
+    }
+}

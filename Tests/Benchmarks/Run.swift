@@ -1,0 +1,161 @@
+import Control
+import FoundationEssentials
+
+/// One run: two fresh nodes on loopback, driven as a script drives them, and the machine's own figures beside them.
+struct Run {
+    let mayfly: String
+    let directory: String
+    /// 200 bytes, as in the baselines.
+    private static let text = String(repeating: "mayfly ", count: 29).prefix(200)
+    private static let samples = 300
+
+    func measure(into table: inout Table) throws {
+        try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: false)
+        defer { try? FileManager.default.removeItem(atPath: directory) }
+        table.add(.rawSynchronize, try Machine.synchronize(in: directory, count: Self.samples).median)
+        table.add(.rawPingPong, try Machine.pingPong(count: 2_000).median)
+        table.add(.rawSpawn, try Machine.spawn(count: 20).median)
+
+        try NodeProcess(mayfly: mayfly, home: "\(directory)/a", isNew: true).stop()
+        let ann = try NodeProcess(mayfly: mayfly, home: "\(directory)/a", isNew: false)
+        let bob = try NodeProcess(mayfly: mayfly, home: "\(directory)/b", isNew: true)
+        table.add(.startUp, ann.startUp)
+        try measureIdle(ann, into: &table)
+
+        let first = try converse(ann, bob, "first")
+        let (ephemeralMedian, ephemeralTail) = try latency(ann, first)
+        table.add(.ephemeralMedian, ephemeralMedian)
+        table.add(.ephemeralTail, ephemeralTail)
+        table.add(.ephemeralRate, try ephemeralRate(ann, bob, first))
+        try agree(ann, bob, first)
+        let (durableMedian, durableTail) = try latency(ann, first)
+        table.add(.durableMedian, durableMedian)
+        table.add(.durableTail, durableTail)
+
+        let pipeline = try Pipeline(home: ann.home)
+        table.add(.durableRate, try pipeline.run([request(first)], count: 10_000 - Self.samples))
+        table.add(
+            .read,
+            try (0..<21).map { _ in
+                try microseconds {
+                    _ = try ann.client.call("read", ["conversation": .string(first), "last": 50])
+                }
+            }.median
+        )
+        table.add(.memoryLoaded, try ann.memory("VmRSS"))
+        let (many, manyEverywhere) = try explode(ann, first)
+        table.add(.explodeMany, many)
+        table.add(.explodeManyEverywhere, manyEverywhere)
+
+        let second = try converse(ann, bob, "second")
+        try agree(ann, bob, second)
+        for _ in 0..<10 { try send(ann, second) }
+        let (few, fewEverywhere) = try explode(ann, second)
+        table.add(.explodeFew, few)
+        table.add(.explodeFewEverywhere, fewEverywhere)
+
+        let several = try (0..<16).map { try converse(ann, bob, "one of several \($0)") }
+        for conversation in several { try agree(ann, bob, conversation) }
+        table.add(.durableRateMany, try pipeline.run(several.map(request), count: 10_000))
+        try ann.stop()
+        try bob.stop()
+    }
+
+    private func measureIdle(_ node: NodeProcess, into table: inout Table) throws {
+        let command = [mayfly, "status", "--home", node.home, "--json"]
+        table.add(.status, try (0..<20).map { _ in try microseconds { _ = try Child.run(command) } / 1_000 }.median)
+        table.add(.memory, try node.memory("VmRSS"))
+        table.add(.memoryPeak, try node.memory("VmHWM"))
+        table.add(
+            .identity,
+            try (0..<20).map { number in
+                try microseconds {
+                    _ = try node.client.call("conversation.create", ["name": .string("unused \(number)")])
+                }
+            }.median
+        )
+    }
+
+    // MARK: What a script does
+
+    /// A conversation of the two; with nothing agreed, its messages stay in memory.
+    /// - Returns: its id.
+    private func converse(_ ann: NodeProcess, _ bob: NodeProcess, _ name: String) throws -> String {
+        let created = try ann.client.call("conversation.create", ["name": .string(name)])
+        guard let conversation = created["conversation"]?.stringValue else { throw Failure("no id: \(created.text)") }
+        let invite = try ann.client.call("invite.create", ["conversation": .string(conversation)])
+        let joined = try bob.client.call("join", ["slug": invite["slug"] ?? .null, "timeout": "10s"])
+        guard joined["state"] == "ready" else { throw Failure("the join did not succeed: \(joined.text)") }
+        try waitFor(ann, conversation, "peerOnline")
+        try waitFor(bob, conversation, "peerOnline")
+        return conversation
+    }
+
+    /// From now on the messages of the conversation are stored by both.
+    private func agree(_ ann: NodeProcess, _ bob: NodeProcess, _ conversation: String) throws {
+        _ = try ann.client.call("lifetime.propose", ["conversation": .string(conversation), "lifetime": "1d"])
+        try waitFor(bob, conversation, "lifetimeProposed")
+        _ = try bob.client.call("lifetime.accept", ["conversation": .string(conversation)])
+        try waitFor(ann, conversation, "lifetimeAgreed")
+    }
+
+    /// Waits until that has happened, or sees that it has.
+    private func waitFor(_ node: NodeProcess, _ conversation: String, _ event: String) throws {
+        let watcher = try ControlClient(home: node.home)
+        _ = try watcher.call(
+            "subscribe",
+            ["conversation": .string(conversation), "since": 0, "events": [.string(event)]]
+        )
+        guard case .event = try watcher.nextEvent(until: .now + .seconds(10)) else {
+            throw Failure("\(event) did not happen in 10 s")
+        }
+    }
+
+    private func parameters(_ conversation: String) -> JSONValue {
+        ["conversation": .string(conversation), "text": .string(String(Self.text)), "wait": "delivered"]
+    }
+
+    private func request(_ conversation: String) -> [UInt8] {
+        ControlRequest(id: .integer(1), method: "send", params: parameters(conversation)).jsonValue.utf8 + [0x0a]
+    }
+
+    private func send(_ node: NodeProcess, _ conversation: String) throws {
+        let answer = try node.client.call("send", parameters(conversation))
+        guard answer["state"] == "delivered" else { throw Failure("not delivered: \(answer.text)") }
+    }
+
+    /// From the request to the answer that the other side has it, one message after the other.
+    private func latency(_ node: NodeProcess, _ conversation: String) throws -> (median: Double, tail: Double) {
+        for _ in 0..<20 { try send(node, conversation) }
+        let all = try (0..<Self.samples).map { _ in try microseconds { try send(node, conversation) } }
+        return (all.percentile(0.5), all.percentile(0.99))
+    }
+
+    /// The receiver takes no more than 1 MiB that nobody has read, so somebody reads between the rounds.
+    private func ephemeralRate(_ ann: NodeProcess, _ bob: NodeProcess, _ conversation: String) throws -> Double {
+        let pipeline = try Pipeline(home: ann.home)
+        let rounds = try (0..<5).map { _ in
+            for node in [ann, bob] {
+                _ = try node.client.call("read", ["conversation": .string(conversation), "last": 1])
+            }
+            return try pipeline.run([request(conversation)], count: 1_000)
+        }
+        return rounds.median
+    }
+
+    /// - Returns: until the answer, and until the other side's signed receipt.
+    private func explode(_ node: NodeProcess, _ conversation: String) throws -> (here: Double, everywhere: Double) {
+        let watcher = try ControlClient(home: node.home)
+        _ = try watcher.call(
+            "subscribe",
+            ["conversation": .string(conversation), "events": ["deletionReceipt"]]
+        )
+        let start = ContinuousClock.now
+        _ = try node.client.call("explode", ["conversation": .string(conversation)])
+        let here = (ContinuousClock.now - start) / .microseconds(1)
+        guard case .event = try watcher.nextEvent(until: .now + .seconds(10)) else {
+            throw Failure("there was no deletion receipt in 10 s")
+        }
+        return (here, (ContinuousClock.now - start) / .microseconds(1))
+    }
+}

@@ -1,0 +1,185 @@
+import Control
+
+/// What is measured, in the order in which it is printed.
+enum Figure: String, CaseIterable {
+    case rawSynchronize = "raw fdatasync of a 256-byte append"
+    case rawPingPong = "raw TCP ping-pong of 200 bytes"
+    case rawSpawn = "raw start and end of /bin/true"
+    case startUp = "start-up to ready"
+    case status = "mayfly status"
+    case memory = "resident memory, idle node"
+    case memoryPeak = "resident memory, idle node, peak"
+    case identity = "create a conversation's identity"
+    case ephemeralMedian = "message RAM-only, p50"
+    case ephemeralTail = "message RAM-only, p99"
+    case durableMedian = "message durable, p50"
+    case durableTail = "message durable, p99"
+    case ephemeralRate = "messages RAM-only, 256 in flight"
+    case durableRate = "messages durable, 256 in flight"
+    case durableRateMany = "messages durable, 256 in flight, 16 conversations"
+    case explodeFew = "explode 10 messages"
+    case explodeMany = "explode 10,000 messages"
+    case explodeFewEverywhere = "explode 10 messages, other side's receipt"
+    case explodeManyEverywhere = "explode 10,000 messages, other side's receipt"
+    case read = "read the last 50 of 10,000 messages"
+    case memoryLoaded = "resident memory after 15,000 messages, sender"
+
+    enum Unit: String {
+        case microseconds = "us"
+        case milliseconds = "ms"
+        case perSecond = "/s"
+        case mebibytes = "MiB"
+    }
+
+    var unit: Unit {
+        switch self {
+        case .rawSynchronize, .rawPingPong, .rawSpawn, .ephemeralMedian, .ephemeralTail, .durableMedian, .durableTail,
+            .identity, .explodeFew, .explodeMany, .explodeFewEverywhere, .explodeManyEverywhere, .read:
+            .microseconds
+        case .startUp, .status: .milliseconds
+        case .memory, .memoryPeak, .memoryLoaded: .mebibytes
+        case .ephemeralRate, .durableRate, .durableRateMany: .perSecond
+        }
+    }
+
+    /// What the machine alone takes for the part that cannot be left out. A rate is compared with how many of those
+    /// follow one another in a second.
+    var raw: Figure? {
+        switch self {
+        case .rawSynchronize, .rawPingPong, .rawSpawn, .memory, .memoryPeak, .memoryLoaded: nil
+        case .startUp, .status: .rawSpawn
+        case .ephemeralMedian, .ephemeralTail, .ephemeralRate: .rawPingPong
+        case .identity, .durableMedian, .durableTail, .durableRate, .durableRateMany, .explodeFew, .explodeMany,
+            .explodeFewEverywhere, .explodeManyEverywhere, .read:
+            .rawSynchronize
+        }
+    }
+
+    /// `value`, in this figure's unit, as a multiple of `raw` in its own.
+    func ratio(_ value: Double, to raw: Double) -> Double {
+        switch unit {
+        case .microseconds, .mebibytes: value / raw
+        case .milliseconds: value * 1_000 / raw
+        case .perSecond: value * raw / 1_000_000
+        }
+    }
+
+    /// What the value, or its ratio, is to stay below.
+    var guide: (limit: Double, isRatio: Bool)? {
+        switch self {
+        case .identity: (5_000, false)
+        case .durableMedian: (5, true)
+        case .ephemeralMedian: (1_000, false)
+        case .status: (50, false)
+        case .memory: (40, false)
+        default: nil
+        }
+    }
+}
+
+/// The values of all runs.
+struct Table {
+    private var values: [Figure: [Double]] = [:]
+
+    mutating func add(_ figure: Figure, _ value: Double) {
+        values[figure, default: []].append(value)
+    }
+
+    private struct Row {
+        let figure: Figure
+        let median: Double
+        let minimum: Double
+        let maximum: Double
+        /// The median of the ratios of each run.
+        let ratio: Double?
+
+        var meetsGuide: Bool? {
+            figure.guide.map { guide in (guide.isRatio ? ratio ?? .infinity : median) < guide.limit }
+        }
+    }
+
+    private var rows: [Row] {
+        Figure.allCases.compactMap { figure in
+            guard let all = values[figure], let minimum = all.min(), let maximum = all.max() else { return nil }
+            let ratio = figure.raw.flatMap { values[$0] }.map { raw in
+                zip(all, raw).map { figure.ratio($0, to: $1) }.median
+            }
+            return Row(figure: figure, median: all.median, minimum: minimum, maximum: maximum, ratio: ratio)
+        }
+    }
+
+    func show(json: Bool) {
+        if json {
+            for row in rows { print(Self.object(row).text) }
+            return
+        }
+        print(Self.line("name", "median", "min", "max", "unit", "ratio"))
+        for row in rows {
+            let ratio = row.ratio.map { Self.text($0) + " x " + (row.figure.raw?.shortName ?? "") } ?? "-"
+            print(
+                Self.line(
+                    row.figure.rawValue,
+                    Self.text(row.median),
+                    Self.text(row.minimum),
+                    Self.text(row.maximum),
+                    row.figure.unit.rawValue,
+                    ratio
+                )
+            )
+        }
+        for row in rows {
+            guard let guide = row.figure.guide, let isMet = row.meetsGuide else { continue }
+            let limit =
+                guide.isRatio
+                ? "\(Self.text(guide.limit)) x raw" : "\(Self.text(guide.limit)) \(row.figure.unit.rawValue)"
+            print("guide: \(row.figure.rawValue) < \(limit): \(isMet ? "met" : "MISSED")")
+        }
+    }
+
+    private static func object(_ row: Row) -> JSONValue {
+        var members: [String: JSONValue] = [
+            "name": .string(row.figure.rawValue), "median": .number(row.median), "min": .number(row.minimum),
+            "max": .number(row.maximum), "unit": .string(row.figure.unit.rawValue),
+        ]
+        members["ratio"] = row.ratio.map(JSONValue.number)
+        members["ratioTo"] = (row.figure.raw?.rawValue).map(JSONValue.string)
+        members["meetsGuide"] = row.meetsGuide.map(JSONValue.bool)
+        return .object(members)
+    }
+
+    private static func line(
+        _ name: String,
+        _ median: String,
+        _ minimum: String,
+        _ maximum: String,
+        _ unit: String,
+        _ ratio: String
+    ) -> String {
+        func left(_ text: String, _ width: Int) -> String {
+            text + String(repeating: " ", count: max(0, width - text.count))
+        }
+        func right(_ text: String) -> String { String(repeating: " ", count: max(0, 10 - text.count)) + text }
+        return left(name, 51) + right(median) + right(minimum) + right(maximum) + "  " + left(unit, 6) + ratio
+    }
+
+    /// Three significant digits, no exponent.
+    private static func text(_ value: Double) -> String {
+        let digits = value < 10 ? 100.0 : value < 100 ? 10 : 1
+        let scaled = Int64((value * digits).rounded())
+        guard digits > 1 else { return String(scaled) }
+        let fraction = String(scaled % Int64(digits))
+        let width = digits == 100 ? 2 : 1
+        return "\(scaled / Int64(digits))." + String(repeating: "0", count: width - fraction.count) + fraction
+    }
+}
+
+extension Figure {
+    fileprivate var shortName: String {
+        switch self {
+        case .rawSynchronize: "fdatasync"
+        case .rawPingPong: "ping-pong"
+        case .rawSpawn: "/bin/true"
+        default: rawValue
+        }
+    }
+}

@@ -1,0 +1,227 @@
+import Control
+import Glibc
+import NIOCore
+import NIOPosix
+import Synchronization
+import Testing
+
+@Suite(.timeLimit(.minutes(1))) struct ControlServerTests {
+    @Test func `a request is answered with its id`() async throws {
+        try await ControlNode.serving { node in
+            let raw = try node.rawClient()
+            raw.send(#"{"jsonrpc":"2.0","id":"x7","method":"status","params":{"a":1}}"# + "\r\n")
+            let answer = try raw.line()
+            #expect(answer?["id"] == "x7")
+            #expect(answer?["result"]?["method"] == "status")
+            #expect(answer?["result"]?["params"]?["a"] == 1)
+        }
+    }
+
+    @Test func `pipelined requests are all answered although the last comes first`() async throws {
+        let waiting = Mutex<[EventLoopPromise<JSONValue>]>([])
+        let handler: ControlHandler = { request, connection in
+            if request.method == "last" {
+                connection.eventLoop.execute { for promise in waiting.withLock({ $0 }) { promise.succeed("waited") } }
+                return connection.eventLoop.makeSucceededFuture("first")
+            }
+            let promise = connection.eventLoop.makePromise(of: JSONValue.self)
+            waiting.withLock { $0.append(promise) }
+            return promise.futureResult
+        }
+        try await ControlNode.serving(handler) { node in
+            let raw = try node.rawClient()
+            let requests = (1...20).map { #"{"jsonrpc":"2.0","id":\#($0),"method":"wait"}"# }
+            raw.send((requests + [#"{"jsonrpc":"2.0","id":99,"method":"last"}"#]).joined(separator: "\n") + "\n")
+            #expect(try raw.line()?["id"] == 99)
+            let ids = try (1...20).map { _ in try raw.line()?["id"]?.integerValue }
+            #expect(ids == (1...20).map { Int64($0) })
+        }
+    }
+
+    @Test func `more requests than may be in flight are all answered in time`() async throws {
+        try await ControlNode.serving { node in
+            let raw = try node.rawClient()
+            let count = ControlLimits.requestsInFlight * 5
+            raw.send((1...count).map { #"{"jsonrpc":"2.0","id":\#($0),"method":"m"}"# + "\n" }.joined())
+            for id in 1...count { #expect(try raw.line()?["id"] == .integer(Int64(id))) }
+        }
+    }
+
+    @Test func `a notification gets no answer`() async throws {
+        try await ControlNode.serving { node in
+            let raw = try node.rawClient()
+            raw.send(
+                #"{"jsonrpc":"2.0","method":"silent"}"# + "\n" + #"{"jsonrpc":"2.0","id":1,"method":"loud"}"# + "\n"
+            )
+            #expect(try raw.line()?["id"] == 1)
+        }
+    }
+
+    @Test func `an oversize line is answered with an error and closes`() async throws {
+        try await ControlNode.serving { node in
+            let raw = try node.rawClient()
+            raw.send([UInt8](repeating: UInt8(ascii: "x"), count: ControlLimits.requestByteCount + 200_000))
+            let answer = try raw.line()
+            #expect(answer?["error"]?["code"] == -32700)
+            #expect(answer?["id"] == .null)
+            #expect(try raw.line() == nil)
+        }
+    }
+
+    @Test func `a line of exactly the limit is served`() async throws {
+        try await ControlNode.serving { node in
+            let raw = try node.rawClient()
+            let head = #"{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":""#
+            let filler = String(repeating: "x", count: ControlLimits.requestByteCount - head.utf8.count - 3)
+            raw.send(head + filler + "\"}}\n")
+            #expect(try raw.line()?["result"]?["params"]?["a"]?.stringValue == filler)
+        }
+    }
+
+    @Test(
+        arguments: [
+            ("{nonsense", -32700, "null"), ("[]", -32600, "null"), (#"[{"jsonrpc":"2.0"}]"#, -32600, "null"),
+            ("7", -32600, "null"), (#"{"id":3,"method":"m"}"#, -32600, "3"),
+            (#"{"jsonrpc":"2.0","id":3}"#, -32600, "3"), (#"{"jsonrpc":"2.0","id":{},"method":"m"}"#, -32600, "null"),
+            (#"{"jsonrpc":"2.0","id":3,"method":"m","params":[1]}"#, -32602, "3"),
+            (String(repeating: "[", count: 100_000), -32700, "null"),
+        ] as [(String, Int64, String)]
+    )
+    func `a bad line is answered and the next one still served`(line: String, code: Int64, id: String) async throws {
+        try await ControlNode.serving { node in
+            let raw = try node.rawClient()
+            raw.send(line + "\n" + #"{"jsonrpc":"2.0","id":"next","method":"m"}"# + "\n")
+            let answer = try raw.line()
+            #expect(answer?["error"]?["code"] == .integer(code))
+            #expect(answer?["error"]?["data"]?["kind"] == "usage")
+            #expect(answer?["id"]?.text == id)
+            #expect(try raw.line()?["id"] == "next")
+        }
+    }
+
+    @Test func `the router tells unknown, unsupported and wrong parameters apart`() async throws {
+        var router = ControlRouter()
+        router.on(PeerShowMethod.self) { _, _ in throw ControlError(.notFound, "no such peer") }
+        router.on(ConversationCreateMethod.self) { params, connection in
+            let result = ConversationCreateMethod.Result(
+                conversation: "c1",
+                inbox: "i1",
+                name: params.name,
+                inviteTag: params.peers?.joined() ?? "-"
+            )
+            return connection.eventLoop.makeSucceededFuture(result)
+        }
+        try await ControlNode.serving(router.handler) { node in
+            let client = try node.client()
+            func failure(_ method: String, _ params: JSONValue) -> ControlError? {
+                do throws(ControlError) {
+                    _ = try client.call(method, params)
+                    return nil
+                } catch {
+                    return error
+                }
+            }
+            #expect(failure("peer.steal", [:]) == .unknownMethod("peer.steal"))
+            #expect(failure("peer.list", [:]) == .unsupportedMethod("peer.list"))
+            #expect(failure("peer.show", ["name": "ann"])?.kind == .notFound)
+            #expect(failure("peer.show", [:])?.field == "name")
+            #expect(failure("peer.show", ["name": 7])?.message.contains("expected a string") == true)
+            #expect(failure("conversation.create", ["whith": []])?.field == "whith")
+            #expect(failure("conversation.create", ["with": ["a", 1]])?.field == "with[1]")
+            let created = try client.call(ConversationCreateMethod.self, .init(name: "room", peers: ["a", "b"]))
+            #expect(created["inviteTag"] == "ab")
+            #expect(try client.call("schema")["methods"]?.arrayValue?.isEmpty == false)
+        }
+    }
+
+    @Test func `half a line before the end of input is ignored`() async throws {
+        let served = Mutex(0)
+        let handler: ControlHandler = { _, connection in
+            served.withLock { $0 += 1 }
+            return connection.eventLoop.makeSucceededFuture(.null)
+        }
+        try await ControlNode.serving(handler) { node in
+            let raw = try node.rawClient()
+            raw.send(#"{"jsonrpc":"2.0","id":1,"#)
+            raw.endInput()
+            #expect(try raw.line() == nil)
+            #expect(served.withLock { $0 } == 0)
+        }
+    }
+
+    @Test func `requests before the end of input are still answered`() async throws {
+        try await ControlNode.serving { node in
+            let raw = try node.rawClient()
+            raw.send(#"{"jsonrpc":"2.0","id":1,"method":"m"}"# + "\n")
+            raw.endInput()
+            #expect(try raw.line()?["id"] == 1)
+            #expect(try raw.line() == nil)
+        }
+    }
+
+    @Test func `a client that goes away while it waits is noticed`() async throws {
+        let group = MultiThreadedEventLoopGroup.singleton
+        let gone = group.next().makePromise(of: Void.self)
+        let arrived = group.next().makePromise(of: Void.self)
+        let handler: ControlHandler = { _, connection in
+            connection.closed.cascade(to: gone)
+            arrived.succeed()
+            return connection.eventLoop.makePromise(of: JSONValue.self).futureResultDroppedAt(connection.closed)
+        }
+        try await ControlNode.serving(handler) { node in
+            var raw: RawClient? = try node.rawClient()
+            raw?.send(#"{"jsonrpc":"2.0","id":1,"method":"wait"}"# + "\n")
+            try arrived.futureResult.wait()
+            raw = nil
+            try gone.futureResult.wait()
+        }
+    }
+
+    @Test func `a failure that is not ours says nothing about the inside`() async throws {
+        struct Secret: Error {}
+        let handler: ControlHandler = { _, connection in connection.eventLoop.makeFailedFuture(Secret()) }
+        try await ControlNode.serving(handler) { node in
+            let error = failure { try node.client().call("m") }
+            #expect(error?.code == -32603)
+            #expect(error?.message.contains("Secret") == false)
+        }
+    }
+
+    @Test func `the pump answers everything that was asked before the end of input`() async throws {
+        try await ControlNode.serving { node in
+            var input: [Int32] = [0, 0]
+            var output: [Int32] = [0, 0]
+            try #require(pipe(&input) == 0 && pipe(&output) == 0)
+            let requests = (1...3).map { #"{"jsonrpc":"2.0","id":\#($0),"method":"m"}"# + "\n" }.joined()
+            #expect(write(input[1], requests, requests.utf8.count) == requests.utf8.count)
+            close(input[1])
+            try node.client().pump(from: input[0], to: output[1])
+            close(output[1])
+            var bytes = [UInt8](repeating: 0, count: 4096)
+            let byteCount = read(output[0], &bytes, bytes.count)
+            let lines = bytes.prefix(max(0, byteCount)).split(separator: UInt8(ascii: "\n"))
+            #expect(try lines.map { try JSONReader.read($0)["id"] } == [1, 2, 3])
+            close(input[0])
+            close(output[0])
+        }
+    }
+
+    @Test func `the connection after the last is told so`() async throws {
+        try await ControlNode.serving { node in
+            let clients = try (0..<ControlLimits.connections).map { _ in try node.client() }
+            for client in clients { _ = try client.call("m") }
+            let raw = try node.rawClient()
+            #expect(try raw.line()?["error"]?["message"]?.stringValue?.contains("too many") == true)
+            #expect(try raw.line() == nil)
+            _ = try clients[0].call("m")
+        }
+    }
+}
+
+extension EventLoopPromise where Value == JSONValue {
+    /// Fails when the client goes, as a waiting handler must.
+    func futureResultDroppedAt(_ closed: EventLoopFuture<Void>) -> EventLoopFuture<JSONValue> {
+        closed.whenComplete { _ in fail(ControlError(.failed, "the client went away")) }
+        return futureResult
+    }
+}

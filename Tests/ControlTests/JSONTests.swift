@@ -1,0 +1,106 @@
+import Control
+import Testing
+
+@Suite struct JSONTests {
+    private func read(_ text: String) throws -> JSONValue { try JSONReader.read(Array(text.utf8)) }
+
+    @Test(
+        arguments: [
+            #"null"#, #"true"#, #"-7"#, #"9223372036854775807"#, #"1.5"#, #""a\"b\\c\n""#, #"[]"#, #"{}"#,
+            #"[1,[2,[3]],{"a":null}]"#, #"{"a":1,"b":"ü€😀"}"#,
+        ]
+    )
+    func `text survives reading and writing`(text: String) throws {
+        #expect(try read(text).text == text)
+    }
+
+    @Test func `escapes and surrogate pairs are decoded`() throws {
+        #expect(try read(#""A\u00fc\uD83D\uDE00\/\t""#) == "Aü😀/\t")
+    }
+
+    @Test func `equal objects have equal text`() throws {
+        #expect(try read(#"{ "b" : 1 , "a" : 2 }"#).text == #"{"a":2,"b":1}"#)
+    }
+
+    @Test func `control characters are escaped in output`() {
+        #expect(JSONValue.string("\u{1}\u{1b}\u{7f}").text == #""\u0001\u001b\u007f""#)
+    }
+
+    @Test(
+        arguments: [
+            "", " ", "nul", "tru", "{", "[1", "[1,]", "{,}", #"{"a"}"#, #"{"a":}"#, #"{"a":1,}"#, "01", "-", "1.", "1e",
+            "+1", ".5", #"""#, #""\x""#, #""\u12""#, #""\ud800""#, #""\ud800A""#, "\"\u{1}\"", "1 2", "[1]]", "'a'",
+            "NaN", "1e999", #"{"a":1,"a":2}"#, "\u{feff}1",
+        ]
+    )
+    func `what is not strict JSON is refused`(text: String) {
+        #expect(throws: JSONSyntaxError.self) { try read(text) }
+    }
+
+    @Test func `a text cut at any byte is refused`() throws {
+        let whole = Array(#"{"id":12,"m":"é\u00e9","p":[true,{"x":null}]}"#.utf8)
+        for byteCount in 0..<whole.count {
+            #expect(throws: JSONSyntaxError.self) { try JSONReader.read(whole.prefix(byteCount)) }
+        }
+    }
+
+    @Test func `bytes that are not UTF-8 are refused`() {
+        #expect(throws: JSONSyntaxError.self) { try JSONReader.read([0x22, 0xC3, 0x28, 0x22]) }
+    }
+
+    @Test func `nesting is allowed up to the limit and not beyond`() throws {
+        let limit = ControlLimits.nestingDepth
+        func nested(_ depth: Int) -> String {
+            String(repeating: "[", count: depth) + String(repeating: "]", count: depth)
+        }
+        _ = try read(nested(limit))
+        #expect(throws: JSONSyntaxError.tooDeep(limit: limit)) { try read(nested(limit + 1)) }
+        #expect(throws: JSONSyntaxError.tooDeep(limit: limit)) { try read(String(repeating: "[", count: 1_000_000)) }
+        #expect(throws: JSONSyntaxError.tooDeep(limit: limit)) {
+            try read(String(repeating: #"{"a":"#, count: 100_000))
+        }
+    }
+
+    @Test func `a mismatch names the field`() throws {
+        let value = try read(#"{"message":"m","state":"sent","stored":1,"expiresAt":null}"#)
+        #expect {
+            try value.decoded(as: SendMethod.Result.self)
+        } throws: { error in
+            (error as? JSONMismatch)?.field == "stored"
+        }
+        let list = try read(#"{"conversation":"c","with":["a",2]}"#)
+        #expect {
+            try list.decoded(as: ConversationCreateMethod.Params.self)
+        } throws: { error in
+            (error as? JSONMismatch)?.field == "with[1]"
+        }
+    }
+
+    @Test func `no mutation of a request traps, and what is read is written to a stable text`() throws {
+        let seed: [UInt8] = Array(
+            #"{"id":-12,"jsonrpc":"2.0","method":"send","params":{"a":[1.5e3,"\ud83d\ude00é",null,{"b":true}]}}"#.utf8
+        )
+        var state: UInt64 = 0x6D61_7966_6C79
+        func next(_ bound: Int) -> Int {
+            // SplitMix64: the same mutations in every run.
+            state &+= 0x9E37_79B9_7F4A_7C15
+            var mixed = state
+            mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
+            mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
+            return Int((mixed ^ (mixed >> 31)) % UInt64(bound))
+        }
+        for _ in 0..<20_000 {
+            var line = seed
+            for _ in 0...next(3) {
+                switch next(3) {
+                case 0: line[next(line.count)] = UInt8(next(256))
+                case 1: line.remove(at: next(line.count))
+                case _: line.insert(seed[next(seed.count)], at: next(line.count))
+                }
+            }
+            _ = try? ControlRequest(line: line)
+            guard let value = try? JSONReader.read(line) else { continue }
+            #expect(try JSONReader.read(value.utf8).text == value.text)
+        }
+    }
+}

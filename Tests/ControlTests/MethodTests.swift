@@ -1,0 +1,114 @@
+import Control
+import Testing
+
+@Suite struct MethodTests {
+    private func fields(_ method: String, _ part: String) -> [String] {
+        let methods = MethodCatalogue.schema["methods"]?.arrayValue ?? []
+        let description = methods.first { $0["name"]?.stringValue == method }
+        return (description?[part]?.arrayValue ?? []).compactMap { $0["name"]?.stringValue }
+    }
+
+    @Test func `every method has a name of its own`() {
+        let names = MethodCatalogue.methods.map { $0.name }
+        #expect(Set(names).count == names.count)
+    }
+
+    @Test(
+        arguments: [
+            (
+                "status",
+                ["running", "version", "listen", "locked", "erasure", "inboxes", "links", "outbox", "nextExpiry"]
+            ),
+            (
+                "peer.show",
+                ["name", "endpoints", "contact", "blocked", "invitations", "lastSeen", "path", "rttMs"]
+            ),
+            ("conversation.create", ["conversation", "inbox", "name", "inviteTag"]),
+            (
+                "conversation.show",
+                ["conversation", "name", "role", "members", "lifetime", "expiresAt", "locked", "state"]
+            ),
+            (
+                "invite.create",
+                ["slug", "url", "tag", "expiresAt", "singleUse", "creator", "lifetime", "signature"]
+            ),
+            ("join", ["conversation", "state", "errorType", "message"]),
+            ("send", ["message", "state", "stored", "expiresAt"]),
+            ("lifetime.show", ["lifetime", "state", "proposal", "agreement"]),
+            ("explode", ["conversation", "expiresAt", "state", "confirmed", "waiting"]),
+            (
+                "outbox.retry",
+                ["message", "conversation", "to", "attempts", "nextAttempt", "expiresAt", "state"]
+            ),
+            ("inbox.wake", ["inbox", "state", "wakeReason", "lastActivity", "protected"]),
+        ]
+    )
+    func `a result has the fields of the contract`(method: String, contract: [String]) {
+        #expect(Set(contract).isSubset(of: fields(method, "result")), "\(fields(method, "result"))")
+    }
+
+    @Test func `the schema shows what the types read`() throws {
+        let send = FieldSchema.fields(of: SendMethod.Params.self)
+        #expect(send.map(\.name) == ["conversation", "text", "wait", "timeout", "replyTo", "file"])
+        #expect(send.map(\.type) == ["string", "string", "string", "interval", "string", "object"])
+        #expect(send.map(\.isOptional) == [false, false, true, true, true, true])
+        #expect(send[2].values == ["queued", "sent", "delivered"])
+        #expect(send[5].fields.map(\.name) == ["name", "data"])
+        let read = FieldSchema.fields(of: ReadMethod.Result.self)
+        #expect(read[0].type == "[object]")
+        #expect(read[0].fields.map(\.name).contains("expiresAt"))
+        #expect(fields("conversation.create", "params") == ["name", "as", "with"])
+        #expect(fields("explode", "params") == ["conversation", "at", "in", "noTrace"])
+    }
+
+    @Test func `fields that scripts test for are null and others are left out`() throws {
+        let conversation = Conversation(
+            conversation: "c1",
+            name: nil,
+            role: "creator",
+            members: [],
+            lifetime: .ephemeral,
+            expiresAt: nil,
+            locked: false,
+            state: "ready"
+        )
+        let value = try JSONValue(encoding: conversation)
+        #expect(value["expiresAt"] == .null)
+        #expect(value["name"] == .null)
+        #expect(value["inbox"] == nil)
+        #expect(try value.decoded(as: Conversation.self) == conversation)
+        guard case .object(var members) = value else { return }
+        members["expiresAt"] = nil
+        #expect(try JSONValue.object(members).decoded(as: Conversation.self) == conversation)
+    }
+
+    @Test func `an event is flat and a detail cannot replace a common field`() {
+        let event = Event(
+            cursor: 7,
+            event: .message,
+            conversation: "c1",
+            at: Timestamp(milliseconds: 0),
+            details: ["text": "hi", "cursor": 99]
+        )
+        #expect(
+            event.jsonValue.text
+                == #"{"at":"1970-01-01T00:00:00Z","conversation":"c1","cursor":7,"event":"message","text":"hi"}"#
+        )
+    }
+
+    @Test func `exit codes are those of the contract`() {
+        let codes = Dictionary(uniqueKeysWithValues: FailureKind.allCases.map { ($0.rawValue, $0.exitCode) })
+        #expect(
+            codes == [
+                "failed": 1, "usage": 64, "refused": 2, "expired": 3, "timedOut": 4, "unreachable": 5, "locked": 6,
+                "notFound": 7, "noNode": 8,
+            ]
+        )
+    }
+
+    @Test func `a failure survives the wire and one of an unknown kind reads as failed`() {
+        let error = ControlError(.locked, "the storage is locked", hint: "mayfly unlock", field: "conversation")
+        #expect(ControlError(jsonValue: error.jsonValue) == error)
+        #expect(ControlError(jsonValue: ["code": -32099, "message": "x", "data": ["kind": "melted"]]).kind == .failed)
+    }
+}

@@ -1,0 +1,156 @@
+import Dispatch
+import Foundation
+import Synchronization
+import Testing
+
+/// kill -9 at any moment.
+@Suite("Crashes")
+struct CrashTests {
+    @Test("kill -9 of either node during a stream of durable sends: what was confirmed as delivered is there, once")
+    func stream() throws {
+        try withRoom { ann, bob, _ in
+            for node in [ann, bob] { try node.ok("lifetime", "policy", "room", "accept-up-to:1d") }
+            try ann.ok("lifetime", "propose", "room", "1d")
+            try ann.wait("lifetimeAgreed:lifetime=1d")
+            let delivered = Mutex<[String]>([])
+            let isOver = Mutex(false)
+            let sent = Mutex(0)
+            let mayfly = Program.mayfly
+            let (home, directory) = (ann.home, ann.directory)
+            let sender = DispatchGroup()
+            DispatchQueue.global().async(group: sender) {
+                while !isOver.withLock({ $0 }) {
+                    let number = sent.withLock { count in
+                        count += 1
+                        return count
+                    }
+                    let text = "message \(number)"
+                    let answer = try? Program.run(
+                        [
+                            mayfly, "send", "room", text, "--wait", "delivered", "--timeout", "5", "--json", "--home",
+                            home,
+                        ],
+                        in: directory
+                    )
+                    guard let answer, answer.code == 0, answer["stored"].bool == true else { continue }
+                    delivered.withLock { $0.append(text) }
+                }
+            }
+            var generator = SystemRandomNumberGenerator()
+            for round in 0..<8 {
+                let count = delivered.withLock { $0.count }
+                // Until something was delivered in this round, and then to a random moment of what follows.
+                for _ in 0..<200 where delivered.withLock({ $0.count }) == count { Thread.sleep(forTimeInterval: 0.05) }
+                Thread.sleep(forTimeInterval: Double.random(in: 0...0.3, using: &generator))
+                let node = round % 2 == 0 ? bob : ann
+                node.crash()
+                try node.start()
+            }
+            isOver.withLock { $0 = true }
+            sender.wait()
+            let expected = delivered.withLock { $0 }
+            #expect(expected.count >= 8, "\(expected)")
+            for node in [bob, ann] {
+                node.crash()
+                try node.start()
+                let texts = try node.texts()
+                for text in expected { #expect(texts.count { $0 == text } == 1, "\(text) at \(node.name)") }
+                #expect(Set(texts).count == texts.count, "nothing is there twice")
+            }
+            // What was not confirmed arrives, too, or is still on its way: never twice.
+            try ann.wait("peerOnline")
+            try bob.wait("peerOnline")
+        }
+    }
+
+    @Test(
+        "kill -9 at a random moment of an explosion: it has happened wholly or not at all, and the member learns of it"
+    )
+    func explosion() throws {
+        try withRoom(lifetime: "1d") { ann, bob, first in
+            var id = first
+            var delay = 0.0
+            for round in 0..<4 {
+                if round > 0 {
+                    id = try meet(ann, bob)
+                    try agree(ann, bob, "1d")
+                }
+                try say("secret \(round)", ann)
+                let cursor = try bob.cursor()
+                let mayfly = Program.mayfly
+                let (home, directory) = (ann.home, ann.directory)
+                let isConfirmed = Mutex(false)
+                let exploding = DispatchGroup()
+                DispatchQueue.global().async(group: exploding) {
+                    let answer = try? Program.run(
+                        [mayfly, "explode", "room", "--force", "--home", home],
+                        in: directory
+                    )
+                    isConfirmed.withLock { $0 = answer?.code == 0 }
+                }
+                // Starting the command takes some of it.
+                Thread.sleep(forTimeInterval: Double.random(in: 0...0.02) + delay)
+                delay += 0.02
+                ann.crash()
+                exploding.wait()
+                try ann.start()
+                let after = try ann.run(["read", id])
+                #expect([0, 3].contains(after.code), "\(after)")
+                if after.code == 0 {
+                    #expect(!isConfirmed.withLock { $0 })
+                    #expect(try ann.texts() == ["secret \(round)"])
+                    try ann.ok("explode", "room", "--force")
+                    isConfirmed.withLock { $0 = true }
+                }
+                #expect(try ann.ok("conversation", "list").lines.isEmpty)
+                #expect(ann.files(holding: "secret").isEmpty)
+                try bob.wait("exploded", after: cursor, seconds: 30)
+                try bob.fails(3, "read", id)
+                if isConfirmed.withLock({ $0 }) { try ann.wait("deletionReceipt", seconds: 30) }
+            }
+        }
+    }
+
+    @Test("kill -9 right after each answer of the command line: what it said is true after the restart")
+    func everyAnswer() throws {
+        try withHomes("ann", "bob") { nodes in
+            let (ann, bob) = (nodes[0], nodes[1])
+            for node in nodes { try node.start() }
+            let id = try ann.ok("conversation", "create", "--name", "room")["conversation"].string ?? ""
+            ann.crash()
+            try ann.start()
+            #expect(try ann.ok("conversation", "list")["conversation"].string == id)
+            let slug = try ann.ok("invite", "create", "room", "--single-use")["slug"].string ?? ""
+            ann.crash()
+            try ann.start()
+            try bob.ok("join", slug, "--timeout", "20")
+            ann.crash()
+            bob.crash()
+            for node in nodes { try node.start() }
+            #expect(try bob.ok("conversation", "list")["conversation"].string == id)
+            #expect(try ann.ok("conversation", "show", "room")["members"].list.count == 1)
+            for node in nodes { try node.wait("peerOnline") }
+            try ann.ok("lifetime", "propose", "room", "1d")
+            try bob.wait("lifetimeProposed:ours=false")
+            try bob.ok("lifetime", "accept", "room")
+            bob.crash()
+            try bob.start()
+            #expect(try bob.ok("lifetime", "show", "room")["lifetime"].string != "7d")
+            try bob.wait("peerOnline")
+            try agree(ann, bob, "7d")
+            let sent = try ann.ok("send", "room", "durable before it is said")
+            #expect(sent["stored"].bool == true)
+            ann.crash()
+            try ann.start()
+            #expect(try ann.texts().contains("durable before it is said"))
+            try ann.ok("conversation", "lock", "room")
+            ann.crash()
+            try ann.start()
+            #expect(try ann.ok("conversation", "show", "room")["locked"].bool == true)
+            try bob.ok("conversation", "leave", "room")
+            bob.crash()
+            try bob.start()
+            #expect(try bob.ok("conversation", "list").lines.isEmpty)
+        }
+    }
+}

@@ -1,0 +1,131 @@
+import Foundation
+import Testing
+
+/// Destruction everywhere (section 7).
+@Suite("Explode")
+struct ExplodeTests {
+    @Test("With both online: keys, directories and history are gone on both, and the receipt is there")
+    func online() throws {
+        try withRoom(lifetime: "1d") { ann, bob, id in
+            try say("secret of ann", ann)
+            try say("secret of bob", bob)
+            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            let before = [ann, bob].map { $0.contents("rows.slots") }
+            let directories = [ann, bob].map { directory(of: $0.files(".seg")[0]) }
+            #expect(try ann.ok("explode", "status", "room")["state"].string == "none")
+            let exploded = try ann.ok("explode", "room", "--force")
+            #expect(exploded["state"].string == "exploded")
+            #expect(exploded["conversation"].string == id)
+            try ann.wait("deletionReceipt")
+            let status = try ann.ok("explode", "status", String(id.prefix(12)))
+            #expect(status["confirmed"].list.count == 1 && status["waiting"].list.isEmpty)
+            for (index, node) in [ann, bob].enumerated() {
+                for command in [
+                    ["read", id], ["conversation", "show", id], ["send", id, "x"], ["lifetime", "show", id],
+                ] {
+                    let answer = try node.run(command)
+                    #expect(answer.code == 3 && answer.kind == "expired", "\(answer)")
+                }
+                #expect(try node.ok("conversation", "list").lines.isEmpty)
+                let after = node.contents("rows.slots")
+                let changed = stride(from: 0, to: after.count, by: 4_096).filter {
+                    before[index][$0..<($0 + 4_096)] != after[$0..<($0 + 4_096)]
+                }
+                #expect(changed.count == 1)
+                let page = Data(before[index][changed[0]..<(changed[0] + 4_096)])
+                for other in [ann, bob] {
+                    for file in other.files() {
+                        let contents = Data(other.contents(file))
+                        for offset in stride(from: 0, to: 4_096, by: 64) {
+                            #expect(contents.range(of: page[offset..<(offset + 64)]) == nil, "\(file) of \(other.name)")
+                        }
+                    }
+                }
+                #expect(!node.files().contains { directory(of: $0) == directories[index] })
+                #expect(node.files(holding: "secret of").isEmpty)
+            }
+            // Doing it twice changes nothing; the invite leads nowhere.
+            #expect(try ann.ok("explode", id, "--force")["expiresAt"].string == exploded["expiresAt"].string)
+            let again = try bob.run(["join", slug, "--timeout", "2"])
+            #expect(again.code != 0)
+            // After a restart it is still gone and still known.
+            try ann.stop()
+            try ann.start()
+            try ann.fails(3, "read", id)
+            #expect(try ann.ok("explode", "status", id)["confirmed"].list.count == 1)
+        }
+    }
+
+    private func directory(of file: String) -> String {
+        URL(fileURLWithPath: "/" + file).deletingLastPathComponent().lastPathComponent
+    }
+
+    @Test("With the member offline: it learns when it comes back, and the status goes from waiting to confirmed")
+    func offline() throws {
+        try withRoom(lifetime: "1d") { ann, bob, id in
+            try say("you will not see this again", ann)
+            let cursor = try ann.cursor()
+            try bob.stop()
+            try ann.wait("peerOffline", after: cursor)
+            try ann.ok("explode", "room", "--force")
+            let waiting = try ann.ok("explode", "status", id)
+            #expect(waiting["waiting"].list.count == 1 && waiting["confirmed"].list.isEmpty)
+            try bob.start()
+            try bob.wait("exploded", seconds: 30)
+            try ann.wait("deletionReceipt", seconds: 30)
+            try bob.fails(3, "read", id)
+            #expect(bob.files(".seg").isEmpty)
+            #expect(try ann.ok("explode", "status", id)["waiting"].list.isEmpty)
+        }
+    }
+
+    @Test("With the creator restarted and the member offline: the creator still tells")
+    func creatorRestarted() throws {
+        try withRoom(lifetime: "1d") { ann, bob, id in
+            try say("gone soon", ann)
+            let cursor = try ann.cursor()
+            bob.crash()
+            try ann.wait("peerOffline", after: cursor)
+            try ann.ok("explode", "room", "--force")
+            try ann.stop()
+            try bob.start()
+            #expect(try bob.texts() == ["gone soon"])
+            try ann.start()
+            try bob.wait("exploded", seconds: 30)
+            try ann.wait("deletionReceipt", seconds: 30)
+            #expect(try ann.ok("explode", "status", id)["confirmed"].list.count == 1)
+        }
+    }
+
+    @Test("kill -9 right after the explosion: still exploded, still told")
+    func crash() throws {
+        try withRoom(lifetime: "1d") { ann, bob, id in
+            try say("gone at once", ann)
+            let cursor = try ann.cursor()
+            try bob.stop()
+            try ann.wait("peerOffline", after: cursor)
+            try ann.ok("explode", "room", "--force")
+            ann.crash()
+            try ann.start()
+            try ann.fails(3, "read", id)
+            #expect(try ann.ok("conversation", "list").lines.isEmpty)
+            #expect(try ann.ok("explode", "status", id)["waiting"].list.count == 1)
+            try bob.start()
+            try bob.wait("exploded", seconds: 30)
+            try ann.wait("deletionReceipt", seconds: 30)
+            try bob.fails(3, "read", id)
+        }
+    }
+
+    @Test("A member may not explode, only leave; and nothing explodes without --force from a script")
+    func notCreator() throws {
+        try withRoom { ann, bob, _ in
+            let refused = try bob.fails(2, "explode", "room", "--force")
+            #expect(refused.kind == "refused")
+            try ann.fails(64, "explode", "room")
+            try ann.fails(7, "explode", "nothing", "--force")
+            try say("still here", bob)
+            #expect(try ann.texts() == ["still here"])
+        }
+    }
+}

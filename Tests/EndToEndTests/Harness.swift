@@ -1,0 +1,516 @@
+import Dispatch
+import Foundation
+import Glibc
+import Synchronization
+import Testing
+
+/// What a command line printed as JSON, easy to ask.
+struct JSON: CustomStringConvertible {
+    let value: Any?
+
+    subscript(key: String) -> JSON { JSON(value: (value as? [String: Any])?[key]) }
+    subscript(index: Int) -> JSON { JSON(value: list.indices.contains(index) ? list[index].value : nil) }
+
+    var string: String? { value as? String }
+    var integer: Int64? { (value as? NSNumber)?.int64Value }
+    var double: Double? { (value as? NSNumber)?.doubleValue }
+    var bool: Bool? { value as? Bool }
+    var list: [JSON] { (value as? [Any] ?? []).map { JSON(value: $0) } }
+    var isNull: Bool { value == nil || value is NSNull }
+    var description: String { value.map { "\($0)" } ?? "nothing" }
+    var keys: Set<String> { Set((value as? [String: Any] ?? [:]).keys) }
+
+    /// An ISO 8601 time as milliseconds since the epoch.
+    var time: Int64? {
+        let formatter = ISO8601DateFormatter()
+        formatter.formatOptions = [.withInternetDateTime, .withFractionalSeconds]
+        return string.flatMap { formatter.date(from: $0) }.map { Int64(($0.timeIntervalSince1970 * 1_000).rounded()) }
+    }
+
+    init(value: Any?) { self.value = value }
+    init?(line: some StringProtocol) {
+        guard let value = try? JSONSerialization.jsonObject(with: Data(line.utf8), options: [.fragmentsAllowed]) else {
+            return nil
+        }
+        self.value = value
+    }
+}
+
+/// How a command ended.
+struct Answer: CustomStringConvertible {
+    let command: [String]
+    let code: Int32
+    let output: String
+    let errors: String
+
+    /// What was printed with `--json`, a line each.
+    var lines: [JSON] { output.split(separator: "\n").compactMap { JSON(line: $0) } }
+    /// The only line, or the last.
+    var json: JSON { lines.last ?? JSON(value: nil) }
+    subscript(key: String) -> JSON { json[key] }
+    /// Of a failure.
+    var kind: String? { json["error"]["kind"].string }
+    var message: String { json["error"]["message"].string ?? errors }
+
+    var description: String {
+        "mayfly \(command.map { $0.prefix(60) }.joined(separator: " ")) → \(code)\n\(output.prefix(2_000))\(errors.prefix(2_000))"
+    }
+}
+
+struct HarnessError: Error, CustomStringConvertible {
+    let description: String
+    init(_ description: String) { self.description = description }
+}
+
+/// A child process. Not Foundation's: that one crashes now and then when many threads start processes.
+final class Child: Sendable {
+    let pid: pid_t
+    /// How it has ended: its exit code, or the negative number of the signal.
+    private let end = Mutex<Int32?>(nil)
+
+    /// - Parameters: descriptors for the standard streams. No other descriptor is inherited if all are close-on-exec.
+    init(_ arguments: [String], input: Descriptor, output: Descriptor, errors: Descriptor) throws {
+        var actions = posix_spawn_file_actions_t()
+        posix_spawn_file_actions_init(&actions)
+        defer { posix_spawn_file_actions_destroy(&actions) }
+        for (standard, descriptor) in [(STDIN_FILENO, input), (STDOUT_FILENO, output), (STDERR_FILENO, errors)] {
+            posix_spawn_file_actions_adddup2(&actions, descriptor.number, standard)
+        }
+        // Threads of a pool block signals; a child must not.
+        var attributes = posix_spawnattr_t()
+        posix_spawnattr_init(&attributes)
+        defer { posix_spawnattr_destroy(&attributes) }
+        var none = sigset_t()
+        sigemptyset(&none)
+        posix_spawnattr_setsigmask(&attributes, &none)
+        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK))
+        var words: [UnsafeMutablePointer<CChar>?] = arguments.map { strdup($0) } + [nil]
+        var variables: [UnsafeMutablePointer<CChar>?] = Program.environment.map { strdup("\($0)=\($1)") } + [nil]
+        defer { for word in words + variables { free(word) } }
+        var pid: pid_t = 0
+        let code = withExtendedLifetime((input, output, errors)) {
+            posix_spawnp(&pid, arguments[0], &actions, &attributes, &words, &variables)
+        }
+        guard code == 0 else { throw HarnessError("\(arguments[0]): \(String(cString: strerror(code)))") }
+        self.pid = pid
+    }
+
+    /// How it has ended; `nil` while it runs.
+    private func poll(_ options: Int32) -> Int32? {
+        end.withLock { end in
+            if end != nil { return end }
+            var status: Int32 = 0
+            guard waitpid(pid, &status, options) == pid else { return nil }
+            end = status & 0x7F == 0 ? status >> 8 & 0xFF : -(status & 0x7F)
+            return end
+        }
+    }
+
+    var isRunning: Bool { poll(WNOHANG) == nil }
+
+    func signal(_ number: Int32) {
+        end.withLock { if $0 == nil { Glibc.kill(pid, number) } }
+    }
+
+    /// Waits for the end, at most this long; then it is killed, and the answer is `nil`.
+    func wait(seconds: Int) -> Int32? {
+        let isLate = Mutex(false)
+        let pid = pid
+        let alarm = DispatchSource.makeTimerSource(queue: .global())
+        alarm.schedule(deadline: .now() + .seconds(seconds))
+        alarm.setEventHandler {
+            isLate.withLock { $0 = true }
+            Glibc.kill(pid, SIGKILL)
+        }
+        alarm.resume()
+        // Leaves it unreaped, so that the alarm cannot hit another process with its number.
+        var information = siginfo_t()
+        while waitid(P_PID, id_t(pid), &information, WEXITED | WNOWAIT) != 0, errno == EINTR {}
+        alarm.cancel()
+        let code = poll(0)
+        return isLate.withLock { $0 } ? nil : code
+    }
+}
+
+/// A descriptor that is closed with its owner.
+final class Descriptor {
+    let number: Int32
+
+    init(_ path: String, _ flags: Int32) throws {
+        number = open(path, flags | O_CLOEXEC, 0o600)
+        guard number >= 0 else { throw HarnessError("open \(path): \(String(cString: strerror(errno)))") }
+    }
+
+    deinit { close(number) }
+}
+
+/// Programs that are run.
+enum Program {
+    /// The program under test, beside the test bundle in the build directory.
+    static let mayfly: String = {
+        if let named = ProcessInfo.processInfo.environment["MAYFLY"] { return named }
+        let own =
+            (try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe")) ?? CommandLine.arguments[0]
+        var directory = URL(fileURLWithPath: own).deletingLastPathComponent()
+        while directory.path != "/" {
+            let candidate = directory.appendingPathComponent("mayfly").path
+            if FileManager.default.isExecutableFile(atPath: candidate) { return candidate }
+            directory.deleteLastPathComponent()
+        }
+        return "mayfly"
+    }()
+
+    /// Without what the machine of the test may have set for a node of its own.
+    static let environment: [String: String] = {
+        var result = ProcessInfo.processInfo.environment
+        for name in ["MAYFLY_HOME", "MAYFLY_PASSPHRASE_FILE", "CREDENTIALS_DIRECTORY", "XDG_STATE_HOME"] {
+            result[name] = nil
+        }
+        result["SWIFT_BACKTRACE"] = "enable=no"
+        return result
+    }()
+
+    /// Runs a program to its end. Output goes through files, so that nobody waits for a pipe's other holders.
+    static func run(_ arguments: [String], input: String = "", in directory: String, seconds: Int = 90) throws -> Answer
+    {
+        let base = "\(directory)/.run-\(UUID().uuidString)"
+        let paths = [base + ".in", base + ".out", base + ".err"]
+        defer { for path in paths { unlink(path) } }
+        var bytes = Array(input.utf8)[...]
+        let source = try Descriptor(paths[0], O_RDWR | O_CREAT)
+        while !bytes.isEmpty {
+            bytes = bytes.dropFirst(bytes.withUnsafeBytes { write(source.number, $0.baseAddress, $0.count) })
+        }
+        lseek(source.number, 0, SEEK_SET)
+        let output = try Descriptor(paths[1], O_WRONLY | O_CREAT)
+        let errors = try Descriptor(paths[2], O_WRONLY | O_CREAT)
+        let child = try Child(arguments, input: source, output: output, errors: errors)
+        guard let code = child.wait(seconds: seconds) else {
+            throw HarnessError("\(arguments.joined(separator: " ")) did not end in \(seconds) s")
+        }
+        return Answer(command: Array(arguments.dropFirst()), code: code, output: text(paths[1]), errors: text(paths[2]))
+    }
+
+    static func text(_ path: String) -> String {
+        String(decoding: FileManager.default.contents(atPath: path) ?? Data(), as: UTF8.self)
+    }
+
+    /// Runs a tool of the machine that must succeed.
+    @discardableResult
+    static func tool(_ arguments: String...) throws -> String {
+        let answer = try run(arguments, in: NSTemporaryDirectory())
+        guard answer.code == 0 else { throw HarnessError("\(arguments.joined(separator: " ")): \(answer.errors)") }
+        return answer.output
+    }
+
+    /// Whether this test may make network namespaces: tried, since root in a container often may not.
+    static let canMakeNamespaces: Bool = {
+        let name = "mf\(UUID().uuidString.prefix(6))"
+        guard geteuid() == 0, (try? tool("ip", "netns", "add", name)) != nil else { return false }
+        return (try? tool("ip", "netns", "del", name)) != nil
+    }()
+
+    /// Whether this test may mount small file systems.
+    static let canMount: Bool = {
+        guard geteuid() == 0 else { return false }
+        let isMounted = try? withDirectory { directory in
+            try tool("mount", "-t", "tmpfs", "-o", "size=64k", "mayfly-test", directory)
+            try tool("umount", directory)
+            return true
+        }
+        return isMounted ?? false
+    }()
+}
+
+/// A real node: a home of its own, a daemon that is started, stopped and killed, and its command line.
+final class TestNode {
+    let name: String
+    let home: String
+    let log: String
+    /// Where it listened last; it comes back there.
+    private(set) var listen: String?
+    /// What stands before the daemon's command, such as `ip netns exec`.
+    var prefix: [String] = []
+    private var process: Child?
+    /// For everything that is not the node's own.
+    let directory: String
+
+    /// - Parameter parent: where the home is made, if not in `directory`.
+    init(name: String, directory: String, parent: String? = nil) {
+        self.name = name
+        self.directory = directory
+        home = "\(parent ?? directory)/\(name)"
+        log = "\(directory)/\(name).err"
+    }
+
+    var isRunning: Bool { process?.isRunning ?? false }
+    var pid: pid_t { process?.pid ?? 0 }
+
+    // MARK: Commands
+
+    /// Runs a command with `--json`.
+    func run(_ arguments: [String], input: String = "") throws -> Answer {
+        // What follows `--` are no options.
+        let end = arguments.firstIndex(of: "--") ?? arguments.count
+        let command = arguments[..<end] + ["--json", "--home", home] + arguments[end...]
+        return try Program.run([Program.mayfly] + command, input: input, in: directory)
+    }
+
+    /// A command that must succeed.
+    @discardableResult
+    func ok(_ arguments: String..., input: String = "", at location: SourceLocation = #_sourceLocation) throws
+        -> Answer
+    {
+        let answer = try run(arguments, input: input)
+        if answer.code != 0 {
+            Issue.record("\(answer)\nlog of \(name): \(Program.text(log).suffix(3_000))", sourceLocation: location)
+            throw HarnessError("a command failed")
+        }
+        return answer
+    }
+
+    /// A command that must fail with this exit code.
+    @discardableResult
+    func fails(
+        _ code: Int32,
+        _ arguments: String...,
+        input: String = "",
+        at location: SourceLocation = #_sourceLocation
+    )
+        throws -> Answer
+    {
+        let answer = try run(arguments, input: input)
+        #expect(answer.code == code, "\(answer)", sourceLocation: location)
+        return answer
+    }
+
+    /// Waits until an event has happened since the daemon started, or after an earlier event's cursor.
+    @discardableResult
+    func wait(
+        _ event: String,
+        in conversation: String? = nil,
+        after cursor: Int64 = 0,
+        seconds: Int = 20,
+        at location: SourceLocation = #_sourceLocation
+    ) throws -> JSON {
+        let answer = try run(
+            ["watch"] + (conversation.map { [$0] } ?? [])
+                + ["--since", String(cursor), "--until", event, "--timeout", String(seconds)]
+        )
+        if answer.code != 0 {
+            Issue.record(
+                "\(name) waited for \(event): \(answer)\nlog of \(name): \(Program.text(log).suffix(3_000))",
+                sourceLocation: location
+            )
+            throw HarnessError("\(event) did not happen")
+        }
+        return answer.json
+    }
+
+    /// The newest event's cursor, for ``wait(_:in:after:seconds:at:)``.
+    func cursor() throws -> Int64 {
+        try run(["watch", "--since", "0", "--timeout", "0.05"]).lines.compactMap { $0["cursor"].integer }.max() ?? 0
+    }
+
+    /// The texts of a conversation, system messages left out.
+    func texts(_ conversation: String = "room", at location: SourceLocation = #_sourceLocation) throws -> [String] {
+        try ok("read", conversation, at: location).lines.filter { $0["from"].string != "system" }.compactMap {
+            $0["text"].string
+        }
+    }
+
+    // MARK: The daemon
+
+    func initialise(_ arguments: [String] = [], at location: SourceLocation = #_sourceLocation) throws {
+        let answer = try run(["init", "--name", name, "--listen", "tcp://127.0.0.1:0"] + arguments)
+        #expect(answer.code == 0, "\(answer)", sourceLocation: location)
+    }
+
+    /// Starts the daemon and waits until it serves.
+    func start(_ arguments: [String] = [], at location: SourceLocation = #_sourceLocation) throws {
+        let failure = try tryStart(arguments)
+        if let failure {
+            Issue.record("\(name) does not start: \(failure)", sourceLocation: location)
+            throw HarnessError("\(name) does not start")
+        }
+    }
+
+    /// - Returns: how it ended, if it did instead of serving.
+    func tryStart(_ arguments: [String] = []) throws -> Answer? {
+        precondition(process == nil, "\(name) runs")
+        let listening = arguments.contains("--listen") ? [] : listen.map { ["--listen", $0] } ?? []
+        let command = prefix + [Program.mayfly, "run", "--json", "--home", home] + listening + arguments
+        let ready = "\(directory)/\(name).ready"
+        unlink(ready)
+        guard mkfifo(ready, 0o600) == 0 else { throw HarnessError("mkfifo: \(errno)") }
+        defer { unlink(ready) }
+        // Opened for reading and writing, so that neither end waits for the other.
+        let descriptor = try Descriptor(ready, O_RDWR | O_NONBLOCK)
+        let logSize = Program.text(log).utf8.count
+        var text: [UInt8] = []
+        let process = try Child(
+            command,
+            input: try Descriptor("/dev/null", O_RDONLY),
+            output: descriptor,
+            errors: try Descriptor(log, O_WRONLY | O_APPEND | O_CREAT)
+        )
+        func ending() -> Answer {
+            Answer(
+                command: command,
+                code: process.wait(seconds: 20) ?? -1,
+                output: String(decoding: text, as: UTF8.self),
+                errors: String(decoding: Program.text(log).utf8.dropFirst(logSize), as: UTF8.self)
+            )
+        }
+        for _ in 0..<300 {
+            var polled = pollfd(fd: descriptor.number, events: Int16(POLLIN), revents: 0)
+            let isRunning = process.isRunning
+            poll(&polled, 1, 100)
+            var chunk = [UInt8](repeating: 0, count: 4_096)
+            let count = read(descriptor.number, &chunk, chunk.count)
+            if count > 0 { text += chunk[..<count] }
+            guard let line = text.split(separator: 0x0A, omittingEmptySubsequences: false).first,
+                line.count < text.count
+            else {
+                if isRunning { continue }
+                return ending()
+            }
+            let json = JSON(line: String(decoding: line, as: UTF8.self)) ?? JSON(value: nil)
+            guard json["event"].string == "ready" else {
+                return ending()
+            }
+            if !arguments.contains("--listen") { listen = json["listen"][0].string }
+            self.process = process
+            return nil
+        }
+        process.signal(SIGKILL)
+        throw HarnessError("\(name) neither serves nor ends")
+    }
+
+    /// SIGTERM; it must end cleanly.
+    func stop(at location: SourceLocation = #_sourceLocation) throws {
+        guard let process else { return }
+        process.signal(SIGTERM)
+        let code = process.wait(seconds: 20)
+        #expect(code == 0, "\(name) stops cleanly", sourceLocation: location)
+        self.process = nil
+    }
+
+    /// kill -9.
+    func crash() {
+        guard let process else { return }
+        process.signal(SIGKILL)
+        _ = process.wait(seconds: 20)
+        self.process = nil
+    }
+
+    // MARK: Its disk
+
+    /// Every file of the home, relative.
+    func files(_ suffix: String = "") -> [String] {
+        let all = FileManager.default.enumerator(atPath: home)?.compactMap { $0 as? String } ?? []
+        return all.filter { path in
+            var status = stat()
+            return lstat("\(home)/\(path)", &status) == 0 && status.st_mode & S_IFMT == S_IFREG
+                && path.hasSuffix(suffix)
+        }.sorted()
+    }
+
+    func contents(_ file: String) -> [UInt8] {
+        Array(FileManager.default.contents(atPath: "\(home)/\(file)") ?? Data())
+    }
+
+    /// The files that hold a text.
+    func files(holding text: String) -> [String] {
+        let needle = Data(text.utf8)
+        return files().filter { Data(contents($0)).range(of: needle) != nil }
+    }
+
+    func replace(_ file: String, with bytes: [UInt8]) throws {
+        let descriptor = open("\(home)/\(file)", O_WRONLY | O_TRUNC | O_CLOEXEC)
+        guard descriptor >= 0 else { throw HarnessError("open \(file): \(errno)") }
+        defer { close(descriptor) }
+        guard write(descriptor, bytes, bytes.count) == bytes.count else {
+            throw HarnessError("write \(file): \(errno)")
+        }
+    }
+
+    func replace(_ file: String, with text: String) throws { try replace(file, with: Array(text.utf8)) }
+}
+
+/// A temporary directory for the length of a test. Short: the path of a Unix socket has 107 bytes.
+func withDirectory<Result>(_ body: (String) throws -> Result) throws -> Result {
+    let directory = "/tmp/mf-\(UUID().uuidString.prefix(8))"
+    guard mkdir(directory, 0o700) == 0 else { throw HarnessError("mkdir \(directory): \(errno)") }
+    defer { try? FileManager.default.removeItem(atPath: directory) }
+    return try body(directory)
+}
+
+/// Initialised nodes that do not run yet, and are gone when `body` ends.
+func withHomes(_ names: String..., body: ([TestNode]) throws -> Void) throws {
+    try withDirectory { directory in
+        let nodes = names.map { TestNode(name: $0, directory: directory) }
+        defer { for node in nodes { node.crash() } }
+        for node in nodes { try node.initialise() }
+        try body(nodes)
+    }
+}
+
+/// Two running nodes.
+func withPair(_ arguments: [String] = [], body: (_ ann: TestNode, _ bob: TestNode) throws -> Void) throws {
+    try withHomes("ann", "bob") { nodes in
+        for node in nodes { try node.start(arguments) }
+        try body(nodes[0], nodes[1])
+        // What has been tested ends well, too.
+        for node in nodes { try node.stop() }
+    }
+}
+
+/// Two running nodes that share the conversation `room`; `id` is its id.
+func withRoom(
+    _ arguments: [String] = [],
+    lifetime: String? = nil,
+    body: (_ ann: TestNode, _ bob: TestNode, _ id: String) throws -> Void
+) throws {
+    try withPair(arguments) { ann, bob in
+        let id = try meet(ann, bob)
+        if let lifetime { try agree(ann, bob, lifetime) }
+        try body(ann, bob, id)
+    }
+}
+
+/// `ann` makes the conversation `room` and `bob` joins it.
+@discardableResult
+func meet(_ ann: TestNode, _ bob: TestNode, at location: SourceLocation = #_sourceLocation) throws -> String {
+    let created = try ann.ok("conversation", "create", "--name", "room", "--as", ann.name, at: location)
+    let slug = try ann.ok("invite", "create", "room", at: location)["slug"].string ?? ""
+    let joined = try bob.ok("join", slug, "--as", bob.name, "--timeout", "20", at: location)
+    #expect(joined["state"].string == "ready", sourceLocation: location)
+    #expect(joined["conversation"].string == created["conversation"].string, sourceLocation: location)
+    try bob.wait("peerOnline", at: location)
+    try ann.wait("peerOnline", at: location)
+    return created["conversation"].string ?? ""
+}
+
+/// Both agree on a lifetime.
+func agree(_ ann: TestNode, _ bob: TestNode, _ lifetime: String, at location: SourceLocation = #_sourceLocation) throws
+{
+    let cursors = (try ann.cursor(), try bob.cursor())
+    try ann.ok("lifetime", "propose", "room", lifetime, at: location)
+    try bob.wait("lifetimeProposed:ours=false,lifetime=\(lifetime)", after: cursors.1, at: location)
+    try bob.ok("lifetime", "accept", "room", at: location)
+    try ann.wait("lifetimeAgreed:lifetime=\(lifetime)", after: cursors.0, at: location)
+}
+
+/// Sends, and waits until it is delivered.
+@discardableResult
+func say(_ text: String, _ node: TestNode, at location: SourceLocation = #_sourceLocation) throws -> Answer {
+    let sent = try node.ok("send", "room", text, "--wait", "delivered", "--timeout", "20", at: location)
+    #expect(sent["state"].string == "delivered", sourceLocation: location)
+    return sent
+}
+
+/// A message of a conversation by its text.
+func message(_ text: String, at node: TestNode, location: SourceLocation = #_sourceLocation) throws -> JSON {
+    try node.ok("read", "room", at: location).lines.first { $0["text"].string == text } ?? JSON(value: nil)
+}

@@ -1,0 +1,319 @@
+import Foundation
+import Glibc
+import Testing
+
+/// The home directory: who may use it, and what happens when its disk is full, read-only or damaged.
+@Suite("The home directory")
+struct HomeTests {
+    @Test("With no node running every command says so with exit code 8")
+    func notRunning() throws {
+        try withHomes("ann") { nodes in
+            let commands = [
+                ["status"], ["stop"], ["lock"], ["unlock", "--passphrase-file", "/etc/hostname"], ["peer", "list"],
+                ["peer", "add", "x", "mayfly:card/AA"], ["peer", "show", "x"], ["peer", "remove", "x"],
+                ["peer", "ping", "x"], ["peer", "block", "x"], ["peer", "unblock", "x"],
+                ["peer", "set", "x", "invitations=ask"], ["peer", "card"], ["peer", "export"],
+                ["conversation", "create"],
+                ["conversation", "list"], ["conversation", "show", "x"], ["conversation", "members", "x"],
+                ["conversation", "leave", "x"], ["conversation", "lock", "x"], ["conversation", "unlock", "x"],
+                ["conversation", "close", "x"], ["conversation", "rename", "x", "y"],
+                ["conversation", "remove", "x", "y"],
+                ["invite", "create", "x"], ["invite", "list", "x"], ["invite", "revoke", "x"],
+                ["join", "mayfly:join/AAAA"], ["join", "list"], ["join", "cancel", "x"], ["send", "x", "y"],
+                ["read", "x"], ["watch"], ["lifetime", "show", "x"], ["lifetime", "propose", "x", "1d"],
+                ["lifetime", "accept", "x"], ["lifetime", "reject", "x"], ["lifetime", "withdraw", "x"],
+                ["lifetime", "policy", "x"], ["explode", "x", "--force"], ["explode", "status", "x"],
+                ["outbox", "list"],
+                ["outbox", "cancel", "x"], ["outbox", "retry", "x"], ["inbox", "list"], ["inbox", "wake", "x"],
+                ["inbox", "sleep", "x"],
+            ]
+            for command in commands {
+                let answer = try nodes[0].run(command)
+                #expect(answer.code == 8, "\(answer)")
+                if command != ["status"] { #expect(answer.kind == "noNode", "\(answer)") }
+            }
+            #expect(try nodes[0].fails(8, "status")["running"].bool == false)
+            #expect(try nodes[0].ok("version")["version"].string != nil)
+            #expect(try nodes[0].ok("reap")["ok"].bool == true)
+            // After a kill -9 the socket is still there, and nobody behind it.
+            try nodes[0].start()
+            nodes[0].crash()
+            try nodes[0].fails(8, "peer", "list")
+            try nodes[0].start()
+            try nodes[0].ok("stop")
+            try nodes[0].stop()
+        }
+    }
+
+    @Test("A home is used by one node at a time, made once, and only in an empty directory")
+    func inUse() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.start()
+            let second = try ann.run(["run"])
+            #expect(second.code == 1)
+            #expect(second.message.contains("in use") && second.message.contains(String(ann.pid)), "\(second)")
+            #expect(try ann.run(["init"]).code == 1)
+            let other = TestNode(name: "other", directory: ann.directory)
+            #expect(try other.run(["run"]).code == 7)
+            mkdir(other.home, 0o700)
+            _ = FileManager.default.createFile(atPath: "\(other.home)/diary.txt", contents: Data("dear diary".utf8))
+            let refused = try other.run(["init"])
+            #expect(refused.code == 1 && refused.message.contains("not empty"), "\(refused)")
+            #expect(other.files() == ["diary.txt"])
+            try ann.ok("status")
+        }
+    }
+
+    @Test("A port that is taken is named, with what to do")
+    func portTaken() throws {
+        try withHomes("ann", "bob") { nodes in
+            try nodes[0].start()
+            let failure = try #require(try nodes[1].tryStart(["--listen", nodes[0].listen ?? ""]))
+            #expect(failure.code == 1)
+            #expect(
+                failure.message.contains(nodes[0].listen ?? "?") && failure.message.contains("in use"),
+                "\(failure)"
+            )
+            #expect(try nodes[1].tryStart(["--listen", "tcp://203.0.113.9:0"])?.code == 1)
+            #expect(try nodes[1].tryStart(["--listen", "localhost"])?.code == 64)
+            try nodes[1].start()
+        }
+    }
+
+    @Test("Files and directories that others can open are refused, with the command that corrects it")
+    func modes() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            for (file, wrong, right) in [
+                ("", mode_t(0o755), mode_t(0o700)), ("/key", 0o644, 0o600), ("/keystore", 0o640, 0o600),
+                ("/rows.slots", 0o604, 0o600),
+            ] {
+                chmod(ann.home + file, wrong)
+                let failure = try #require(try ann.tryStart(), "\(file) with mode \(String(wrong, radix: 8))")
+                #expect(failure.code == 1)
+                #expect(failure.message.contains(ann.home + file), "\(failure)")
+                #expect(failure.json["error"]["hint"].string?.contains("chmod") == true, "\(failure)")
+                chmod(ann.home + file, right)
+            }
+            rename("\(ann.home)/key", "\(ann.home)/key.moved")
+            symlink("\(ann.home)/key.moved", "\(ann.home)/key")
+            #expect(try ann.tryStart()?.code == 1)
+            rename("\(ann.home)/key.moved", "\(ann.home)/key")
+            try ann.start()
+        }
+    }
+
+    @Test("Everything in the home is for its owner alone, whatever the umask")
+    func created() throws {
+        try withRoom(lifetime: "1d") { ann, _, _ in
+            try say("x", ann)
+            for path in FileManager.default.enumerator(atPath: ann.home)?.compactMap({ $0 as? String }) ?? [] {
+                var status = stat()
+                lstat("\(ann.home)/\(path)", &status)
+                #expect(status.st_mode & 0o077 == 0, "\(path) has mode \(String(status.st_mode & 0o777, radix: 8))")
+            }
+        }
+    }
+
+    // MARK: Disks
+
+    /// Runs `body` with a small file system on which `ann` lives.
+    private func withDisk(_ size: String, _ body: (_ ann: TestNode, _ bob: TestNode, _ disk: String) throws -> Void)
+        throws
+    {
+        try withDirectory { directory in
+            let disk = "\(directory)/disk"
+            mkdir(disk, 0o700)
+            try Program.tool("mount", "-t", "tmpfs", "-o", "size=\(size),mode=700", "mayfly-test", disk)
+            defer { umount2(disk, Int32(MNT_DETACH)) }
+            let ann = TestNode(name: "ann", directory: directory, parent: disk)
+            let bob = TestNode(name: "bob", directory: directory)
+            defer { for node in [ann, bob] { node.crash() } }
+            for node in [ann, bob] {
+                try node.initialise()
+                try node.start()
+            }
+            try body(ann, bob, disk)
+        }
+    }
+
+    @Test(
+        "A full disk: sends say so, what is there stays readable, exploding works, and freeing space is enough",
+        .enabled(if: Program.canMount, "mounting a small file system needs root")
+    )
+    func full() throws {
+        try withDisk("6m") { ann, bob, disk in
+            try meet(ann, bob)
+            try agree(ann, bob, "1d")
+            try say("before", ann)
+            fill("\(disk)/filler")
+            let refused = try ann.fails(1, "send", "room", String(repeating: "long ", count: 2_000))
+            #expect(refused.message.contains("no space left"), "\(refused)")
+            #expect(try ann.texts() == ["before"])
+            unlink("\(disk)/filler")
+            try say("after", ann)
+            fill("\(disk)/filler")
+            try ann.ok("explode", "room", "--force")
+            try bob.wait("exploded", seconds: 30)
+            unlink("\(disk)/filler")
+            #expect(ann.isRunning)
+            #expect(try ann.ok("conversation", "list").lines.isEmpty)
+            ann.crash()
+            try ann.start()
+            #expect(try ann.ok("conversation", "list").lines.isEmpty)
+        }
+    }
+
+    /// Writes until nothing goes any more.
+    private func fill(_ path: String) {
+        let descriptor = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0o600)
+        defer { close(descriptor) }
+        for size in [65_536, 4_096, 1] {
+            let bytes = [UInt8](repeating: 1, count: size)
+            while write(descriptor, bytes, size) == size {}
+        }
+    }
+
+    @Test(
+        "A read-only home: the node says so, and starts again when it is writable",
+        .enabled(if: Program.canMount, "mounting a small file system needs root")
+    )
+    func readOnly() throws {
+        try withDisk("6m") { ann, _, disk in
+            try ann.stop()
+            try Program.tool("mount", "-o", "remount,ro", disk)
+            let failure = try #require(try ann.tryStart())
+            #expect(failure.code == 1, "\(failure)")
+            #expect(failure.message.contains("read-only"), "\(failure)")
+            try Program.tool("mount", "-o", "remount,rw", disk)
+            try ann.start()
+        }
+    }
+
+    // MARK: Damage
+
+    /// `ann` with two conversations with stored messages, stopped: `room` and `other`.
+    private func withHistory(_ body: (_ ann: TestNode, _ roomSegment: String, _ otherSegment: String) throws -> Void)
+        throws
+    {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            for index in 1...3 { try say("room \(index)", ann) }
+            let roomSegment = ann.files(".seg")[0]
+            try ann.ok("conversation", "create", "--name", "other", "--as", "ann")
+            let slug = try ann.ok("invite", "create", "other")["slug"].string ?? ""
+            try bob.ok("join", slug, "--timeout", "20")
+            let cursor = try ann.cursor()
+            try ann.ok("lifetime", "propose", "other", "1d")
+            try bob.wait("lifetimeProposed:ours=false", in: "other")
+            try bob.ok("lifetime", "accept", "other")
+            try ann.wait("lifetimeAgreed", in: "other", after: cursor)
+            for index in 1...3 { try ann.ok("send", "other", "other \(index)", "--wait", "delivered") }
+            let otherSegment = try #require(ann.files(".seg").first { $0 != roomSegment })
+            try bob.stop()
+            try ann.stop()
+            try body(ann, roomSegment, otherSegment)
+        }
+    }
+
+    private static let damages = [
+        "a byte of a segment", "half a segment", "the sidecar", "no sidecar", "the state", "the row page",
+        "rubbish among the inboxes",
+    ]
+
+    @Test("Damage to one file: the node runs, says what is damaged, and the rest is readable", arguments: damages)
+    func damage(kind: String) throws {
+        try withHistory { ann, segment, _ in
+            let directory = URL(fileURLWithPath: "/" + segment).deletingLastPathComponent().path.dropFirst()
+            let sidecar = segment.replacingOccurrences(of: ".seg", with: ".expiry")
+            var isReported = true
+            var isRoomReadable = true
+            switch kind {
+            case "a byte of a segment":
+                var bytes = ann.contents(segment)
+                bytes[bytes.count / 2] ^= 1
+                try ann.replace(segment, with: bytes)
+            case "half a segment":
+                // What a crash may leave, too: not worth a word.
+                isReported = false
+                try ann.replace(segment, with: Array(ann.contents(segment).prefix(ann.contents(segment).count / 2)))
+            case "the sidecar":
+                var bytes = ann.contents(sidecar)
+                bytes[40] ^= 0xFF
+                try ann.replace(sidecar, with: bytes)
+            case "no sidecar": unlink("\(ann.home)/\(sidecar)")
+            case "the state":
+                let log = try #require(ann.files(".log").first { $0.hasPrefix(directory) })
+                var bytes = ann.contents(log)
+                for index in bytes.indices { bytes[index] ^= 0x55 }
+                try ann.replace(log, with: bytes)
+                isRoomReadable = false
+            case "the row page":
+                var bytes = ann.contents("rows.slots")
+                bytes[4_096 + 100] ^= 1
+                try ann.replace("rows.slots", with: bytes)
+                // A free page is noise, too: nobody can tell.
+                isReported = false
+                isRoomReadable = false
+            default:
+                mkdir("\(ann.home)/inboxes/not-ours", 0o700)
+                _ = FileManager.default.createFile(atPath: "\(ann.home)/inboxes/file", contents: Data("x".utf8))
+                isReported = false
+            }
+            try ann.start()
+            #expect(
+                try ann.ok("read", "other").lines.compactMap { $0["text"].string }.filter { $0.hasPrefix("other") } == [
+                    "other 1", "other 2", "other 3",
+                ]
+            )
+            if isRoomReadable {
+                let texts = try ann.texts()
+                #expect(texts.allSatisfy { $0.hasPrefix("room") } && texts.count <= 3)
+                if kind == "rubbish among the inboxes" { #expect(texts.count == 3) }
+            }
+            let status = try ann.ok("status")
+            let checks = status["checks"].list.filter { $0["message"].string?.contains("damaged") == true }
+            if isReported { #expect(!checks.isEmpty, "\(status)\n\(Program.text(ann.log))") }
+            // New conversations work.
+            try ann.ok("conversation", "create", "--name", "new")
+        }
+    }
+
+    @Test("The keystore survives the loss of one of its copies; of both, it says so")
+    func keystore() throws {
+        try withHistory { ann, _, _ in
+            let intact = ann.contents("keystore")
+            for half in [0, 1] {
+                var bytes = intact
+                for index in 0..<4_096 { bytes[half * 4_096 + index] ^= 0xA5 }
+                try ann.replace("keystore", with: bytes)
+                try ann.start()
+                #expect(try ann.texts().count == 3)
+                try ann.stop()
+            }
+            try ann.replace("keystore", with: [UInt8](repeating: 7, count: 8_192))
+            let failure = try #require(try ann.tryStart())
+            #expect(failure.code == 1 && failure.message.contains("keystore"), "\(failure)")
+            try ann.replace("keystore", with: intact)
+            try ann.start()
+            #expect(try ann.texts().count == 3)
+        }
+    }
+
+    @Test("config.json that is not as it should be: the error names the file, the line and what was expected")
+    func configuration() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.replace(
+                "config.json",
+                with: "{\n \"advertise\": [],\n \"listen\": [\"nonsense\"],\n \"policy\": \"ask\"\n}"
+            )
+            let failure = try #require(try ann.tryStart())
+            #expect(failure.code == 1)
+            #expect(
+                failure.message.contains("\(ann.home)/config.json") && failure.message.contains("line 3"),
+                "\(failure)"
+            )
+        }
+    }
+}

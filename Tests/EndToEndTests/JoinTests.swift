@@ -1,0 +1,203 @@
+import Foundation
+import Testing
+
+/// Invites and joins (sections 4 and 5).
+@Suite("Joining")
+struct JoinTests {
+    @Test("A single-use invite admits the first node; the second is told single_use_consumed")
+    func singleUse() throws {
+        try withHomes("ann", "bob", "carol") { nodes in
+            let (ann, bob, carol) = (nodes[0], nodes[1], nodes[2])
+            for node in nodes { try node.start() }
+            try ann.ok("conversation", "create", "--name", "room")
+            let invite = try ann.ok("invite", "create", "room", "--single-use")
+            #expect(invite["singleUse"].bool == true)
+            let slug = invite["slug"].string ?? ""
+            try bob.ok("join", slug, "--timeout", "20")
+            let refused = try carol.fails(2, "join", slug, "--timeout", "20")
+            #expect(refused["state"].string == "joinFailed")
+            #expect(refused["errorType"].string == "single_use_consumed")
+            #expect(refused["inviteTag"].string == invite["tag"].string)
+            #expect(refused["message"].string?.isEmpty == false)
+            #expect(try carol.ok("conversation", "list").lines.isEmpty)
+            // The first asks again: nothing new happens.
+            #expect(try bob.ok("join", slug, "--timeout", "20")["state"].string == "ready")
+            #expect(try ann.ok("conversation", "show", "room")["members"].list.count == 1)
+        }
+    }
+
+    @Test("A third joiner of a conversation of two is refused")
+    func third() throws {
+        try withHomes("ann", "bob", "carol") { nodes in
+            for node in nodes { try node.start() }
+            try meet(nodes[0], nodes[1])
+            let slug = try nodes[0].ok("invite", "create", "room")["slug"].string ?? ""
+            let refused = try nodes[2].fails(2, "join", slug, "--timeout", "20")
+            #expect(refused["errorType"].string == "generic_failure")
+            #expect(try nodes[2].ok("conversation", "list").lines.isEmpty)
+            try say("still just us", nodes[0])
+        }
+    }
+
+    @Test("A join waits for a creator that is not there yet, survives restarts, and completes")
+    func creatorOffline() throws {
+        try withPair { ann, bob in
+            try ann.ok("conversation", "create", "--name", "room")
+            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            try ann.stop()
+            let pending = try bob.fails(4, "join", slug, "--timeout", "0.5")
+            #expect(pending["state"].string == "joining")
+            try bob.stop()
+            try bob.start()
+            let listed = try bob.ok("join", "list")
+            #expect(listed.lines.count == 1)
+            #expect(listed["state"].string == "joining")
+            #expect(listed["join"].string == pending["join"].string)
+            try ann.start()
+            try bob.wait("joined")
+            #expect(try bob.ok("conversation", "list")["name"].string == "room")
+            #expect(try bob.ok("join", "list").lines.isEmpty)
+            try say("at last", ann)
+            #expect(try bob.texts() == ["at last"])
+        }
+    }
+
+    @Test("A join is started without waiting, listed, and cancelled; a late welcome changes nothing")
+    func cancel() throws {
+        try withPair { ann, bob in
+            try ann.ok("conversation", "create", "--name", "room")
+            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            try ann.stop()
+            let started = try bob.ok("join", slug, "--no-wait")
+            #expect(started["state"].string == "joining")
+            let id = try #require(started["join"].string)
+            #expect(try bob.ok("join", "list").lines.map { $0["join"].string } == [id])
+            #expect(try bob.ok("join", "cancel", String(id.prefix(8)))["state"].string == "cancelled")
+            #expect(try bob.ok("join", "list").lines.isEmpty)
+            try bob.fails(7, "join", "cancel", id)
+            try ann.start()
+            #expect(try bob.ok("conversation", "list").lines.isEmpty)
+            #expect(try ann.ok("conversation", "show", "room")["members"].list.isEmpty)
+            // The same invite still works for whoever wants it.
+            try bob.ok("join", slug, "--timeout", "20")
+        }
+    }
+
+    @Test("Joining twice leads to the same conversation, also after a restart")
+    func idempotent() throws {
+        try withRoom { ann, bob, id in
+            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            #expect(try bob.ok("join", slug, "--timeout", "20")["conversation"].string == id)
+            try bob.stop()
+            try bob.start()
+            #expect(try bob.ok("join", slug, "--timeout", "20")["conversation"].string == id)
+            #expect(try bob.ok("conversation", "list").lines.count == 1)
+            #expect(try ann.ok("conversation", "show", "room")["members"].list.count == 1)
+        }
+    }
+
+    @Test("What is no usable invite is refused at once, with the reason")
+    func unusable() throws {
+        try withPair { ann, bob in
+            try ann.ok("conversation", "create", "--name", "room")
+            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            // One's own.
+            #expect(try ann.fails(1, "join", slug).message.contains("this node"))
+            // Cut off, at every eighth character.
+            for length in stride(from: 12, to: slug.count, by: max(8, slug.count / 8)) {
+                let answer = try bob.fails(64, "join", String(slug.prefix(length)))
+                #expect(answer.kind == "usage", "\(answer)")
+            }
+            // Altered: every changed character is noticed.
+            let characters = Array(slug)
+            for position in stride(from: 20, to: characters.count - 1, by: max(1, characters.count / 6)) {
+                var changed = characters
+                changed[position] = changed[position] == "A" ? "B" : "A"
+                let answer = try bob.run(["join", String(changed), "--timeout", "1"])
+                #expect([64, 2].contains(answer.code), "position \(position): \(answer)")
+                #expect(answer.json["error"]["hint"].string?.isEmpty == false)
+            }
+            for garbage in [
+                "hello", "mayfly:join/", "mayfly:join/!!!!", "https://example.org/join", "mayfly:card/AQ",
+                String(repeating: "A", count: 20_000),
+            ] {
+                let answer = try bob.fails(64, "join", garbage)
+                #expect(answer.kind == "usage", "\(answer)")
+            }
+            #expect(try bob.ok("join", "list").lines.isEmpty)
+            #expect(try bob.ok("conversation", "list").lines.isEmpty)
+            // Wrapped, with spaces, without the prefix: fine.
+            let bare = slug.dropFirst("mayfly:join/".count)
+            let wrapped = "  mayfly:join/\(bare.prefix(40))\n  \(bare.dropFirst(40))\n"
+            #expect(try bob.ok("invite", "inspect", wrapped)["signature"].string == "valid")
+            try bob.ok("join", String(bare), "--timeout", "20")
+        }
+    }
+
+    @Test("An invite that has expired is refused with exit code 3")
+    func expired() throws {
+        try withPair { ann, bob in
+            try ann.ok("conversation", "create", "--name", "room")
+            let slug = try ann.ok("invite", "create", "room", "--expires-in", "1s")["slug"].string ?? ""
+            // Waits for nothing, as long as the invite lives.
+            try ann.fails(4, "watch", "--until", "joined", "--timeout", "1.2")
+            let answer = try bob.fails(3, "join", slug, "--timeout", "5")
+            #expect(answer.kind == "expired", "\(answer)")
+            #expect(try ann.ok("invite", "list", "room").lines.isEmpty)
+            try ann.fails(64, "invite", "create", "room", "--expires-in", "8d")
+        }
+    }
+
+    @Test("An invite is read without a node, and shows what it promises")
+    func inspect() throws {
+        try withPair { ann, bob in
+            try ann.ok("conversation", "create", "--name", "room")
+            let invite = try ann.ok("invite", "create", "room", "--expires-in", "2h", "--single-use")
+            try bob.stop()
+            let seen = try bob.ok("invite", "inspect", invite["slug"].string ?? "")
+            #expect(seen["signature"].string == "valid")
+            for key in ["tag", "expiresAt", "creator", "lifetime", "name"] {
+                #expect(seen[key].string == invite[key].string, "\(key)")
+            }
+            #expect(seen["singleUse"].bool == true)
+            #expect(seen["name"].string == "room")
+            try bob.fails(64, "invite", "inspect", "mayfly:join/AAAA")
+            try bob.start()
+        }
+    }
+
+    @Test("Locking a conversation voids its invites; unlocking does not bring them back, new ones work")
+    func locking() throws {
+        try withPair { ann, bob in
+            try ann.ok("conversation", "create", "--name", "room")
+            let old = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            #expect(try ann.ok("invite", "list", "room").lines.count == 1)
+            #expect(try ann.ok("conversation", "lock", "room")["locked"].bool == true)
+            #expect(try ann.ok("invite", "list", "room").lines.isEmpty)
+            try ann.fails(1, "invite", "create", "room")
+            #expect(try bob.fails(2, "join", old, "--timeout", "20")["errorType"].string == "generic_failure")
+            #expect(try ann.ok("conversation", "unlock", "room")["locked"].bool == false)
+            #expect(try bob.fails(2, "join", old, "--timeout", "20")["errorType"].string == "generic_failure")
+            let revoked = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            try ann.ok("invite", "revoke", "room")
+            #expect(try bob.fails(2, "join", revoked, "--timeout", "20")["errorType"].string == "generic_failure")
+            let new = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            try bob.ok("join", new, "--timeout", "20")
+            // Only the creator may.
+            try bob.fails(2, "conversation", "lock", "room")
+            try bob.fails(2, "invite", "create", "room")
+        }
+    }
+
+    @Test("An invite to a conversation that has exploded leads to conversation_expired or to silence, never in")
+    func exploded() throws {
+        try withPair { ann, bob in
+            try ann.ok("conversation", "create", "--name", "room")
+            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            try ann.ok("explode", "room", "--force")
+            let answer = try bob.run(["join", slug, "--timeout", "3"])
+            #expect([3, 4].contains(answer.code), "\(answer)")
+            #expect(try bob.ok("conversation", "list").lines.isEmpty)
+        }
+    }
+}

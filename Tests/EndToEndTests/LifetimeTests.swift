@@ -1,0 +1,129 @@
+import Testing
+
+/// Negotiation beyond the seed's four scenarios (section 6).
+@Suite("Lifetime")
+struct LifetimeTests {
+    @Test("A proposal is withdrawn: nothing changes, and there is nothing left to accept")
+    func withdraw() throws {
+        try withRoom { ann, bob, _ in
+            try ann.ok("lifetime", "propose", "room", "7d")
+            try bob.wait("lifetimeProposed:lifetime=7d")
+            try ann.ok("lifetime", "withdraw", "room")
+            try bob.wait("lifetimeWithdrawn")
+            try bob.fails(7, "lifetime", "accept", "room")
+            for node in [ann, bob] {
+                let shown = try node.ok("lifetime", "show", "room")
+                #expect(shown["state"].string == "none" && shown["lifetime"].string == "ephemeral")
+            }
+        }
+    }
+
+    @Test("Crossing proposals: the later one stands, and its other side is still asked")
+    func crossing() throws {
+        try withRoom { ann, bob, _ in
+            try ann.ok("lifetime", "propose", "room", "1d")
+            try bob.ok("lifetime", "propose", "room", "7d")
+            try ann.wait("lifetimeProposed:ours=false,lifetime=7d")
+            let shown = try ann.ok("lifetime", "show", "room")
+            #expect(shown["lifetime"].string == "ephemeral", "nobody accepts by itself")
+            #expect(shown["proposal"]["lifetime"].string == "7d")
+            #expect(shown["proposal"]["from"].string == "bob")
+            try ann.ok("lifetime", "accept", "room")
+            try bob.wait("lifetimeAgreed:lifetime=7d")
+        }
+    }
+
+    @Test("Both propose the same value: that is an agreement")
+    func same() throws {
+        try withRoom { ann, bob, _ in
+            try ann.ok("lifetime", "propose", "room", "6h")
+            try bob.wait("lifetimeProposed:ours=false")
+            try bob.ok("lifetime", "propose", "room", "6h")
+            try ann.wait("lifetimeAgreed:lifetime=6h")
+            try bob.wait("lifetimeAgreed:lifetime=6h")
+            #expect(try say("kept", bob)["stored"].bool == true)
+        }
+    }
+
+    @Test("A standing policy of both sides accepts by itself, and renews the agreement after a restart")
+    func standingPolicy() throws {
+        try withRoom { ann, bob, _ in
+            for node in [ann, bob] { try node.ok("lifetime", "policy", "room", "accept-up-to:1d") }
+            #expect(try bob.ok("lifetime", "policy", "room")["policy"].string == "accept-up-to:1d")
+            try ann.ok("lifetime", "propose", "room", "7d")
+            try bob.wait("lifetimeProposed:lifetime=7d")
+            #expect(
+                try bob.ok("lifetime", "show", "room")["state"].string == "pending",
+                "above the policy: the user is asked"
+            )
+            try bob.ok("lifetime", "reject", "room")
+            try ann.wait("lifetimeRejected")
+            try ann.ok("lifetime", "propose", "room", "1d")
+            try ann.wait("lifetimeAgreed:lifetime=1d")
+            try bob.wait("lifetimeAgreed:lifetime=1d,automatic=true")
+            try bob.stop()
+            let cursor = try ann.cursor()
+            try bob.start()
+            try bob.wait("lifetimeAgreed:lifetime=1d")
+            try ann.wait("lifetimeAgreed:lifetime=1d", after: cursor)
+            #expect(try say("kept without a question", bob)["stored"].bool == true)
+        }
+    }
+
+    @Test("The policy `refuse` turns proposals down by itself; the default applies to conversations without their own")
+    func refuse() throws {
+        try withRoom { ann, bob, _ in
+            try bob.ok("lifetime", "policy", "--default", "refuse")
+            #expect(try bob.ok("lifetime", "policy", "--default")["policy"].string == "refuse")
+            try ann.ok("lifetime", "propose", "room", "1h")
+            try ann.wait("lifetimeRejected:reason=policy")
+            #expect(try ann.ok("lifetime", "show", "room")["lifetime"].string == "ephemeral")
+            try bob.fails(64, "lifetime", "policy", "room", "accept-up-to:2d")
+            try bob.stop()
+            try bob.start()
+            #expect(try bob.ok("lifetime", "policy", "--default")["policy"].string == "refuse")
+        }
+    }
+
+    @Test("Answers without a question, unknown values and proposals to nobody are refused")
+    func unsolicited() throws {
+        try withRoom { ann, bob, _ in
+            for word in ["accept", "reject", "withdraw"] { try ann.fails(7, "lifetime", word, "room") }
+            try ann.fails(64, "lifetime", "propose", "room", "2d")
+            try ann.ok("lifetime", "propose", "room", "1d")
+            try ann.fails(7, "lifetime", "accept", "room")
+            try bob.wait("lifetimeProposed:ours=false")
+            try bob.fails(7, "lifetime", "withdraw", "room")
+            try ann.ok("conversation", "create", "--name", "alone")
+            try ann.fails(1, "lifetime", "propose", "alone", "1d")
+            try bob.stop()
+            try ann.wait("peerOffline")
+            try ann.fails(5, "lifetime", "propose", "room", "1h")
+        }
+    }
+
+    @Test("Too many proposals at once are refused, with the time to wait")
+    func rateLimit() throws {
+        try withRoom { ann, _, _ in
+            var answers: [Answer] = []
+            for value in ["1h", "6h", "1d", "7d", "30d"] {
+                answers.append(try ann.run(["lifetime", "propose", "room", value]))
+            }
+            let refused = try #require(answers.first { $0.code != 0 })
+            #expect(refused.code == 1)
+            #expect(refused.message.contains("too many proposals"))
+            #expect(refused.json["error"]["hint"].string?.contains("again in") == true)
+            #expect(answers.prefix(3).allSatisfy { $0.code == 0 })
+        }
+    }
+
+    @Test("Closing a conversation ends its session: the agreement is reset when the members meet again")
+    func closing() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            let cursor = try ann.cursor()
+            try bob.ok("conversation", "close", "room")
+            try ann.wait("lifetimeReset", after: cursor)
+            #expect(try ann.ok("lifetime", "show", "room")["lifetime"].string == "ephemeral")
+        }
+    }
+}

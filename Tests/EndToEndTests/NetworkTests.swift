@@ -1,0 +1,113 @@
+import Foundation
+import Glibc
+import Testing
+
+/// Strangers on the port.
+@Suite("Strangers on the port")
+struct NetworkTests {
+    /// A connection to a node.
+    private func connect(to node: TestNode) throws -> Int32 {
+        let port = try #require(node.listen?.split(separator: ":").last.flatMap { UInt16($0) })
+        let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        var address = sockaddr_in()
+        address.sin_family = sa_family_t(AF_INET)
+        address.sin_port = port.bigEndian
+        address.sin_addr.s_addr = inet_addr("127.0.0.1")
+        let result = withUnsafePointer(to: &address) {
+            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                Glibc.connect(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in>.size))
+            }
+        }
+        guard result == 0 else { throw HarnessError("connect: \(errno)") }
+        return descriptor
+    }
+
+    private func push(_ bytes: [UInt8], to descriptor: Int32) -> Int {
+        send(descriptor, bytes, bytes.count, Int32(MSG_NOSIGNAL | MSG_DONTWAIT))
+    }
+
+    /// Whether the node has closed the connection within this time.
+    private func isClosed(_ descriptor: Int32, within milliseconds: Int32) -> Bool {
+        var polled = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+        guard poll(&polled, 1, milliseconds) > 0 else { return false }
+        var chunk = [UInt8](repeating: 0, count: 64)
+        return recv(descriptor, &chunk, chunk.count, Int32(MSG_DONTWAIT)) <= 0
+    }
+
+    @Test("Garbage, slow bytes, endless bytes and silence on the port get no answer and disturb no chat")
+    func strangers() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            var open: [Int32] = []
+            defer { for descriptor in open { close(descriptor) } }
+            // Garbage: closed without a byte in return.
+            for length in [1, 17, 66, 67, 500, 5_000] {
+                let descriptor = try connect(to: bob)
+                open.append(descriptor)
+                _ = push((0..<length).map { _ in UInt8.random(in: 0...255) }, to: descriptor)
+                if length >= 67 { #expect(isClosed(descriptor, within: 12_000), "\(length) bytes") }
+            }
+            for text in [
+                "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+                "SSH-2.0-OpenSSH_9.2\r\n\r\n" + String(repeating: " ", count: 100),
+            ] {
+                let descriptor = try connect(to: bob)
+                open.append(descriptor)
+                _ = push(Array(text.utf8), to: descriptor)
+            }
+            try say("among garbage", ann)
+            // Slow: a byte at a time, while the chat goes on; and silent ones.
+            let slow = try connect(to: bob)
+            open.append(slow)
+            for _ in 0..<40 { open.append(try connect(to: bob)) }
+            for index in 0..<5 {
+                _ = push([UInt8(index)], to: slow)
+                try say("among slow ones \(index)", index % 2 == 0 ? ann : bob)
+            }
+            // Endless.
+            let endless = try connect(to: bob)
+            open.append(endless)
+            let block = [UInt8](repeating: 0x41, count: 65_536)
+            var isGone = false
+            for _ in 0..<2_000 where !isGone {
+                if push(block, to: endless) < 0 { isGone = errno != EAGAIN || isClosed(endless, within: 100) }
+            }
+            #expect(isGone, "an endless stream is cut off")
+            try say("among endless ones", ann)
+            #expect(isClosed(slow, within: 15_000), "who does not finish a handshake is closed")
+            // A node that was away gets through, too.
+            let cursor = try bob.cursor()
+            try ann.stop()
+            try ann.start()
+            try bob.wait("peerOnline", after: cursor)
+            try ann.wait("peerOnline")
+            try say("still here", ann)
+            #expect(try bob.texts().count == 8)
+            #expect(try bob.ok("status")["links"].integer == 1)
+        }
+    }
+
+    @Test("Garbage on the control socket is answered with an error, and other clients do not notice")
+    func controlSocket() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.start()
+            let socketPath = "\(ann.home)/control.sock"
+            var status = stat()
+            #expect(lstat(socketPath, &status) == 0 && status.st_mode & 0o777 == 0o600)
+            for line in [
+                "hello", "{}", "[]", "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"no.such\"}",
+                "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"send\",\"params\":{\"conversation\":7}}",
+                String(repeating: "[", count: 5_000),
+            ] {
+                let answer = try Program.run(
+                    [Program.mayfly, "rpc", "--home", ann.home],
+                    input: line + "\n",
+                    in: ann.directory,
+                    seconds: 20
+                )
+                #expect(answer.json["error"]["message"].string?.isEmpty == false, "\(line.prefix(80)): \(answer)")
+                try ann.ok("status")
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+import Testing
+
+/// What has not been delivered yet (section 8).
+@Suite("Outbox")
+struct OutboxTests {
+    @Test("A message to a node that is away is queued, survives a restart and a kill -9, and arrives once")
+    func survives() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            try say("first", ann)
+            let cursor = try ann.cursor()
+            try bob.stop()
+            try ann.wait("peerOffline", after: cursor)
+            let sent = try ann.ok("send", "room", "second")
+            #expect(sent["state"].string == "queued")
+            #expect(sent["stored"].bool == true)
+            let id = sent["message"].string ?? ""
+            try ann.fails(4, "send", "room", "third", "--wait", "delivered", "--timeout", "0.3")
+            let listed = try ann.ok("outbox", "list")
+            #expect(listed.lines.map { $0["to"].string } == ["bob", "bob"])
+            #expect(listed.lines.contains { $0["message"].string == id })
+            #expect(listed["expiresAt"].time != nil)
+            try ann.stop()
+            try ann.start()
+            #expect(try ann.ok("outbox", "list").lines.count == 2)
+            // Nobody has met since, so the agreement still stands.
+            #expect(try ann.ok("send", "room", "fourth")["stored"].bool == true)
+            ann.crash()
+            try ann.start()
+            #expect(try ann.ok("outbox", "list").lines.count == 3)
+            #expect(try ann.ok("status")["outbox"].integer == 3)
+            try bob.start()
+            try ann.wait("messageState:message=\(id),state=delivered")
+            try bob.wait("message:text=fourth")
+            #expect(try bob.texts() == ["first", "second", "third", "fourth"])
+            #expect(
+                try bob.ok("read", "room").lines.filter { $0["from"].string == "ann" }.allSatisfy {
+                    $0["stored"].bool == true
+                }
+            )
+            #expect(try message("second", at: ann)["state"].string == "delivered")
+            #expect(try ann.ok("outbox", "list").lines.isEmpty)
+        }
+    }
+
+    @Test("A queued message is cancelled, also by the beginning of its id, and is never delivered")
+    func cancel() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            let cursor = try ann.cursor()
+            try bob.stop()
+            try ann.wait("peerOffline", after: cursor)
+            let wrong = try ann.ok("send", "room", "never mind")["message"].string ?? ""
+            let right = try ann.ok("send", "room", "this one")["message"].string ?? ""
+            #expect(try ann.ok("outbox", "cancel", String(wrong.prefix(10)))["state"].string == "cancelled")
+            try ann.fails(7, "outbox", "cancel", wrong)
+            try ann.fails(7, "outbox", "cancel", "0123456789")
+            #expect(try ann.ok("outbox", "list").lines.map { $0["message"].string } == [right])
+            try ann.ok("outbox", "retry", right)
+            try bob.start()
+            try ann.wait("messageState:message=\(right),state=delivered")
+            #expect(try bob.texts() == ["this one"])
+            #expect(try message("never mind", at: ann)["state"].string == "cancelled")
+        }
+    }
+
+    @Test("Messages in memory only are queued while both nodes run, and delivered when the link is back")
+    func ephemeral() throws {
+        try withRoom { ann, bob, _ in
+            let cursor = try ann.cursor()
+            bob.crash()
+            try ann.wait("peerOffline", after: cursor)
+            let sent = try ann.ok("send", "room", "in memory")
+            #expect(sent["state"].string == "queued" && sent["stored"].bool == false && sent["expiresAt"].isNull)
+            try bob.start()
+            try ann.wait("messageState:message=\(sent["message"].string ?? ""),state=delivered", after: cursor)
+            #expect(try bob.texts() == ["in memory"])
+            #expect(bob.files(".seg") == [] && ann.files(".seg") == [])
+        }
+    }
+}

@@ -1,0 +1,107 @@
+import Foundation
+import Glibc
+import Testing
+
+/// Homes that a passphrase protects.
+@Suite("Passphrase")
+struct PassphraseTests {
+    /// A node with the passphrase `right`; `file` is where it can be read.
+    private func withProtected(_ body: (_ ann: TestNode, _ file: String, _ wrong: String) throws -> Void) throws {
+        try withDirectory { directory in
+            let (file, wrong) = ("\(directory)/right", "\(directory)/wrong")
+            for (path, text) in [(file, "correct horse battery staple\n"), (wrong, "incorrect\n")] {
+                _ = FileManager.default.createFile(
+                    atPath: path,
+                    contents: Data(text.utf8),
+                    attributes: [.posixPermissions: 0o600]
+                )
+            }
+            let ann = TestNode(name: "ann", directory: directory)
+            defer { ann.crash() }
+            let made = try ann.ok("init", "--listen", "tcp://127.0.0.1:0", "--name", "ann", "--passphrase-file", file)
+            #expect(made["protection"].string == "passphrase")
+            #expect(!ann.files().contains("key"))
+            try body(ann, file, wrong)
+        }
+    }
+
+    @Test("Without the passphrase the node starts locked: every command says so with exit code 6, until it is unlocked")
+    func locked() throws {
+        try withProtected { ann, file, wrong in
+            try ann.start()
+            #expect(try ann.ok("status")["locked"].bool == true)
+            #expect(Program.text(ann.log).contains("locked"))
+            let commands = [
+                ["conversation", "list"], ["conversation", "create"], ["conversation", "show", "x"], ["read", "x"],
+                ["send", "x", "y"], ["invite", "create", "x"], ["invite", "list", "x"], ["join", "list"],
+                ["lifetime", "show", "x"], ["lifetime", "propose", "x", "1d"], ["explode", "x", "--force"],
+                ["outbox", "list"], ["inbox", "list"], ["peer", "card"], ["conversation", "leave", "x"],
+                ["conversation", "lock", "x"], ["outbox", "cancel", "x"], ["explode", "status", "x"],
+            ]
+            for command in commands {
+                let answer = try ann.run(command)
+                #expect(answer.code == 6 && answer.kind == "locked", "\(answer)")
+            }
+            let refused = try ann.fails(1, "unlock", "--passphrase-file", wrong)
+            #expect(refused.message.contains("passphrase"), "\(refused)")
+            #expect(try ann.ok("status")["locked"].bool == true)
+            try ann.ok("unlock", "--passphrase-file", file)
+            try ann.wait("unlocked")
+            #expect(try ann.ok("status")["locked"].bool == false)
+            try ann.ok("conversation", "create", "--name", "room")
+            try ann.ok("lock")
+            try ann.fails(6, "conversation", "list")
+            try ann.ok("unlock", "--passphrase-file", file)
+            #expect(try ann.ok("conversation", "list")["name"].string == "room")
+            try ann.stop()
+            let failure = try #require(try ann.tryStart(["--passphrase-file", wrong]))
+            #expect(failure.code == 1)
+            #expect(failure.message.contains("passphrase"), "\(failure)")
+            let missing = try #require(try ann.tryStart(["--passphrase-file", "\(wrong).not"]))
+            #expect(missing.code == 1)
+            try ann.start(["--passphrase-file", file])
+            #expect(try ann.ok("conversation", "list")["name"].string == "room")
+            for text in ["correct horse", "incorrect"] {
+                #expect(ann.files(holding: text).isEmpty && !Program.text(ann.log).contains(text))
+            }
+        }
+    }
+
+    @Test("What arrives while the storage is locked waits in memory, and is readable and stored after the unlock")
+    func arrivesLocked() throws {
+        try withProtected { ann, file, _ in
+            try ann.start(["--passphrase-file", file])
+            let bob = TestNode(name: "bob", directory: ann.directory)
+            defer { bob.crash() }
+            try bob.initialise()
+            try bob.start()
+            try meet(ann, bob)
+            try agree(ann, bob, "1d")
+            try say("before", bob)
+            try ann.ok("lock")
+            let sizes = ann.files(".seg").map { ann.contents($0).count }
+            let sent = try say("while locked", bob)
+            #expect(ann.files(".seg").map { ann.contents($0).count } == sizes, "nothing is written")
+            try ann.fails(6, "read", "room")
+            try ann.ok("unlock", "--passphrase-file", file)
+            #expect(try ann.texts() == ["before", "while locked"])
+            let received = try message("while locked", at: ann)
+            #expect(received["stored"].bool == true)
+            #expect(abs((received["expiresAt"].time ?? 0) - (sent["expiresAt"].time ?? 0)) < 5_000)
+            ann.crash()
+            try ann.start(["--passphrase-file", file])
+            #expect(try ann.texts() == ["before", "while locked"])
+        }
+    }
+
+    @Test("A home without a passphrase can be locked and unlocked, too")
+    func keyFile() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            try ann.ok("lock")
+            try ann.fails(6, "read", "room")
+            try say("psst", bob)
+            try ann.ok("unlock")
+            #expect(try ann.texts() == ["psst"])
+        }
+    }
+}

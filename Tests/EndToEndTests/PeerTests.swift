@@ -1,0 +1,176 @@
+import Foundation
+import Testing
+
+/// Nodes that know each other by name: `peers.json`, contact cards, pings, invitations.
+@Suite("Peers")
+struct PeerTests {
+    /// Each knows the other.
+    private func introduce(_ ann: TestNode, _ bob: TestNode) throws {
+        for (node, other) in [(ann, bob), (bob, ann)] {
+            let card = try other.ok("peer", "card")
+            #expect(card["name"].string == other.name)
+            try node.ok("peer", "add", other.name, card["contact"].string ?? "")
+        }
+    }
+
+    @Test("A card goes into peers.json, and the peer answers a ping with a round trip")
+    func ping() throws {
+        try withPair { ann, bob in
+            let card = try bob.ok("peer", "card")["contact"].string ?? ""
+            try ann.stop()
+            // As people write it: by hand.
+            try ann.replace("peers.json", with: "{ \"peers\": [ { \"name\": \"bob\", \"contact\": \"\(card)\" } ] }")
+            try ann.start()
+            #expect(try ann.ok("peer", "list").lines.map { $0["name"].string } == ["bob"])
+            let answer = try ann.ok("peer", "ping", "bob", "--timeout", "10")
+            #expect((0..<5_000).contains(answer["rttMs"].double ?? -1), "\(answer)")
+            #expect(answer["path"].string == "direct")
+            let shown = try ann.ok("peer", "show", "bob")
+            #expect(shown["lastSeen"].time != nil)
+            #expect(shown["endpoints"][0].string == bob.listen)
+            // A second ping of a peer that was just there.
+            try ann.ok("peer", "ping", "bob", "--timeout", "10")
+            try bob.stop()
+            let unreachable = try ann.fails(5, "peer", "ping", "bob", "--timeout", "1")
+            #expect(unreachable.kind == "unreachable")
+            try bob.start()
+            try ann.ok("peer", "ping", "bob", "--timeout", "10")
+        }
+    }
+
+    @Test("Peers are added, changed, exported, imported and removed; the file can be read by people")
+    func editing() throws {
+        try withPair { ann, bob in
+            let card = try bob.ok("peer", "card")["contact"].string ?? ""
+            try ann.ok("peer", "add", "bob", card)
+            try ann.ok("peer", "add", "bob", card)
+            try ann.fails(1, "peer", "add", "bob", "--endpoint", "tcp://192.0.2.1:1")
+            try ann.ok("peer", "add", "lab", "--endpoint", "tcp://192.0.2.7:7440")
+            try ann.fails(64, "peer", "add", "no good name", card)
+            try ann.fails(64, "peer", "add", "x", "mayfly:card/AAAA")
+            try ann.fails(64, "peer", "add", "x", "hello")
+            try ann.fails(64, "peer", "add", "x", "--endpoint", "192.0.2.7")
+            try ann.fails(1, "peer", "ping", "lab", "--timeout", "1")
+            try ann.fails(7, "peer", "show", "nobody")
+            try ann.fails(7, "peer", "ping", "nobody")
+            #expect(try ann.ok("peer", "set", "bob", "invitations=accept")["invitations"].string == "accept")
+            try ann.fails(64, "peer", "set", "bob", "invitations=perhaps")
+            try ann.fails(64, "peer", "set", "bob", "colour=blue")
+            let exported = try ann.ok("peer", "export")
+            #expect(exported["peers"].list.count == 2)
+            try bob.ok("peer", "import", "-", input: exported.output)
+            #expect(
+                try bob.ok("peer", "list").lines.map { $0["name"].string }.sorted { $0 ?? "" < $1 ?? "" } == [
+                    "bob", "lab",
+                ]
+            )
+            try ann.ok("peer", "remove", "lab")
+            try ann.fails(7, "peer", "remove", "lab")
+            let file = String(decoding: ann.contents("peers.json"), as: UTF8.self)
+            #expect(file.contains("\n") && file.contains("\"name\" : \"bob\"") && !file.contains("lab"))
+        }
+    }
+
+    @Test("A conversation made --with a peer is offered to it, listed as invited, and joined by its id")
+    func invitation() throws {
+        try withPair { ann, bob in
+            try introduce(ann, bob)
+            let made = try ann.ok("conversation", "create", "--name", "room", "--as", "ann", "--with", "bob")
+            try bob.wait("invited")
+            let invited = try bob.ok("join", "list")
+            #expect(invited.lines.count == 1)
+            #expect(invited["state"].string == "invited")
+            #expect(invited["message"].string?.contains("ann") == true)
+            #expect(try bob.ok("conversation", "list").lines.isEmpty, "nobody joins by itself")
+            let id = try #require(invited["join"].string)
+            let joined = try bob.ok("join", String(id.prefix(12)), "--as", "bob", "--timeout", "20")
+            #expect(joined["conversation"].string == made["conversation"].string)
+            #expect(try bob.ok("join", "list").lines.isEmpty)
+            try ann.wait("peerOnline")
+            try say("welcome", ann)
+            #expect(try bob.texts() == ["welcome"])
+            try ann.fails(7, "conversation", "create", "--with", "nobody")
+        }
+    }
+
+    @Test("An invitation to a peer that is away is delivered when it comes back, also after a restart of the sender")
+    func invitationLater() throws {
+        try withPair { ann, bob in
+            try introduce(ann, bob)
+            try bob.stop()
+            try ann.ok("conversation", "create", "--name", "room", "--with", "bob")
+            try ann.stop()
+            try ann.start()
+            try bob.start()
+            try bob.wait("invited", seconds: 30)
+            let id = try bob.ok("join", "list")["join"].string ?? ""
+            #expect(try bob.ok("join", "cancel", id)["state"].string == "cancelled")
+            #expect(try bob.ok("join", "list").lines.isEmpty)
+        }
+    }
+
+    @Test("invitations=accept joins by itself, invitations=refuse does not even ask")
+    func standingAnswer() throws {
+        try withPair { ann, bob in
+            try introduce(ann, bob)
+            try bob.ok("peer", "set", "ann", "invitations=accept")
+            try ann.ok("conversation", "create", "--name", "room", "--with", "bob")
+            try bob.wait("joined")
+            try ann.wait("peerOnline")
+            try say("that was quick", ann)
+            try bob.ok("peer", "set", "ann", "invitations=refuse")
+            let cursor = try bob.cursor()
+            try ann.ok("conversation", "create", "--name", "other", "--with", "bob")
+            try bob.wait("invited", after: cursor)
+            #expect(try bob.ok("join", "list").lines.isEmpty)
+            #expect(try bob.ok("conversation", "list").lines.count == 1)
+        }
+    }
+
+    @Test("A blocked peer gets no answer, and is not dialled")
+    func blocked() throws {
+        try withPair { ann, bob in
+            try introduce(ann, bob)
+            #expect(try bob.ok("peer", "block", "ann")["blocked"].bool == true)
+            try ann.fails(5, "peer", "ping", "bob", "--timeout", "1.5")
+            try bob.fails(1, "peer", "ping", "ann", "--timeout", "1.5")
+            try ann.ok("conversation", "create", "--name", "room", "--with", "bob")
+            try bob.fails(4, "watch", "--since", "0", "--until", "invited", "--timeout", "1.5")
+            try bob.stop()
+            try bob.start()
+            #expect(try bob.ok("peer", "show", "ann")["blocked"].bool == true)
+            try bob.ok("peer", "unblock", "ann")
+            try ann.ok("peer", "ping", "bob", "--timeout", "20")
+        }
+    }
+
+    @Test(
+        "A peers.json that is not as it should be: the error names the file, the line and what was expected",
+        arguments: [
+            ("{ \"peers\": [\n  { \"name\": \"a\" },\n  { \"contact\": \"x\" }\n] }", 3, "name"),
+            ("{ \"peers\": [\n  { \"name\": 7 }\n] }", 2, "a string"),
+            ("{ \"peers\": [\n  { \"name\": \"a\",\n    \"contact\": \"mayfly:card/short\" }\n] }", 3, "contact card"),
+            (
+                "{ \"peers\": [\n  { \"name\": \"a\",\n    \"endpoints\": [\"tcp://ok:1\",\n \"ftp://no\"] }\n] }", 4,
+                "tcp://"
+            ),
+            ("{ \"peers\": [\n  { \"name\": \"a\", \"blocked\": \"yes\" }\n] }", 2, "true or false"),
+            ("{ \"peers\": [\n  { \"name\": \"a\", \"invitations\": \"maybe\" }\n] }", 2, "ask"),
+            ("{ \"peers\": [\n  { \"name\": \"a\" }\n  { \"name\": \"b\" }\n] }", 3, "JSON"),
+            ("{ \"peers\": [\n  { \"name\": \"a\" },\n  { \"name\": \"a\" }\n] }", 3, "two peers"),
+            ("{ \"peers\": [\n  { \"name\": \"no good\" }\n] }", 2, "letters"),
+            ("[]", 1, "an object"),
+        ]
+    )
+    func malformed(text: String, line: Int, expected: String) throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.replace("peers.json", with: text)
+            let failure = try #require(try ann.tryStart(), "it must not start")
+            #expect(failure.code == 1)
+            #expect(failure.message.contains("\(ann.home)/peers.json"), "\(failure)")
+            #expect(failure.message.contains("line \(line)"), "\(failure)")
+            #expect(failure.message.contains(expected), "\(failure)")
+        }
+    }
+}

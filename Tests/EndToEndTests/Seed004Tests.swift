@@ -1,0 +1,164 @@
+import Testing
+
+/// The testing scenarios of the lifetime specification (seed 004), step by step.
+@Suite("Seed 004: testing scenarios")
+struct Seed004Tests {
+    private static let day: Int64 = 86_400_000
+
+    /// An expiry sidecar names the end of a bucket of five minutes (one day) or thirty (seven days); a message's own
+    /// expiry, exact, lies in it.
+    private func sidecars(_ node: TestNode) -> [(tier: UInt8, notAfter: Int64)] {
+        node.files(".expiry").map { name in
+            let bytes = node.contents(name)
+            #expect(bytes.count == 128 && bytes.starts(with: Array("MFEXP1\0\0".utf8)))
+            let notAfter = bytes[40..<48].reversed().reduce(Int64(0)) { $0 << 8 | Int64($1) }
+            return (bytes[24], notAfter)
+        }
+    }
+
+    @Test("Test 1: Basic Proposal & Accept")
+    func basicProposalAndAccept() throws {
+        try withRoom { ann, bob, _ in
+            // 1. Client A proposes "1 Day".
+            let proposed = try ann.ok("lifetime", "propose", "room", "1d")
+            #expect(proposed["state"].string == "pending")
+            #expect(proposed["lifetime"].string == "ephemeral", "proposing changes nothing")
+            // 2. Client B receives the proposal.
+            try bob.wait("lifetimeProposed:lifetime=1d,ours=false")
+            let asked = try bob.ok("lifetime", "show", "room")
+            #expect(asked["state"].string == "pending")
+            #expect(asked["proposal"]["lifetime"].string == "1d")
+            #expect(asked["proposal"]["from"].string == "ann")
+            // 3. Client B accepts.
+            #expect(try bob.ok("lifetime", "accept", "room")["lifetime"].string == "1d")
+            try ann.wait("lifetimeAgreed:lifetime=1d")
+            // 4. Both show it.
+            var agreements: Set<String> = []
+            for node in [ann, bob] {
+                let shown = try node.ok("lifetime", "show", "room")
+                #expect(shown["state"].string == "agreed")
+                #expect(shown["lifetime"].string == "1d")
+                agreements.insert(shown["agreement"]["id"].string ?? "none")
+                let texts = try node.ok("read", "room").lines.filter { $0["from"].string == "system" }
+                #expect(texts.map { $0["text"].string } == ["Messages will be deleted after 1 Day"])
+            }
+            #expect(agreements.count == 1, "both hold the same agreement")
+            // 5. Send a message: saved on both devices.
+            let sent = try say("keep this for a day", ann)
+            #expect(sent["stored"].bool == true)
+            for node in [ann, bob] {
+                #expect(node.files(".seg").count == 1)
+                #expect(try message("keep this for a day", at: node)["stored"].bool == true)
+            }
+            // 6. The file has the right expiresAt.
+            for node in [ann, bob] {
+                let message = try message("keep this for a day", at: node)
+                let expiresAt = try #require(message["expiresAt"].time)
+                let sentAt = try #require(message["sentAt"].time)
+                #expect((Self.day...(Self.day + 5_000)).contains(expiresAt - sentAt))
+                let file = try #require(sidecars(node).first)
+                #expect(file.tier == 3)
+                #expect((0...300_000).contains(file.notAfter - expiresAt))
+            }
+        }
+    }
+
+    @Test("Test 2: Proposal & Reject")
+    func proposalAndReject() throws {
+        try withRoom { ann, bob, _ in
+            // 1. Client A proposes "7 Days".
+            try ann.ok("lifetime", "propose", "room", "7d")
+            try bob.wait("lifetimeProposed:lifetime=7d")
+            // 2. Client B rejects.
+            try bob.ok("lifetime", "reject", "room")
+            try ann.wait("lifetimeRejected")
+            // 3. Both show "Delete on Leave (Ephemeral)".
+            for node in [ann, bob] {
+                let shown = try node.ok("lifetime", "show", "room")
+                #expect(shown["lifetime"].string == "ephemeral")
+                #expect(shown["state"].string == "none")
+                #expect(shown["proposal"].isNull)
+            }
+            // 4. Send a message: not saved to the disk.
+            let sent = try say("never on a disk", ann)
+            #expect(sent["stored"].bool == false)
+            for node in [ann, bob] {
+                #expect(try message("never on a disk", at: node)["stored"].bool == false)
+                #expect(node.files(".seg") == [])
+                #expect(node.files(holding: "never on a disk") == [])
+            }
+            // 5. Leave the chat: the message is gone from RAM.
+            for node in [ann, bob] {
+                try node.ok("conversation", "close", "room")
+                #expect(try node.texts() == [])
+            }
+        }
+    }
+
+    @Test("Test 3: Change During Active Agreement")
+    func changeDuringActiveAgreement() throws {
+        try withRoom { ann, bob, _ in
+            // 1. Both agree on "1 Day".
+            try agree(ann, bob, "1d")
+            try say("old", ann)
+            // 2. Client A proposes "7 Days".
+            try ann.ok("lifetime", "propose", "room", "7d")
+            try bob.wait("lifetimeProposed:lifetime=7d")
+            #expect(try ann.ok("lifetime", "show", "room")["lifetime"].string == "1d", "in force until the accept")
+            try say("between", bob)
+            // 3. Client B accepts.
+            try bob.ok("lifetime", "accept", "room")
+            try ann.wait("lifetimeAgreed:lifetime=7d")
+            try say("new", ann)
+            for node in [ann, bob] {
+                // 4. The system message.
+                let messages = try node.ok("read", "room").lines
+                #expect(messages.filter { $0["from"].string == "system" }.last?["text"].string == "Changed to 7 Days")
+                // 5. and 6. Each message has the lifetime of its time.
+                for (text, lifetime) in [("old", Self.day), ("between", Self.day), ("new", 7 * Self.day)] {
+                    let message = try message(text, at: node)
+                    let expiresAt = try #require(message["expiresAt"].time)
+                    let sentAt = try #require(message["sentAt"].time)
+                    #expect((lifetime...(lifetime + 5_000)).contains(expiresAt - sentAt), "\(text) at \(node.name)")
+                }
+                #expect(sidecars(node).map(\.tier).sorted() == [3, 4])
+            }
+        }
+    }
+
+    @Test("Test 4: Reconnection Resets")
+    func reconnectionResets() throws {
+        try withRoom { ann, bob, _ in
+            // 1. Both agree on "1 Day".
+            try agree(ann, bob, "1d")
+            // 2. Client B disconnects.
+            let cursor = try ann.cursor()
+            try bob.stop()
+            try ann.wait("peerOffline", after: cursor)
+            // 3. Client A sends a message: saved with 1 Day.
+            let sent = try ann.ok("send", "room", "while you were away")
+            #expect(sent["state"].string == "queued")
+            #expect(sent["stored"].bool == true)
+            let expiresAt = try #require(sent["expiresAt"].time)
+            // 4. Client B reconnects.
+            try bob.start()
+            try ann.wait("messageState:message=\(sent["message"].string ?? ""),state=delivered", after: cursor)
+            // 5. The lifetime is reset to "Ephemeral".
+            try ann.wait("lifetimeReset:previous=1d", after: cursor)
+            try bob.wait("lifetimeReset:previous=1d")
+            for node in [ann, bob] {
+                let shown = try node.ok("lifetime", "show", "room")
+                #expect(shown["lifetime"].string == "ephemeral" && shown["state"].string == "none")
+            }
+            // What was sent under the old agreement keeps it, at both.
+            let received = try message("while you were away", at: bob)
+            #expect(received["stored"].bool == true)
+            #expect(abs((received["expiresAt"].time ?? 0) - expiresAt) < 5_000)
+            // 6. New messages are saved only after another agreement.
+            #expect(try say("not kept", bob)["stored"].bool == false)
+            try agree(ann, bob, "1d")
+            #expect(try say("kept again", bob)["stored"].bool == true)
+            #expect(try message("kept again", at: ann)["stored"].bool == true)
+        }
+    }
+}

@@ -1,0 +1,29 @@
+import Messaging
+import NodeRuntime
+import Testing
+
+@Suite struct EventLogTests {
+    private func log(_ count: Int) -> EventLog {
+        var log = EventLog(start: 100)
+        for index in 0..<count {
+            let event = Event(client: nil, conversation: nil, at: Timestamp(milliseconds: Int64(index)), kind: .locked)
+            _ = log.append(event)
+        }
+        return log
+    }
+
+    @Test func `a watcher that resumes with its cursor misses nothing`() {
+        let (entries, missed) = log(10).since(104)
+        #expect(entries.map(\.cursor) == [105, 106, 107, 108, 109, 110] && !missed)
+    }
+
+    @Test func `zero replays from the oldest that is kept`() {
+        let (entries, missed) = log(EventLog.capacity + 5).since(0)
+        #expect(entries.count == EventLog.capacity && entries.first?.cursor == 106 && !missed)
+    }
+
+    @Test func `a watcher is told when what it missed is gone`() {
+        #expect(log(EventLog.capacity + 5).since(101).missed)
+        #expect(!log(EventLog.capacity + 5).since(105).missed)
+    }
+}

@@ -1,0 +1,81 @@
+import Glibc
+import Messaging
+import NodeRuntime
+import Testing
+
+/// Files of the home that people edit: what is wrong is named with its line.
+@Suite struct HomeFileTests {
+    private func withHome<Result>(_ body: (String) throws -> Result) throws -> Result {
+        var template = Array("/tmp/mayfly-home-XXXXXX".utf8CString)
+        let home = try #require(
+            template.withUnsafeMutableBufferPointer { mkdtemp($0.baseAddress!) }.map { String(cString: $0) }
+        )
+        defer {
+            unlink("\(home)/peers.json")
+            rmdir(home)
+        }
+        return try body(home)
+    }
+
+    private func write(_ text: String, to path: String) {
+        let file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0o600)
+        _ = text.withCString { Glibc.write(file, $0, strlen($0)) }
+        close(file)
+    }
+
+    private func failure(_ text: String) throws -> HomeFileError? {
+        try withHome { home in
+            write(text, to: "\(home)/peers.json")
+            do throws(HomeFileError) {
+                _ = try PeersFile.load(home: home)
+                return nil
+            } catch {
+                return error
+            }
+        }
+    }
+
+    @Test func `no peers file is an empty list`() throws {
+        #expect(try withHome { try PeersFile.load(home: $0).peers.isEmpty })
+    }
+
+    @Test func `peers come back as they were`() throws {
+        try withHome { home in
+            var peer = PeersFile.Peer(name: "desk", contact: nil, endpoints: [Endpoint(host: "::1", port: 7440)])
+            peer.invitations = .accept
+            try PeersFile(peers: [peer]).save(home: home)
+            #expect(try PeersFile.load(home: home).peers == [peer])
+        }
+    }
+
+    @Test(
+        arguments: [
+            ("{\n  \"peers\": [\n    {\"name\": \"a\", \"contact\": 5}\n  ]\n}", 3, "peers[0].contact"),
+            (
+                "{\n  \"peers\": [\n    {\"name\": \"a\"},\n    {\"name\": \"b\", \"endpoints\": [\"udp://x\"]}\n  ]\n}",
+                4, "tcp://HOST:PORT"
+            ),
+            ("{\n  \"peers\": [\n    {\"contact\": null}\n  ]\n}", 3, "`name` is missing"),
+            ("{\n  \"peers\": {}\n}", 2, "a list"),
+            ("{\n  \"peers\": [\n    {\"name\": \"a\", \"contact\": \"mayfly:card/AQ\"}\n  ]\n}", 3, "contact card"),
+            ("{\n  \"peers\": [\n    {\"name\": \"a\" \"b\"}\n  ]\n}", 3, "not JSON"),
+        ]
+    ) func `a malformed peers file says where and what was expected`(_ text: String, _ line: Int, _ words: String)
+        throws
+    {
+        let error = try #require(try failure(text))
+        #expect(error.line == line, "\(error)")
+        #expect(error.description.contains(words), "\(error)")
+        #expect(error.description.contains("peers.json"))
+    }
+
+    @Test(arguments: ["", "a b", "../x", String(repeating: "n", count: 65), "ä"])
+    func `a name that is none is refused`(_ name: String) throws {
+        #expect(try failure("{\"peers\":[{\"name\":\"\(name)\"}]}")?.kind == .malformed)
+    }
+
+    @Test func `two peers of one name are refused`() throws {
+        let error = try #require(try failure(#"{"peers":[{"name":"a"},{"name":"a"}]}"#))
+        #expect(error.description.contains("two peers are named `a`"))
+    }
+}

@@ -1,0 +1,42 @@
+import Messaging
+import NodeRuntime
+import Testing
+
+@Suite struct NodeClockTests {
+    @Test func `setting the clock back extends nothing`() {
+        var clock = NodeClock(mark: 0, realtime: 1_000_000, boottime: 0)
+        #expect(clock.read(realtime: 0, boottime: 5_000).confirmed == Timestamp(milliseconds: 1_005_000))
+    }
+
+    @Test func `a home does not start before its mark`() {
+        var clock = NodeClock(mark: 2_000_000, realtime: 1_000_000, boottime: 0)
+        #expect(clock.read(realtime: 1_000_000, boottime: 0).confirmed == Timestamp(milliseconds: 2_000_000))
+    }
+
+    @Test func `a step forward hides at once and counts after a minute`() {
+        var clock = NodeClock(mark: 0, realtime: 1_000_000, boottime: 0)
+        let ahead: Milliseconds = 1_000_000 + 10 * .minute
+        let first = clock.read(realtime: ahead, boottime: 0)
+        #expect(first.hide == Timestamp(milliseconds: ahead))
+        #expect(first.confirmed == Timestamp(milliseconds: 1_000_000))
+        let later = clock.read(realtime: ahead + .minute, boottime: .minute)
+        #expect(later.confirmed == Timestamp(milliseconds: ahead + .minute))
+    }
+
+    @Test func `a glitch forward that is corrected destroys nothing`() {
+        var clock = NodeClock(mark: 0, realtime: 1_000_000, boottime: 0)
+        _ = clock.read(realtime: 1_000_000 + .hour, boottime: 0)
+        let corrected = clock.read(realtime: 1_030_000, boottime: 30_000)
+        #expect(corrected.hide == Timestamp(milliseconds: 1_030_000))
+        // The minute starts anew with the next glitch.
+        _ = clock.read(realtime: 1_000_000 + .hour, boottime: 31_000)
+        let again = clock.read(realtime: 1_000_000 + .hour + 40_000, boottime: 71_000)
+        #expect(again.confirmed == Timestamp(milliseconds: 1_071_000))
+    }
+
+    @Test func `a small step forward is taken over`() {
+        var clock = NodeClock(mark: 0, realtime: 1_000_000, boottime: 0)
+        let reading = clock.read(realtime: 1_000_000 + .minute, boottime: 10)
+        #expect(reading.confirmed == Timestamp(milliseconds: 1_000_000 + .minute))
+    }
+}

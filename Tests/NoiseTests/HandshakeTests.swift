@@ -1,0 +1,216 @@
+import Noise
+import Primitives
+import Testing
+
+/// Two sides of a handshake with fixed keys.
+private struct Pair: ~Copyable {
+    var initiator: LinkHandshake
+    var responder: LinkHandshake
+
+    init(responderPrologue: String = "prologue") throws {
+        let responderKey = try key(0x21)
+        let initiator = try LinkHandshake.initiator(
+            identity: key(0x11),
+            remote: responderKey.publicKey,
+            ephemeral: key(0x12),
+            prologue: Array("prologue".utf8)
+        )
+        let responder = try LinkHandshake.responder(
+            identity: responderKey,
+            ephemeral: key(0x22),
+            prologue: Array(responderPrologue.utf8)
+        )
+        self.initiator = initiator
+        self.responder = responder
+    }
+
+    /// One act across.
+    @discardableResult
+    mutating func step() throws -> [UInt8] {
+        switch initiator.nextAct {
+        case .one, .three:
+            let act = try initiator.write()
+            try responder.read(act)
+            return act
+        case .two:
+            let act = try responder.write()
+            try initiator.read(act)
+            return act
+        case nil:
+            return []
+        }
+    }
+
+    /// Writes the next act and lets the other side read what `change` makes of it.
+    mutating func tampered(_ change: ([UInt8]) -> [UInt8]) -> HandshakeError? {
+        do {
+            switch initiator.nextAct {
+            case .one, .three: try responder.read(change(initiator.write()))
+            case .two: try initiator.read(change(responder.write()))
+            case nil: return nil
+            }
+            return nil
+        } catch {
+            return error
+        }
+    }
+}
+
+private func key(_ byte: UInt8) throws -> SecretKey {
+    try SecretKey(SecretBytes(copying: [UInt8](repeating: byte, count: 32)))
+}
+
+@Suite struct HandshakeTests {
+    @Test func `both sides learn who the other is and share one handshake hash`() throws {
+        var pair = try Pair()
+        for _ in 0..<3 { try pair.step() }
+        let (initiatorPeer, responderPeer) = try exchangeFrames(pair.initiator.finish(), pair.responder.finish())
+        #expect(initiatorPeer.publicKey == (try key(0x21)).publicKey)
+        #expect(responderPeer.publicKey == (try key(0x11)).publicKey)
+        #expect(initiatorPeer.handshakeHash == responderPeer.handshakeHash)
+        #expect(initiatorPeer.handshakeHash.count == 32)
+    }
+
+    private func exchangeFrames(
+        _ first: consuming LinkHandshake.Link,
+        _ second: consuming LinkHandshake.Link
+    ) throws -> (AuthenticatedPeer, AuthenticatedPeer) {
+        let peers = (first.peer, second.peer)
+        var one = first.takeTransport()
+        var two = second.takeTransport()
+        #expect(try pass(&one, &two, "there") == Array("there".utf8))
+        #expect(try pass(&two, &one, "back") == Array("back".utf8))
+        return peers
+    }
+
+    @Test(arguments: 0..<3) func `at every stage the other side's turn is not ours`(stage: Int) throws {
+        var pair = try Pair()
+        for _ in 0..<stage { try pair.step() }
+        if stage == 1 {
+            #expect(throws: HandshakeError.outOfTurn) { try pair.initiator.write() }
+            #expect(throws: HandshakeError.outOfTurn) { try pair.responder.read([UInt8](repeating: 0, count: 50)) }
+        } else {
+            #expect(throws: HandshakeError.outOfTurn) { try pair.responder.write() }
+            #expect(throws: HandshakeError.outOfTurn) { try pair.initiator.read([UInt8](repeating: 0, count: 50)) }
+        }
+        // The refusal has changed nothing.
+        for _ in stage..<3 { try pair.step() }
+        let finished = [pair.initiator.isFinished, pair.responder.isFinished]
+        #expect(finished == [true, true])
+    }
+
+    @Test func `a finished handshake neither reads nor writes`() throws {
+        var pair = try Pair()
+        for _ in 0..<3 { try pair.step() }
+        #expect(throws: HandshakeError.outOfTurn) { try pair.initiator.write() }
+        #expect(throws: HandshakeError.outOfTurn) { try pair.initiator.read([]) }
+        #expect(throws: HandshakeError.outOfTurn) { try pair.responder.write() }
+        #expect(throws: HandshakeError.outOfTurn) { try pair.responder.read([]) }
+    }
+
+    @Test(arguments: 0..<3) func `an act that is cut or lengthened anywhere is refused`(stage: Int) throws {
+        let act = try #require(Act(rawValue: stage))
+        for byteCount in 0...(act.byteCount + 1) where byteCount != act.byteCount {
+            var pair = try Pair()
+            for _ in 0..<stage { try pair.step() }
+            let error = pair.tampered { Array(($0 + [0]).prefix(byteCount)) }
+            #expect(error == .badLength(act))
+        }
+    }
+
+    @Test(arguments: 0..<3) func `a flipped bit in any byte is refused and the true act still accepted`(
+        stage: Int
+    ) throws {
+        let act = try #require(Act(rawValue: stage))
+        for index in 0..<act.byteCount {
+            for bit in 0..<8 {
+                var pair = try Pair()
+                for _ in 0..<stage { try pair.step() }
+                var original: [UInt8] = []
+                let error = pair.tampered {
+                    original = $0
+                    var changed = $0
+                    changed[index] ^= 1 << UInt8(bit)
+                    return changed
+                }
+                #expect(error != nil, "byte \(index), bit \(bit)")
+                if act == .two { try pair.initiator.read(original) } else { try pair.responder.read(original) }
+            }
+        }
+    }
+
+    @Test func `another prologue is another handshake`() throws {
+        var pair = try Pair(responderPrologue: "something else")
+        #expect(throws: HandshakeError.badMAC(.one)) { try pair.step() }
+    }
+
+    @Test func `we do not dial ourselves`() throws {
+        let own = try key(0x11)
+        #expect(throws: HandshakeError.reflection) {
+            _ = try LinkHandshake.initiator(
+                identity: own,
+                remote: own.publicKey,
+                ephemeral: try key(0x12),
+                prologue: []
+            )
+        }
+    }
+
+    @Test func `who shows our own static key is refused`() throws {
+        // Someone who holds the responder's key dials it: only the state under the acts lets them try.
+        let responderPoint = try key(0x21).publicKey
+        var responder = try LinkHandshake.responder(identity: key(0x21), ephemeral: key(0x22), prologue: [])
+        var initiator = try HandshakeState(
+            pattern: .xk,
+            role: .initiator,
+            prologue: [],
+            ownStatic: Impostor(shown: responderPoint, secret: key(0x21)),
+            ownEphemeral: Impostor(shown: key(0x12).publicKey, secret: key(0x12)),
+            remoteStatic: Impostor.Point(responderPoint)
+        )
+        try responder.read([0] + initiator.write())
+        _ = try initiator.read(Array(responder.write().dropFirst()))
+        let third = try [0] + initiator.write()
+        #expect(throws: HandshakeError.reflection) { try responder.read(third) }
+    }
+
+    @Test func `a handshake under another identity's key does not open`() throws {
+        var initiator = try LinkHandshake.initiator(
+            identity: key(0x11),
+            remote: key(0x33).publicKey,
+            ephemeral: key(0x12),
+            prologue: []
+        )
+        var responder = try LinkHandshake.responder(identity: key(0x21), ephemeral: key(0x22), prologue: [])
+        let act = try initiator.write()
+        #expect(throws: HandshakeError.badMAC(.one)) { try responder.read(act) }
+    }
+}
+
+/// secp256k1 without the check that a remote key is not our own: every point is its own `Point` value.
+private struct Impostor: ~Copyable, DiffieHellman {
+    struct Point: Hashable, Sendable {
+        let key: PublicKey
+        let isRemote: Bool
+        init(_ key: PublicKey, isRemote: Bool = true) {
+            self.key = key
+            self.isRemote = isRemote
+        }
+    }
+    static var name: String { SecretKey.name }
+    static var pointByteCount: Int { SecretKey.pointByteCount }
+    static func point(_ bytes: ArraySlice<UInt8>) throws(CurveError) -> Point { Point(try PublicKey(bytes)) }
+    static func bytes(of point: Point) -> [UInt8] { point.key.bytes }
+
+    let publicKey: Point
+    let secret: SecretKey
+
+    init(shown: PublicKey, secret: consuming SecretKey) {
+        publicKey = Point(shown, isRemote: false)
+        self.secret = secret
+    }
+
+    borrowing func sharedSecret(with other: Point) throws(CurveError) -> SecretBytes {
+        secret.sharedSecret(with: other.key)
+    }
+}

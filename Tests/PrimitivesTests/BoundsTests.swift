@@ -1,0 +1,136 @@
+import Primitives
+import Testing
+
+@Suite struct DeflateTests {
+    @Test func `what is compressed comes back`() throws {
+        var generator = SplitMix(state: 1)
+        for count in [0, 1, 2, 255, 4_096, 65_536] {
+            let noise = generator.bytes(count)
+            let compressed = Deflate.compress(noise)
+            #expect(try Deflate.decompress(compressed, limit: 65_536 + 1, ratio: 32) == noise)
+        }
+    }
+
+    @Test func `a bomb stops at the limit or the ratio, whichever is nearer`() throws {
+        let bomb = Deflate.compress(bytes(0, 1 << 20))
+        #expect(bomb.count < 2_048)
+        #expect(throws: DeflateError.tooLarge) { try Deflate.decompress(bomb, limit: 65_536, ratio: 32) }
+        #expect(throws: DeflateError.tooLarge) { try Deflate.decompress(bomb, limit: 65_536, ratio: 100_000) }
+        #expect(throws: DeflateError.tooLarge) { try Deflate.decompress(bomb, limit: 1 << 30, ratio: 32) }
+        #expect(try Deflate.decompress(bomb, limit: 1 << 20, ratio: 100_000).count == 1 << 20)
+        #expect(throws: DeflateError.tooLarge) { try Deflate.decompress(bomb, limit: (1 << 20) - 1, ratio: 100_000) }
+    }
+
+    @Test func `a stream that is cut anywhere or followed by anything is refused`() {
+        let compressed = Deflate.compress(text("Messages will be deleted after 1 Day, and after 7 Days, and 30 Days"))
+        for count in compressed.indices {
+            #expect(throws: DeflateError.malformed) {
+                try Deflate.decompress(Array(compressed.prefix(count)), limit: 65_536, ratio: 32)
+            }
+        }
+        #expect(throws: DeflateError.malformed) { try Deflate.decompress(compressed + [0], limit: 65_536, ratio: 32) }
+    }
+
+    @Test func `noise never traps`() {
+        var generator = SplitMix(state: 2)
+        for _ in 0..<2_000 {
+            let noise = generator.bytes(Int(generator.next() % 64))
+            _ = try? Deflate.decompress(noise, limit: 4_096, ratio: 32)
+        }
+    }
+}
+
+@Suite struct EncodingTests {
+    @Test func `base64url and hexadecimal come back`() {
+        var generator = SplitMix(state: 3)
+        for count in 0..<200 {
+            let noise = generator.bytes(count)
+            #expect(Base64URL.decode(Base64URL.encode(noise)) == noise)
+            #expect(Hex.decode(Hex.encode(noise)) == noise)
+        }
+        // RFC 4648, section 10, without padding.
+        #expect(
+            ["", "f", "fo", "foo", "foob"].map { Base64URL.encode(text($0)) } == ["", "Zg", "Zm8", "Zm9v", "Zm9vYg"]
+        )
+        #expect(Base64URL.encode([0xfb, 0xff]) == "-_8")
+        #expect(Hex.decode("00aAfF") == [0x00, 0xaa, 0xff])
+    }
+
+    @Test(arguments: ["Z", "Zh", "Zg==", "Zm9=", "Zm+v", "Zm/v", "Zm 9v", "Zm9v\n", "é", "Zm8a8"])
+    func `another text than the one of its bytes is no base64url`(_ text: String) {
+        #expect(Base64URL.decode(text) == nil)
+    }
+
+    @Test(arguments: ["0", "0g", "0x00", " 00", "00 ", "é"]) func `what is not hexadecimal is refused`(_ text: String) {
+        #expect(Hex.decode(text) == nil)
+    }
+}
+
+@Suite struct AEADTests {
+    @Test func `what is cut or changed in any byte does not open`() throws {
+        let key = SecretBytes(copying: bytes(1, 32))
+        let sealed = XChaChaPoly.seal(text("content"), key: key, nonce: bytes(2, 24), authenticating: [3])
+        for count in sealed.indices {
+            #expect(throws: AEADError.authenticationFailed) {
+                try XChaChaPoly.open(sealed.prefix(count), key: key, authenticating: [3])
+            }
+            var changed = sealed
+            changed[count] ^= 1
+            #expect(throws: AEADError.authenticationFailed) {
+                try XChaChaPoly.open(changed, key: key, authenticating: [3])
+            }
+        }
+        #expect(throws: AEADError.authenticationFailed) { try XChaChaPoly.open(sealed, key: key) }
+    }
+
+    @Test func `nothing at all can be sealed and opened`() throws {
+        let key = SecretBytes(copying: bytes(1, 32))
+        let sealed = XChaChaPoly.seal([], key: key, nonce: bytes(2, 24))
+        #expect(sealed.count == XChaChaPoly.overheadByteCount)
+        #expect(try XChaChaPoly.open(sealed, key: key).isEmpty)
+    }
+}
+
+@Suite struct SecretBytesTests {
+    @Test func `memory that held a secret is zero when it is used again`() {
+        for count in [1, 32, 64, 65, 4_096] {
+            for _ in 0..<200 {
+                _ = SecretBytes(copying: bytes(0xa5, count))
+                var wasZero = false
+                _ = SecretBytes(byteCount: count) { fresh in wasZero = fresh.allSatisfy { $0 == 0 } }
+                #expect(wasZero)
+            }
+        }
+    }
+
+    @Test func `a clone outlives its original`() {
+        func clone() -> SecretBytes {
+            let original = SecretBytes(copying: bytes(0x3c, 48))
+            return original.clone()
+        }
+        let copy = clone()
+        #expect(copy.withBytes { Array($0) } == bytes(0x3c, 48))
+    }
+
+    @Test func `a filler that fails leaves nothing behind`() {
+        struct Refusal: Error {}
+        for _ in 0..<3_000 {
+            #expect(throws: Refusal.self) {
+                _ = try SecretBytes(byteCount: 32) { (_) throws(Refusal) in throw Refusal() }
+            }
+        }
+    }
+}
+
+/// SplitMix64: the same bytes in every run.
+struct SplitMix: RandomNumberGenerator {
+    var state: UInt64
+
+    mutating func next() -> UInt64 {
+        state &+= 0x9e37_79b9_7f4a_7c15
+        var value = state
+        value = (value ^ (value >> 30)) &* 0xbf58_476d_1ce4_e5b9
+        value = (value ^ (value >> 27)) &* 0x94d0_49bb_1331_11eb
+        return value ^ (value >> 31)
+    }
+}

@@ -1,0 +1,328 @@
+import Glibc
+import Primitives
+import Testing
+
+@testable import Store
+
+/// What a history has been promised so far.
+private struct Promise {
+    /// Message payloads that a completed commit covers, by row and number. More than one: any of them may be there.
+    var kept: [RowID: [Int: Set<String>]] = [:]
+    var states: [RowID: Set<String>] = [:]
+    /// Payloads whose destruction was confirmed.
+    var destroyed: Set<String> = []
+    var destroyedRows: Set<RowID> = []
+    /// Rows whose destruction was begun: either way is right.
+    var doubtful: Set<RowID> = []
+    var tombstones: Set<String>?
+    var fanOut: Set<String>?
+}
+
+/// Runs steps until one throws (a crash) or through all of them (faults), noting only what succeeded.
+private final class History {
+    var promise = Promise()
+    let store: Store
+    let stopsAtErrors: Bool
+    private(set) var failures = 0
+
+    init(_ store: Store, stopsAtErrors: Bool) {
+        self.store = store
+        self.stopsAtErrors = stopsAtErrors
+    }
+
+    private func attempt(_ body: () throws -> Void) throws {
+        do { try body() } catch {
+            failures += 1
+            if stopsAtErrors { throw error }
+        }
+    }
+
+    /// A message that is acknowledged if the commit is.
+    private func put(_ row: RowID, _ number: Int, _ tier: Tier, _ expiry: Int64, _ payload: String) throws {
+        try attempt {
+            try store.put(row, number, tier, at: expiry, payload)
+            try store.commitNow()
+            promise.kept[row, default: [:]][number] = [payload]
+        }
+    }
+
+    private func update(_ row: RowID, _ number: Int, _ payload: String) throws {
+        try attempt {
+            promise.kept[row]?[number]?.insert(payload)
+            try store.update(row, id: messageID(number), payload: text(payload))
+            try store.commitNow()
+            if promise.kept[row]?[number] != nil { promise.kept[row]?[number] = [payload] }
+        }
+    }
+
+    private func erase(_ row: RowID, _ number: Int) throws {
+        try attempt {
+            let payloads = promise.kept[row]?.removeValue(forKey: number) ?? []
+            try store.erase(row, id: messageID(number))
+            try store.commitNow()
+            promise.destroyed.formUnion(payloads)
+        }
+    }
+
+    private func state(_ row: RowID, _ state: String, padding: Int = 0) throws {
+        try attempt {
+            let padded = state + String(repeating: "-", count: padding)
+            promise.states[row]?.insert(padded)
+            try store.saveState(row, text(padded))
+            try store.commitNow()
+            promise.states[row] = [padded]
+        }
+    }
+
+    private func destroy(_ row: RowID) throws {
+        try attempt {
+            promise.doubtful.insert(row)
+            try store.destroyRow(row)
+            promise.destroyedRows.insert(row)
+        }
+    }
+
+    /// Bucket ends and fuses at `moment`.
+    private func reap(_ moment: Int64, _ gone: [(RowID, Int)], rows: [RowID] = []) throws {
+        var payloads: Set<String> = []
+        for (row, number) in gone { payloads.formUnion(promise.kept[row]?.removeValue(forKey: number) ?? []) }
+        promise.doubtful.formUnion(rows)
+        try attempt {
+            let report = store.reap(hide: moment, destroy: moment)
+            if let failure = report.failures.first { throw failure }
+            promise.destroyed.formUnion(payloads)
+            promise.destroyedRows.formUnion(report.rows)
+        }
+    }
+
+    private func row() throws -> RowID? {
+        var row: RowID?
+        try attempt { row = try store.createRow() }
+        return row
+    }
+
+    func run() throws {
+        guard let a = try row(), let b = try row() else { return }
+        try put(a, 1, .oneHour, start + 9_000, "a1")
+        try put(a, 2, .oneHour, start + 9_500, "a2")
+        try put(a, 3, .oneHour, start + 10_000 + 5_000, "a3")
+        try state(a, "state a")
+        try state(b, "state b")
+        try update(a, 3, "a3, updated")
+        try put(b, 1, .thirtyDays, start + 700 * hour, "b1")
+        try erase(a, 2)
+        try tombstones()
+        try fanOuts()
+        try put(a, 4, .oneHour, start + 9_900, "a4")
+        try reap(start + 10_000, [(a, 1), (a, 4)])
+        try destroy(b)
+        if let c = try row() {
+            try put(c, 1, .thirtyDays, start + 700 * hour, "c1")
+            try attempt {
+                promise.doubtful.insert(c)
+                try store.scheduleDestruction(of: c, at: start + 12_000)
+            }
+            for round in 0..<5 { try state(a, "large \(round)", padding: 90_000) }
+            try reap(start + 12_000, [], rows: [c])
+        }
+        try put(a, 5, .oneHour, start + hour, "a5")
+        try erase(a, 3)
+        try put(a, 6, .sevenDays, start + hour, "a6")
+        try state(a, "last")
+    }
+
+    private func tombstones() throws {
+        try attempt {
+            let id = try store.addTombstone(keepUntil: start + 900 * hour, payload: text("tombstone"))
+            promise.tombstones = ["tombstone", "tombstone, updated"]
+            try store.updateTombstone(id, payload: text("tombstone, updated"))
+            promise.tombstones = ["tombstone, updated"]
+            let other = try store.addTombstone(keepUntil: start + 900 * hour, payload: text("removed"))
+            try store.removeTombstone(other)
+            promise.destroyed.insert("removed")
+        }
+    }
+
+    private func fanOuts() throws {
+        try attempt {
+            try store.saveFanOut(id: messageID(1), expiresAt: start + 100 * hour, payload: text("all"))
+            try store.commitNow()
+            promise.fanOut = ["all", "fewer"]
+            try store.saveFanOut(id: messageID(1), expiresAt: start + 100 * hour, payload: text("fewer"))
+            try store.commitNow()
+            promise.fanOut = ["fewer"]
+        }
+    }
+}
+
+/// Opens what the power cut left, with the clock set back so that only real destruction hides anything.
+private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Comment) throws {
+    let store = try openHome(disk)
+    defer { store.close() }
+    var readable: Set<String> = []
+    for row in store.liveRows() {
+        #expect(!promise.destroyedRows.contains(row), comment)
+        let messages = try store.list(row, now: start)
+        readable.formUnion(messages.map { String(decoding: $0.payload, as: UTF8.self) })
+        let state = try store.loadState(row).map { String(decoding: $0, as: UTF8.self) }
+        if let states = promise.states[row], !states.isEmpty { #expect(states.contains(state ?? "none"), comment) }
+    }
+    for (row, messages) in promise.kept where !promise.doubtful.contains(row) {
+        try #require(store.liveRows().contains(row), comment)
+        for (number, payloads) in messages {
+            let found = try store.get(row, number, now: start)
+            #expect(payloads.contains(found ?? "nothing"), comment)
+        }
+    }
+    for row in promise.states.keys where !promise.doubtful.contains(row) {
+        #expect(store.liveRows().contains(row), comment)
+    }
+    let tombstones = Set(try store.tombstones().map { String(decoding: $0.payload, as: UTF8.self) })
+    if let wanted = promise.tombstones { #expect(!tombstones.isDisjoint(with: wanted), comment) }
+    let fanOuts = try store.fanOuts(now: start).map { String(decoding: $0.payload, as: UTF8.self) }
+    if let wanted = promise.fanOut { #expect(fanOuts.count == 1 && wanted.contains(fanOuts[0]), comment) }
+    #expect(promise.destroyed.isDisjoint(with: readable.union(tombstones)), comment)
+    // And it goes on working.
+    let row = try store.createRow()
+    try store.put(row, 1, at: start + hour, "after")
+    try store.commitNow()
+    #expect(try store.get(row, 1, now: start) == "after")
+}
+
+@Suite struct CrashTests {
+    private func operationCount(_ home: SimulatedDisk) throws -> Int {
+        let disk = home.copy()
+        let history = History(try openHome(disk), stopsAtErrors: true)
+        try history.run()
+        disk.reboot(seed: 3)
+        try check(history.promise, on: disk, "the undisturbed history")
+        #expect(!history.promise.destroyed.isEmpty && history.promise.destroyedRows.count == 2)
+        return disk.operations
+    }
+
+    @Test(arguments: [1, 2, 3, 4] as [UInt64])
+    func `power cut at every operation: what was committed is there, what was destroyed is not`(seed: UInt64) throws {
+        let home = try makeHome()
+        let count = try operationCount(home)
+        #expect(count > 200)
+        for operation in 1...count {
+            let disk = home.copy()
+            disk.with { $0.crashAt = operation }
+            var promise = Promise()
+            if let store = try? openHome(disk) {
+                let history = History(store, stopsAtErrors: true)
+                try? history.run()
+                promise = history.promise
+            }
+            disk.reboot(seed: seed &* 1_000_003 &+ UInt64(operation))
+            try check(promise, on: disk, "operation \(operation), seed \(seed)")
+        }
+    }
+
+    @Test(arguments: [EIO, ENOSPC, EROFS], [true, false])
+    func `every operation failing: no false success`(code: Int32, isLasting: Bool) throws {
+        let home = try makeHome()
+        let count = try operationCount(home)
+        for operation in 1...count {
+            let disk = home.copy()
+            disk.with { $0.fault = .init(at: operation, code: code, isLasting: isLasting) }
+            var promise = Promise()
+            if let store = try? openHome(disk) {
+                let history = History(store, stopsAtErrors: false)
+                try history.run()
+                promise = history.promise
+            }
+            // Nothing survives that was not made durable.
+            disk.reboot(seed: seedOfNothingSurviving)
+            try check(promise, on: disk, "operation \(operation), errno \(code), lasting \(isLasting)")
+        }
+    }
+
+    @Test func `a file that failed once fails in every later commit of the commit thread`() throws {
+        let disk = SimulatedDisk()
+        let file = try disk.open("file", in: nil, [.write, .create])
+        let committer = Committer(disk: disk, thread: .caller)
+        nonisolated(unsafe) var results: [Bool] = []
+        for sequence in 1...3 as ClosedRange<UInt64> {
+            if sequence == 2 { disk.with { $0.fault = .init(at: $0.operations + 2, code: EIO, isLasting: false) } }
+            let write = FileJob.Write(offset: 0, bytes: [1])
+            let job = FileJob(file: 7, descriptor: file, path: "file", setup: [], writes: [write])
+            committer.submit(
+                CommitJob(sequence: sequence, files: [job]) { result in
+                    if case .success = result { results.append(true) } else { results.append(false) }
+                }
+            )
+        }
+        #expect(results == [true, false, false])
+    }
+
+    @Test func `a passing error while opening and reading destroys nothing`() throws {
+        let home = try makeHome()
+        let first = try openHome(home)
+        let rows = [try first.createRow(), try first.createRow()]
+        for row in rows {
+            for number in 1...2 { try first.put(row, number, at: start + Int64(number) * 20_000, "text") }
+            try first.saveState(row, text("state"))
+        }
+        try first.scheduleDestruction(of: rows[0], at: start + hour)
+        _ = try first.addTombstone(keepUntil: start + hour, payload: text("tombstone"))
+        try first.saveClockMark(start)
+        try first.commitNow()
+        first.close()
+        func readAll(_ store: Store) throws {
+            for row in rows {
+                #expect(try store.list(row, now: start).count == 2)
+                #expect(try store.loadState(row) == text("state"))
+            }
+            #expect(try store.tombstones().count == 1)
+        }
+        let trial = home.copy()
+        try readAll(openHome(trial))
+        #expect(trial.operations > 20)
+        for operation in 1...trial.operations {
+            let disk = home.copy()
+            disk.with { $0.fault = .init(at: operation, code: EIO, isLasting: false) }
+            if let store = try? openHome(disk) {
+                for row in rows { _ = try? store.list(row, now: start) }
+                for row in rows { _ = try? store.loadState(row) }
+                store.reap(hide: start + 1, destroy: start + 1)
+                #expect(store.clockMark() == start)
+                store.close()
+            }
+            disk.with { $0.fault = nil }
+            let store = try openHome(disk)
+            try readAll(store)
+            #expect(store.scheduledDestruction(of: rows[0]) == start + hour)
+            #expect(store.damage.isEmpty, "operation \(operation): \(store.damage)")
+        }
+    }
+
+    @Test func `a failed fsync is never taken back by a later one`() throws {
+        let disk = try makeHome()
+        let store = try openHome(disk)
+        let row = try store.createRow()
+        try store.put(row, 1, at: start + hour, "one")
+        try store.commitNow()
+        try store.put(row, 2, at: start + hour, "two")
+        // The write, then the fsync.
+        disk.with { $0.fault = .init(at: $0.operations + 2, code: EIO, isLasting: false) }
+        #expect(throws: StoreError.self) { try store.commitNow() }
+        #expect(try store.get(row, 2, now: start) == nil)
+        #expect(try store.get(row, 1, now: start) == "one")
+        try store.put(row, 2, at: start + hour, "two, again")
+        try store.commitNow()
+        #expect(store.damage.count == 1)
+        disk.reboot(seed: seedOfNothingSurviving)
+        let again = try openHome(disk)
+        #expect(try again.get(row, 1, now: start) == "one")
+        #expect(try again.get(row, 2, now: start) == "two, again")
+    }
+
+    /// A seed whose first draw makes the disk forget everything that is not durable.
+    private var seedOfNothingSurviving: UInt64 {
+        (1...100).first { seed in
+            var generator = SimulatedDisk.Generator(seed: seed)
+            return generator.next() % 3 == 0
+        } ?? 1
+    }
+}

@@ -1,0 +1,209 @@
+import Primitives
+import Testing
+
+@testable import Store
+
+@Suite struct DamageTests {
+    /// A home with two inboxes of three messages each, closed.
+    private func home() throws -> (disk: SimulatedDisk, rows: [RowID]) {
+        let disk = try makeHome()
+        let store = try openHome(disk)
+        let rows = [try store.createRow(), try store.createRow()]
+        for row in rows {
+            for number in 1...3 { try store.put(row, number, at: start + 5_000, "text \(number)") }
+            try store.saveState(row, text("state"))
+        }
+        try store.commitNow()
+        store.close()
+        return (disk, rows)
+    }
+
+    /// Opens, reads everything of both inboxes and says how many messages each has.
+    private func counts(_ disk: SimulatedDisk, _ rows: [RowID], _ comment: Comment? = nil) throws -> (
+        Set<Int>, damage: Int
+    ) {
+        let store = try openHome(disk)
+        defer { store.close() }
+        var counts: [Int] = []
+        for row in rows where store.liveRows().contains(row) {
+            let messages = try store.list(row, now: start)
+            for message in messages { #expect(message.payload.starts(with: text("text ")), comment) }
+            counts.append(messages.count)
+        }
+        return (Set(counts), store.damage.count)
+    }
+
+    private func paths(_ disk: SimulatedDisk, _ suffix: String) -> [String] {
+        disk.files().keys.filter { $0.hasSuffix(suffix) }.sorted()
+    }
+
+    @Test func `a sidecar missing, foreign, changed or cut at any byte means expired, reported, and never more`() throws
+    {
+        let (disk, rows) = try home()
+        let sidecars = paths(disk, ".expiry")
+        try #require(sidecars.count == 2)
+        let own = try #require(disk.files()[sidecars[0]])
+        let foreign = try #require(disk.files()[sidecars[1]])
+        var variants: [[UInt8]?] = [nil, foreign, own + [0]]
+        for count in 0..<own.count { variants.append(Array(own[..<count])) }
+        for index in own.indices {
+            var changed = own
+            changed[index] ^= UInt8(1 << (index % 8))
+            variants.append(changed)
+        }
+        for variant in variants {
+            let copy = disk.copy()
+            copy.replace(sidecars[0], with: variant)
+            let (found, damage) = try counts(copy, rows)
+            #expect(found == [0, 3] && damage == 1)
+            #expect(paths(copy, ".seg").count == 1)
+        }
+    }
+
+    @Test func `a changed column header shortens, whether its check is right or not`() throws {
+        let (disk, rows) = try home()
+        let columns = try #require(disk.files()["/home/columns.slots"])
+        for index in 0..<ColumnHeader.byteCount + 8 {
+            let copy = disk.copy()
+            var changed = columns
+            changed[index] ^= 1
+            copy.replace("/home/columns.slots", with: changed)
+            #expect(try counts(copy, rows).0 == [0], "byte \(index)")
+        }
+        // An extended header with a valid check.
+        let copy = disk.copy()
+        let longer = ColumnHeader(tier: .oneHour, expiresAt: start + 50 * 10_000)
+        copy.replace("/home/columns.slots", with: longer.encoded + columns[ColumnHeader.byteCount...])
+        let (found, damage) = try counts(copy, rows)
+        #expect(found == [0] && damage > 0)
+        #expect(copy.files()["/home/columns.slots"]?.prefix(4_096) != (longer.encoded + columns[64..<4_096])[...])
+    }
+
+    @Test func `a fuse that was put off burns at the unlock`() throws {
+        let (disk, rows) = try home()
+        let store = try openHome(disk)
+        try store.scheduleDestruction(of: rows[0], at: start + 60_000)
+        store.close()
+        var columns = try #require(disk.files()["/home/columns.slots"])
+        let slot = try #require((0..<64).first { ColumnHeader(page: Array(columns[($0 * 4_096)...]))?.tier == .fuse })
+        let header = try #require(ColumnHeader(page: Array(columns[(slot * 4_096)...])))
+        let later = ColumnHeader(
+            tier: .fuse,
+            expiresAt: start + 900 * hour,
+            rowSlot: header.rowSlot,
+            rowFingerprint: header.rowFingerprint
+        )
+        columns.replaceSubrange((slot * 4_096)..<(slot * 4_096 + 64), with: later.encoded)
+        disk.replace("/home/columns.slots", with: columns)
+        #expect(try openHome(disk).liveRows() == [rows[1]])
+    }
+
+    @Test func `a damaged row page loses that inbox and no other`() throws {
+        let (disk, rows) = try home()
+        var bytes = try #require(disk.files()["/home/rows.slots"])
+        bytes[1_000] ^= 4
+        disk.replace("/home/rows.slots", with: bytes)
+        let store = try openHome(disk)
+        #expect(store.liveRows() == [rows[1]])
+        #expect(try store.list(rows[1], now: start).count == 3)
+    }
+
+    @Test func `a segment cut at every byte serves its whole records`() throws {
+        let (disk, rows) = try home()
+        let path = try #require(paths(disk, ".seg").first)
+        let bytes = try #require(disk.files()[path])
+        let record = bytes.count / 3
+        for count in 0..<bytes.count {
+            let copy = disk.copy()
+            copy.replace(path, with: Array(bytes[..<count]))
+            let (found, damage) = try counts(copy, rows)
+            #expect(found == [count / record, 3] && damage == 0)
+        }
+        // Appends after a torn tail are found again.
+        let copy = disk.copy()
+        copy.replace(path, with: Array(bytes[..<(bytes.count - 5)]))
+        let store = try openHome(copy)
+        for row in rows { try store.put(row, 4, at: start + 5_000, "text 4") }
+        try store.commitNow()
+        store.close()
+        #expect(try counts(copy, rows).0 == [3, 4])
+    }
+
+    @Test func `a segment with any bit flipped never traps, loses one record and serves the rest`() throws {
+        let (disk, rows) = try home()
+        let path = try #require(paths(disk, ".seg").first)
+        let bytes = try #require(disk.files()[path])
+        for index in bytes.indices {
+            let copy = disk.copy()
+            var changed = bytes
+            changed[index] ^= UInt8(1 << (index % 8))
+            copy.replace(path, with: changed)
+            let (found, damage) = try counts(copy, rows, "byte \(index)")
+            #expect(found == [2, 3], "byte \(index)")
+            // A broken frame at the very end cannot be told from a torn tail.
+            #expect(damage == 1 || index >= bytes.count - bytes.count / 3, "byte \(index)")
+        }
+    }
+
+    @Test func `records moved, repeated or taken from another segment are not served`() throws {
+        let (disk, rows) = try home()
+        let files = paths(disk, ".seg")
+        let bytes = try #require(disk.files()[files[0]])
+        let other = try #require(disk.files()[files[1]])
+        let size = bytes.count / 3
+        let (a, b, c) = (Array(bytes[..<size]), Array(bytes[size..<(2 * size)]), Array(bytes[(2 * size)...]))
+        for (changed, expected) in [(b + a + c, 2), (a + a + b + c, 3), (a + Array(other[size...]), 1), (c, 1)] {
+            let copy = disk.copy()
+            copy.replace(files[0], with: changed)
+            let (found, damage) = try counts(copy, rows)
+            // What follows the last good record cannot be told from a torn tail.
+            #expect(found == [expected, 3] && (damage == 1 || expected == 1))
+        }
+    }
+
+    @Test
+    func `a log cut or flipped anywhere gives its last valid state or says that it is damaged, and takes new ones`()
+        throws
+    {
+        let (disk, rows) = try home()
+        let path = try #require(paths(disk, ".log").first)
+        let bytes = try #require(disk.files()[path])
+        for index in bytes.indices {
+            for isCut in [true, false] {
+                let copy = disk.copy()
+                var changed = bytes
+                changed[index] ^= 1
+                copy.replace(path, with: isCut ? Array(bytes[..<index]) : changed)
+                let store = try openHome(copy)
+                var found: [[UInt8]?] = []
+                var isDamaged = false
+                for row in rows {
+                    do throws(StoreError) {
+                        found.append(try store.loadState(row))
+                    } catch {
+                        guard case .damaged = error else { throw error }
+                        isDamaged = true
+                    }
+                }
+                // The other inbox is whole. Nothing is what a log says that was never written: one cut to its header.
+                #expect(found.contains(text("state")))
+                #expect(isDamaged || (isCut && index <= 24 && found.contains(nil)))
+                for row in rows { try store.saveState(row, text("later")) }
+                try store.commitNow()
+                store.close()
+                let again = try openHome(copy)
+                for row in rows { #expect(try again.loadState(row) == text("later")) }
+                again.close()
+            }
+        }
+    }
+
+    @Test func `files that do not belong there are removed or ignored`() throws {
+        let (disk, rows) = try home()
+        let directory = try disk.open("/home/inboxes", in: nil, .directory)
+        try disk.makeDirectory(String(repeating: "ab", count: 16), in: directory)
+        _ = try disk.open("stray", in: directory, [.write, .create])
+        #expect(try counts(disk, rows).0 == [3])
+        #expect(try disk.list(directory).count == 2)
+    }
+}

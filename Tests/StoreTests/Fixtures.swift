@@ -1,0 +1,82 @@
+import Glibc
+import Primitives
+import Testing
+
+@testable import Store
+
+let testArgon2 = Argon2Parameters(iterations: 1, memoryByteCount: 8_192)
+/// A bucket edge of every tier.
+let start: Int64 = 1_800_000_000_000 / 7_200_000 * 7_200_000
+let hour: Int64 = 3_600_000
+
+func messageID(_ number: Int) -> [UInt8] { UInt64(number).littleEndianBytes + [UInt8](repeating: 7, count: 8) }
+func text(_ text: String) -> [UInt8] { Array(text.utf8) }
+
+func secretBytes(_ text: String) -> SecretBytes { SecretBytes(copying: Array(text.utf8)) }
+
+/// A directory that goes with the test.
+final class TemporaryDirectory {
+    let path: String
+    init() {
+        var template = Array("/tmp/mayfly-store-XXXXXX".utf8CString)
+        let made = mkdtemp(&template)
+        precondition(made != nil, "mkdtemp")
+        path = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    }
+    var home: String { path + "/home" }
+    deinit { removeTree(path) }
+}
+
+func removeTree(_ path: String) {
+    let disk = PosixFileSystem()
+    guard let directory = try? disk.open(path, in: nil, .directory) else {
+        unlink(path)
+        return
+    }
+    for name in (try? disk.list(directory)) ?? [] { removeTree(path + "/" + name) }
+    disk.close(directory)
+    rmdir(path)
+}
+
+/// A home on a simulated disk.
+func makeHome(_ disk: SimulatedDisk = SimulatedDisk(), passphrase: String? = nil) throws -> SimulatedDisk {
+    let secret: SecretBytes? = passphrase.map { secretBytes($0) }
+    try Store.create(
+        home: "/home",
+        protection: passphrase == nil ? .keyFile : .passphrase,
+        passphrase: secret,
+        fileSystem: disk,
+        argon2: testArgon2
+    )
+    return disk
+}
+
+func openHome(_ disk: SimulatedDisk, now: Int64 = start, unlocking: Bool = true) throws -> Store {
+    let store = try Store.open(
+        home: "/home",
+        fileSystem: disk,
+        now: now,
+        argon2Floor: testArgon2,
+        committingOn: .caller
+    )
+    if unlocking { try store.unlock(passphrase: nil) }
+    return store
+}
+
+extension Store {
+    /// Commits and throws what the commit threw; only with ``CommitThread/caller``.
+    func commitNow() throws {
+        nonisolated(unsafe) var outcome: Result<Void, StoreError>?
+        commit { outcome = $0 }
+        try #require(outcome != nil)
+        try outcome?.get()
+    }
+
+    func put(_ row: RowID, _ number: Int, _ tier: Tier = .oneHour, at expiry: Int64, _ payload: String) throws {
+        try append(row, id: messageID(number), tier: tier, expiresAt: expiry, payload: text(payload))
+    }
+
+    func get(_ row: RowID, _ number: Int, now: Int64) throws -> String? {
+        try read(row, id: messageID(number), now: now).map { String(decoding: $0, as: UTF8.self) }
+    }
+}

@@ -1,0 +1,311 @@
+import NIOCore
+import NIOEmbedded
+import Noise
+import Primitives
+import Testing
+import Transport
+
+@Suite struct RefusalTests {
+    @Test func `an unknown token is answered with nothing at all`() throws {
+        let wire = try Wire()
+        wire.responder.routes = [:]
+        let (near, far) = try (wire.dial(), wire.connection())
+        try wire.send(wire.written(near), to: far)
+        #expect(!far.isActive)
+        #expect(try wire.written(far).isEmpty)
+        #expect(wire.responder.rejections == [.unknownToken])
+        _ = try? near.finish()
+        #expect(wire.dialer.failures == [.closedBeforeActTwo])
+    }
+
+    @Test(arguments: [0x00, 0x16, 0x47, 0x4c, 0xff] as [UInt8])
+    func `another protocol's first byte is answered with nothing at all`(byte: UInt8) throws {
+        let wire = try Wire()
+        let channel = try wire.connection()
+        try wire.send([byte] + wire.token.bytes, to: channel)
+        #expect(!channel.isActive)
+        #expect(try wire.written(channel).isEmpty)
+        #expect(wire.responder.rejections == [.unknownProtocol])
+    }
+
+    @Test func `who is not the member that the route is for is dropped at act 3`() throws {
+        let wire = try Wire()
+        let other = try SecretKey(SecretBytes(copying: [UInt8](repeating: 0x31, count: 32))).publicKey
+        wire.responder.accepts(wire.token, from: other)
+        let (near, far) = try (wire.dial(), wire.connection())
+        try wire.pump(near, far)
+        #expect(!far.isActive)
+        #expect(wire.responder.rejections == [.wrongPeer])
+        #expect(wire.responder.links.isEmpty && wire.responder.closed.isEmpty)
+        // The dialer has opened, as XK has it, and hears of the end.
+        _ = try? near.finish()
+        #expect(wire.dialer.closed == [.closedByPeer])
+    }
+
+    @Test func `a route for anyone lets anyone in and says who`() throws {
+        let wire = try Wire()
+        wire.responder.accepts(wire.token, from: nil)
+        _ = try wire.link()
+        #expect(wire.responder.links[0].peer.publicKey == wire.dialer.identity.publicKey)
+    }
+
+    @Test func `whoever is not whom we dialled does not get past act 2`() throws {
+        let wire = try Wire()
+        let other = try SecretKey(SecretBytes(copying: [UInt8](repeating: 0x31, count: 32))).publicKey
+        let (near, far) = try (wire.dial(to: other), wire.connection())
+        try wire.pump(near, far)
+        #expect(wire.responder.rejections == [.handshake(.badMAC(.one))])
+        #expect(try wire.written(far).isEmpty)
+    }
+
+    @Test func `we do not dial our own inbox`() throws {
+        let wire = try Wire()
+        let near = try wire.dial(to: wire.dialer.identity.publicKey)
+        #expect(wire.dialer.failures == [.authenticationFailed(.reflection)])
+        #expect(try wire.written(near).isEmpty)
+        #expect(!near.isActive)
+    }
+
+    @Test func `a token changed on the way fails at act 1`() throws {
+        let wire = try Wire()
+        let other = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(day: 1, counter: 1)
+        wire.responder.accepts(other, from: nil)
+        let (near, far) = try (wire.dial(), wire.connection())
+        let bytes = try wire.written(near)
+        try wire.send([bytes[0]] + other.bytes + bytes.dropFirst(17), to: far)
+        #expect(wire.responder.rejections == [.handshake(.badMAC(.one))])
+    }
+
+    @Test func `a flipped bit in any byte of any act ends the handshake`() throws {
+        for index in 0..<(17 + 50 + 50 + 66) {
+            let wire = try Wire()
+            let (near, far) = try (wire.dial(), wire.connection())
+            var first = try wire.written(near)
+            if index < 67 { first[index] ^= 1 }
+            try wire.send(first, to: far)
+            var second = try wire.written(far)
+            if index >= 67, index < 117 { second[index - 67] ^= 1 }
+            try wire.send(second, to: near)
+            var third = try wire.written(near)
+            if index >= 117 { third[index - 117] ^= 1 }
+            if !third.isEmpty { try wire.send(third, to: far) }
+            #expect(wire.responder.links.isEmpty, "byte \(index)")
+            if index >= 67, index < 117 {
+                #expect(!near.isActive && wire.dialer.failures.count == 1)
+            } else {
+                #expect(!far.isActive && wire.responder.rejections.count == 1)
+            }
+        }
+    }
+
+    @Test func `bytes without end before the handshake end it at once`() throws {
+        for first in [[0x4d], [0x6b], [0x00]] as [[UInt8]] {
+            let wire = try Wire()
+            wire.responder.knockTokens = [wire.token]
+            let channel = try wire.connection()
+            try wire.send(first + wire.token.bytes + [UInt8](repeating: 0xff, count: 1 << 20), to: channel)
+            #expect(!channel.isActive)
+            #expect(try wire.written(channel).isEmpty)
+            #expect(wire.responder.rejections.count == 1)
+            #expect(wire.responder.transport.connectionCount == 0)
+        }
+    }
+}
+
+@Suite struct DeadlineTests {
+    @Test func `an act that stops anywhere is given five seconds`() throws {
+        // 17 bytes of preamble, 50 of act 1; then act 3.
+        for byteCount in [0, 1, 16, 17, 18, 66] {
+            let wire = try Wire()
+            let (near, far) = try (wire.dial(), wire.connection())
+            try wire.send(Array(wire.written(near).prefix(byteCount)), to: far)
+            wire.loop.advanceTime(by: .milliseconds(4_999))
+            #expect(far.isActive && wire.responder.rejections.isEmpty)
+            wire.loop.advanceTime(by: .milliseconds(1))
+            #expect(!far.isActive)
+            #expect(wire.responder.rejections == [.timedOut])
+            #expect(wire.dialer.failures == [.timedOut])
+            #expect(wire.responder.transport.connectionCount == 0)
+        }
+    }
+
+    @Test(arguments: [0, 1, 65]) func `so is act 3, from act 2 on`(byteCount: Int) throws {
+        let wire = try Wire()
+        let (near, far) = try (wire.dial(), wire.connection())
+        wire.loop.advanceTime(by: .seconds(3))
+        try wire.send(wire.written(near), to: far)
+        try wire.send(wire.written(far), to: near)
+        try wire.send(Array(wire.written(near).prefix(byteCount)), to: far)
+        wire.loop.advanceTime(by: .milliseconds(4_999))
+        #expect(far.isActive)
+        wire.loop.advanceTime(by: .milliseconds(1))
+        #expect(!far.isActive)
+        #expect(wire.responder.rejections == [.timedOut])
+    }
+
+    @Test func `the whole handshake has ten seconds, however long an act has`() throws {
+        var limits = TransportLimits()
+        limits.actTimeout = .seconds(8)
+        let wire = try Wire(limits: limits)
+        let (near, far) = try (wire.dial(), wire.connection())
+        wire.loop.advanceTime(by: .seconds(7))
+        try wire.send(wire.written(near), to: far)
+        wire.loop.advanceTime(by: .milliseconds(2_999))
+        #expect(far.isActive)
+        wire.loop.advanceTime(by: .milliseconds(1))
+        #expect(!far.isActive)
+        #expect(wire.responder.rejections == [.timedOut])
+    }
+
+    @Test func `a byte every second does not put the end off`() throws {
+        let wire = try Wire()
+        let far = try wire.connection()
+        for _ in 0..<10 where far.isActive {
+            try wire.send([0x4d], to: far)
+            wire.loop.advanceTime(by: .seconds(1))
+        }
+        #expect(!far.isActive)
+        #expect(wire.responder.rejections == [.timedOut])
+    }
+
+    @Test func `an open link has no such end`() throws {
+        let wire = try Wire()
+        let (near, far) = try wire.link()
+        wire.loop.advanceTime(by: .hours(24))
+        #expect(near.isActive && far.isActive)
+        try wire.dialer.links[0].send([1])
+        wire.dialer.links[0].flush()
+        try wire.pump(near, far)
+        #expect(wire.responder.frames == [[1]])
+    }
+}
+
+@Suite struct AdmissionTests {
+    @Test func `no more handshakes from one network than its number`() throws {
+        let wire = try Wire()
+        let preamble = [0x4d] + wire.token.bytes
+        var channels: [EmbeddedChannel] = []
+        for host in 1...9 {
+            let channel = try wire.connection(from: "192.0.2.\(host)")
+            try wire.send(preamble, to: channel)
+            channels.append(channel)
+        }
+        #expect(channels.map(\.isActive) == [Bool](repeating: true, count: 8) + [false])
+        #expect(wire.responder.rejections == [.tooManyFromPrefix])
+        // Other networks are not concerned, and one that ends makes room.
+        let elsewhere = try wire.connection(from: "192.0.3.1")
+        try wire.send(preamble, to: elsewhere)
+        #expect(elsewhere.isActive)
+        _ = try? channels[0].finish()
+        let again = try wire.connection(from: "192.0.2.10")
+        try wire.send(preamble, to: again)
+        #expect(again.isActive)
+    }
+
+    @Test func `IPv6 counts by its first 48 bits, and mapped IPv4 as IPv4`() throws {
+        var limits = TransportLimits()
+        limits.handshakesPerPrefix = 1
+        let wire = try Wire(limits: limits)
+        let preamble = [0x4d] + wire.token.bytes
+        func isAdmitted(_ address: String) throws -> Bool {
+            let channel = try wire.connection(from: address)
+            try wire.send(preamble, to: channel)
+            return channel.isActive
+        }
+        #expect(try isAdmitted("2001:db8:1:1::1"))
+        #expect(try !isAdmitted("2001:db8:1:2::1"))
+        #expect(try isAdmitted("2001:db8:2:1::1"))
+        #expect(try isAdmitted("192.0.2.1"))
+        #expect(try !isAdmitted("::ffff:192.0.2.200"))
+        #expect(try isAdmitted("::ffff:192.0.3.1"))
+    }
+
+    @Test func `no more handshakes in all than their number, and an open link is none`() throws {
+        var limits = TransportLimits()
+        limits.handshakesInFlight = 2
+        let wire = try Wire(limits: limits)
+        let (near, far) = try wire.link()
+        #expect(near.isActive && far.isActive)
+        var active: [Bool] = []
+        for network in 1...3 {
+            let channel = try wire.connection(from: "198.51.\(network).1")
+            try wire.send([0x4d] + wire.token.bytes, to: channel)
+            active.append(channel.isActive)
+        }
+        #expect(active == [true, true, false])
+        #expect(wire.responder.rejections == [.tooManyHandshakes])
+    }
+
+    @Test func `too many silent connections: one of the older goes, the new one stays`() throws {
+        var limits = TransportLimits()
+        limits.connectionsBeforeToken = 10
+        let wire = try Wire(limits: limits)
+        var channels: [EmbeddedChannel] = []
+        for _ in 0..<30 {
+            let channel = try wire.connection()
+            #expect(channel.isActive)
+            channels.append(channel)
+        }
+        #expect(channels.filter(\.isActive).count == 10)
+        #expect(wire.responder.rejections == [Rejection](repeating: .crowdedOut, count: 20))
+        // The newest are among the older half of nobody.
+        #expect(channels.suffix(5).allSatisfy { $0.isActive })
+    }
+}
+
+@Suite struct KnockTests {
+    private let sealed = [UInt8](repeating: 0xee, count: 300)
+
+    private func knock(_ wire: Wire, _ body: [UInt8], declared: Int? = nil) throws -> EmbeddedChannel {
+        let channel = try wire.connection()
+        let count = declared ?? body.count
+        try wire.send([0x6b] + wire.token.bytes + [UInt8(count >> 8), UInt8(count & 0xff)] + body, to: channel)
+        return channel
+    }
+
+    @Test func `a knock is handed over and its answer comes back framed`() throws {
+        let wire = try Wire()
+        wire.responder.knockTokens = [wire.token]
+        wire.responder.answer = [1, 2, 3]
+        let channel = try knock(wire, sealed)
+        #expect(wire.responder.knocks == [sealed])
+        #expect(try wire.written(channel) == [0, 3, 1, 2, 3])
+        #expect(!channel.isActive)
+        #expect(wire.responder.rejections.isEmpty)
+        #expect(wire.responder.transport.connectionCount == 0)
+    }
+
+    @Test func `a knock without an answer, or with an unknown token, is met by silence`() throws {
+        let wire = try Wire()
+        wire.responder.answer = nil
+        let unknown = try knock(wire, sealed)
+        #expect(wire.responder.rejections == [.unknownToken])
+        wire.responder.knockTokens = [wire.token]
+        let unanswered = try knock(wire, sealed)
+        #expect(wire.responder.knocks == [sealed])
+        for channel in [unknown, unanswered] {
+            #expect(!channel.isActive)
+            #expect(try wire.written(channel).isEmpty)
+        }
+    }
+
+    @Test(arguments: [0, 1_025, 65_535]) func `a knock of another length is not read`(declared: Int) throws {
+        let wire = try Wire()
+        wire.responder.knockTokens = [wire.token]
+        let channel = try knock(wire, [], declared: declared)
+        #expect(!channel.isActive)
+        #expect(wire.responder.rejections == [.knockTooLong])
+        #expect(wire.responder.knocks.isEmpty)
+    }
+
+    @Test func `the longest knock is read, and one that stops is given five seconds`() throws {
+        let wire = try Wire()
+        wire.responder.knockTokens = [wire.token]
+        _ = try knock(wire, [UInt8](repeating: 1, count: 1_024))
+        #expect(wire.responder.knocks.map(\.count) == [1_024])
+        let channel = try knock(wire, [1], declared: 2)
+        wire.loop.advanceTime(by: .seconds(5))
+        #expect(!channel.isActive)
+        #expect(wire.responder.rejections == [.timedOut])
+    }
+}

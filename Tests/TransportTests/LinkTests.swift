@@ -1,0 +1,301 @@
+import NIOCore
+import NIOEmbedded
+import Noise
+import Primitives
+import Testing
+import Transport
+
+@Suite struct LinkTests {
+    @Test func `a dial opens one link that both sides see alike`() throws {
+        let wire = try Wire()
+        _ = try wire.link()
+        let (near, far) = (wire.dialer.links[0], wire.responder.links[0])
+        #expect(near.peer.publicKey == wire.responder.identity.publicKey)
+        #expect(far.peer.publicKey == wire.dialer.identity.publicKey)
+        #expect(near.peer.handshakeHash == far.peer.handshakeHash)
+        #expect(near.role == .initiator && far.role == .responder)
+        #expect(near.route == 3 && far.route == 7)
+        #expect(near.token == wire.token && far.token == wire.token)
+        #expect(far.remoteAddress?.ipAddress == "192.0.2.1")
+        #expect(wire.responder.rejections.isEmpty && wire.dialer.failures.isEmpty)
+    }
+
+    @Test(arguments: [1, 7, 50]) func `bytes may come in pieces of any size`(piece: Int) throws {
+        let wire = try Wire()
+        let (near, far) = try (wire.dial(), wire.connection())
+        try wire.pump(near, far, piece: piece)
+        let link = try #require(wire.dialer.links.first)
+        try link.send([1, 2, 3])
+        try link.send([UInt8](repeating: 4, count: 1_000))
+        link.flush()
+        try wire.pump(near, far, piece: piece)
+        #expect(wire.responder.frames == [[1, 2, 3], [UInt8](repeating: 4, count: 1_000)])
+    }
+
+    @Test func `three thousand frames each way, over many keys`() throws {
+        let wire = try Wire()
+        let (near, far) = try wire.link()
+        for number in 0..<3_000 {
+            try wire.dialer.links[0].send([UInt8(number >> 8), UInt8(number & 0xff)])
+            try wire.responder.links[0].send([UInt8(number & 0xff)])
+            if number.isMultiple(of: 100) { try flushAndPump(wire, near, far) }
+        }
+        try flushAndPump(wire, near, far)
+        #expect(wire.responder.frames == (0..<3_000).map { [UInt8($0 >> 8), UInt8($0 & 0xff)] })
+        #expect(wire.dialer.frames == (0..<3_000).map { [UInt8($0 & 0xff)] })
+        #expect(wire.dialer.links[0].bytesOut == wire.responder.links[0].bytesIn)
+        #expect(wire.responder.links[0].bytesOut == 3_000 * 35)
+    }
+
+    private func flushAndPump(_ wire: Wire, _ near: EmbeddedChannel, _ far: EmbeddedChannel) throws {
+        wire.dialer.links[0].flush()
+        wire.responder.links[0].flush()
+        try wire.pump(near, far)
+    }
+
+    @Test func `frames of no bytes and of the most bytes arrive, one more is refused`() throws {
+        let wire = try Wire()
+        let (near, far) = try wire.link()
+        let link = wire.dialer.links[0]
+        let longest = [UInt8](repeating: 9, count: 65_535)
+        #expect(throws: PeerConnection.SendError.tooLong) { try link.send(longest + [9]) }
+        for frame in [[], longest, [1]] { try link.send(frame) }
+        link.flush()
+        try wire.pump(near, far)
+        #expect(wire.responder.frames == [[], longest, [1]])
+        #expect(wire.responder.closed.isEmpty)
+    }
+
+    @Test func `nothing leaves before a flush and all of it at once after`() throws {
+        let wire = try Wire()
+        let (near, _) = try wire.link()
+        for byte in 0..<10 { try wire.dialer.links[0].send([UInt8(byte)]) }
+        #expect(try near.readOutbound(as: ByteBuffer.self) == nil)
+        wire.dialer.links[0].flush()
+        #expect(try near.readOutbound(as: ByteBuffer.self)?.readableBytes == 350)
+        #expect(try near.readOutbound(as: ByteBuffer.self) == nil)
+    }
+
+    @Test func `an answer from within the frame's event leaves with its batch`() throws {
+        let wire = try Wire()
+        let (near, far) = try wire.link()
+        wire.responder.onFrame = { link, frame in try? link.send(frame + frame) }
+        for byte in 1...3 { try wire.dialer.links[0].send([UInt8(byte)]) }
+        wire.dialer.links[0].flush()
+        try wire.pump(near, far)
+        #expect(wire.dialer.frames == [[1, 1], [2, 2], [3, 3]])
+    }
+
+    @Test func `a flipped bit in any byte of a frame closes the link`() throws {
+        for index in 0..<39 {
+            let wire = try Wire()
+            let (near, far) = try wire.link()
+            try wire.dialer.links[0].send(Array("hello".utf8))
+            wire.dialer.links[0].flush()
+            var bytes = try wire.written(near)
+            #expect(bytes.count == 39)
+            bytes[index] ^= 0x80
+            try wire.send(bytes, to: far)
+            #expect(wire.responder.closed == [.notAuthentic], "byte \(index)")
+            #expect(wire.responder.frames.isEmpty)
+            #expect(!far.isActive)
+            #expect(try wire.written(far).isEmpty)
+        }
+    }
+
+    @Test func `a closed link sends no more and is heard of once`() throws {
+        let wire = try Wire()
+        let (near, far) = try wire.link()
+        let link = wire.dialer.links[0]
+        try link.send([1])
+        link.close(.duplicate)
+        #expect(throws: PeerConnection.SendError.closed) { try link.send([2]) }
+        link.close()
+        link.abort()
+        #expect(wire.dialer.closed == [.duplicate])
+        // What had been sent before has left.
+        try wire.pump(near, far)
+        #expect(wire.responder.frames == [[1]])
+        _ = try? far.finish()
+        #expect(wire.responder.closed == [.closedByPeer])
+        #expect(!link.isWritable)
+    }
+
+    @Test func `a link may be closed from within its own events`() throws {
+        let wire = try Wire()
+        wire.responder.onFrame = { link, _ in link.abort(.protocolViolation) }
+        let (near, far) = try wire.link()
+        for byte in 0..<3 { try wire.dialer.links[0].send([UInt8(byte)]) }
+        wire.dialer.links[0].flush()
+        try wire.pump(near, far)
+        #expect(wire.responder.frames == [[0]])
+        #expect(wire.responder.closed == [.protocolViolation])
+    }
+
+    @Test func `while reading is paused no frame is handed over and none is lost`() throws {
+        let wire = try Wire()
+        let (near, far) = try wire.link()
+        let link = wire.responder.links[0]
+        wire.responder.onFrame = { link, frame in if frame == [1] { link.pauseReading() } }
+        for byte in 0..<5 { try wire.dialer.links[0].send([UInt8(byte)]) }
+        wire.dialer.links[0].flush()
+        try wire.pump(near, far)
+        #expect(wire.responder.frames == [[0], [1]])
+        link.resumeReading()
+        #expect(wire.responder.frames == [[0], [1], [2], [3], [4]])
+    }
+
+    @Test func `a peer that ends while reading is paused is heard to the end`() throws {
+        let wire = try Wire()
+        let (near, far) = try wire.link()
+        wire.responder.links[0].pauseReading()
+        for byte in 0..<3 { try wire.dialer.links[0].send([UInt8(byte)]) }
+        wire.dialer.links[0].flush()
+        try wire.pump(near, far)
+        far.pipeline.fireUserInboundEventTriggered(ChannelEvent.inputClosed)
+        #expect(wire.responder.frames.isEmpty && wire.responder.closed.isEmpty)
+        wire.responder.links[0].resumeReading()
+        #expect(wire.responder.frames == [[0], [1], [2]])
+        #expect(wire.responder.closed == [.closedByPeer])
+    }
+
+    @Test(arguments: [0, 17, 40]) func `a dialer that ends before it is open is forgotten`(byteCount: Int) throws {
+        let wire = try Wire()
+        let (near, far) = try (wire.dial(), wire.connection())
+        try wire.send(Array(wire.written(near).prefix(byteCount)), to: far)
+        far.pipeline.fireUserInboundEventTriggered(ChannelEvent.inputClosed)
+        #expect(!far.isActive)
+        #expect(wire.responder.rejections == [.disconnected])
+        #expect(wire.responder.transport.connectionCount == 0)
+    }
+
+    @Test func `the owner may close everything from within any question or event`() throws {
+        for moment in 0..<4 {
+            let wire = try Wire()
+            let transport = wire.responder.transport
+            wire.responder.knockTokens = [wire.token]
+            let match = wire.responder.routes[wire.token]
+            switch moment {
+            case 0:
+                transport.events.route = { [unowned transport] _ in
+                    transport.close()
+                    return match
+                }
+            case 1:
+                transport.events.knock = { [unowned transport] _, _ in
+                    transport.close()
+                    return [1]
+                }
+            case 2: transport.events.linkOpened = { [unowned transport] _ in transport.close() }
+            default: transport.events.frame = { [unowned transport] _, _ in transport.close() }
+            }
+            let (near, far) = try (wire.dial(), wire.connection())
+            if moment == 1 {
+                try wire.send([0x6b] + wire.token.bytes + [0, 1, 9], to: far)
+            } else {
+                try wire.pump(near, far)
+                try wire.dialer.links.first?.send([1])
+                wire.dialer.links.first?.flush()
+                try wire.pump(near, far)
+            }
+            #expect(!far.isActive)
+            #expect(transport.connectionCount == 0)
+        }
+    }
+
+    @Test func `the transport closes everything at once`() throws {
+        let wire = try Wire()
+        _ = try wire.link()
+        _ = try wire.connection()
+        #expect(wire.responder.transport.connectionCount == 2)
+        wire.responder.transport.close()
+        #expect(wire.responder.transport.connectionCount == 0)
+        #expect(wire.responder.closed == [.shutDown])
+        #expect(wire.responder.rejections == [.shutDown])
+    }
+}
+
+@Suite struct BackPressureTests {
+    /// Takes writes and does not say that they have left.
+    private final class Stuck: ChannelOutboundHandler {
+        typealias OutboundIn = ByteBuffer
+        var promises: [EventLoopPromise<Void>?] = []
+        var reads = 0
+
+        func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
+            promises.append(promise)
+        }
+        func read(context: ChannelHandlerContext) { reads += 1 }
+        func release() {
+            let all = promises
+            promises = []
+            for promise in all { promise?.succeed(()) }
+        }
+    }
+
+    private func stuckLink(_ limits: TransportLimits) throws -> (Wire, EmbeddedChannel, Stuck) {
+        let wire = try Wire(limits: limits)
+        let (near, _) = try wire.link()
+        let stuck = Stuck()
+        try near.pipeline.syncOperations.addHandler(stuck, position: .first)
+        return (wire, near, stuck)
+    }
+
+    @Test func `a link that is full is not writable until most has left`() throws {
+        let (wire, near, stuck) = try stuckLink(TransportLimits())
+        let link = wire.dialer.links[0]
+        #expect(link.isWritable)
+        for _ in 0..<5 { try link.send([UInt8](repeating: 0, count: 60_000)) }
+        #expect(!link.isWritable)
+        link.flush()
+        near.pipeline.read()
+        #expect(stuck.reads == 1)
+        stuck.release()
+        #expect(link.isWritable)
+        #expect(wire.dialer.writable == 1)
+    }
+
+    @Test func `nothing is read while far too much waits to leave`() throws {
+        var limits = TransportLimits()
+        limits.outboundReadStop = 200_000
+        let (wire, near, stuck) = try stuckLink(limits)
+        let link = wire.dialer.links[0]
+        for _ in 0..<5 { try link.send([UInt8](repeating: 0, count: 60_000)) }
+        link.flush()
+        near.pipeline.read()
+        #expect(stuck.reads == 0)
+        stuck.release()
+        #expect(stuck.reads == 1)
+    }
+
+    @Test func `more than the bound closes the link`() throws {
+        var limits = TransportLimits()
+        limits.outboundByteCount = 500_000
+        let (wire, near, _) = try stuckLink(limits)
+        let link = wire.dialer.links[0]
+        #expect(throws: PeerConnection.SendError.outboundOverflow) {
+            for _ in 0..<1_000 { try link.send([UInt8](repeating: 0, count: 60_000)) }
+        }
+        #expect(wire.dialer.closed == [.outboundOverflow])
+        #expect(!near.isActive)
+        #expect(throws: PeerConnection.SendError.closed) { try link.send([]) }
+    }
+
+    @Test func `a graceful close waits for what is on its way, but not for ever`() throws {
+        for isTaken in [true, false] {
+            let (wire, near, stuck) = try stuckLink(TransportLimits())
+            try wire.dialer.links[0].send([1])
+            wire.dialer.links[0].close()
+            #expect(near.isActive && wire.dialer.closed.isEmpty)
+            if isTaken {
+                stuck.release()
+            } else {
+                wire.loop.advanceTime(by: .seconds(4))
+                #expect(near.isActive)
+                wire.loop.advanceTime(by: .seconds(1))
+            }
+            #expect(!near.isActive)
+            #expect(wire.dialer.closed == [.requested])
+        }
+    }
+}

@@ -1,0 +1,293 @@
+import NIOCore
+import NIOPosix
+import Noise
+import Primitives
+import Testing
+import Transport
+
+/// A node as the daemon has it: an actor whose executor is the transport's event loop.
+private actor Node {
+    nonisolated let loop: any EventLoop
+    nonisolated var unownedExecutor: UnownedSerialExecutor { loop.executor.asUnownedSerialExecutor() }
+    private var side: Side?
+
+    init(_ loop: any EventLoop) { self.loop = loop }
+
+    func start(key: UInt8, limits: TransportLimits = TransportLimits()) throws -> PublicKey {
+        let side = try Side(loop, key: key, limits: limits)
+        self.side = side
+        return side.identity.publicKey
+    }
+
+    func listen(host: String = "127.0.0.1", port: Int = 0) async throws -> TCPListener {
+        try await running.transport.listen(host: host, port: port).get()
+    }
+
+    func accepts(_ token: RoutingToken, from remote: PublicKey?) throws { try running.accepts(token, from: remote) }
+
+    func acceptsKnocks(_ token: RoutingToken, answer: [UInt8]?) throws {
+        try running.knockTokens = [token]
+        try running.answer = answer
+    }
+
+    /// Sends back every frame it gets.
+    func echo() throws { try running.onFrame = { link, frame in try? link.send(frame) } }
+
+    /// Dials and waits for the link or the failure.
+    func dial(_ endpoint: Endpoint, _ token: RoutingToken, _ remote: PublicKey) async throws -> DialFailure? {
+        let side = try running
+        let dial = TCPTransport.Dial(
+            endpoint: endpoint,
+            token: token,
+            identity: side.identity,
+            remote: remote,
+            route: 1
+        )
+        defer {
+            side.onOpened = {}
+            side.onFailed = {}
+        }
+        return await withCheckedContinuation { continuation in
+            side.onOpened = { continuation.resume(returning: nil) }
+            side.onFailed = { continuation.resume(returning: side.failures.last) }
+            let before = side.failures.count
+            _ = side.transport.dial(dial)
+            // Not before the caller knows the dial's number.
+            #expect(side.failures.count == before)
+        }
+    }
+
+    /// Sends frames and waits until as many have come back.
+    func exchange(_ frames: [[UInt8]]) async throws -> [[UInt8]] {
+        let side = try running
+        await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
+            side.onFrame = { _, _ in if side.frames.count == frames.count { continuation.resume() } }
+            guard let link = side.links.last else { return continuation.resume() }
+            for frame in frames { try? link.send(frame) }
+            link.flush()
+        }
+        return side.frames
+    }
+
+    /// Sends frames and closes at once; waits for the end.
+    func sendAndClose(_ frames: [[UInt8]]) async throws -> LinkCloseReason? {
+        let side = try running
+        defer { side.onClosed = {} }
+        await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
+            side.onClosed = { continuation.resume() }
+            guard let link = side.links.last else { return continuation.resume() }
+            for frame in frames { try? link.send(frame) }
+            link.close()
+        }
+        return side.closed.last
+    }
+
+    func awaitClosed() async throws -> (reasons: [LinkCloseReason], frames: [[UInt8]]) {
+        let side = try running
+        if side.closed.isEmpty {
+            await withCheckedContinuation { continuation in side.onClosed = { continuation.resume() } }
+            side.onClosed = {}
+        }
+        return (side.closed, side.frames)
+    }
+
+    func knock(_ endpoint: Endpoint, _ token: RoutingToken, _ sealed: [UInt8]) async throws
+        -> Result<[UInt8]?, DialFailure>
+    {
+        let side = try running
+        return await withCheckedContinuation { continuation in
+            side.transport.knock(at: endpoint, token: token, sealed: sealed) { continuation.resume(returning: $0) }
+        }
+    }
+
+    func cancelled(_ endpoint: Endpoint, _ token: RoutingToken, _ remote: PublicKey) throws -> [DialFailure] {
+        let side = try running
+        let dial = TCPTransport.Dial(
+            endpoint: endpoint,
+            token: token,
+            identity: side.identity,
+            remote: remote,
+            route: 1
+        )
+        side.transport.cancelDial(side.transport.dial(dial))
+        return side.failures
+    }
+
+    func rejections() throws -> [Rejection] { try running.rejections }
+    func stop() throws { try running.transport.close() }
+
+    private var running: Side {
+        get throws { try #require(side) }
+    }
+}
+
+/// Two nodes on one event loop, and the address of the second.
+private struct Loopback {
+    let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+    let near: Node
+    let far: Node
+    let farKey: PublicKey
+    let listener: TCPListener
+    let token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(day: 1, counter: 1)
+
+    init(farLimits: TransportLimits = TransportLimits(), nearLimits: TransportLimits = TransportLimits()) async throws {
+        let loop = group.next()
+        near = Node(loop)
+        far = Node(loop)
+        let nearKey = try await near.start(key: 0x11, limits: nearLimits)
+        farKey = try await far.start(key: 0x21, limits: farLimits)
+        listener = try await far.listen()
+        try await far.accepts(token, from: nearKey)
+    }
+
+    var endpoint: Endpoint { Endpoint(host: "127.0.0.1", port: listener.address.port ?? 0) }
+
+    func end() async throws {
+        try await near.stop()
+        try await far.stop()
+        try await listener.close().get()
+        try await group.shutdownGracefully()
+    }
+}
+
+@Suite struct LoopbackTests {
+    @Test func `dial, frames and an orderly close over TCP`() async throws {
+        let net = try await Loopback()
+        try await net.far.echo()
+        #expect(try await net.near.dial(net.endpoint, net.token, net.farKey) == nil)
+        let frames =
+            (0..<1_500).map { [UInt8](repeating: UInt8($0 & 0xff), count: $0) } + [
+                [UInt8](repeating: 1, count: 65_535)
+            ]
+        #expect(try await net.near.exchange(frames) == frames)
+        #expect(try await net.near.sendAndClose([]) == .requested)
+        #expect(try await net.far.awaitClosed().reasons == [.closedByPeer])
+        try await net.end()
+    }
+
+    @Test func `what was sent before a close arrives, though the other side talks on`() async throws {
+        let net = try await Loopback()
+        try await net.far.echo()
+        #expect(try await net.near.dial(net.endpoint, net.token, net.farKey) == nil)
+        let frames = (0..<200).map { [UInt8](repeating: UInt8($0), count: 5_000) }
+        #expect(try await net.near.sendAndClose(frames) == .requested)
+        let end = try await net.far.awaitClosed()
+        #expect(end.frames == frames)
+        #expect(end.reasons == [.closedByPeer])
+        try await net.end()
+    }
+
+    @Test func `a host name is as good as an address`() async throws {
+        let net = try await Loopback()
+        let named = Endpoint(host: "localhost", port: net.endpoint.port)
+        #expect(try await net.near.dial(named, net.token, net.farKey) == nil)
+        try await net.end()
+    }
+
+    @Test func `several listeners, and a port that is taken is named`() async throws {
+        let net = try await Loopback()
+        let second = try await net.far.listen()
+        #expect(second.address.port != net.endpoint.port)
+        await #expect(throws: ListenFailure.addressInUse(net.endpoint)) {
+            try await net.far.listen(port: net.endpoint.port)
+        }
+        let strange = Endpoint(host: "192.0.2.1", port: 0)
+        await #expect(throws: ListenFailure.addressNotAvailable(strange)) {
+            try await net.far.listen(host: strange.host, port: strange.port)
+        }
+        await #expect(throws: ListenFailure.unresolvable(Endpoint(host: "127.0.0.1", port: 65_536))) {
+            try await net.far.listen(port: 65_536)
+        }
+        await #expect(throws: ListenFailure.unresolvable(Endpoint(host: "no such host", port: 1))) {
+            try await net.far.listen(host: "no such host", port: 1)
+        }
+        // The first listener is closed, its port free again.
+        try await net.listener.close().get()
+        let again = try await net.far.listen(port: net.endpoint.port)
+        #expect(again.address.port == net.endpoint.port)
+        try await again.close().get()
+        try await second.close().get()
+        try await net.end()
+    }
+
+    @Test func `a dial that cannot be says why`() async throws {
+        let net = try await Loopback()
+        try await net.listener.close().get()
+        #expect(try await net.near.dial(net.endpoint, net.token, net.farKey) == .refused)
+        for port in [0, 65_536, -1] {
+            let endpoint = Endpoint(host: "127.0.0.1", port: port)
+            #expect(try await net.near.dial(endpoint, net.token, net.farKey) == .unresolvable)
+        }
+        let nowhere = Endpoint(host: "no such host", port: 1)
+        #expect(try await net.near.dial(nowhere, net.token, net.farKey) == .unresolvable)
+        #expect(try await net.near.cancelled(net.endpoint, net.token, net.farKey).last == .cancelled)
+        try await net.end()
+    }
+
+    @Test func `an unknown token and another inbox both close before act 2`() async throws {
+        let net = try await Loopback()
+        let other = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 6, count: 32))).token(day: 1, counter: 1)
+        #expect(try await net.near.dial(net.endpoint, other, net.farKey) == .closedBeforeActTwo)
+        let nobody = try SecretKey(SecretBytes(copying: [UInt8](repeating: 0x31, count: 32))).publicKey
+        #expect(try await net.near.dial(net.endpoint, net.token, nobody) == .closedBeforeActTwo)
+        #expect(try await net.far.rejections() == [.unknownToken, .handshake(.badMAC(.one))])
+        try await net.end()
+    }
+
+    @Test func `a responder that says nothing is given up in time`() async throws {
+        var limits = TransportLimits()
+        limits.actTimeout = .milliseconds(50)
+        let net = try await Loopback(nearLimits: limits)
+        let silent = try await ServerBootstrap(group: net.group).bind(host: "127.0.0.1", port: 0).get()
+        let endpoint = Endpoint(host: "127.0.0.1", port: silent.localAddress?.port ?? 0)
+        #expect(try await net.near.dial(endpoint, net.token, net.farKey) == .timedOut)
+        let result = try await net.near.knock(endpoint, net.token, [1])
+        #expect(result == .failure(.timedOut))
+        try await silent.close().get()
+        try await net.end()
+    }
+
+    /// Says the same to everyone, and ends.
+    private final class Parrot: ChannelInboundHandler {
+        typealias InboundIn = ByteBuffer
+        typealias OutboundOut = ByteBuffer
+        let line: [UInt8]
+        init(_ line: [UInt8]) { self.line = line }
+
+        func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+            context.writeAndFlush(wrapOutboundOut(ByteBuffer(bytes: line)), promise: nil)
+            context.close(promise: nil)
+        }
+    }
+
+    @Test(arguments: [[0], [0, 0], [0, 2, 1], [0, 1, 1, 1], [4, 1, 7], [255, 255]] as [[UInt8]])
+    func `a malformed answer to a knock is none`(line: [UInt8]) async throws {
+        let net = try await Loopback()
+        let parrot = try await ServerBootstrap(group: net.group)
+            .childChannelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture {
+                    try channel.pipeline.syncOperations.addHandler(Parrot(line))
+                }
+            }
+            .bind(host: "127.0.0.1", port: 0).get()
+        let endpoint = Endpoint(host: "127.0.0.1", port: parrot.localAddress?.port ?? 0)
+        #expect(try await net.near.knock(endpoint, net.token, [1]) == .failure(.badAnswer))
+        // As act 2 it is no better.
+        #expect(try await net.near.dial(endpoint, net.token, net.farKey) == .closedBeforeActTwo)
+        try await parrot.close().get()
+        try await net.end()
+    }
+
+    @Test func `a knock goes there and its answer comes back`() async throws {
+        let net = try await Loopback()
+        let sealed = [UInt8](repeating: 9, count: 1_024)
+        #expect(try await net.near.knock(net.endpoint, net.token, sealed) == .success(nil))
+        try await net.far.acceptsKnocks(net.token, answer: [4, 5, 6])
+        #expect(try await net.near.knock(net.endpoint, net.token, sealed) == .success([4, 5, 6]))
+        try await net.far.acceptsKnocks(net.token, answer: nil)
+        #expect(try await net.near.knock(net.endpoint, net.token, sealed) == .success(nil))
+        try await net.listener.close().get()
+        #expect(try await net.near.knock(net.endpoint, net.token, sealed) == .failure(.refused))
+        try await net.end()
+    }
+}

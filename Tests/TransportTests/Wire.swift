@@ -1,0 +1,166 @@
+import NIOCore
+import NIOEmbedded
+import Noise
+import Primitives
+import Testing
+import Transport
+
+/// One node's transport and all that it has told its owner.
+final class Side {
+    let transport: TCPTransport
+    let identity: IdentityKey
+    /// Tokens of links, and where they lead.
+    var routes: [RoutingToken: RouteMatch] = [:]
+    var knockTokens: Set<RoutingToken> = []
+    var answer: [UInt8]?
+
+    var links: [PeerConnection] = []
+    var frames: [[UInt8]] = []
+    var batches = 0
+    var closed: [LinkCloseReason] = []
+    var failures: [DialFailure] = []
+    var rejections: [Rejection] = []
+    var knocks: [[UInt8]] = []
+    var writable = 0
+    var onFrame: (PeerConnection, [UInt8]) -> Void = { _, _ in }
+    var onClosed: () -> Void = {}
+    var onOpened: () -> Void = {}
+    var onFailed: () -> Void = {}
+
+    init(_ loop: any EventLoop, key: UInt8, limits: TransportLimits = TransportLimits()) throws {
+        identity = IdentityKey(try SecretKey(SecretBytes(copying: [UInt8](repeating: key, count: 32))))
+        transport = TCPTransport(loop: loop, limits: limits, generator: SplitMix(state: UInt64(key)))
+        var events = TransportEvents()
+        events.route = { [unowned self] in routes[$0] }
+        events.acceptsKnock = { [unowned self] in knockTokens.contains($0) }
+        events.knock = { [unowned self] in
+            knocks.append($1)
+            return answer
+        }
+        events.linkOpened = { [unowned self] in
+            links.append($0)
+            onOpened()
+        }
+        events.frame = { [unowned self] in
+            frames.append($1)
+            onFrame($0, $1)
+        }
+        events.batchEnded = { [unowned self] in
+            batches += 1
+            $0.flush()
+        }
+        events.becameWritable = { [unowned self] _ in writable += 1 }
+        events.linkClosed = { [unowned self] in
+            closed.append($1)
+            onClosed()
+        }
+        events.dialFailed = { [unowned self] in
+            failures.append($1)
+            onFailed()
+        }
+        events.rejected = { [unowned self] in rejections.append($0) }
+        transport.events = events
+    }
+
+    func accepts(_ token: RoutingToken, from remote: PublicKey?) {
+        routes[token] = RouteMatch(identity: identity, route: 7, remote: remote)
+    }
+}
+
+/// Two sides, and connections between them that exist in memory alone.
+final class Wire {
+    let loop = EmbeddedEventLoop()
+    let dialer: Side
+    let responder: Side
+    let token: RoutingToken
+
+    init(limits: TransportLimits = TransportLimits()) throws {
+        dialer = try Side(loop, key: 0x11, limits: limits)
+        responder = try Side(loop, key: 0x21, limits: limits)
+        token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(day: 20_000, counter: 1)
+        responder.accepts(token, from: dialer.identity.publicKey)
+    }
+
+    deinit {
+        dialer.transport.close()
+        responder.transport.close()
+        loop.run()
+    }
+
+    /// A connection to the responder on which nothing has been said.
+    func connection(from address: String = "192.0.2.1") throws -> EmbeddedChannel {
+        let channel = EmbeddedChannel(loop: loop)
+        channel.remoteAddress = try SocketAddress(ipAddress: address, port: 4_000)
+        try responder.transport.accept(channel)
+        try channel.connect(to: SocketAddress(ipAddress: address, port: 4_000)).wait()
+        return channel
+    }
+
+    /// A dial of the dialer's, whose preamble and act 1 wait in the channel.
+    func dial(to remote: PublicKey? = nil, token: RoutingToken? = nil) throws -> EmbeddedChannel {
+        let channel = EmbeddedChannel(loop: loop)
+        let dial = TCPTransport.Dial(
+            endpoint: Endpoint(host: "memory", port: 1),
+            token: token ?? self.token,
+            identity: dialer.identity,
+            remote: remote ?? responder.identity.publicKey,
+            route: 3
+        )
+        try dialer.transport.initiate(dial, over: channel)
+        try channel.connect(to: SocketAddress(ipAddress: "192.0.2.2", port: 4_000)).wait()
+        return channel
+    }
+
+    /// An open link, and its two channels.
+    func link() throws -> (near: EmbeddedChannel, far: EmbeddedChannel) {
+        let (near, far) = try (dial(), connection())
+        try pump(near, far)
+        try #require(dialer.links.count == 1 && responder.links.count == 1)
+        return (near, far)
+    }
+
+    /// Carries bytes both ways until none are left.
+    func pump(_ near: EmbeddedChannel, _ far: EmbeddedChannel, piece: Int? = nil) throws {
+        while true {
+            let there = try carry(near, far, piece: piece)
+            let back = try carry(far, near, piece: piece)
+            loop.run()
+            if !there, !back { return }
+        }
+    }
+
+    private func carry(_ from: EmbeddedChannel, _ to: EmbeddedChannel, piece: Int?) throws -> Bool {
+        let bytes = try written(from)
+        guard !bytes.isEmpty else { return false }
+        for start in stride(from: 0, to: bytes.count, by: piece ?? bytes.count) {
+            guard to.isActive else { return true }
+            try to.writeInbound(ByteBuffer(bytes: bytes[start..<min(bytes.count, start + (piece ?? bytes.count))]))
+        }
+        return true
+    }
+
+    /// All that a channel has sent since the last time.
+    func written(_ channel: EmbeddedChannel) throws -> [UInt8] {
+        var bytes: [UInt8] = []
+        while let buffer = try channel.readOutbound(as: ByteBuffer.self) { bytes += buffer.readableBytesView }
+        return bytes
+    }
+
+    func send(_ bytes: [UInt8], to channel: EmbeddedChannel) throws {
+        if channel.isActive { try channel.writeInbound(ByteBuffer(bytes: bytes)) }
+        loop.run()
+    }
+}
+
+/// SplitMix64: the same draws in every run.
+struct SplitMix: RandomNumberGenerator {
+    var state: UInt64
+
+    mutating func next() -> UInt64 {
+        state &+= 0x9e37_79b9_7f4a_7c15
+        var value = state
+        value = (value ^ (value >> 30)) &* 0xbf58_476d_1ce4_e5b9
+        value = (value ^ (value >> 27)) &* 0x94d0_49bb_1331_11eb
+        return value ^ (value >> 31)
+    }
+}

@@ -1,0 +1,117 @@
+import Messaging
+import Primitives
+
+/// Values of every kind that crosses a link, from one seed.
+struct Fixtures {
+    var random = Randomness.seeded(7)
+    let ann: IdentityKey
+    let bob: IdentityKey
+    let now = Timestamp(milliseconds: 1_795_247_146_133)
+
+    init() throws {
+        ann = IdentityKey(try SecretKey(SecretBytes(copying: [UInt8](repeating: 0x11, count: 32))))
+        bob = IdentityKey(try SecretKey(SecretBytes(copying: [UInt8](repeating: 0x22, count: 32))))
+    }
+
+    mutating func conversation() -> ConversationID { ConversationID.random(&random) }
+
+    mutating func proposal() -> LifetimeProposal {
+        LifetimeProposal.Unsigned(
+            conversation: conversation(),
+            membership: 2,
+            epoch: 3,
+            previous: .none,
+            lifetime: .sevenDays,
+            proposedAt: now,
+            nonce: random.bytes(16)
+        ).signed(by: ann, &random)
+    }
+
+    mutating func agreement() -> Agreement {
+        let proposal = proposal()
+        return Agreement(proposal: proposal, accept: LifetimeAccept(proposal, at: now, by: bob, &random))
+    }
+
+    mutating func content(_ type: ContentType = .text, _ text: String = "grüße") -> Content {
+        Content(
+            type: type,
+            id: MessageID.random(&random),
+            sentAt: now,
+            lifetime: .oneDay,
+            agreement: AgreementID.random(&random),
+            fallback: "a text",
+            shouldPush: true,
+            payload: Array(text.utf8)
+        )
+    }
+
+    mutating func invite() -> Invite {
+        Invite(
+            tag: InviteTag.random(&random),
+            conversationToken: ConversationToken.seal(conversation(), key: ann.secret, nonce: random.bytes(12)),
+            creator: InboxID(ann.publicKey),
+            joinSecret: random.bytes(32),
+            endpoints: [Endpoint(host: "192.0.2.1", port: 7440), Endpoint(host: "2001:db8::1", port: 7440)],
+            name: "incident room",
+            description: nil,
+            lifetime: .ephemeral,
+            conversationExpiresAt: nil,
+            expiresAt: now + .day,
+            singleUse: true
+        )
+    }
+
+    mutating func frames() -> [Frame] {
+        let agreement = agreement()
+        let proposal = agreement.proposal
+        let genesis = Genesis(conversation: conversation(), createdAt: now, key: ann, &random)
+        let signed = SignedInvite(payload: random.bytes(80), signedBy: ann.secret)
+        let member = Member(key: ann.publicKey, profile: "ann", endpoints: [Endpoint(host: "example.org", port: 1)])
+        return [
+            .session(
+                SessionStart(
+                    reset: true,
+                    inForce: agreement.id,
+                    head: agreement,
+                    renewable: .oneDay,
+                    endpoints: member.endpoints
+                )
+            ),
+            .session(SessionStart(reset: false, inForce: nil, head: nil, renewable: nil, endpoints: [])),
+            .content(content(), age: 5_000),
+            .content(content(ContentType("example.org/poll:2.1")), age: 0),
+            .acknowledgement(MessageID.random(&random), stored: true),
+            .lifetime(.proposal(proposal)),
+            .lifetime(.accept(agreement.accept)),
+            .lifetime(.reject(proposal.id, .policy)),
+            .lifetime(.withdraw(proposal.id)),
+            .joinRequest(
+                JoinRequest(invite: signed, joinSecret: random.bytes(32), profile: "bob", endpoints: member.endpoints)
+            ),
+            .welcome(
+                Welcome(
+                    tag: InviteTag.random(&random),
+                    genesis: genesis,
+                    name: "room",
+                    membership: 2,
+                    members: [member],
+                    expiresAt: nil
+                )
+            ),
+            .joinError(
+                JoinError(
+                    errorType: .singleUseConsumed,
+                    inviteTag: InviteTag.random(&random),
+                    timestamp: Timestamp(milliseconds: 1_795_247_146_000)
+                )
+            ),
+            .explosion(random.bytes(Limits.noticeByteCount)),
+            .deletionReceipt(DeletionReceipt(conversation: conversation(), destroyedAt: now, key: bob, &random)),
+            .invitation(Invitation(id: MessageID.random(&random), slug: "mayfly:join/abc", name: "room")),
+            .memberLeft,
+            .ping(.max),
+            .pong(0),
+            .closing,
+        ]
+    }
+}

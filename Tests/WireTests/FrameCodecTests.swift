@@ -1,0 +1,134 @@
+import Messaging
+import Primitives
+import Testing
+import Wire
+
+@Suite struct FrameCodecTests {
+    @Test func `every frame comes back as it was`() throws {
+        var fixtures = try Fixtures()
+        for frame in fixtures.frames() {
+            #expect(try FrameCodec.decode(FrameCodec.encode(frame)) == frame)
+        }
+    }
+
+    @Test func `every frame fits a link`() throws {
+        var fixtures = try Fixtures()
+        let largest = fixtures.content(.text, String(repeating: "x", count: Limits.textByteCount))
+        #expect(FrameCodec.encode(.content(largest, age: .max)).count < 65_535)
+    }
+
+    @Test func `a frame cut at any byte is an error or another frame, never a trap`() throws {
+        var fixtures = try Fixtures()
+        for frame in fixtures.frames() {
+            let bytes = FrameCodec.encode(frame)
+            for count in 0..<bytes.count {
+                let decoded = try? FrameCodec.decode(Array(bytes[..<count]))
+                #expect(decoded != frame)
+            }
+        }
+    }
+
+    @Test func `a frame with any bit flipped is an error or another frame, never a trap`() throws {
+        var fixtures = try Fixtures()
+        for frame in fixtures.frames() {
+            let bytes = FrameCodec.encode(frame)
+            for index in bytes.indices {
+                for bit in 0..<8 {
+                    var changed = bytes
+                    changed[index] ^= 1 << bit
+                    _ = try? FrameCodec.decode(changed)
+                }
+            }
+        }
+    }
+
+    @Test func `random bytes never trap`() {
+        var random = Randomness.seeded(1)
+        for _ in 0..<20_000 {
+            let count = Int(random.next(upperBound: 200 as UInt64))
+            _ = try? FrameCodec.decode(random.bytes(count))
+        }
+    }
+
+    @Test func `a signed proposal still verifies after its way through JSON`() throws {
+        var fixtures = try Fixtures()
+        let proposal = fixtures.proposal()
+        guard case .proposal(let decoded) = try SeedJSON.decodeLifetimeMessage(SeedJSON.encode(proposal)) else {
+            Issue.record("not a proposal")
+            return
+        }
+        #expect(decoded.isSignatureValid && decoded.id == proposal.id)
+    }
+
+    @Test func `a lifetime that we do not know is a proposal to reject, by its own id`() throws {
+        let id = String(repeating: "ab", count: 32)
+        let json = #"{"type":"lifetime_proposal","lifetime":"90d","id":"\#(id)"}"#
+        #expect(try SeedJSON.decodeLifetimeMessage(Array(json.utf8)) == .unsupported(ProposalID(hex: id)))
+    }
+
+    @Test(
+        arguments: [
+            "1e400", "-1", "1e300", "99999999999999999999", "\"1\"", "null",
+        ]
+    ) func `a time that is none is refused`(_ time: String) {
+        let key = "02" + String(repeating: "ab", count: 32)
+        let json = """
+            {"type":"lifetime_accept","sessionId":"\(String(repeating: "00", count: 32))","lifetime":"1d",
+            "proposal":"\(String(repeating: "00", count: 32))","acceptedAt":\(time),"acceptor":"\(key)",
+            "signature":"\(String(repeating: "00", count: 64))"}
+            """
+        #expect(throws: WireError.self) { try SeedJSON.decodeLifetimeMessage(Array(json.utf8)) }
+    }
+
+    @Test func `a join error of a later version is kept by its name and counts as generic`() throws {
+        let json = #"{"errorType":"room_on_fire","inviteTag":"ABCDEFGHIJ","timestamp":"2026-11-21T06:37:11Z"}"#
+        let error = try SeedJSON.decodeJoinError(Array(json.utf8))
+        #expect(error.errorType == .unknown("room_on_fire"))
+        #expect(error.errorType.userFacingMessage == JoinErrorType.genericFailure.userFacingMessage)
+    }
+
+    @Test(arguments: ["", "{", "[]", "{}", #"{"errorType":1}"#])
+    func `a join error without its fields is refused`(_ json: String) {
+        #expect(throws: WireError.self) { try SeedJSON.decodeJoinError(Array(json.utf8)) }
+    }
+
+    @Test func `all join errors have one size`() throws {
+        var random = Randomness.seeded(3)
+        let tag = InviteTag.random(&random)
+        let sizes = [JoinErrorType.conversationExpired, .genericFailure, .singleUseConsumed].map {
+            FrameCodec.encode(
+                .joinError(JoinError(errorType: $0, inviteTag: tag, timestamp: Timestamp(milliseconds: 0)))
+            ).count
+        }
+        #expect(Set(sizes).count == 1)
+    }
+
+    @Test func `what is too long is refused before it is taken apart`() throws {
+        var fixtures = try Fixtures()
+        let long = String(repeating: "x", count: Limits.textByteCount + 1)
+        #expect(throws: WireError.tooLong("text")) {
+            try FrameCodec.decode(FrameCodec.encode(.content(fixtures.content(.text, long), age: 0)))
+        }
+        var fallback = fixtures.content(ContentType("a/b:1.0"))
+        fallback.fallback = String(repeating: "x", count: Limits.fallbackByteCount + 1)
+        #expect(throws: WireError.tooLong("content.fallback")) {
+            try FrameCodec.decode(FrameCodec.encode(.content(fallback, age: 0)))
+        }
+    }
+
+    @Test func `a text that is not UTF-8 is refused`() throws {
+        var fixtures = try Fixtures()
+        var content = fixtures.content()
+        content.payload = [0xff, 0xfe]
+        #expect(throws: WireError.malformed("text")) {
+            try FrameCodec.decode(FrameCodec.encode(.content(content, age: 0)))
+        }
+    }
+
+    @Test func `nobody can send what only we say`() throws {
+        var fixtures = try Fixtures()
+        #expect(throws: WireError.malformed("content.type")) {
+            try FrameCodec.decode(FrameCodec.encode(.content(fixtures.content(.systemMessage), age: 0)))
+        }
+    }
+}

@@ -1,0 +1,71 @@
+import Messaging
+import Primitives
+import Testing
+import Wire
+
+@Suite struct InviteSlugTests {
+    private func signed(_ fixtures: inout Fixtures) -> (Invite, SignedInvite) {
+        let invite = fixtures.invite()
+        return (invite, SignedInvite(payload: InviteSlug.encodePayload(invite), signedBy: fixtures.ann.secret))
+    }
+
+    @Test func `an invite comes back as it was, with its creator's key`() throws {
+        var fixtures = try Fixtures()
+        let (invite, signed) = signed(&fixtures)
+        let verified = try InviteSlug.decode(InviteSlug.encode(signed))
+        #expect(verified.invite == invite && verified.creatorKey == fixtures.ann.publicKey)
+    }
+
+    @Test func `a slug is taken without its prefix and wrapped over lines`() throws {
+        var fixtures = try Fixtures()
+        let (invite, signed) = signed(&fixtures)
+        let slug = InviteSlug.encode(signed)
+        let bare = String(slug.dropFirst(InviteSlug.prefix.count))
+        let wrapped = " \(bare.prefix(40))\n  \(bare.dropFirst(40)) \n"
+        for text in [bare, wrapped, InviteSlug.prefix + wrapped] {
+            #expect(try InviteSlug.decode(text).invite == invite)
+        }
+    }
+
+    @Test func `an invite that somebody else has signed again is refused`() throws {
+        var fixtures = try Fixtures()
+        var invite = fixtures.invite()
+        invite.name = "another room"
+        let resigned = SignedInvite(payload: InviteSlug.encodePayload(invite), signedBy: fixtures.bob.secret)
+        #expect(throws: InviteSlug.Failure.signature(.foreignSignature)) {
+            try InviteSlug.decode(InviteSlug.encode(resigned))
+        }
+    }
+
+    @Test func `a slug cut anywhere is refused`() throws {
+        var fixtures = try Fixtures()
+        let slug = InviteSlug.encode(signed(&fixtures).1)
+        for count in 0..<slug.utf8.count {
+            #expect(throws: InviteSlug.Failure.self) { try InviteSlug.decode(String(slug.prefix(count))) }
+        }
+    }
+
+    @Test func `a slug with any character changed is refused`() throws {
+        var fixtures = try Fixtures()
+        let slug = Array(InviteSlug.encode(signed(&fixtures).1).utf8)
+        for index in InviteSlug.prefix.utf8.count..<slug.count {
+            var changed = slug
+            changed[index] = changed[index] == UInt8(ascii: "A") ? UInt8(ascii: "B") : UInt8(ascii: "A")
+            #expect(throws: InviteSlug.Failure.self) {
+                try InviteSlug.decode(String(decoding: changed, as: UTF8.self))
+            }
+        }
+    }
+
+    @Test func `a compressed invite may not grow without bound`() {
+        let bomb = [0x1f] + Deflate.compress([UInt8](repeating: 0, count: 1 << 20))
+        #expect(throws: InviteSlug.Failure.tooLong) { try InviteSlug.decode(Base64URL.encode(bomb)) }
+        let long = String(repeating: "A", count: InviteSlug.byteCountLimit + 1)
+        #expect(throws: InviteSlug.Failure.tooLong) { try InviteSlug.decode(long) }
+    }
+
+    @Test(arguments: ["", "hello world", "https://example.org/", "mayfly:card/AQID", "mayfly:join/", "mayfly:join/***"])
+    func `what is no invite is refused`(_ text: String) {
+        #expect(throws: InviteSlug.Failure.self) { try InviteSlug.decode(text) }
+    }
+}
