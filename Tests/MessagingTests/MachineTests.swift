@@ -8,7 +8,12 @@ import Testing
     private func outbox(_ count: UInt8, deadline: Timestamp = noon + Milliseconds.day) -> OutboxStateMachine {
         var outbox = OutboxStateMachine()
         for number in 0..<count {
-            let isQueued = outbox.enqueue(id(number), sentAt: noon, deadline: deadline, isStored: number.isMultiple(of: 2))
+            let isQueued = outbox.enqueue(
+                id(number),
+                sentAt: noon,
+                deadline: deadline,
+                isStored: number.isMultiple(of: 2)
+            )
             #expect(isQueued)
         }
         return outbox
@@ -205,7 +210,8 @@ import Testing
         return Welcome(
             tag: tag ?? self.tag,
             genesis: Genesis(conversation: .random(&random), createdAt: noon, key: key, &random),
-            name: nil, membership: 2,
+            name: nil,
+            membership: 2,
             members: (0..<members).map { _ in Member(key: key.publicKey, profile: nil, endpoints: []) },
             expiresAt: nil
         )
@@ -284,7 +290,8 @@ import Testing
         issuer = IssuerStateMachine(record: IssuerStateMachine.Record(tag: tag))
         let invite = makeInvite(creator, conversation, tag: tag, &random)
         verified = try VerifiedInvite(
-            SignedInvite(payload: [1, 2, 3], signedBy: creator.secret), decoded: invite
+            SignedInvite(payload: [1, 2, 3], signedBy: creator.secret),
+            decoded: invite
         )
         let isIssued = issuer.issue(
             IssuerStateMachine.IssuedInvite(id: invite.id, tag: tag, expiresAt: invite.expiresAt, singleUse: true),
@@ -304,11 +311,19 @@ import Testing
         now: Timestamp = noon
     ) -> IssuerStateMachine.Answer {
         let request = JoinRequest(
-            invite: verified.signed, joinSecret: secret ?? verified.invite.joinSecret, profile: nil, endpoints: []
+            invite: verified.signed,
+            joinSecret: secret ?? verified.invite.joinSecret,
+            profile: nil,
+            endpoints: []
         )
         return issuer.decide(
-            request, verified: isVerified ? verified : nil, opensToken: opensToken, joiner: joiner, isMember: isMember,
-            memberCount: memberCount, now: now
+            request,
+            verified: isVerified ? verified : nil,
+            opensToken: opensToken,
+            joiner: joiner,
+            isMember: isMember,
+            memberCount: memberCount,
+            now: now
         )
     }
 
@@ -369,7 +384,10 @@ import Testing
         func issue(_ now: Timestamp) -> Bool {
             issuer.issue(
                 IssuerStateMachine.IssuedInvite(
-                    id: .random(&random), tag: verified.invite.tag, expiresAt: now + .day, singleUse: true
+                    id: .random(&random),
+                    tag: verified.invite.tag,
+                    expiresAt: now + .day,
+                    singleUse: true
                 ),
                 now: now
             )
@@ -398,7 +416,11 @@ func makeInvite(
         creator: InboxID(creator.publicKey),
         joinSecret: random.bytes(32),
         endpoints: [Endpoint(host: "192.0.2.1", port: 7440)],
-        name: "n", description: "d", lifetime: .oneDay, conversationExpiresAt: nil, expiresAt: noon + .day,
+        name: "n",
+        description: "d",
+        lifetime: .oneDay,
+        conversationExpiresAt: nil,
+        expiresAt: noon + .day,
         singleUse: true
     )
 }
@@ -418,8 +440,12 @@ func makeInvite(
     private func machine(_ role: ExplodeStateMachine.Role = .creator) -> ExplodeStateMachine {
         ExplodeStateMachine(
             record: ExplodeStateMachine.Record(
-                conversation: genesis.conversation, role: role, explodedAt: noon,
-                keepUntil: noon + Limits.tombstoneLifetime, notice: [1], receipt: role == .member ? [2] : nil,
+                conversation: genesis.conversation,
+                role: role,
+                explodedAt: noon,
+                keepUntil: noon + Limits.tombstoneLifetime,
+                notice: [1],
+                receipt: role == .member ? [2] : nil,
                 members: [member.publicKey]
             )
         )
@@ -429,12 +455,18 @@ func makeInvite(
         var random = random
         var machine = machine()
         let right = DeletionReceipt(
-            conversation: genesis.conversation, destroyedAt: noon, key: member, &random
+            conversation: genesis.conversation,
+            destroyedAt: noon,
+            key: member,
+            &random
         )
         var forged = right
         forged.destroyedAt = noon + 1
         let stranger = DeletionReceipt(
-            conversation: genesis.conversation, destroyedAt: noon, key: makeKey(&random), &random
+            conversation: genesis.conversation,
+            destroyedAt: noon,
+            key: makeKey(&random),
+            &random
         )
         let foreign = DeletionReceipt(conversation: .random(&random), destroyedAt: noon, key: member, &random)
         for receipt in [forged, stranger, foreign] { #expect(machine.receive(receipt) == false) }
@@ -478,7 +510,7 @@ func makeInvite(
         let byMember = ExplodeNotice(genesis: genesis, expiresAt: noon, key: member, &random)
         #expect(!byMember.isValid(for: genesis))
         var changed = ExplodeNotice(genesis: genesis, expiresAt: noon, key: creator, &random)
-        changed.expiresAt = noon + 1
+        changed.expiresAt = changed.expiresAt + Milliseconds.second
         #expect(!changed.isValid(for: genesis))
         let other = Genesis(conversation: .random(&random), createdAt: noon, key: creator, &random)
         #expect(!ExplodeNotice(genesis: other, expiresAt: noon, key: creator, &random).isValid(for: genesis))

@@ -32,7 +32,10 @@ struct Pair {
     mutating func step(_ node: Int, _ body: (inout NodeStateMachine, inout Turn) -> [NodeAction]) {
         let known = archive[node]
         var turn = turn(
-            random, now: now, isLocked: isLocked[node], endpoints: [Endpoint(host: "n\(node)", port: 1)],
+            random,
+            now: now,
+            isLocked: isLocked[node],
+            endpoints: [Endpoint(host: "n\(node)", port: 1)],
             known: { known[$1] != nil }
         )
         let actions = body(&nodes[node], &turn)
@@ -136,7 +139,8 @@ struct Pair {
             return actions
         }
         invite = try VerifiedInvite(
-            SignedInvite(payload: [1, 2, 3], signedBy: keys[0].secret), decoded: try #require(made)
+            SignedInvite(payload: [1, 2, 3], signedBy: keys[0].secret),
+            decoded: try #require(made)
         )
     }
 
@@ -218,7 +222,8 @@ struct Pair {
         var pair = try joined()
         #expect(pair.command(1) { (machine, turn) throws(CommandError) in try machine.explode(&turn) } == .notCreator)
         #expect(
-            pair.command(1) { (machine, turn) throws(CommandError) in try machine.setLocked(true, &turn) } == .notCreator
+            pair.command(1) { (machine, turn) throws(CommandError) in try machine.setLocked(true, &turn) }
+                == .notCreator
         )
         #expect(
             pair.command(1) { (machine, turn) throws(CommandError) in
@@ -323,8 +328,14 @@ struct Pair {
         let link = try #require(pair.machines[0]?.link(to: pair.keys[1].publicKey))
         let id = MessageID.random(&pair.random)
         let content = Content(
-            type: .text, id: id, sentAt: pair.now, lifetime: .thirtyDays, agreement: .random(&pair.random), fallback: "",
-            shouldPush: true, payload: [65]
+            type: .text,
+            id: id,
+            sentAt: pair.now,
+            lifetime: .thirtyDays,
+            agreement: .random(&pair.random),
+            fallback: "",
+            shouldPush: true,
+            payload: [65]
         )
         pair.step(0) { core, turn in core.receive(.content(content, age: -5), on: link, verify: { _ in nil }, &turn) }
         #expect(pair.archive[0][id]?.keeping == .memory)
@@ -373,9 +384,13 @@ struct Pair {
             core.linkOpened(LinkID(99), client: client, remote: second.publicKey, weDialled: false, &turn)
         }
         let request = JoinRequest(
-            invite: invite.signed, joinSecret: invite.invite.joinSecret, profile: nil, endpoints: []
+            invite: invite.signed,
+            joinSecret: invite.invite.joinSecret,
+            profile: nil,
+            endpoints: []
         )
-        pair.step(0) { core, turn in core.receive(.joinRequest(request), on: LinkID(99), verify: { _ in invite }, &turn) }
+        pair.step(0) { core, turn in core.receive(.joinRequest(request), on: LinkID(99), verify: { _ in invite }, &turn)
+        }
         guard case .joinError(let error)? = pair.wire.last?.2 else {
             Issue.record("no answer")
             return

@@ -52,7 +52,8 @@ import Testing
     }
 
     @Test(arguments: [
-        "tcp://192.0.2.1:7440", "tcp://host.example:1", "tcp://[2001:db8::1]:65535", "tcp://h:0", "tcp://[fe80::1%eth0]:9",
+        "tcp://192.0.2.1:7440", "tcp://host.example:1", "tcp://[2001:db8::1]:65535", "tcp://h:0",
+        "tcp://[fe80::1%eth0]:9",
     ])
     func `an endpoint is read as it is written`(text: String) {
         #expect(Endpoint(text)?.description == text)
@@ -74,7 +75,8 @@ import Testing
     @Test func `a contact card is read as it is written`() throws {
         var random = random
         let card = ContactCard(
-            key: makeKey(&random).publicKey, routingSecret: random.bytes(32),
+            key: makeKey(&random).publicKey,
+            routingSecret: random.bytes(32),
             endpoints: [Endpoint(host: "192.0.2.1", port: 7440), Endpoint(host: "2001:db8::1", port: 1)]
         )
         #expect(try ContactCard(text: card.description) == card)
@@ -85,7 +87,8 @@ import Testing
     @Test func `a contact card that is cut at any byte is never taken for the whole one`() throws {
         var random = random
         let card = ContactCard(
-            key: makeKey(&random).publicKey, routingSecret: random.bytes(32),
+            key: makeKey(&random).publicKey,
+            routingSecret: random.bytes(32),
             endpoints: [Endpoint(host: "192.0.2.1", port: 7440)]
         )
         let bytes = try #require(Base64URL.decode(card.description.dropFirst(ContactCard.prefix.count)))
@@ -125,7 +128,9 @@ import Testing
         #expect(token.count == ConversationToken.byteCount)
         #expect(ConversationToken.open(token, key: key.secret) == conversation)
         #expect(ConversationToken.open(token, key: makeKey(&random).secret) == nil)
-        for length in 0..<token.count { #expect(ConversationToken.open(Array(token[..<length]), key: key.secret) == nil) }
+        for length in 0..<token.count {
+            #expect(ConversationToken.open(Array(token[..<length]), key: key.secret) == nil)
+        }
         for index in token.indices {
             var changed = token
             changed[index] ^= 1
@@ -187,7 +192,8 @@ import Testing
         let creator = makeKey(&random)
         let invite = makeInvite(creator, .random(&random), tag: .random(&random), &random)
         let verified = try VerifiedInvite(
-            SignedInvite(payload: [1], signedBy: creator.secret), decoded: invite
+            SignedInvite(payload: [1], signedBy: creator.secret),
+            decoded: invite
         )
         var issuer = IssuerStateMachine.Record(tag: invite.tag)
         issuer.invites = [
@@ -195,15 +201,19 @@ import Testing
         ]
         issuer.invites[0].admitted = [creator.publicKey]
         var conversation = ConversationRecord(
-            genesis: Genesis(conversation: talk.conversation, createdAt: noon, key: creator, &random), name: "n",
-            profile: nil, membership: 3,
+            genesis: Genesis(conversation: talk.conversation, createdAt: noon, key: creator, &random),
+            name: "n",
+            profile: nil,
+            membership: 3,
             members: [Member(key: creator.publicKey, profile: "p", endpoints: [Endpoint(host: "::1", port: 1)])],
             issuer: issuer
         )
         conversation.lifetime = talk.machines[0].record
         conversation.left = [creator.publicKey]
         var contact = ContactStateMachine(
-            client: .generate(&random), key: makeKey(&random), record: ContactRecord(routingSecret: random.bytes(32)),
+            client: .generate(&random),
+            key: makeKey(&random),
+            record: ContactRecord(routingSecret: random.bytes(32)),
             now: noon
         )
         let card = ContactCard(key: creator.publicKey, routingSecret: random.bytes(32), endpoints: [])
@@ -213,7 +223,9 @@ import Testing
         _ = contact.receive(.invitation(invitation), from: creator.publicKey, on: LinkID(1), now)
         #expect(contact.record.outgoing.count == 1 && contact.record.received.count == 1)
         var join = JoinRecord(verified, profile: "p", startedAt: noon)
-        let roles: [InboxRecord.Role] = [.unused, .contact(contact.record), .joining(join), .conversation(conversation)]
+        let roles: [InboxRecord.Role] = [
+            .unused, .contact(contact.record), .joining(join), .conversation(conversation),
+        ]
         for role in roles {
             try check(InboxRecord(client: .generate(&random), createdAt: noon, role: role))
         }
@@ -222,8 +234,13 @@ import Testing
             try check(join)
         }
         var tombstone = ExplodeStateMachine.Record(
-            conversation: talk.conversation, role: .member, explodedAt: noon, keepUntil: noon + 1, notice: [1],
-            receipt: [2], members: [creator.publicKey]
+            conversation: talk.conversation,
+            role: .member,
+            explodedAt: noon,
+            keepUntil: noon + 1,
+            notice: [1],
+            receipt: [2],
+            members: [creator.publicKey]
         )
         tombstone.confirmed[creator.publicKey] = noon
         tombstone.knockTokens = [[1, 2]]
