@@ -1,0 +1,534 @@
+import Messaging
+import Primitives
+import Testing
+
+@Suite struct Outboxes {
+    private func id(_ number: UInt8) -> MessageID { MessageID(unchecked: [UInt8](repeating: number, count: 16)) }
+
+    private func outbox(_ count: UInt8, deadline: Timestamp = noon + Milliseconds.day) -> OutboxStateMachine {
+        var outbox = OutboxStateMachine()
+        for number in 0..<count {
+            let isQueued = outbox.enqueue(
+                id(number),
+                sentAt: noon,
+                deadline: deadline,
+                isStored: number.isMultiple(of: 2)
+            )
+            #expect(isQueued)
+        }
+        return outbox
+    }
+
+    @Test func `messages go out once, in order, with their age`() {
+        var random = Randomness.seeded(1)
+        var outbox = outbox(3)
+        let actions = outbox.flush(now: noon + 7, random: &random)
+        #expect(
+            actions == (0..<3).flatMap { [.sent(id($0)), .transmit(id($0), age: 7)] }
+        )
+        #expect(outbox.flush(now: noon + 8, random: &random).isEmpty)
+        #expect(outbox.all.allSatisfy { $0.state == .sent })
+    }
+
+    @Test func `no more than the limit is in flight, and an acknowledgement makes room`() {
+        var random = Randomness.seeded(1)
+        var outbox = OutboxStateMachine()
+        var ids: [MessageID] = []
+        for _ in 0..<Limits.inFlightCount + 1 {
+            ids.append(MessageID.random(&random))
+            _ = outbox.enqueue(ids.last!, sentAt: noon, deadline: noon + .day, isStored: true)
+        }
+        #expect(outbox.flush(now: noon, random: &random).count == 2 * Limits.inFlightCount)
+        #expect(outbox.acknowledge(ids[5]) == true)
+        #expect(outbox.acknowledge(ids[5]) == false)
+        #expect(
+            outbox.flush(now: noon, random: &random)
+                == [.sent(ids[Limits.inFlightCount]), .transmit(ids[Limits.inFlightCount], age: 0)]
+        )
+    }
+
+    @Test func `what was on a lost link goes again in the old order`() {
+        var random = Randomness.seeded(1)
+        var outbox = outbox(4)
+        _ = outbox.flush(now: noon, random: &random)
+        #expect(outbox.acknowledge(id(1)) == true)
+        outbox.linkLost()
+        #expect(
+            outbox.flush(now: noon + 1, random: &random)
+                == [.transmit(id(0), age: 1), .transmit(id(2), age: 1), .transmit(id(3), age: 1)]
+        )
+    }
+
+    @Test func `waits between attempts double from two seconds to fifteen minutes`() {
+        var random = Randomness.seeded(3)
+        var outbox = outbox(1, deadline: noon + 7 * Milliseconds.day)
+        _ = outbox.flush(now: noon, random: &random)
+        var now = noon
+        var waits: [Milliseconds] = []
+        for _ in 0..<14 {
+            let next = outbox.nextDeadline!
+            waits.append(next - now)
+            now = next
+            #expect(outbox.advance(now: now, isLinked: true, random: &random).count == 1)
+        }
+        for (index, wait) in waits.enumerated() {
+            let full = min(Limits.resendFirst << Milliseconds(index), Limits.resendLongest)
+            #expect(wait <= full && wait > full * 3 / 4 - 1)
+        }
+    }
+
+    @Test func `a message that comes to its end is reported and not sent`() {
+        var random = Randomness.seeded(1)
+        var outbox = outbox(2, deadline: noon + 100)
+        #expect(outbox.nextDeadline == noon + 100)
+        #expect(outbox.flush(now: noon + 100, random: &random).isEmpty)
+        #expect(outbox.advance(now: noon + 100, isLinked: true, random: &random) == [.expired(id(0)), .expired(id(1))])
+        #expect(outbox.isEmpty && outbox.nextDeadline == nil)
+    }
+
+    @Test func `a cancelled message is not sent, and closing takes what is in memory only`() {
+        var random = Randomness.seeded(1)
+        var outbox = outbox(4)
+        #expect(outbox.cancel(id(0)) == true)
+        #expect(outbox.cancel(id(0)) == false)
+        #expect(outbox.removeAll(onlyInMemory: true) == [id(1), id(3)])
+        #expect(outbox.flush(now: noon, random: &random) == [.sent(id(2)), .transmit(id(2), age: 0)])
+    }
+
+    @Test func `it does not wake while there is no link and nothing ends`() {
+        var random = Randomness.seeded(1)
+        var outbox = outbox(3)
+        _ = outbox.flush(now: noon, random: &random)
+        outbox.linkLost()
+        let now = noon + Milliseconds.hour
+        #expect(outbox.advance(now: now, isLinked: false, random: &random).isEmpty)
+        #expect(outbox.nextDeadline == noon + Milliseconds.day)
+    }
+}
+
+@Suite struct Links {
+    private let keys: [PublicKey]
+    private var random = Randomness.seeded(1)
+
+    init() {
+        keys = [makeKey(&random).publicKey, makeKey(&random).publicKey].sorted()
+    }
+
+    private func machine(_ side: Int, isDialable: Bool = true) -> LinkStateMachine {
+        LinkStateMachine(own: keys[side], remote: keys[1 - side], isDialable: isDialable, now: noon)
+    }
+
+    @Test func `the smaller key dials at once, the larger one a little later`() {
+        var small = machine(0)
+        var large = machine(1)
+        #expect(small.advance(now: noon) == [.dial])
+        #expect(large.advance(now: noon).isEmpty)
+        #expect(large.nextDeadline == noon + Limits.redialYield)
+        #expect(large.advance(now: noon + Limits.redialYield) == [.dial])
+        var deaf = machine(0, isDialable: false)
+        #expect(deaf.nextDeadline == nil)
+        deaf.hurry(now: noon)
+        #expect(deaf.advance(now: noon) == [.dial])
+    }
+
+    @Test func `of two links dialled at once both sides keep that of the smaller key, in any order`() {
+        let first = LinkID(1)
+        let second = LinkID(2)
+        for side in [0, 1] {
+            for order in [[first, second], [second, first]] {
+                var machine = machine(side)
+                for link in order {
+                    _ = machine.opened(link, dialer: link == first ? keys[0] : keys[1], now: noon)
+                }
+                #expect(machine.link == first)
+            }
+        }
+    }
+
+    @Test func `a later link takes the place of one that the peer has lost`() {
+        var machine = machine(0)
+        #expect(machine.opened(LinkID(1), dialer: keys[0], now: noon) == [.use(LinkID(1))])
+        let later = noon + Limits.simultaneousDialWindow
+        #expect(machine.opened(LinkID(2), dialer: keys[1], now: later) == [.use(LinkID(2)), .retire(LinkID(1))])
+        let wasInUse = machine.closed(LinkID(1), now: later)
+        #expect(!wasInUse)
+        #expect(machine.link == LinkID(2))
+    }
+
+    @Test func `the link in use is never retired by being opened again`() {
+        var machine = machine(0)
+        _ = machine.opened(LinkID(1), dialer: keys[1], now: noon)
+        #expect(machine.opened(LinkID(1), dialer: keys[1], now: noon) == [.use(LinkID(1))])
+    }
+
+    @Test func `failed dials wait longer and longer, up to a minute and a half`() {
+        var random = Randomness.seeded(1)
+        var machine = machine(0)
+        var now = noon
+        var longest: Milliseconds = 0
+        for _ in 0..<40 {
+            #expect(machine.advance(now: now) == [.dial])
+            #expect(machine.nextDeadline == nil)
+            machine.dialFailed(now: now, random: &random)
+            let next = machine.nextDeadline!
+            longest = max(longest, next - now)
+            now = next
+        }
+        #expect(longest > Limits.redialLongest / 2 && longest <= Limits.redialLongest * 3 / 2)
+        machine.dialFailed(now: now, random: &random)
+        machine.hurry(now: now)
+        #expect(machine.advance(now: now) == [.dial])
+    }
+
+    @Test func `a silent link is asked, then dropped`() {
+        var machine = machine(0)
+        _ = machine.opened(LinkID(1), dialer: keys[0], now: noon)
+        #expect(machine.advance(now: noon + Limits.keepaliveInterval - 1).isEmpty)
+        #expect(machine.advance(now: noon + Limits.keepaliveInterval) == [.ping(LinkID(1))])
+        #expect(machine.advance(now: noon + Limits.keepaliveInterval).isEmpty)
+        var heard = machine
+        heard.heard(LinkID(1), now: noon + Limits.keepaliveInterval)
+        #expect(heard.nextDeadline == noon + 2 * Limits.keepaliveInterval)
+        #expect(machine.advance(now: noon + Limits.keepaliveTimeout) == [.drop(LinkID(1))])
+        #expect(machine.link == nil && machine.lostAt == noon + Limits.keepaliveTimeout)
+    }
+}
+
+@Suite struct Joiners {
+    private var random = Randomness.seeded(1)
+    private let creator: IdentityKey
+    private let tag: InviteTag
+
+    init() {
+        creator = makeKey(&random)
+        tag = InviteTag.random(&random)
+    }
+
+    private func welcome(tag: InviteTag? = nil, by key: IdentityKey? = nil, members: Int = 1) -> Welcome {
+        var random = random
+        let key = key ?? creator
+        return Welcome(
+            tag: tag ?? self.tag,
+            genesis: Genesis(conversation: .random(&random), createdAt: noon, key: key, &random),
+            name: nil,
+            membership: 2,
+            members: (0..<members).map { _ in Member(key: key.publicKey, profile: nil, endpoints: []) },
+            expiresAt: nil
+        )
+    }
+
+    private func machine() -> JoinerStateMachine {
+        JoinerStateMachine(tag: tag, creator: creator.publicKey, startedAt: noon)
+    }
+
+    private func error(_ type: JoinErrorType = .genericFailure, tag: InviteTag? = nil) -> JoinError {
+        JoinError(errorType: type, inviteTag: tag ?? self.tag, timestamp: noon)
+    }
+
+    @Test func `a welcome for our tag from our creator is entered, every other one dropped`() {
+        var random = random
+        let stranger = makeKey(&random)
+        var machine = machine()
+        #expect(machine.receive(welcome(), from: stranger.publicKey) == .drop)
+        #expect(machine.receive(welcome(by: stranger), from: creator.publicKey) == .drop)
+        #expect(machine.receive(welcome(tag: .random(&random)), from: creator.publicKey) == .drop)
+        #expect(machine.receive(welcome(members: 2), from: creator.publicKey) == .drop)
+        #expect(machine.receive(welcome(members: 0), from: creator.publicKey) == .drop)
+        var forged = welcome()
+        forged.genesis.createdAt = noon + 1
+        #expect(machine.receive(forged, from: creator.publicKey) == .drop)
+        #expect(machine.state == .joining)
+        #expect(machine.receive(welcome(), from: creator.publicKey) == .enter)
+        #expect(machine.state == .ready)
+        #expect(machine.receive(welcome(), from: creator.publicKey) == .drop)
+    }
+
+    @Test func `an error is believed from our creator, for our tag, while joining`() {
+        var random = random
+        var machine = machine()
+        #expect(machine.receive(error(), from: makeKey(&random).publicKey) == false)
+        #expect(machine.receive(error(tag: .random(&random)), from: creator.publicKey) == false)
+        var cancelled = machine
+        #expect(cancelled.cancel() == true)
+        #expect(cancelled.receive(error(), from: creator.publicKey) == false)
+        #expect(cancelled.receive(welcome(), from: creator.publicKey) == .drop)
+        #expect(cancelled.cancel() == false)
+        #expect(machine.receive(error(.unknown("later")), from: creator.publicKey) == true)
+        #expect(machine.state == .joinFailed(.unknown("later")))
+        #expect(machine.receive(welcome(), from: creator.publicKey) == .drop)
+    }
+
+    @Test func `a join is given up after a day`() {
+        var machine = machine()
+        #expect(machine.expire(now: machine.deadline + -1) == false)
+        #expect(machine.expire(now: machine.deadline) == true)
+        #expect(machine.expire(now: machine.deadline) == false)
+        #expect(machine.state == .joinFailed(.genericFailure))
+    }
+
+    @Test func `error types of later versions are kept and treated as generic`() {
+        for raw in ["conversation_expired", "generic_failure", "single_use_consumed", "something_new", ""] {
+            #expect(JoinErrorType(rawValue: raw).rawValue == raw)
+        }
+        #expect(JoinErrorType(rawValue: "something_new").userFacingMessage == "Failed to join conversation")
+        #expect(JoinErrorType.singleUseConsumed.userFacingMessage == "This invite was already used by someone else")
+        #expect(JoinErrorType.conversationExpired.userFacingMessage == "This conversation is no longer available")
+    }
+}
+
+@Suite struct Issuers {
+    private var random = Randomness.seeded(1)
+    private let creator: IdentityKey
+    private let conversation: ConversationID
+    private var issuer: IssuerStateMachine
+    private let verified: VerifiedInvite
+
+    init() throws {
+        creator = makeKey(&random)
+        conversation = .random(&random)
+        let tag = InviteTag.random(&random)
+        issuer = IssuerStateMachine(record: IssuerStateMachine.Record(tag: tag))
+        let invite = makeInvite(creator, conversation, tag: tag, &random)
+        verified = try VerifiedInvite(
+            SignedInvite(payload: [1, 2, 3], signedBy: creator.secret),
+            decoded: invite
+        )
+        let isIssued = issuer.issue(
+            IssuerStateMachine.IssuedInvite(id: invite.id, tag: tag, expiresAt: invite.expiresAt, singleUse: true),
+            now: noon
+        )
+        #expect(isIssued)
+    }
+
+    private func decide(
+        _ issuer: IssuerStateMachine,
+        joiner: PublicKey,
+        secret: [UInt8]? = nil,
+        isVerified: Bool = true,
+        opensToken: Bool = true,
+        isMember: Bool = false,
+        memberCount: Int = 1,
+        now: Timestamp = noon
+    ) -> IssuerStateMachine.Answer {
+        let request = JoinRequest(
+            invite: verified.signed,
+            joinSecret: secret ?? verified.invite.joinSecret,
+            profile: nil,
+            endpoints: []
+        )
+        return issuer.decide(
+            request,
+            verified: isVerified ? verified : nil,
+            opensToken: opensToken,
+            joiner: joiner,
+            isMember: isMember,
+            memberCount: memberCount,
+            now: now
+        )
+    }
+
+    @Test func `a stranger without the secret or with a bad signature gets silence, whatever the state`() {
+        var random = random
+        let joiner = makeKey(&random).publicKey
+        var locked = issuer
+        locked.setLocked(true)
+        for issuer in [issuer, locked] {
+            #expect(decide(issuer, joiner: joiner, secret: random.bytes(32)) == .silence)
+            #expect(decide(issuer, joiner: joiner, secret: []) == .silence)
+            #expect(decide(issuer, joiner: joiner, isVerified: false) == .silence)
+        }
+    }
+
+    @Test func `of two joiners of a single-use invite the first is admitted, also when it asks again`() {
+        var random = random
+        let first = makeKey(&random).publicKey
+        let second = makeKey(&random).publicKey
+        var issuer = issuer
+        #expect(decide(issuer, joiner: first) == .admit)
+        issuer.recordAdmission(of: first, by: verified.invite.id)
+        #expect(decide(issuer, joiner: first, isMember: true, memberCount: 2) == .welcomeAgain)
+        #expect(decide(issuer, joiner: second, memberCount: 2) == .refuse(.singleUseConsumed))
+        // After a restart from its record it says the same.
+        issuer = IssuerStateMachine(record: issuer.record)
+        #expect(decide(issuer, joiner: first, isMember: true, memberCount: 2) == .welcomeAgain)
+        #expect(decide(issuer, joiner: second) == .refuse(.singleUseConsumed))
+        // Somebody who has left is not admitted by the same invite again.
+        #expect(decide(issuer, joiner: first) == .refuse(.singleUseConsumed))
+    }
+
+    @Test func `a revoked, rotated, locked, expired or foreign invite is refused`() {
+        var random = random
+        let joiner = makeKey(&random).publicKey
+        var revoked = issuer
+        #expect(revoked.revoke(verified.invite.id) == true)
+        #expect(revoked.revoke(InviteID.random(&random)) == false)
+        #expect(decide(revoked, joiner: joiner) == .refuse(.genericFailure))
+        var rotated = issuer
+        rotated.rotate(to: .random(&random))
+        #expect(decide(rotated, joiner: joiner) == .refuse(.genericFailure))
+        var locked = issuer
+        locked.setLocked(true)
+        #expect(decide(locked, joiner: joiner) == .refuse(.genericFailure))
+        locked.setLocked(false)
+        #expect(decide(locked, joiner: joiner) == .admit)
+        #expect(decide(issuer, joiner: joiner, now: verified.invite.expiresAt) == .refuse(.conversationExpired))
+        #expect(decide(issuer, joiner: joiner, opensToken: false) == .refuse(.conversationExpired))
+        #expect(decide(issuer, joiner: joiner, memberCount: 2) == .refuse(.genericFailure))
+        let unknown = IssuerStateMachine(record: IssuerStateMachine.Record(tag: verified.invite.tag))
+        #expect(decide(unknown, joiner: joiner) == .refuse(.conversationExpired))
+    }
+
+    @Test func `there are only so many invites, and expired ones make room`() {
+        var random = random
+        var issuer = IssuerStateMachine(record: IssuerStateMachine.Record(tag: verified.invite.tag))
+        func issue(_ now: Timestamp) -> Bool {
+            issuer.issue(
+                IssuerStateMachine.IssuedInvite(
+                    id: .random(&random),
+                    tag: verified.invite.tag,
+                    expiresAt: now + .day,
+                    singleUse: true
+                ),
+                now: now
+            )
+        }
+        for _ in 0..<Limits.inviteCount { #expect(issue(noon) == true) }
+        #expect(issue(noon) == false)
+        // Also those that were used, once nobody can still wait for its welcome.
+        for invite in issuer.record.invites {
+            issuer.recordAdmission(of: makeKey(&random).publicKey, by: invite.id)
+        }
+        let later = noon + Milliseconds.day + Limits.joinLifetime
+        #expect(issue(later) == true)
+        #expect(issuer.record.invites.count == 1)
+    }
+}
+
+func makeInvite(
+    _ creator: IdentityKey,
+    _ conversation: ConversationID,
+    tag: InviteTag,
+    _ random: inout Randomness
+) -> Invite {
+    Invite(
+        tag: tag,
+        conversationToken: ConversationToken.seal(conversation, key: creator.secret, nonce: random.bytes(12)),
+        creator: InboxID(creator.publicKey),
+        joinSecret: random.bytes(32),
+        endpoints: [Endpoint(host: "192.0.2.1", port: 7440)],
+        name: "n",
+        description: "d",
+        lifetime: .oneDay,
+        conversationExpiresAt: nil,
+        expiresAt: noon + .day,
+        singleUse: true
+    )
+}
+
+@Suite struct Explosions {
+    private var random = Randomness.seeded(1)
+    private let creator: IdentityKey
+    private let member: IdentityKey
+    private let genesis: Genesis
+
+    init() {
+        creator = makeKey(&random)
+        member = makeKey(&random)
+        genesis = Genesis(conversation: .random(&random), createdAt: noon, key: creator, &random)
+    }
+
+    private func machine(_ role: ExplodeStateMachine.Role = .creator) -> ExplodeStateMachine {
+        ExplodeStateMachine(
+            record: ExplodeStateMachine.Record(
+                conversation: genesis.conversation,
+                role: role,
+                explodedAt: noon,
+                keepUntil: noon + Limits.tombstoneLifetime,
+                notice: [1],
+                receipt: role == .member ? [2] : nil,
+                members: [member.publicKey]
+            )
+        )
+    }
+
+    @Test func `a member's receipt confirms once; forged, foreign and strangers' ones never`() {
+        var random = random
+        var machine = machine()
+        let right = DeletionReceipt(
+            conversation: genesis.conversation,
+            destroyedAt: noon,
+            key: member,
+            &random
+        )
+        var forged = right
+        forged.destroyedAt = noon + 1
+        let stranger = DeletionReceipt(
+            conversation: genesis.conversation,
+            destroyedAt: noon,
+            key: makeKey(&random),
+            &random
+        )
+        let foreign = DeletionReceipt(conversation: .random(&random), destroyedAt: noon, key: member, &random)
+        for receipt in [forged, stranger, foreign] { #expect(machine.receive(receipt) == false) }
+        #expect(machine.waiting == [member.publicKey])
+        #expect(machine.receive(right) == true)
+        #expect(machine.waiting.isEmpty)
+        #expect(machine.receive(right) == false)
+        var told = self.machine(.member)
+        #expect(told.waiting.isEmpty)
+        #expect(told.receive(right) == false)
+        #expect(told.knockAnswer == [2] && machine.knockAnswer == [1])
+    }
+
+    @Test func `a notice is 512 bytes and opens for members only`() {
+        var random = random
+        let notice = ExplodeNotice(genesis: genesis, expiresAt: noon, key: creator, &random)
+        let sealed = notice.sealed(&random)
+        #expect(sealed.count == Limits.noticeByteCount)
+        #expect(ExplodeNotice(opening: sealed, conversation: genesis.conversation) == notice)
+        #expect(ExplodeNotice(opening: sealed, conversation: .random(&random)) == nil)
+        #expect(notice.isValid(for: genesis))
+        #expect(sealed != notice.sealed(&random))
+    }
+
+    @Test func `a notice that is cut or changed anywhere does not open`() {
+        var random = random
+        let sealed = ExplodeNotice(genesis: genesis, expiresAt: noon, key: creator, &random).sealed(&random)
+        for length in 0..<sealed.count {
+            #expect(ExplodeNotice(opening: Array(sealed[..<length]), conversation: genesis.conversation) == nil)
+        }
+        #expect(ExplodeNotice(opening: sealed + [0], conversation: genesis.conversation) == nil)
+        for index in sealed.indices {
+            var changed = sealed
+            changed[index] ^= 1 << (index % 8)
+            #expect(ExplodeNotice(opening: changed, conversation: genesis.conversation) == nil)
+        }
+    }
+
+    @Test func `a notice of another signer, genesis or time is not valid`() {
+        var random = random
+        let byMember = ExplodeNotice(genesis: genesis, expiresAt: noon, key: member, &random)
+        #expect(!byMember.isValid(for: genesis))
+        var changed = ExplodeNotice(genesis: genesis, expiresAt: noon, key: creator, &random)
+        changed.expiresAt = changed.expiresAt + Milliseconds.second
+        #expect(!changed.isValid(for: genesis))
+        let other = Genesis(conversation: .random(&random), createdAt: noon, key: creator, &random)
+        #expect(!ExplodeNotice(genesis: other, expiresAt: noon, key: creator, &random).isValid(for: genesis))
+    }
+
+    @Test func `a receipt that is cut or changed anywhere does not open`() {
+        var random = random
+        let receipt = DeletionReceipt(conversation: genesis.conversation, destroyedAt: noon, key: member, &random)
+        let sealed = receipt.sealed(&random)
+        #expect(DeletionReceipt(opening: sealed, conversation: genesis.conversation) == receipt)
+        #expect(receipt.isSignatureValid)
+        for length in 0..<sealed.count {
+            #expect(DeletionReceipt(opening: Array(sealed[..<length]), conversation: genesis.conversation) == nil)
+        }
+        for index in sealed.indices {
+            var changed = sealed
+            changed[index] ^= 0x10
+            #expect(DeletionReceipt(opening: changed, conversation: genesis.conversation) == nil)
+        }
+    }
+}

@@ -1,0 +1,401 @@
+import Messaging
+import Primitives
+import Testing
+
+/// Two nodes back to back in memory: every action is performed at once, every frame arrives in order.
+struct Pair {
+    var random = Randomness.seeded(1)
+    var nodes = [NodeStateMachine(), NodeStateMachine()]
+    var clients: [ClientID] = []
+    var keys: [IdentityKey] = []
+    var now = noon
+    var isLocked = [false, false]
+    /// Frames on their way: to which node, on which link.
+    var wire: [(to: Int, LinkID, Frame)] = []
+    var archive: [[MessageID: (message: Message, keeping: NodeAction.Keeping)]] = [[:], [:]]
+    var events: [[Event.Kind]] = [[], []]
+    var exploded: [ExplodeStateMachine.Record?] = [nil, nil]
+    var dials: [NodeAction.Dial?] = [nil, nil]
+    var closed: Set<LinkID> = []
+    var invite: VerifiedInvite?
+    var nextLink: UInt64 = 1
+
+    init() {
+        for node in 0..<2 {
+            let client = ClientID.generate(&random)
+            clients.append(client)
+            keys.append(makeKey(&random))
+            step(node) { [keys] core, turn in core.addUnused(client, key: keys[node], turn) }
+        }
+    }
+
+    mutating func step(_ node: Int, _ body: (inout NodeStateMachine, inout Turn) -> [NodeAction]) {
+        let known = archive[node]
+        var turn = turn(
+            random,
+            now: now,
+            isLocked: isLocked[node],
+            endpoints: [Endpoint(host: "n\(node)", port: 1)],
+            known: { known[$1] != nil }
+        )
+        let actions = body(&nodes[node], &turn)
+        random = turn.random
+        perform(actions, node)
+    }
+
+    mutating func perform(_ actions: [NodeAction], _ node: Int) {
+        for action in actions {
+            switch action {
+            case .keep(_, let message, let keeping): archive[node][message.content.id] = (message, keeping)
+            case .setState(_, let id, let state): archive[node][id]?.message.state = state
+            case .erase(_, let ids): for id in ids { archive[node][id] = nil }
+            case .forgetMemory: archive[node] = archive[node].filter { $0.value.keeping != .memory }
+            case .explode(_, let record, _):
+                exploded[node] = record
+                archive[node] = [:]
+            case .destroy: archive[node] = [:]
+            case .transmit(let link, let frame): wire.append((1 - node, link, frame))
+            case .transmitMessage(let link, _, let id, let age):
+                if let message = archive[node][id]?.message {
+                    wire.append((1 - node, link, .content(message.content, age: age)))
+                }
+            case .dial(_, let dial): dials[node] = dial
+            case .close(let link): closed.insert(link)
+            case .notify(let event): events[node].append(event.kind)
+            case .save, .saveTombstone, .removeTombstone, .register, .unregister, .knock: break
+            }
+        }
+    }
+
+    mutating func run() {
+        while !wire.isEmpty {
+            let (node, link, frame) = wire.removeFirst()
+            let invite = invite
+            step(node) { core, turn in
+                core.receive(frame, on: link, verify: { $0 == invite?.signed ? invite : nil }, &turn)
+            }
+        }
+    }
+
+    @discardableResult
+    mutating func command(
+        _ node: Int,
+        _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> [NodeAction]
+    ) -> CommandError? {
+        var refusal: CommandError?
+        let client = clients[node]
+        step(node) { core, turn in
+            do throws(CommandError) {
+                return try core.command(client, &turn) { (machine, turn) throws(CommandError) in
+                    ((), try body(&machine, &turn))
+                }.1
+            } catch {
+                refusal = error
+                return []
+            }
+        }
+        return refusal
+    }
+
+    mutating func send(_ text: String, from node: Int) throws -> MessageID {
+        var id: MessageID?
+        command(node) { (machine, turn) throws(CommandError) in
+            let (message, actions) = try machine.send(text, &turn)
+            id = message.content.id
+            return actions
+        }
+        return try #require(id)
+    }
+
+    /// A link between the two, dialled by `dialer`.
+    mutating func connect(dialer: Int) {
+        let link = LinkID(nextLink)
+        nextLink += 1
+        for node in [dialer, 1 - dialer] {
+            let client = clients[node]
+            let remote = keys[1 - node].publicKey
+            step(node) { core, turn in
+                core.linkOpened(link, client: client, remote: remote, weDialled: node == dialer, &turn)
+            }
+        }
+    }
+
+    mutating func disconnect() {
+        wire.removeAll()
+        for link in 1..<nextLink {
+            for node in 0..<2 { step(node) { core, turn in core.linkClosed(LinkID(link), &turn) } }
+        }
+    }
+
+    mutating func createAndInvite(singleUse: Bool = true) throws {
+        let client = clients[0]
+        step(0) { core, turn in
+            (try? core.createConversation(client, name: "talk", profile: "one", &turn)) ?? []
+        }
+        var made: Invite?
+        command(0) { (machine, turn) throws(CommandError) in
+            let (invite, actions) = try machine.invite(lifetime: .day, singleUse: singleUse, &turn)
+            made = invite
+            return actions
+        }
+        invite = try VerifiedInvite(
+            SignedInvite(payload: [1, 2, 3], signedBy: keys[0].secret),
+            decoded: try #require(made)
+        )
+    }
+
+    mutating func join() throws {
+        let client = clients[1]
+        let invite = try #require(invite)
+        step(1) { core, turn in (try? core.join(client, invite: invite, profile: "two", &turn)) ?? [] }
+        #expect(dials[1]?.remote == keys[0].publicKey)
+        connect(dialer: 1)
+        run()
+    }
+
+    var machines: [ConversationStateMachine?] { (0..<2).map { nodes[$0].conversation(clients[$0]) } }
+    func lifetimes() -> [Lifetime?] { machines.map { $0?.lifetime } }
+}
+
+@Suite struct TwoNodes {
+    private func joined() throws -> Pair {
+        var pair = Pair()
+        try pair.createAndInvite()
+        try pair.join()
+        return pair
+    }
+
+    @Test func `from creation to the receipt of an explosion`() throws {
+        var pair = try joined()
+        #expect(pair.machines[0]?.isOnline(pair.keys[1].publicKey) == true)
+        #expect(pair.machines[1]?.isOnline(pair.keys[0].publicKey) == true)
+        #expect(pair.events[1].contains(.joined))
+        #expect(pair.machines[0]?.record.members.first?.profile == "two")
+
+        // Without an agreement nothing reaches the disk.
+        let fleeting = try pair.send("fleeting", from: 0)
+        pair.run()
+        #expect(pair.archive[0][fleeting]?.keeping == .memory && pair.archive[1][fleeting]?.keeping == .memory)
+        #expect(pair.archive[0][fleeting]?.message.state == .delivered)
+
+        // With one it does, at both, with its end.
+        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+        pair.run()
+        #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
+        pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+        pair.run()
+        #expect(pair.lifetimes() == [.oneDay, .oneDay])
+        for from in 0..<2 {
+            let kept = try pair.send("kept", from: from)
+            pair.run()
+            for node in 0..<2 {
+                #expect(pair.archive[node][kept]?.keeping == .disk(.oneDay))
+                #expect(pair.archive[node][kept]?.message.expiresAt == pair.now + .day)
+            }
+        }
+
+        // Closing forgets memory and ends the session.
+        pair.command(1) { machine, turn in machine.close(turn) }
+        #expect(pair.archive[1][fleeting] == nil)
+        pair.disconnect()
+        let between = try pair.send("between", from: 0)
+        #expect(pair.archive[0][between]?.keeping == .disk(.oneDay))
+        pair.now = pair.now + Milliseconds.hour
+        pair.connect(dialer: 0)
+        pair.run()
+        #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
+        // It was sent under an agreement that the other holds, and ends when it would have ended.
+        #expect(pair.archive[1][between]?.keeping == .disk(.oneDay))
+        #expect(pair.archive[1][between]?.message.expiresAt == pair.archive[0][between]?.message.expiresAt)
+
+        pair.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        #expect(pair.nodes[0].conversation(pair.clients[0]) == nil)
+        pair.run()
+        #expect(pair.nodes[1].conversation(pair.clients[1]) == nil)
+        #expect(pair.exploded[0]?.role == .creator && pair.exploded[1]?.role == .member)
+        #expect(pair.events[0].contains(.deletionReceipt(pair.keys[1].publicKey)))
+        let conversation = try #require(pair.exploded[0]?.conversation)
+        #expect(pair.nodes[0].tombstone(conversation)?.confirmed.count == 1)
+    }
+
+    @Test func `a member cannot explode, lock or invite`() throws {
+        var pair = try joined()
+        #expect(pair.command(1) { (machine, turn) throws(CommandError) in try machine.explode(&turn) } == .notCreator)
+        #expect(
+            pair.command(1) { (machine, turn) throws(CommandError) in try machine.setLocked(true, &turn) }
+                == .notCreator
+        )
+        #expect(
+            pair.command(1) { (machine, turn) throws(CommandError) in
+                try machine.invite(lifetime: .day, singleUse: true, &turn).actions
+            } == .notCreator
+        )
+    }
+
+    @Test func `a joiner that lost its welcome gets it again`() throws {
+        var pair = Pair()
+        try pair.createAndInvite()
+        let client = pair.clients[1]
+        let invite = try #require(pair.invite)
+        pair.step(1) { core, turn in (try? core.join(client, invite: invite, profile: nil, &turn)) ?? [] }
+        pair.connect(dialer: 1)
+        // The request arrives; the welcome is lost.
+        let request = pair.wire.removeFirst()
+        pair.step(0) { core, turn in core.receive(request.2, on: request.1, verify: { _ in invite }, &turn) }
+        pair.disconnect()
+        #expect(pair.machines[0]?.currentMembers.count == 1 && pair.machines[1] == nil)
+        pair.connect(dialer: 1)
+        pair.run()
+        #expect(pair.machines[1]?.isOnline(pair.keys[0].publicKey) == true)
+        #expect(pair.machines[0]?.isOnline(pair.keys[1].publicKey) == true)
+        #expect(pair.closed.isEmpty)
+    }
+
+    @Test func `a locked creator admits nobody until it is unlocked`() throws {
+        var pair = Pair()
+        try pair.createAndInvite()
+        pair.isLocked[0] = true
+        let client = pair.clients[1]
+        let invite = try #require(pair.invite)
+        pair.step(1) { core, turn in (try? core.join(client, invite: invite, profile: nil, &turn)) ?? [] }
+        pair.connect(dialer: 1)
+        pair.run()
+        #expect(pair.machines[0]?.currentMembers.isEmpty == true && pair.machines[1] == nil)
+        pair.disconnect()
+        pair.isLocked[0] = false
+        pair.connect(dialer: 1)
+        pair.run()
+        #expect(pair.machines[1] != nil)
+    }
+
+    @Test func `while the storage is locked what is agreed to be kept waits in memory`() throws {
+        var pair = try joined()
+        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+        pair.run()
+        pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+        pair.run()
+        pair.isLocked = [true, true]
+        let id = try pair.send("hello", from: 0)
+        pair.run()
+        for node in 0..<2 { #expect(pair.archive[node][id]?.keeping == .untilUnlocked(.oneDay)) }
+    }
+
+    @Test func `beyond the memory bound nothing is acknowledged`() throws {
+        var pair = try joined()
+        let text = String(repeating: "x", count: Limits.textByteCount)
+        for _ in 0..<40 { _ = try pair.send(text, from: 0) }
+        pair.run()
+        let held = pair.archive[1].count
+        #expect(held < 40 && held > 25)
+        #expect(try #require(pair.machines[1]).heldByteCount <= Limits.memoryByteCount)
+        #expect(pair.machines[0]?.outboxCount == 40 - held)
+        pair.command(1) { machine, _ in
+            machine.releaseMemory()
+            return []
+        }
+        pair.now = pair.now + 10 * .second
+        pair.step(0) { core, turn in core.advance(&turn) }
+        pair.run()
+        #expect(pair.machines[0]?.outboxCount == 0)
+    }
+
+    @Test func `what a departed member has not received is not kept for whoever comes next`() throws {
+        var pair = try joined()
+        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+        pair.run()
+        pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+        pair.run()
+        let id = try pair.send("for you alone", from: 0)
+        pair.wire.removeAll()
+        pair.command(1) { machine, _ in machine.leave() }
+        pair.run()
+        #expect(pair.archive[0][id]?.message.state == .cancelled)
+        #expect(pair.machines[0]?.currentMembers.isEmpty == true)
+    }
+
+    @Test func `closing cancels what was not delivered and is in memory only`() throws {
+        var pair = try joined()
+        pair.disconnect()
+        let id = try pair.send("fleeting", from: 0)
+        pair.command(0) { machine, turn in machine.close(turn) }
+        #expect(pair.archive[0][id] == nil)
+        #expect(pair.machines[0]?.outboxCount == 0)
+        #expect(pair.events[0].contains(.messageState(id, .cancelled, stored: nil)))
+    }
+
+    @Test func `a content of an agreement that we do not hold stays in memory`() throws {
+        var pair = try joined()
+        let link = try #require(pair.machines[0]?.link(to: pair.keys[1].publicKey))
+        let id = MessageID.random(&pair.random)
+        let content = Content(
+            type: .text,
+            id: id,
+            sentAt: pair.now,
+            lifetime: .thirtyDays,
+            agreement: .random(&pair.random),
+            fallback: "",
+            shouldPush: true,
+            payload: [65]
+        )
+        pair.step(0) { core, turn in core.receive(.content(content, age: -5), on: link, verify: { _ in nil }, &turn) }
+        #expect(pair.archive[0][id]?.keeping == .memory)
+        // The same again is acknowledged and not kept twice.
+        pair.wire.removeAll()
+        pair.step(0) { core, turn in core.receive(.content(content, age: .max), on: link, verify: { _ in nil }, &turn) }
+        #expect(pair.wire.count == 1)
+    }
+
+    @Test func `a node with a tombstone never loads or enters the conversation again`() throws {
+        var pair = try joined()
+        let record = try #require(pair.nodes[1].record(pair.clients[1]))
+        let key = pair.keys[1]
+        pair.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        pair.run()
+        let tombstone = try #require(pair.exploded[1])
+        var fresh = NodeStateMachine()
+        fresh.load(tombstone, now: pair.now)
+        let actions = fresh.load(record, key: key, turn(pair.random))
+        #expect(actions == [.destroy(record.client)])
+        #expect(fresh.conversations.isEmpty)
+    }
+
+    @Test func `a notice that the creator has not signed destroys nothing`() throws {
+        var pair = try joined()
+        let genesis = try #require(pair.machines[0]?.record.genesis)
+        let forged = ExplodeNotice(genesis: genesis, expiresAt: pair.now, key: pair.keys[1], &pair.random)
+        let sealed = forged.sealed(&pair.random)
+        let client = pair.clients[1]
+        pair.step(1) { core, turn in core.receiveNotice(sealed, for: client, &turn).actions }
+        #expect(pair.machines[1] != nil)
+        let right = ExplodeNotice(genesis: genesis, expiresAt: pair.now, key: pair.keys[0], &pair.random)
+        let creator = pair.clients[0]
+        let rightSealed = right.sealed(&pair.random)
+        pair.step(1) { core, turn in core.receiveNotice(rightSealed, for: client, &turn).actions }
+        #expect(pair.machines[1] == nil)
+        #expect(pair.nodes[0].conversation(creator) != nil)
+    }
+
+    @Test func `a single-use invite admits one of two joiners`() throws {
+        var pair = try joined()
+        let invite = try #require(pair.invite)
+        let second = makeKey(&pair.random)
+        let client = pair.clients[0]
+        pair.step(0) { core, turn in
+            core.linkOpened(LinkID(99), client: client, remote: second.publicKey, weDialled: false, &turn)
+        }
+        let request = JoinRequest(
+            invite: invite.signed,
+            joinSecret: invite.invite.joinSecret,
+            profile: nil,
+            endpoints: []
+        )
+        pair.step(0) { core, turn in core.receive(.joinRequest(request), on: LinkID(99), verify: { _ in invite }, &turn)
+        }
+        guard case .joinError(let error)? = pair.wire.last?.2 else {
+            Issue.record("no answer")
+            return
+        }
+        #expect(error.errorType == .singleUseConsumed)
+        #expect(pair.closed.contains(LinkID(99)))
+    }
+}

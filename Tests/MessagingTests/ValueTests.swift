@@ -1,0 +1,249 @@
+import Foundation
+import Messaging
+import Primitives
+import Testing
+
+@Suite struct Values {
+    private var random = Randomness.seeded(1)
+
+    @Test func `a token bucket gives its burst, then one per interval, and never saves up more`() {
+        var bucket = TokenBucket(interval: 1_000, burst: 2)
+        #expect(bucket.take(now: noon) == nil)
+        #expect(bucket.take(now: noon) == nil)
+        #expect(bucket.take(now: noon) == 1_000)
+        #expect(bucket.take(now: noon + 400) == 600)
+        #expect(bucket.take(now: noon + 1_000) == nil)
+        let later = noon + Milliseconds.day
+        #expect(bucket.take(now: later) == nil)
+        #expect(bucket.take(now: later) == nil)
+        #expect(bucket.take(now: later) == 1_000)
+        // A clock that goes back takes nothing away.
+        var back = TokenBucket(interval: 1_000, burst: 1)
+        #expect(back.take(now: noon) == nil)
+        #expect(back.take(now: noon - 500) == 1_500)
+    }
+
+    @Test func `timestamps stay between 1970 and 9999, also when they are added to`() throws {
+        #expect(Timestamp(milliseconds: .min).milliseconds == 0)
+        #expect(Timestamp(milliseconds: .max) == .latest)
+        #expect(Timestamp.latest + .max == .latest)
+        #expect(Timestamp.latest + 1 == .latest)
+        #expect(Timestamp(milliseconds: 0) - Milliseconds.max == Timestamp(milliseconds: 0))
+        #expect(Timestamp(milliseconds: 0) - Milliseconds.min == .latest)
+        #expect(Timestamp(milliseconds: 5) + .min == Timestamp(milliseconds: 0))
+        #expect(Timestamp.latest.day > 2_900_000)
+        let decoded = try JSONDecoder().decode([Timestamp].self, from: Data("[-5, 9223372036854775807, 12]".utf8))
+        #expect(decoded.map(\.milliseconds) == [0, Timestamp.latest.milliseconds, 12])
+    }
+
+    @Test func `lifetimes and policies are read as they are written`() {
+        for lifetime in Lifetime.allCases { #expect(Lifetime(rawValue: lifetime.rawValue) == lifetime) }
+        #expect(Lifetime.allCases.map(\.rawValue) == ["ephemeral", "1h", "6h", "1d", "7d", "30d"])
+        #expect(Lifetime.allCases == Lifetime.allCases.sorted())
+        for text in ["2h", "", "1D", "1d ", "ephemeral2"] { #expect(Lifetime(rawValue: text) == nil) }
+        let policies: [LifetimePolicy] = [.ask, .refuse] + Lifetime.allCases.map { .acceptUpTo($0) }
+        for policy in policies { #expect(LifetimePolicy(policy.text) == policy) }
+        for text in ["", "accept-up-to:", "accept-up-to:2h", "Ask", "accept-up-to:1d "] {
+            #expect(LifetimePolicy(text) == nil)
+        }
+        #expect(LifetimePolicy.acceptUpTo(.oneDay).accepts(.oneDay))
+        #expect(!LifetimePolicy.acceptUpTo(.oneDay).accepts(.sevenDays))
+        #expect(!LifetimePolicy.ask.accepts(.ephemeral) && !LifetimePolicy.refuse.accepts(.ephemeral))
+    }
+
+    @Test(arguments: [
+        "tcp://192.0.2.1:7440", "tcp://host.example:1", "tcp://[2001:db8::1]:65535", "tcp://h:0",
+        "tcp://[fe80::1%eth0]:9",
+    ])
+    func `an endpoint is read as it is written`(text: String) {
+        #expect(Endpoint(text)?.description == text)
+    }
+
+    @Test(arguments: [
+        "", "tcp://", "tcp://:1", "tcp://host", "tcp://host:", "tcp://host:65536", "tcp://host:-1", "tcp://host:+1",
+        "tcp://host:1x", "tcp://host:01", "udp://host:1", "tcp://2001:db8::1:7440", "tcp://[host]:1", "tcp://[::1:1",
+        "tcp://ho st:1", "tcp://hö:1", "tcp://host\n:1", "tcp://a/b:1", "TCP://host:1", "tcp://[]:1",
+    ])
+    func `what is not an endpoint is not read as one`(text: String) {
+        #expect(Endpoint(text) == nil)
+    }
+
+    @Test func `an endpoint has a bounded length`() {
+        #expect(Endpoint("tcp://" + String(repeating: "a", count: 300) + ":1") == nil)
+    }
+
+    @Test func `a contact card is read as it is written`() throws {
+        var random = random
+        let card = ContactCard(
+            key: makeKey(&random).publicKey,
+            routingSecret: random.bytes(32),
+            endpoints: [Endpoint(host: "192.0.2.1", port: 7440), Endpoint(host: "2001:db8::1", port: 1)]
+        )
+        #expect(try ContactCard(text: card.description) == card)
+        let bare = ContactCard(key: card.key, routingSecret: card.routingSecret, endpoints: [])
+        #expect(try ContactCard(text: bare.description) == bare)
+    }
+
+    @Test func `a contact card that is cut at any byte is never taken for the whole one`() throws {
+        var random = random
+        let card = ContactCard(
+            key: makeKey(&random).publicKey,
+            routingSecret: random.bytes(32),
+            endpoints: [Endpoint(host: "192.0.2.1", port: 7440)]
+        )
+        let bytes = try #require(Base64URL.decode(card.description.dropFirst(ContactCard.prefix.count)))
+        for length in 0..<bytes.count {
+            let text = ContactCard.prefix + Base64URL.encode(Array(bytes[..<length]))
+            if length < 66 {
+                #expect(throws: ContactCard.Failure.self) { try ContactCard(text: text) }
+            } else {
+                // The cut may leave a shorter port, or none; the key and the secret are whole.
+                #expect((try? ContactCard(text: text)) != card)
+            }
+        }
+        for index in card.description.indices { _ = try? ContactCard(text: String(card.description[..<index])) }
+    }
+
+    @Test func `a contact card of another version, with a wrong key or endpoint is refused`() throws {
+        var random = random
+        let key = makeKey(&random).publicKey.bytes
+        let secret = random.bytes(32)
+        func read(_ bytes: [UInt8]) throws(ContactCard.Failure) {
+            _ = try ContactCard(text: ContactCard.prefix + Base64URL.encode(bytes))
+        }
+        #expect(throws: ContactCard.Failure.notACard) { try ContactCard(text: "mayfly:join/AA") }
+        #expect(throws: ContactCard.Failure.notACard) { try ContactCard(text: ContactCard.prefix + "*") }
+        #expect(throws: ContactCard.Failure.unknownVersion(2)) { try read([2] + key + secret) }
+        #expect(throws: ContactCard.Failure.invalidKey) { try read([1, 4] + key.dropFirst() + secret) }
+        #expect(throws: ContactCard.Failure.invalidEndpoint) { try read([1] + key + secret + Array("x".utf8)) }
+        let many = Array(repeating: "tcp://h:1", count: Limits.endpointCount + 1).joined(separator: "\n")
+        #expect(throws: ContactCard.Failure.invalidEndpoint) { try read([1] + key + secret + Array(many.utf8)) }
+    }
+
+    @Test func `a conversation token opens for its creator only, and not when it is cut or changed`() {
+        var random = random
+        let key = makeKey(&random)
+        let conversation = ConversationID.random(&random)
+        let token = ConversationToken.seal(conversation, key: key.secret, nonce: random.bytes(12))
+        #expect(token.count == ConversationToken.byteCount)
+        #expect(ConversationToken.open(token, key: key.secret) == conversation)
+        #expect(ConversationToken.open(token, key: makeKey(&random).secret) == nil)
+        for length in 0..<token.count {
+            #expect(ConversationToken.open(Array(token[..<length]), key: key.secret) == nil)
+        }
+        for index in token.indices {
+            var changed = token
+            changed[index] ^= 1
+            #expect(ConversationToken.open(changed, key: key.secret) == nil)
+        }
+    }
+
+    @Test func `an invite that somebody else has signed again is refused`() throws {
+        var random = random
+        let creator = makeKey(&random)
+        let thief = makeKey(&random)
+        let invite = makeInvite(creator, .random(&random), tag: .random(&random), &random)
+        let payload = random.bytes(100)
+        let signed = SignedInvite(payload: payload, signedBy: creator.secret)
+        #expect(try VerifiedInvite(signed, decoded: invite).creatorKey == creator.publicKey)
+        #expect(throws: VerifiedInvite.Failure.foreignSignature) {
+            try VerifiedInvite(SignedInvite(payload: payload, signedBy: thief.secret), decoded: invite)
+        }
+        #expect(throws: VerifiedInvite.Failure.self) {
+            try VerifiedInvite(SignedInvite(payload: payload + [0], signature: signed.signature), decoded: invite)
+        }
+    }
+
+    @Test func `an invite tag is ten alphanumerics`() {
+        var random = random
+        for _ in 0..<100 {
+            let tag = InviteTag.random(&random)
+            #expect(InviteTag(tag.description) == tag)
+        }
+        for text in ["", "ABCDEFGHI", "ABCDEFGHIJK", "ABCDEFGH-J", "ABCDEFGHÄ", "ABCDEFGHI\n"] {
+            #expect(InviteTag(text) == nil)
+        }
+    }
+
+    @Test func `names are hexadecimal of their exact length`() {
+        var random = random
+        let id = MessageID.random(&random)
+        #expect(MessageID(hex: id.description) == id)
+        #expect(MessageID(hex: id.description.dropLast()) == nil && MessageID(hex: id.description + "00") == nil)
+        let client = ClientID.generate(&random)
+        #expect(client.description.count == 36 && ClientID(hex: client.description) == client)
+        #expect(Array(client.description)[14] == "4")
+    }
+
+    @Test func `every record is the same after it was written and read`() throws {
+        func check<Record: Codable & Equatable>(_ record: Record) throws {
+            let data = try JSONEncoder().encode(record)
+            #expect(try JSONDecoder().decode(Record.self, from: data) == record)
+        }
+        var random = random
+        var talk = Negotiation()
+        talk.agree(on: .oneDay)
+        talk.agree(on: .sevenDays, proposer: .two)
+        talk.propose(.oneHour, .one)
+        talk.withdraw(.one)
+        _ = talk.machines[0].setPolicy(.acceptUpTo(.oneDay))
+        try check(talk.machines[0].record)
+
+        let creator = makeKey(&random)
+        let invite = makeInvite(creator, .random(&random), tag: .random(&random), &random)
+        let verified = try VerifiedInvite(
+            SignedInvite(payload: [1], signedBy: creator.secret),
+            decoded: invite
+        )
+        var issuer = IssuerStateMachine.Record(tag: invite.tag)
+        issuer.invites = [
+            IssuerStateMachine.IssuedInvite(id: invite.id, tag: invite.tag, expiresAt: noon, singleUse: true)
+        ]
+        issuer.invites[0].admitted = [creator.publicKey]
+        var conversation = ConversationRecord(
+            genesis: Genesis(conversation: talk.conversation, createdAt: noon, key: creator, &random),
+            name: "n",
+            profile: nil,
+            membership: 3,
+            members: [Member(key: creator.publicKey, profile: "p", endpoints: [Endpoint(host: "::1", port: 1)])],
+            issuer: issuer
+        )
+        conversation.lifetime = talk.machines[0].record
+        conversation.left = [creator.publicKey]
+        var contact = ContactStateMachine(
+            client: .generate(&random),
+            key: makeKey(&random),
+            record: ContactRecord(routingSecret: random.bytes(32)),
+            now: noon
+        )
+        let card = ContactCard(key: creator.publicKey, routingSecret: random.bytes(32), endpoints: [])
+        let invitation = Invitation(id: .random(&random), slug: "mayfly:join/x", name: nil)
+        var now = turn(random)
+        _ = contact.send(invitation, to: card, deadline: noon + 1, &now)
+        _ = contact.receive(.invitation(invitation), from: creator.publicKey, on: LinkID(1), now)
+        #expect(contact.record.outgoing.count == 1 && contact.record.received.count == 1)
+        var join = JoinRecord(verified, profile: "p", startedAt: noon)
+        let roles: [InboxRecord.Role] = [
+            .unused, .contact(contact.record), .joining(join), .conversation(conversation),
+        ]
+        for role in roles {
+            try check(InboxRecord(client: .generate(&random), createdAt: noon, role: role))
+        }
+        for state: JoinerStateMachine.State in [.ready, .cancelled, .joinFailed(.unknown("x"))] {
+            join.state = state
+            try check(join)
+        }
+        var tombstone = ExplodeStateMachine.Record(
+            conversation: talk.conversation,
+            role: .member,
+            explodedAt: noon,
+            keepUntil: noon + 1,
+            notice: [1],
+            receipt: [2],
+            members: [creator.publicKey]
+        )
+        tombstone.confirmed[creator.publicKey] = noon
+        tombstone.knockTokens = [[1, 2]]
+        try check(tombstone)
+    }
+}
