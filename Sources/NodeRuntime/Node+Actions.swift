@@ -165,6 +165,7 @@ extension Node {
         case .failure(let error):
             log.error("a change could not be made durable", metadata: ["error": "\(error)"])
             lastStorageFailure = error
+            storageTrouble = (error, now)
             for (client, dropped) in effects.fail(sequence) {
                 for effect in dropped { release(effect, isDurable: false) }
                 reload(client)
@@ -179,6 +180,7 @@ extension Node {
     private func storageFailed(_ client: ClientID, _ error: StoreError) {
         log.error("a change could not be stored", metadata: ["inbox": "\(client)", "error": "\(error)"])
         lastStorageFailure = error
+        storageTrouble = (error, now)
         effects.changed(client)
         loop.assumeIsolated().execute {
             self.assumeIsolated { $0.reload(client) }

@@ -27,15 +27,18 @@ extension Node {
                 try load(row)
             } catch {
                 log.error("an inbox could not be loaded and is skipped", metadata: ["error": "\(error)"])
+                skipped.append("\(error)")
             }
         }
+        for damage in store.damage { log.warning("the store is damaged", metadata: ["what": "\(damage)"]) }
         try ensureContact()
         ensureUnused()
     }
 
     private func load(_ row: RowID) throws {
         guard let bytes = try store.loadState(row) else {
-            // Made, but never saved: nobody knows of it.
+            // Made, but never saved: nobody knows of it. Where there are files, something was lost: its keys stay.
+            if try store.hasFiles(row) { throw NodeError.store(.damaged(what: "the state of inbox \(row)")) }
             return try store.destroyRow(row)
         }
         let snapshot = try StoredCodec.decode(InboxSnapshot.self, bytes)
@@ -87,6 +90,8 @@ extension Node {
         let sessionGoesOn = core.conversation(client)?.sessionGoesOn ?? false
         unregisterAll(client)
         core.remove(client)
+        // A disk that is full stays so for a while: the member is not called back at once.
+        troubled[client] = now + Self.storagePause
         guard let bytes = try? store.loadState(row), let snapshot = try? StoredCodec.decode(InboxSnapshot.self, bytes)
         else {
             rows[client] = nil

@@ -71,12 +71,15 @@ extension Node {
         case .member(let id), .shared(let id): number = id
         case .knockOnly: return nil
         }
-        guard case .inbox(let client, let route)? = routeTargets[number], let key = keys[client] else { return nil }
+        guard case .inbox(let client, let route)? = routeTargets[number], let key = keys[client], !isTroubled(client)
+        else { return nil }
         switch route {
         case .member(let remote): return RouteMatch(identity: key, route: number, remote: remote)
         case .invite, .contact: return RouteMatch(identity: key, route: number, remote: nil)
         }
     }
+
+    private func isTroubled(_ client: ClientID) -> Bool { troubled[client].map { now < $0 } ?? false }
 
     func register(_ client: ClientID, _ route: NodeAction.Route) {
         guard let key = keys[client] else { return }
@@ -174,7 +177,8 @@ extension Node {
     }
 
     private func attempt(_ active: ActiveDial) {
-        guard let transport, let key = keys[active.client], active.endpointIndex < active.dial.endpoints.count,
+        guard let transport, let key = keys[active.client], !isTroubled(active.client),
+            active.endpointIndex < active.dial.endpoints.count,
             let token = token(for: active)
         else { return failed(active) }
         let endpoint = active.dial.endpoints[active.endpointIndex]

@@ -55,10 +55,12 @@ extension Node {
             ? conversations.filter {
                 $0.conversation.description.hasPrefix(lowered) || $0.client.description.hasPrefix(lowered)
             } : []
-        if !lowered.isEmpty, matches.count == 1 { return matches[0].client }
-        let named = conversations.filter { $0.record.name == text }
-        if named.count == 1 { return named[0].client }
-        let all = named.isEmpty ? matches : named
+        // A name that looks like the beginning of another's id is no reason to guess.
+        let named = conversations.filter { one in
+            one.record.name == text && !matches.contains { $0.client == one.client }
+        }
+        if !lowered.isEmpty, matches.count + named.count == 1 { return (matches + named)[0].client }
+        let all = matches + named
         if !lowered.isEmpty, all.count > 1 {
             throw .ambiguous(text, matches: all.map { String($0.conversation.description.prefix(12)) })
         }
@@ -433,6 +435,8 @@ extension Node {
         package var nextExpiry: Timestamp?
         /// What is wrong on the disk, in words.
         package var damage: [String]
+        /// What the disk refused in the last minute.
+        package var storageTrouble: StoreError?
         package var isReadOnly: Bool
     }
 
@@ -448,7 +452,8 @@ extension Node {
             links: links.count,
             outbox: core.conversations.reduce(0) { $0 + $1.outboxCount },
             nextExpiry: deadlines.compactMap { $0 }.min(),
-            damage: store.damage,
+            damage: store.damage + skipped,
+            storageTrouble: storageTrouble.flatMap { now - $0.at < .minute ? $0.error : nil },
             isReadOnly: store.isReadOnly
         )
     }

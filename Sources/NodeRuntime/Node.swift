@@ -60,6 +60,13 @@ package actor Node {
     var hasLoaded = false
     /// Why the store refused the newest change that it refused.
     var lastStorageFailure: StoreError?
+    /// The newest failure of the disk, for `status`.
+    var storageTrouble: (error: StoreError, at: Timestamp)?
+    /// Inboxes whose storage has just failed: no links until then.
+    var troubled: [ClientID: Timestamp] = [:]
+    static let storagePause: Milliseconds = 2 * .second
+    /// Inboxes that could not be loaded, and why.
+    var skipped: [String] = []
 
     // Links
     var routing: RoutingTable

@@ -68,7 +68,7 @@ final class HomeDirectory {
         } catch {
             switch error.code {
             case ELOOP: throw .symlink(path: path(name))
-            case ENOENT: throw .damaged(what: path(name))
+            case ENOENT: throw .missing(path: path(name))
             default: throw StoreError(error, path: path(name))
             }
         }

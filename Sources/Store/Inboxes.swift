@@ -187,6 +187,18 @@ extension Store {
 
     // MARK: - Directories
 
+    /// Whether the inbox has a directory on the disk: it was saved, or began to be.
+    package func hasFiles(_ id: RowID) throws(StoreError) -> Bool {
+        let row = try row(id)
+        do throws(SystemError) {
+            disk.close(try openDirectory(row.directory))
+            return true
+        } catch {
+            if error.code == ENOENT { return false }
+            throw StoreError(error, path: "\(home.path(Self.inboxesName))/\(row.directory)")
+        }
+    }
+
     func openDirectory(_ name: String) throws(SystemError) -> FileDescriptor {
         try disk.open(name, in: inboxes, .directory)
     }

@@ -142,6 +142,11 @@ extension Store {
         var isComplete = true
         rowSlots = SlotMap()
         rowSlots.extend(to: rowFile.pageCount)
+        if rowFile.pageCount < SlotFile.growth {
+            // It was longer when it was made: what it lost may belong to the directories that no page names.
+            report("\(rowFile.path) was cut off")
+            isComplete = false
+        }
         rowFile.forEachPage { slot, page in
             guard let page else {
                 rowSlots[slot] = .unreadable

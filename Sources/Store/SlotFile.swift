@@ -57,7 +57,7 @@ final class SlotFile {
                 if error.code != EINVAL { throw error }
             }
         } catch {
-            if error.code == ENOENT { throw .damaged(what: home.path(name)) }
+            if error.code == ENOENT { throw .missing(path: home.path(name)) }
             if error.code == ELOOP { throw .symlink(path: home.path(name)) }
             if error.code != EINVAL && error.code != EOPNOTSUPP { throw StoreError(error, path: home.path(name)) }
         }

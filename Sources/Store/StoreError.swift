@@ -18,6 +18,8 @@ package enum StoreError: Error, Equatable {
     /// No space or quota left.
     case full(path: String)
     case damaged(what: String)
+    /// A file of the home that must be there is not.
+    case missing(path: String)
     /// The stored Argon2id parameters are below the floor: someone may have weakened the keystore.
     case weakKeystore(iterations: UInt64, memoryByteCount: UInt64)
     /// Argon2id could not get its memory, in bytes.
@@ -58,7 +60,7 @@ package enum StoreError: Error, Equatable {
         case .unsafeMode, .foreignOwner, .symlink: .permission
         case .readOnly, .overdueOnReadOnly: .readOnly
         case .full: .full
-        case .damaged, .weakKeystore: .damaged
+        case .damaged, .missing, .weakKeystore: .damaged
         case .outOfMemory: .resources
         case .tooLarge, .invalidArgument: .misuse
         case .io: .io
@@ -84,6 +86,7 @@ extension StoreError: CustomStringConvertible {
         case .readOnly(let path): "\(path) is on a read-only file system"
         case .full(let path): "no space left for \(path)"
         case .damaged(let what): "\(what) is damaged"
+        case .missing(let path): "\(path) is missing"
         case .weakKeystore(let iterations, let memory):
             "the keystore asks for Argon2id with \(iterations) passes over \(memory / 1_048_576) MiB, below the floor"
         case .outOfMemory(let byteCount): "\(byteCount / 1_048_576) MiB for Argon2id could not be had"
@@ -116,6 +119,7 @@ extension StoreError: CustomStringConvertible {
         case .readOnly(let path): "make \(path) writable (mount -o remount,rw)"
         case .full: "free some space; destroying and expiring work meanwhile"
         case .damaged: "check the disk; what is damaged cannot be read, the rest is served"
+        case .missing: "put it back; without it the home cannot be opened"
         case .weakKeystore: "someone may have changed the keystore; do not type the passphrase on this machine"
         case .outOfMemory: "free some memory or raise the limit (ulimit -v)"
         case .overdueOnReadOnly(let path): "make \(path) writable, so that it can be destroyed, then unlock"

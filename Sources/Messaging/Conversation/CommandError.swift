@@ -14,6 +14,8 @@ package enum CommandError: Error, Hashable, Sendable {
     case textTooLong(byteCount: Int, limit: Int)
     case nameTooLong(byteCount: Int, limit: Int)
     case emptyText
+    /// A name without a visible character, or with one that moves the cursor.
+    case invalidName
     case outboxFull(limit: Int)
     case tooManyInvites(limit: Int)
     case unknownInvite

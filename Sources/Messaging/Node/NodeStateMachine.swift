@@ -201,6 +201,7 @@ package struct NodeStateMachine: Sendable {
     ) throws(CommandError) -> [NodeAction] {
         guard case .unused(let key)? = inboxes[client] else { throw .unknownConversation }
         for text in [name, profile] {
+            if let text, !Self.isName(text) { throw .invalidName }
             if let count = text?.utf8.count, count > Limits.nameByteCount {
                 throw .nameTooLong(byteCount: count, limit: Limits.nameByteCount)
             }
@@ -221,6 +222,12 @@ package struct NodeStateMachine: Sendable {
         return [.save(client)]
     }
 
+    /// At least one visible character, no control characters.
+    static func isName(_ text: String) -> Bool {
+        !text.allSatisfy(\.isWhitespace)
+            && text.unicodeScalars.allSatisfy { $0.value >= 0x20 && !(0x7f..<0xa0).contains($0.value) }
+    }
+
     /// Takes the pooled inbox for a join.
     package mutating func join(
         _ client: ClientID,
@@ -229,6 +236,7 @@ package struct NodeStateMachine: Sendable {
         _ turn: inout Turn
     ) throws(CommandError) -> [NodeAction] {
         guard case .unused(let key)? = inboxes[client] else { throw .unknownConversation }
+        if let profile, !Self.isName(profile) { throw .invalidName }
         if let count = profile?.utf8.count, count > Limits.nameByteCount {
             throw .nameTooLong(byteCount: count, limit: Limits.nameByteCount)
         }

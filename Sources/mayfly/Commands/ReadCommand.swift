@@ -49,6 +49,9 @@ struct ReadCommand: NodeCommand {
         let body = message.text ?? message.file.map { "[file \($0.name)]" } ?? "[\(message.type)]"
         let kept = message.expiresAt.map { "expires \(shown($0, now: now))" } ?? (message.stored ? "kept" : "ephemeral")
         let state = message.from == "me" ? ", \(safe(message.state))" : ""
-        terminal.result("\(message.sentAt.iso8601)  \(safe(message.from))  \(safe(body))  [\(kept)\(state)]")
+        // A text of several lines keeps them, indented, so that none can pass for a message of its own.
+        let lines = body.split(separator: "\n", omittingEmptySubsequences: false).map { safe(String($0)) }
+        let text = lines.joined(separator: "\n    ")
+        terminal.result("\(message.sentAt.iso8601)  \(safe(message.from))  \(text)  [\(kept)\(state)]")
     }
 }

@@ -69,7 +69,11 @@ struct SendCommand: NodeCommand {
         var bytes = try InputFile.read("-", byteLimit: Self.textByteLimit + 1)
         if bytes.last == UInt8(ascii: "\n") { bytes.removeLast() }
         guard let text = String(validating: bytes, as: UTF8.self) else {
-            throw ControlError(.usage, "standard input is not UTF-8 text", hint: "send it with --file -")
+            throw ControlError(
+                .usage,
+                "standard input is not UTF-8 text",
+                hint: "encode it first, for example with base64"
+            )
         }
         return text
     }

@@ -123,6 +123,8 @@ private func commandError(_ error: CommandError) -> ControlError {
         return ControlError(.usage, "the text has \(count) bytes, the limit is \(limit)", hint: "send it in parts")
     case .nameTooLong(let count, let limit):
         return ControlError(.usage, "the name has \(count) bytes, the limit is \(limit)")
+    case .invalidName:
+        return ControlError(.usage, "a name has at least one visible character and no control characters")
     case .emptyText: return ControlError(.usage, "the text is empty")
     case .outboxFull(let limit):
         return ControlError(

@@ -27,6 +27,11 @@ enum NodeView {
         if status.isReadOnly {
             checks.append(HealthCheck(name: "home", state: .failed, message: "read-only", hint: "mount it writable"))
         }
+        if let trouble = status.storageTrouble {
+            checks.append(
+                HealthCheck(name: "disk", state: .failed, message: "\(trouble)", hint: trouble.advice)
+            )
+        }
         for damage in status.damage {
             checks.append(
                 HealthCheck(name: "store", state: .warning, message: "damaged: \(damage)", hint: "check the disk")
