@@ -12,7 +12,8 @@ import Testing
         #expect(events > 100_000)
     }
 
-    /// Each of these has found a mistake once; see the log of this file.
+    /// 29 found the joiner that lost its welcome; 118 and 206 found a mistake of the oracle. The workload has changed
+    /// since, so they no longer replay those runs: what was found is held by tests of its own in MessagingTests.
     @Test(arguments: [29, 118, 206] as [UInt64])
     func `a seed that once failed holds`(seed: UInt64) {
         let report = Simulation.run(Simulation.Options(seed: seed))
