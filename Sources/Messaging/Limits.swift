@@ -21,6 +21,8 @@ package enum Limits {
     package static let proposalLifetime: Milliseconds = 24 * .hour
     /// The member that is asked stops this long before the proposer does, so that no accept comes too late.
     package static let proposalClockTolerance: Milliseconds = 2 * .minute
+    /// A withdrawal that crosses our accept restores a longer lifetime for this long only.
+    package static let withdrawalWindow: Milliseconds = 10 * .second
     /// Proposals per member: one every 5 s, bursts of 3.
     package static let proposalInterval: Milliseconds = 5 * .second
     package static let proposalBurst = 3
@@ -53,6 +55,12 @@ package enum Limits {
     package static let memoryTotalByteCount = 16 << 20
     /// Invites of one conversation that have not expired.
     package static let inviteCount = 64
+    /// Joiners that one invite admits in all, and departed members that are remembered by name.
+    package static let admissionCount = 256
+    package static let departedCount = 8
+    /// Invitations from one sender that wait, and from all senders that are not named peers.
+    package static let invitationsPerSender = 4
+    package static let strangerInvitationCount = 16
     /// Earlier agreements that contents on their way may still name.
     package static let agreementCount = 64
     /// Withdrawn proposals whose accept may still be on its way.
@@ -64,8 +72,8 @@ package enum Limits {
     package static let redialYield: Milliseconds = 400
     /// Two links that open within this time were dialled at once; a later one replaces a link that the peer has lost.
     package static let simultaneousDialWindow: Milliseconds = 10 * .second
-    /// Whoever came by an invite or a contact card and says nothing for this long is sent away.
-    package static let guestSilence: Milliseconds = 10 * .second
+    /// Whoever came by an invite or a contact card and is not a member by then is sent away.
+    package static let guestStay: Milliseconds = 10 * .second
     /// Links of such guests at one time.
     package static let guestCount = 256
     /// A silent link is asked after this long, and given up after that.

@@ -1,3 +1,5 @@
+import Primitives
+
 /// What one turn of the core is given from outside: the time, random numbers, and what the shell knows.
 package struct Turn {
     /// The node's own wall clock; never goes back (section 9).
@@ -14,6 +16,8 @@ package struct Turn {
     package let sessionGrace: Milliseconds
     /// Whether the archive has, or had in this session, a message of this inbox.
     package let isKnown: (ClientID, MessageID) -> Bool
+    /// Whether a contact inbox is that of a named peer.
+    package let isNamedPeer: (PublicKey) -> Bool
 
     package init(
         now: Timestamp,
@@ -22,7 +26,8 @@ package struct Turn {
         isLocked: Bool,
         defaultPolicy: LifetimePolicy,
         sessionGrace: Milliseconds,
-        isKnown: @escaping (ClientID, MessageID) -> Bool
+        isKnown: @escaping (ClientID, MessageID) -> Bool,
+        isNamedPeer: @escaping (PublicKey) -> Bool = { _ in false }
     ) {
         self.now = now
         self.random = random
@@ -31,5 +36,6 @@ package struct Turn {
         self.defaultPolicy = defaultPolicy
         self.sessionGrace = sessionGrace
         self.isKnown = isKnown
+        self.isNamedPeer = isNamedPeer
     }
 }

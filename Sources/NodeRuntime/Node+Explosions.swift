@@ -161,6 +161,8 @@ extension Node {
         case .knockOnly(let number):
             guard case .tombstone(let conversation)? = routeTargets[number], let record = core.tombstone(conversation)
             else { return nil }
+            // What does not look like one of ours, or is shorter than the answer, gets none.
+            guard payload.count > Limits.noticeByteCount || kind == KnockKind.receipt else { return nil }
             if kind == KnockKind.receipt {
                 turn { core.receiveReceipt(Array(payload.dropFirst()), for: conversation, &$0) }
                 return nil

@@ -204,7 +204,8 @@ package actor Node {
             defaultPolicy: defaultPolicy,
             sessionGrace: options.sessionGrace,
             // Not a copy of the archive: what the turn changes would be copied with it.
-            isKnown: { [unowned self] client, id in archive.contains(id, client: client, row: rows[client]) }
+            isKnown: { [unowned self] client, id in archive.contains(id, client: client, row: rows[client]) },
+            isNamedPeer: { [unowned self] key in peers.peers.contains { $0.contact?.key == key } }
         )
     }
 

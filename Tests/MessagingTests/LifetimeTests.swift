@@ -549,3 +549,84 @@ import Testing
         #expect(count > 500)
     }
 }
+
+/// What a hostile member tried in the review, each a way around consent.
+@Suite struct LifetimeAttacks {
+    @Test func `an agreement that its proposer has used cannot be taken back`() throws {
+        var talk = Negotiation()
+        talk.agree(on: .thirtyDays)
+        talk.agree(on: .oneHour, proposer: .one)
+        let head = try #require(talk.machines[1].record.head)
+        talk.machines[1].confirm(head.id)
+        #expect(talk.receive(.withdraw(head.proposal.id), .two) == [.dropped])
+        #expect(talk.lifetime(.two) == .oneHour)
+    }
+
+    @Test func `a late withdrawal never brings back a longer lifetime`() throws {
+        var talk = Negotiation()
+        talk.agree(on: .thirtyDays)
+        talk.agree(on: .oneHour, proposer: .one)
+        let head = try #require(talk.machines[1].record.head)
+        talk.now = talk.now + Limits.withdrawalWindow + 1
+        _ = talk.receive(.withdraw(head.proposal.id), .two)
+        #expect(talk.lifetime(.two) == .ephemeral)
+    }
+
+    @Test func `an agreement that has ended covers only what was sent before its end`() throws {
+        var talk = Negotiation()
+        talk.agree(on: .thirtyDays)
+        let old = try #require(talk.agreements[1])
+        talk.session(resets: [true, false])
+        let machine = talk.machines[1]
+        let later = talk.now + .hour
+        #expect(machine.storable(under: old, age: 0, now: later) == nil)
+        #expect(machine.storable(under: old, age: .hour, now: later) == .thirtyDays)
+        #expect(machine.storable(under: old, age: 0, now: talk.now + .second) == .thirtyDays)
+        #expect(machine.storable(under: old, age: .max, now: talk.now + 8 * .day) == nil)
+    }
+
+    @Test func `an agreement of an earlier membership does not come back with a new link`() throws {
+        var talk = Negotiation()
+        talk.agree(on: .thirtyDays)
+        let head = try #require(talk.machines[0].record.head)
+        let (own, peer) = (talk.keys[1], talk.keys[0])
+        var rejoined = LifetimeStateMachine(
+            conversation: head.proposal.conversation,
+            membership: head.proposal.membership + 1,
+            own: own.publicKey,
+            peer: peer.publicKey,
+            record: LifetimeStateMachine.Record()
+        )
+        let ours = rejoined.sessionStart(reset: false, policy: .ask, endpoints: [])
+        let theirs = SessionStart(reset: false, inForce: head.id, head: head, renewable: nil, endpoints: [])
+        var random = Randomness.seeded(5)
+        _ = rejoined.sessionEstablished(sent: ours, received: theirs, now: talk.now, key: own, random: &random)
+        #expect(rejoined.lifetime == .ephemeral && rejoined.storable(under: head.id) == nil)
+    }
+
+    @Test func `a proposal that was taken back stays dead however many follow`() throws {
+        var talk = Negotiation()
+        talk.propose(.thirtyDays, .one)
+        let first = try #require(talk.pending(.one)?.proposal)
+        talk.withdraw(.one)
+        for _ in 0...Limits.withdrawnCount {
+            talk.now = talk.now + Limits.proposalInterval
+            talk.propose(.oneHour, .one)
+            talk.withdraw(.one)
+        }
+        #expect(!talk.machines[0].record.withdrawn.contains(first.id))
+        let head = Agreement(proposal: first, accept: talk.acceptance(of: first, by: .two))
+        let ours = talk.machines[0].sessionStart(reset: false, policy: .ask, endpoints: [])
+        let theirs = SessionStart(reset: false, inForce: head.id, head: head, renewable: nil, endpoints: [])
+        var random = Randomness.seeded(6)
+        let actions = talk.machines[0].sessionEstablished(
+            sent: ours,
+            received: theirs,
+            now: talk.now,
+            key: talk.keys[0],
+            random: &random
+        )
+        #expect(actions.contains(.send(.withdraw(first.id))))
+        #expect(talk.lifetime(.one) == .ephemeral && talk.machines[0].storable(under: head.id) == nil)
+    }
+}

@@ -157,7 +157,7 @@ package struct ContactStateMachine: Sendable {
         let answer: NodeAction = .transmit(link, .acknowledgement(invitation.id, stored: true))
         if record.received.contains(where: { $0.invitation.id == invitation.id }) { return [answer] }
         // Full, or locked: not acknowledged, so it comes again.
-        guard record.received.count < Limits.invitationCount, !turn.isLocked else { return [] }
+        guard hasRoom(for: remote, turn), !turn.isLocked else { return [] }
         record.received.append(
             ContactRecord.Received(from: remote, invitation: invitation, receivedAt: turn.now)
         )
@@ -171,6 +171,16 @@ package struct ContactStateMachine: Sendable {
     }
 
     /// A link is gone.
+    /// Strangers share a part of the room, so that they cannot keep a named peer out.
+    private func hasRoom(for remote: PublicKey, _ turn: Turn) -> Bool {
+        let received = record.received
+        guard received.count < Limits.invitationCount,
+            received.count(where: { $0.from == remote }) < Limits.invitationsPerSender
+        else { return false }
+        return turn.isNamedPeer(remote)
+            || received.count(where: { !turn.isNamedPeer($0.from) }) < Limits.strangerInvitationCount
+    }
+
     package mutating func linkClosed(_ link: LinkID, to remote: PublicKey, _ turn: Turn) {
         guard remotes[remote] != nil else { return }
         _ = remotes[remote]!.link.closed(link, now: turn.now)

@@ -185,6 +185,10 @@ extension ConversationStateMachine {
         let undelivered = members[member]!.outbox.removeAll(onlyInMemory: false)
         members[member] = nil
         record.left.append(member)
+        if record.left.count > Limits.departedCount {
+            let forgotten = record.left.removeFirst()
+            record.members.removeAll { $0.key == forgotten }
+        }
         record.membership += 1
         record.lifetime = lifetimeMachine?.record ?? record.lifetime
         record.lifetime.inForce = nil

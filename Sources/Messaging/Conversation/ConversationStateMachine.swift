@@ -236,7 +236,10 @@ package struct ConversationStateMachine: Sendable {
         case .content(let content, let age):
             return receive(content, age: age, from: member, on: link, memoryAvailable: memoryAvailable, turn)
         case .acknowledgement(let id, let stored):
-            if stored, unconfirmed?.messages.contains(id) == true { unconfirmed = nil }
+            if stored, let agreement = unconfirmed?.agreement, unconfirmed?.messages.contains(id) == true {
+                unconfirmed = nil
+                lifetimeMachine?.confirm(agreement)
+            }
             guard members[member]!.outbox.acknowledge(id) else { return [] }
             return [
                 .setState(client, id, .delivered),
@@ -273,10 +276,13 @@ package struct ConversationStateMachine: Sendable {
             return []
         }
         let id = content.id
-        if let agreement = content.agreement, unconfirmed?.agreement == agreement { unconfirmed = nil }
+        if let agreement = content.agreement, unconfirmed?.agreement == agreement {
+            unconfirmed = nil
+            lifetimeMachine?.confirm(agreement)
+        }
         if turn.isKnown(client, id) { return [.transmit(link, .acknowledgement(id, stored: false))] }
         // Section 6, point 7: no two clocks are compared; the age counts by the sender's clock, the rest by ours.
-        let agreed = content.agreement.flatMap { lifetimeMachine?.storable(under: $0) }
+        let agreed = content.agreement.flatMap { lifetimeMachine?.storable(under: $0, age: age, now: turn.now) }
         let length = agreed?.milliseconds ?? content.lifetime.milliseconds
         let expiresAt = length.map { turn.now + ($0 - min(max(age, 0), $0)) }
         if let expiresAt, expiresAt <= turn.now {
@@ -410,7 +416,9 @@ package struct ConversationStateMachine: Sendable {
             case .reset(let previous):
                 result.append(event(.lifetimeReset(previous: previous), turn))
                 result += systemMessage("Messages are no longer kept: the session has ended", &turn)
-            case .rolledBack(let agreement): result += eraseUnconfirmed(agreement, turn)
+            case .rolledBack(let agreement):
+                result += eraseUnconfirmed(agreement, turn)
+                result += systemMessage("The proposal was taken back: \(lifetime.displayName) is in force", &turn)
             case .dropped: droppedCount += 1
             }
         }

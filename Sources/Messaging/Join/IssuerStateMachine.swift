@@ -110,7 +110,9 @@ package struct IssuerStateMachine: Hashable, Sendable {
         }
         if issued.singleUse, !issued.admitted.isEmpty { return .refuse(.singleUseConsumed) }
         guard !issued.admitted.contains(joiner), !isMember else { return .refuse(.genericFailure) }
-        guard memberCount < Limits.memberCount else { return .refuse(.genericFailure) }
+        guard issued.admitted.count < Limits.admissionCount, memberCount < Limits.memberCount else {
+            return .refuse(.genericFailure)
+        }
         return .admit
     }
 

@@ -29,6 +29,12 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         package var known: [KnownAgreement] = []
         /// Our own proposals that we took back and whose accept may be on its way.
         package var withdrawn: [ProposalID] = []
+        /// The highest epoch of a proposal of ours that was taken back: no accept of one up to it counts, however late.
+        package var ownFloor: UInt64?
+        /// The newest agreement that the proposer has shown to hold: it cannot take it back any more.
+        package var confirmed: AgreementID?
+        /// When the agreement in force came to be.
+        package var settledAt: Timestamp?
         /// What a standing policy on both sides would renew.
         package var renewable: Lifetime?
         /// `nil`: the node's default policy.
@@ -41,6 +47,8 @@ package struct LifetimeStateMachine: Hashable, Sendable {
     package struct KnownAgreement: Hashable, Sendable, Codable {
         package var id: AgreementID
         package var lifetime: Lifetime
+        /// When it ceased to be in force: it covers what was sent before.
+        package var endedAt: Timestamp?
     }
 
     private enum Negotiation: Hashable, Sendable {
@@ -125,8 +133,26 @@ package struct LifetimeStateMachine: Hashable, Sendable {
     }
 
     /// The lifetime under which a content that names `agreement` may be stored; `nil`: not at all.
-    package func storable(under agreement: AgreementID) -> Lifetime? {
-        record.known.last { $0.id == agreement }?.lifetime
+    /// - Parameter age: of the content, by its sender's clock. A false one can only shorten: nothing outlives the end of
+    ///   an agreement by more than its lifetime and the tolerance.
+    package func storable(
+        under agreement: AgreementID,
+        age: Milliseconds = .max,
+        now: Timestamp = Timestamp(milliseconds: 0)
+    ) -> Lifetime? {
+        guard let known = record.known.last(where: { $0.id == agreement }) else { return nil }
+        if let endedAt = known.endedAt {
+            let since = now - endedAt
+            guard since <= Limits.outboxLifetime, since <= Limits.proposalClockTolerance || age >= since else {
+                return nil
+            }
+        }
+        return known.lifetime
+    }
+
+    /// The other member has used this agreement, so it holds it.
+    package mutating func confirm(_ agreement: AgreementID) {
+        if record.head?.id == agreement { record.confirmed = agreement }
     }
 
     /// When the open proposal ends; `nil` without one.
@@ -159,14 +185,14 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         var stamp = now
         switch negotiation {
         case .settled: break
-        case .proposed(let old, _): actions += takeBack(old.id)
+        case .proposed(let old, _): actions += takeBack(old)
         // Our answer is later than what it answers, whatever the two clocks say.
         case .asked(let other, _): stamp = max(now, other.proposedAt + 1)
         }
         let proposal = LifetimeProposal.Unsigned(
             conversation: conversation,
             membership: membership,
-            epoch: max(record.epoch, peerEpoch) + 1,
+            epoch: max(record.epoch, peerEpoch, record.ownFloor ?? 0) + 1,
             previous: record.head?.id ?? .none,
             lifetime: lifetime,
             proposedAt: stamp,
@@ -198,7 +224,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
     package mutating func withdraw() throws(Refusal) -> [Action] {
         guard case .proposed(let proposal, _) = negotiation else { throw .noProposal }
         negotiation = .settled
-        return takeBack(proposal.id)
+        return takeBack(proposal)
     }
 
     /// - Parameter policy: `nil` follows the node's default.
@@ -224,12 +250,12 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         case .unsupported(let id):
             if peerBucket.take(now: now) != nil { return [.dropped] }
             return id.map { [.send(.reject($0, .unsupported))] } ?? [.dropped]
-        case .accept(let accept): return receive(accept)
+        case .accept(let accept): return receive(accept, now: now)
         case .reject(let id, let reason):
             guard case .proposed(let proposal, _) = negotiation, proposal.id == id else { return [.dropped] }
             negotiation = .settled
             return [.rejected(id, reason)]
-        case .withdraw(let id): return receiveWithdrawal(of: id)
+        case .withdraw(let id): return receiveWithdrawal(of: id, now: now)
         }
     }
 
@@ -255,7 +281,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
             if old.id == proposal.id || proposal.proposedAt < old.proposedAt { return [.dropped] }
         case .proposed(let ours, _):
             guard Self.survives(proposal, ours) else { return [.dropped] }
-            noteTakenBack(ours.id)
+            noteTakenBack(ours)
             actions.append(.save)
             if ours.lifetime == proposal.lifetime {
                 // Both have proposed the same: our own signed wish is our consent.
@@ -282,7 +308,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         return theirs.id < ours.id
     }
 
-    private mutating func receive(_ accept: LifetimeAccept) -> [Action] {
+    private mutating func receive(_ accept: LifetimeAccept, now: Timestamp) -> [Action] {
         guard case .proposed(let proposal, _) = negotiation, accept.proposal == proposal.id else {
             if record.head?.proposal.id == accept.proposal { return [.dropped] }
             // It answers what we took back, or what a crossing proposal has replaced: the acceptor must not keep it.
@@ -290,18 +316,26 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         }
         let agreement = Agreement(proposal: proposal, accept: accept)
         guard agreement.isValid(conversation: conversation, between: own, and: peer) else { return [.dropped] }
-        return [.save, settle(agreement, automatic: false)]
+        return [.save, settle(agreement, automatic: false, now: now)]
     }
 
-    private mutating func receiveWithdrawal(of id: ProposalID) -> [Action] {
+    private mutating func receiveWithdrawal(of id: ProposalID, now: Timestamp) -> [Action] {
         if case .asked(let proposal, _) = negotiation, proposal.id == id {
             negotiation = .settled
             return [.withdrawn(id)]
         }
-        guard let head = record.head, head.proposal.id == id, head.proposal.proposer == peer else { return [.dropped] }
+        guard let head = record.head, head.proposal.id == id, head.proposal.proposer == peer,
+            record.confirmed != head.id
+        else { return [.dropped] }
         // It crossed our accept: the proposer never held this agreement.
         record.known.removeAll { $0.id == head.id }
-        if record.inForce?.id == head.id { record.inForce = record.before }
+        if record.inForce?.id == head.id {
+            // What was in force before comes back at once or not at all, when it is the longer one: a proposer may not
+            // undo a tightening later.
+            let isPrompt = record.settledAt.map { now - $0 <= Limits.withdrawalWindow } ?? false
+            record.inForce = record.before.flatMap { isPrompt || $0.lifetime <= head.lifetime ? $0 : nil }
+            if let before = record.inForce { reopen(before.id) }
+        }
         record.before = nil
         record.head = nil
         return [.save, .rolledBack(head.id), .withdrawn(id)]
@@ -316,7 +350,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         case .settled: return []
         case .proposed(let proposal, _):
             negotiation = .settled
-            return takeBack(proposal.id) + [.expired(proposal.id)]
+            return takeBack(proposal) + [.expired(proposal.id)]
         case .asked(let proposal, _):
             negotiation = .settled
             return [.expired(proposal.id)]
@@ -351,26 +385,30 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         var actions: [Action] = []
         var caughtUp = false
         if let head = received.head, head.epoch > record.epoch, head.epoch - record.epoch <= Self.epochsAhead,
+            head.proposal.membership == membership,
             head.isValid(conversation: conversation, between: own, and: peer)
         {
-            if record.withdrawn.contains(head.proposal.id) {
+            if isTakenBack(head.proposal) {
                 peerEpoch = max(peerEpoch, head.epoch)
                 actions.append(.send(.withdraw(head.proposal.id)))
             } else {
                 remember(head)
+                // In force or not is decided below.
+                end(head.id, now: now)
                 caughtUp = true
                 actions.append(.save)
             }
         }
         if sent.reset || received.reset {
-            return actions + reset() + renew(sent, received, now: now, key: key, random: &random)
+            return actions + reset(now: now) + renew(sent, received, now: now, key: key, random: &random)
         }
+        if let head = record.head, received.inForce == head.id { record.confirmed = head.id }
         if caughtUp, let head = record.head, received.inForce == head.id {
-            actions.append(settle(head, automatic: false))
+            actions.append(settle(head, automatic: false, now: now))
         } else if agreesInForce(sent, received) {
             if case .proposed(let proposal, _) = negotiation { actions.append(.send(.proposal(proposal))) }
         } else {
-            actions += reset() + renew(sent, received, now: now, key: key, random: &random)
+            actions += reset(now: now) + renew(sent, received, now: now, key: key, random: &random)
         }
         return actions
     }
@@ -382,21 +420,22 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         let theirs = received.head?.epoch ?? 0
         if ours > theirs { return sent.inForce == sent.head?.id && sent.head?.proposal.proposer == peer }
         // The peer accepted what we took back; it will roll back to what is in force here.
-        return received.head.map { $0.id == received.inForce && record.withdrawn.contains($0.proposal.id) } ?? false
+        return received.head.map { $0.id == received.inForce && isTakenBack($0.proposal) } ?? false
     }
 
-    private mutating func reset() -> [Action] {
+    private mutating func reset(now: Timestamp) -> [Action] {
         var actions: [Action] = []
         switch negotiation {
         case .settled: break
         case .proposed(let proposal, _):
-            noteTakenBack(proposal.id)
+            noteTakenBack(proposal)
             actions += [.save, .expired(proposal.id)]
         case .asked(let proposal, _): actions.append(.withdrawn(proposal.id))
         }
         negotiation = .settled
         guard let ended = record.inForce else { return actions }
         record.renewable = ended.lifetime
+        end(ended.id, now: now)
         record.inForce = nil
         record.before = nil
         return actions + [.save, .reset(previous: ended.lifetime)]
@@ -426,35 +465,59 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         random: inout some RandomNumberGenerator
     ) -> [Action] {
         let accept = LifetimeAccept(proposal, at: now, by: key, &random)
-        let agreed = settle(Agreement(proposal: proposal, accept: accept), automatic: automatic)
+        let agreed = settle(Agreement(proposal: proposal, accept: accept), automatic: automatic, now: now)
         return [.save, .send(.accept(accept)), agreed]
     }
 
-    private mutating func settle(_ agreement: Agreement, automatic: Bool) -> Action {
+    private mutating func settle(_ agreement: Agreement, automatic: Bool, now: Timestamp) -> Action {
         let previous = lifetime
         negotiation = .settled
+        if let inForce = record.inForce { end(inForce.id, now: now) }
+        record.settledAt = now
         record.before = record.inForce
         record.inForce = agreement
         record.renewable = nil
         remember(agreement)
+        // As proposer we hold both signatures; as acceptor we wait for a sign that the proposer does.
+        if agreement.accept.acceptor == peer { record.confirmed = agreement.id }
+        reopen(agreement.id)
         return .agreed(agreement, previous: previous, automatic: automatic)
     }
 
     private mutating func remember(_ agreement: Agreement) {
         record.head = agreement
         record.epoch = max(record.epoch, agreement.epoch)
-        let known = KnownAgreement(id: agreement.id, lifetime: agreement.lifetime)
-        if !record.known.contains(known) { record.known.append(known) }
+        if !record.known.contains(where: { $0.id == agreement.id }) {
+            record.known.append(KnownAgreement(id: agreement.id, lifetime: agreement.lifetime))
+        }
         if record.known.count > Limits.agreementCount { record.known.removeFirst() }
     }
 
-    private mutating func takeBack(_ id: ProposalID) -> [Action] {
-        noteTakenBack(id)
-        return [.save, .send(.withdraw(id))]
+    private mutating func end(_ agreement: AgreementID, now: Timestamp) {
+        for index in record.known.indices where record.known[index].id == agreement {
+            record.known[index].endedAt = record.known[index].endedAt ?? now
+        }
     }
 
-    private mutating func noteTakenBack(_ id: ProposalID) {
-        record.withdrawn.append(id)
+    private mutating func reopen(_ agreement: AgreementID) {
+        for index in record.known.indices where record.known[index].id == agreement {
+            record.known[index].endedAt = nil
+        }
+    }
+
+    private mutating func takeBack(_ proposal: LifetimeProposal) -> [Action] {
+        noteTakenBack(proposal)
+        return [.save, .send(.withdraw(proposal.id))]
+    }
+
+    private func isTakenBack(_ proposal: LifetimeProposal) -> Bool {
+        record.withdrawn.contains(proposal.id)
+            || proposal.proposer == own && record.ownFloor.map { proposal.epoch <= $0 } ?? false
+    }
+
+    private mutating func noteTakenBack(_ proposal: LifetimeProposal) {
+        record.ownFloor = max(record.ownFloor ?? 0, proposal.epoch)
+        record.withdrawn.append(proposal.id)
         if record.withdrawn.count > Limits.withdrawnCount { record.withdrawn.removeFirst() }
     }
 }

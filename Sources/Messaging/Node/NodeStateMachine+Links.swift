@@ -34,7 +34,7 @@ extension NodeStateMachine {
     mutating func welcomeGuest(_ link: LinkID, _ turn: Turn) -> [NodeAction] {
         guard guests < Limits.guestCount else { return [.close(link)] }
         guests += 1
-        links[link]?.guestUntil = turn.now + Limits.guestSilence
+        links[link]?.guestUntil = turn.now + Limits.guestStay
         return []
     }
 
@@ -52,7 +52,6 @@ extension NodeStateMachine {
         _ turn: inout Turn
     ) -> [NodeAction] {
         guard let open = links[link] else { return [] }
-        if open.guestUntil != nil { links[link]?.guestUntil = turn.now + Limits.guestSilence }
         if case .deletionReceipt(let receipt) = frame { return receive(receipt, on: link, &turn) }
         switch take(open.client) {
         case nil, .unused: return [.close(link)]
