@@ -16,6 +16,8 @@ package struct Turn {
     package let sessionGrace: Milliseconds
     /// Whether the archive has, or had in this session, a message of this inbox.
     package let isKnown: (ClientID, MessageID) -> Bool
+    /// Whether another content of a peer may be stored in this inbox: there is room on the disk and in the index.
+    package let hasRoom: (ClientID) -> Bool
     /// Whether a contact inbox is that of a named peer.
     package let isNamedPeer: (PublicKey) -> Bool
 
@@ -27,6 +29,7 @@ package struct Turn {
         defaultPolicy: LifetimePolicy,
         sessionGrace: Milliseconds,
         isKnown: @escaping (ClientID, MessageID) -> Bool,
+        hasRoom: @escaping (ClientID) -> Bool = { _ in true },
         isNamedPeer: @escaping (PublicKey) -> Bool = { _ in false }
     ) {
         self.now = now
@@ -36,6 +39,7 @@ package struct Turn {
         self.defaultPolicy = defaultPolicy
         self.sessionGrace = sessionGrace
         self.isKnown = isKnown
+        self.hasRoom = hasRoom
         self.isNamedPeer = isNamedPeer
     }
 }

@@ -20,7 +20,11 @@ extension Node {
             storing(client) { row throws(StoreError) in
                 try archive.keep(message, keeping, client: client, row: row, now: now)
             }
-            if case .disk = keeping { changed(client) }
+            if case .disk = keeping {
+                changed(client)
+                let now = now
+                room.stored(client) { rows[client].flatMap { try? store.messageCount($0, now: now.milliseconds) } ?? 0 }
+            }
         case .setState(let client, let id, let state):
             storing(client) { row throws(StoreError) in
                 try archive.setState(state, of: id, client: client, row: row)

@@ -174,6 +174,7 @@ extension Node {
         keys[client] = nil
         unsaved.remove(client)
         archive.forget(client)
+        room.forget(client)
         unregisterAll(client)
         // What waited for this inbox's disk has nothing to wait for any more.
         for effect in effects.drop(client) { release(effect, isDurable: true) }

@@ -65,6 +65,8 @@ package actor Node {
     /// Inboxes whose storage has just failed: no links until then.
     var troubled: [ClientID: Timestamp] = [:]
     static let storagePause: Milliseconds = 2 * .second
+    /// How much more of what peers send may be stored.
+    var room: StorageRoom
     /// Inboxes that could not be loaded, and why.
     var skipped: [String] = []
 
@@ -133,6 +135,7 @@ package actor Node {
         let store = try Store.open(home: options.home, now: realtime)
         self.store = store
         archive = MessageArchive(store: store)
+        room = StorageRoom(home: options.home)
         clock = NodeClock(mark: store.clockMark(), realtime: realtime, boottime: NodeClock.boottime())
         routing = RoutingTable(day: Timestamp(milliseconds: realtime).day)
         events = EventLog(start: realtime * 1_000)
@@ -205,6 +208,7 @@ package actor Node {
             sessionGrace: options.sessionGrace,
             // Not a copy of the archive: what the turn changes would be copied with it.
             isKnown: { [unowned self] client, id in archive.contains(id, client: client, row: rows[client]) },
+            hasRoom: { [unowned self] client in room.isFor(client) },
             isNamedPeer: { [unowned self] key in peers.peers.contains { $0.contact?.key == key } }
         )
     }
@@ -223,6 +227,7 @@ package actor Node {
         advertisedNow = nil
         let reading = readClock()
         reap(reading)
+        room.look()
         if reading.confirmed.day != routing.day { routing.roll(to: reading.confirmed.day) }
         if lastMark.map({ reading.confirmed - $0 >= .minute }) ?? true, !store.isReadOnly {
             lastMark = reading.confirmed
@@ -239,6 +244,7 @@ package actor Node {
         let clients = Dictionary(uniqueKeysWithValues: rows.map { ($1, $0) })
         for expired in report.expired {
             guard let client = clients[expired.row], let id = Messaging.MessageID(expired.id) else { continue }
+            room.expired(client)
             publish(client, .messageExpired(id))
         }
         for (client, id) in archive.expire(now: reading.hide) { publish(client, .messageExpired(id)) }

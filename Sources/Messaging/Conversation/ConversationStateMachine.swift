@@ -296,7 +296,11 @@ package struct ConversationStateMachine: Sendable {
             keeping = .memory
         }
         switch keeping {
-        case .disk: break
+        case .disk:
+            guard turn.hasRoom(client) else {
+                droppedCount += 1
+                return []
+            }
         case .memory, .untilUnlocked:
             // Beyond the bound nothing is acknowledged, so the sender keeps it.
             guard heldByteCount + message.byteCount <= Limits.memoryByteCount, message.byteCount <= memoryAvailable
