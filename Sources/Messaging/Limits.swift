@@ -21,6 +21,8 @@ package enum Limits {
     package static let proposalLifetime: Milliseconds = 24 * .hour
     /// The member that is asked stops this long before the proposer does, so that no accept comes too late.
     package static let proposalClockTolerance: Milliseconds = 2 * .minute
+    /// What may pass between the sending of a content and its arrival: an agreement that has ended covers it so long.
+    package static let transitTolerance: Milliseconds = 10 * .second
     /// A withdrawal that crosses our accept restores a longer lifetime for this long only.
     package static let withdrawalWindow: Milliseconds = 10 * .second
     /// Proposals per member: one every 5 s, bursts of 3.

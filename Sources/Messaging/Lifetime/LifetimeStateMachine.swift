@@ -143,7 +143,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         guard let known = record.known.last(where: { $0.id == agreement }) else { return nil }
         if let endedAt = known.endedAt {
             let since = now - endedAt
-            guard since <= Limits.outboxLifetime, since <= Limits.proposalClockTolerance || age >= since else {
+            guard since <= Limits.outboxLifetime, since <= Limits.transitTolerance || age >= since else {
                 return nil
             }
         }
