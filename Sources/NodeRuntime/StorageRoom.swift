@@ -3,18 +3,18 @@ import Messaging
 
 /// How much more of what peers send may be stored: a member with whom a lifetime is agreed must not fill the disk, nor
 /// the memory that the index of its messages takes.
-struct StorageRoom {
+package struct StorageRoom {
     private let home: String
     private var counts: [ClientID: Int] = [:]
     private var hasDiskSpace = true
 
-    init(home: String) {
+    package init(home: String) {
         self.home = home
         look()
     }
 
     /// Asks the file system; at every tick, and after every 256 messages.
-    mutating func look() {
+    package mutating func look() {
         var status = statvfs()
         guard statvfs(home, &status) == 0 else { return }
         let block = UInt64(status.f_frsize)
@@ -22,18 +22,18 @@ struct StorageRoom {
         hasDiskSpace = UInt64(status.f_bavail) * block >= floor
     }
 
-    func isFor(_ client: ClientID) -> Bool { hasDiskSpace && counts[client, default: 0] < Limits.storedCount }
+    package func isFor(_ client: ClientID) -> Bool { hasDiskSpace && counts[client, default: 0] < Limits.storedCount }
 
     /// - Parameter present: how many messages the inbox has when it is counted for the first time.
-    mutating func stored(_ client: ClientID, present: () -> Int) {
+    package mutating func stored(_ client: ClientID, present: () -> Int) {
         let count = counts[client] ?? present()
         counts[client] = count + 1
         if count % 256 == 0 { look() }
     }
 
-    mutating func expired(_ client: ClientID) {
+    package mutating func expired(_ client: ClientID) {
         if let count = counts[client] { counts[client] = max(0, count - 1) }
     }
 
-    mutating func forget(_ client: ClientID) { counts[client] = nil }
+    package mutating func forget(_ client: ClientID) { counts[client] = nil }
 }
