@@ -45,7 +45,7 @@ extension Node {
             )
             // Yesterday to the day after the tombstone's last: the late member's clock may differ.
             for day in 0...UInt32(Limits.tombstoneLifetime / .day) + 2 {
-                tokens.append(Array(accept.knockToken(day: today - 1 + day).bytes.prefix(8)))
+                tokens.append(Array(accept.knockToken(day: max(today, 1) - 1 + day).bytes.prefix(8)))
             }
         }
         for member in fanOut {

@@ -175,6 +175,7 @@ extension Node {
         unsaved.remove(client)
         archive.forget(client)
         room.forget(client)
+        troubled[client] = nil
         unregisterAll(client)
         // What waited for this inbox's disk has nothing to wait for any more.
         for effect in effects.drop(client) { release(effect, isDurable: true) }
