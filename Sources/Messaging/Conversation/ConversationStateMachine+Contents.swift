@@ -1,0 +1,215 @@
+import Primitives
+
+/// Messages out and in, and their acknowledgements.
+extension ConversationStateMachine {
+    // MARK: Sending
+
+    /// Sends a text to every other member.
+    /// - Returns: the message, and where it is kept.
+    package mutating func send(
+        _ text: String,
+        _ turn: inout Turn
+    ) throws(CommandError) -> (message: Message, actions: [NodeAction]) {
+        let byteCount = text.utf8.count
+        guard byteCount > 0 else { throw .emptyText }
+        guard byteCount <= Limits.textByteCount else {
+            throw .textTooLong(byteCount: byteCount, limit: Limits.textByteCount)
+        }
+        guard !members.isEmpty else { throw .noOtherMember }
+        let id = MessageID.random(&turn.random)
+        let expiresAt = lifetime.milliseconds.map { turn.now + $0 }
+        let message = Message(
+            content: Content(
+                type: .text,
+                id: id,
+                sentAt: turn.now,
+                lifetime: lifetime,
+                agreement: expiresAt == nil ? nil : agreement?.id,
+                fallback: "",
+                shouldPush: true,
+                payload: Array(text.utf8)
+            ),
+            sender: nil,
+            state: .queued,
+            expiresAt: expiresAt
+        )
+        let deadline = min(expiresAt ?? .latest, turn.now + Limits.outboxLifetime)
+        for member in memberKeys {
+            guard
+                members[member]!.outbox.enqueue(
+                    id,
+                    sentAt: turn.now,
+                    deadline: deadline,
+                    isStored: expiresAt != nil
+                )
+            else {
+                throw .outboxFull(limit: Limits.outboxCount)
+            }
+        }
+        if let agreement = message.content.agreement, unconfirmed?.agreement == agreement {
+            unconfirmed!.messages.append(id)
+        }
+        let keeping: NodeAction.Keeping =
+            expiresAt == nil ? .memory : turn.isLocked ? .untilUnlocked(lifetime) : .disk(lifetime)
+        var actions: [NodeAction] = [.keep(client, message, keeping)]
+        for member in memberKeys { actions += flush(member, &turn) }
+        return (message, actions)
+    }
+
+    /// Takes up again what was not delivered when the node stopped.
+    package mutating func restoreOutbox(_ message: Message) {
+        let deadline = min(message.expiresAt ?? .latest, message.content.sentAt + Limits.outboxLifetime)
+        for member in memberKeys {
+            _ = members[member]!.outbox.enqueue(
+                message.content.id,
+                sentAt: message.content.sentAt,
+                deadline: deadline,
+                isStored: true
+            )
+        }
+    }
+
+    /// Takes back a message that is not delivered everywhere.
+    /// - Throws: ``CommandError/unknownMessage``.
+    package mutating func cancel(_ message: MessageID, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
+        var found = false
+        for member in memberKeys where members[member]!.outbox.cancel(message) { found = true }
+        guard found else { throw .unknownMessage }
+        return [
+            .setState(client, message, .cancelled),
+            event(.messageState(message, .cancelled, stored: nil), turn),
+        ]
+    }
+
+    /// Dials now instead of at the end of the wait.
+    package mutating func retry(_ turn: inout Turn) -> [NodeAction] {
+        for member in memberKeys { members[member]!.link.hurry(now: turn.now) }
+        return advance(&turn)
+    }
+
+    mutating func flush(_ member: PublicKey, _ turn: inout Turn) -> [NodeAction] {
+        guard members[member]?.isEstablished == true, let link = members[member]?.link.link else { return [] }
+        return perform(members[member]!.outbox.flush(now: turn.now, random: &turn.random), to: link, turn)
+    }
+
+    func perform(_ actions: [OutboxStateMachine.Action], to link: LinkID?, _ turn: Turn) -> [NodeAction] {
+        actions.flatMap { action -> [NodeAction] in
+            switch action {
+            case .transmit(let id, let age):
+                link.map { [.transmitMessage($0, client, id, age: age)] } ?? []
+            case .sent(let id):
+                [.setState(client, id, .sent), event(.messageState(id, .sent, stored: nil), turn)]
+            case .expired(let id):
+                [
+                    .setState(client, id, .expiredUndelivered),
+                    event(.messageState(id, .expiredUndelivered, stored: nil), turn),
+                ]
+            }
+        }
+    }
+
+    // MARK: Receiving
+
+    /// A frame from a member. `memoryAvailable`: what all inboxes may still hold in memory, in bytes.
+    package mutating func receive(
+        _ frame: Frame,
+        from member: PublicKey,
+        on link: LinkID,
+        memoryAvailable: Int,
+        _ turn: inout Turn
+    ) -> [NodeAction] {
+        guard members[member] != nil else { return [.close(link)] }
+        members[member]!.link.heard(link, now: turn.now)
+        switch frame {
+        case .session(let start): return receive(start, from: member, on: link, &turn)
+        case .content(let content, let age):
+            return receive(content, age: age, from: member, on: link, memoryAvailable: memoryAvailable, turn)
+        case .acknowledgement(let id, let stored):
+            if stored, let agreement = unconfirmed?.agreement, unconfirmed?.messages.contains(id) == true {
+                unconfirmed = nil
+                lifetimeMachine?.confirm(agreement)
+            }
+            guard members[member]!.outbox.acknowledge(id) else { return [] }
+            return [
+                .setState(client, id, .delivered),
+                event(.messageState(id, .delivered, stored: stored), turn),
+            ] + flush(member, &turn)
+        case .lifetime(let message):
+            // What both said at the start of the link in use already counts with what came before by another link.
+            guard members[member]!.isEstablished, members[member]!.link.link == link else {
+                droppedCount += 1
+                return []
+            }
+            return receive(message, &turn)
+        case .explosion(let sealed): return receiveExplosion(sealed, on: link, &turn)
+        case .memberLeft: return receiveDeparture(of: member, on: link, turn)
+        case .ping(let nonce): return [.transmit(link, .pong(nonce))]
+        case .pong, .unknown: return []
+        case .closing: return receiveClosing(from: member, on: link, turn)
+        case .joinRequest, .welcome, .joinError, .deletionReceipt, .invitation:
+            droppedCount += 1
+            return []
+        }
+    }
+
+    private mutating func receive(
+        _ content: Content,
+        age: Milliseconds,
+        from member: PublicKey,
+        on link: LinkID,
+        memoryAvailable: Int,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        guard members[member]!.isEstablished else {
+            droppedCount += 1
+            return []
+        }
+        let id = content.id
+        if let agreement = content.agreement, unconfirmed?.agreement == agreement {
+            unconfirmed = nil
+            lifetimeMachine?.confirm(agreement)
+        }
+        if turn.isKnown(client, id) { return [.transmit(link, .acknowledgement(id, stored: false))] }
+        // Section 6, point 7: no two clocks are compared; the age counts by the sender's clock, the rest by ours.
+        let agreed = content.agreement.flatMap { lifetimeMachine?.storable(under: $0, age: age, now: turn.now) }
+        let length = agreed?.milliseconds ?? content.lifetime.milliseconds
+        let expiresAt = length.map { turn.now + ($0 - min(max(age, 0), $0)) }
+        if let expiresAt, expiresAt <= turn.now {
+            return [.transmit(link, .acknowledgement(id, stored: false))]
+        }
+        let message = Message(content: content, sender: member, state: .received, expiresAt: expiresAt)
+        let keeping: NodeAction.Keeping
+        if let agreed, agreed != .ephemeral {
+            keeping = turn.isLocked ? .untilUnlocked(agreed) : .disk(agreed)
+        } else {
+            keeping = .memory
+        }
+        switch keeping {
+        case .disk:
+            guard turn.hasRoom(client) else {
+                droppedCount += 1
+                return []
+            }
+        case .memory, .untilUnlocked:
+            // Beyond the bound nothing is acknowledged, so the sender keeps it.
+            guard heldByteCount + message.byteCount <= Limits.memoryByteCount, message.byteCount <= memoryAvailable
+            else {
+                droppedCount += 1
+                return []
+            }
+            heldByteCount += message.byteCount
+        }
+        let isStored = if case .disk = keeping { true } else { false }
+        return [
+            .keep(client, message, keeping),
+            .transmit(link, .acknowledgement(id, stored: isStored)),
+            event(.message(id), turn),
+        ]
+    }
+
+    /// The user has seen what is in memory, or it is on the disk now: it no longer counts against the bound.
+    /// - Parameter byteCount: `nil` for all of it.
+    package mutating func releaseMemory(byteCount: Int? = nil) {
+        heldByteCount = byteCount.map { max(0, heldByteCount - $0) } ?? 0
+    }
+}
