@@ -46,7 +46,7 @@ let package = Package(
 
         target("Primitives", ["CSodium", "CSecp256k1", "CZlib"]),
         target("Noise", ["Primitives"]),
-        target("Messaging", ["Primitives", deque]),
+        target("Messaging", ["Primitives", deque, heap]),
         target(
             "Wire",
             ["Messaging", "Primitives", .product(name: "SwiftProtobuf", package: "swift-protobuf")],

@@ -20,8 +20,9 @@ package enum Frame: Hashable, Sendable {
     case memberLeft
     case ping(UInt64)
     case pong(UInt64)
-    /// Nothing follows on this link; what was in flight goes by the other one.
-    case closing
+    /// Nothing follows on this link. `asleep`: the sender's inbox goes to sleep, and the session goes on; otherwise what
+    /// was in flight goes by the other link.
+    case closing(asleep: Bool)
     /// A frame of a later version. Skipped.
     case unknown
 }

@@ -25,4 +25,9 @@ struct InboxSnapshot: Codable {
 
     var record: InboxRecord
     var counters: [Counters]
+    /// When a message last came or went, as of this state.
+    var lastActivity: Timestamp?
+    /// Messages that were not acknowledged when it was saved, and have been none since without another state; `nil`: the
+    /// messages themselves must be asked.
+    var outboxCount: Int?
 }

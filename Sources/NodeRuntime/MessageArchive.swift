@@ -32,6 +32,8 @@ struct MessageArchive {
     /// Messages on the disk as queued that have been handed to a link. Not written: a restart queues them again, and
     /// delivery, which is written, follows within the time of a round trip.
     private var sent: [ClientID: Set<Messaging.MessageID>] = [:]
+    /// Sleeping inboxes that hold contents in memory, the one that sleeps longest first.
+    private var asleep: [ClientID] = []
     let store: Store
 
     init(store: Store) { self.store = store }
@@ -146,7 +148,25 @@ struct MessageArchive {
         replaceHeld((held[client] ?? []).filter { $0.tier != nil }, client)
     }
 
+    /// The inbox sleeps: what is in memory only stays, within bounds; the rest is read again.
+    mutating func sleep(_ client: ClientID) {
+        sent[client] = nil
+        guard held[client] != nil else { return }
+        asleep.removeAll { $0 == client }
+        asleep.append(client)
+        // Read and delivered contents of those that sleep longest go first.
+        var total = asleep.reduce(0) { $0 + (heldBytes[$1] ?? 0) }
+        while total > Limits.memoryTotalByteCount, let oldest = asleep.first {
+            asleep.removeFirst()
+            total -= heldBytes[oldest] ?? 0
+            replaceHeld([], oldest)
+        }
+    }
+
+    mutating func wake(_ client: ClientID) { if !asleep.isEmpty { asleep.removeAll { $0 == client } } }
+
     mutating func forget(_ client: ClientID) {
+        wake(client)
         held[client] = nil
         heldIndex[client] = nil
         heldBytes[client] = nil

@@ -21,6 +21,7 @@ extension Node {
                 try archive.keep(message, keeping, client: client, row: row, now: now)
             }
             if case .disk = keeping {
+                if message.sender == nil, message.content.type != .systemMessage { unsettle(client) }
                 changed(client)
                 let now = now
                 room.stored(client) { rows[client].flatMap { try? store.messageCount($0, now: now.milliseconds) } ?? 0 }
@@ -43,6 +44,8 @@ extension Node {
         case .unregister(let client, let route): unregister(client, route)
         case .dial(let client, let dial): self.dial(client, dial)
         case .knock(let knock): self.knock(knock)
+        case .wake(let client, let reason): wakeIfPossible(client, reason)
+        case .sleep(let client): putToSleep(client)
         case .transmit(let link, _), .transmitMessage(let link, _, _, _), .close(let link):
             guard let client = links[link]?.client else { return }
             leave(.action(action), for: client)
@@ -71,7 +74,7 @@ extension Node {
             case .close(let link): close(link)
             case .notify(let event): notify(event)
             case .save, .keep, .setState, .erase, .forgetMemory, .explode, .destroy, .saveTombstone, .removeTombstone,
-                .register, .unregister, .dial, .knock:
+                .register, .unregister, .dial, .knock, .wake, .sleep:
                 preconditionFailure("\(action) does not leave the node")
             }
         }
@@ -86,19 +89,34 @@ extension Node {
         }
     }
 
+    /// From now on a message of ours may wait in this inbox: what is saved of it must not say otherwise.
+    private func unsettle(_ client: ClientID) {
+        if settled.remove(client) != nil { save(client) }
+    }
+
     private func save(_ client: ClientID) {
         guard !store.isLocked else {
             unsaved.insert(client)
             return
         }
         guard let record = core.record(client), let row = rows[client] else { return }
-        let snapshot = InboxSnapshot(record: record, counters: counters(of: client))
+        let snapshot = snapshot(record)
         do throws(StoreError) {
             try store.saveState(row, StoredCodec.encode(record: snapshot))
         } catch {
             return storageFailed(client, error)
         }
         changed(client)
+    }
+
+    /// What is saved of an inbox that is awake.
+    func snapshot(_ record: InboxRecord) -> InboxSnapshot {
+        InboxSnapshot(
+            record: record,
+            counters: counters(of: record.client),
+            lastActivity: core.lastActivity(record.client),
+            outboxCount: settled.contains(record.client) ? 0 : nil
+        )
     }
 
     private func changed(_ client: ClientID) {
@@ -181,7 +199,7 @@ extension Node {
     }
 
     /// The store has refused a change: the inbox goes on from what is durable.
-    private func storageFailed(_ client: ClientID, _ error: StoreError) {
+    func storageFailed(_ client: ClientID, _ error: StoreError) {
         log.error("a change could not be stored", metadata: ["inbox": "\(client)", "error": "\(error)"])
         lastStorageFailure = error
         storageTrouble = (error, now)

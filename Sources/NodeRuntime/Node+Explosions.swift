@@ -151,6 +151,12 @@ extension Node {
         switch match.route {
         case .member(let number):
             guard case .inbox(let client, _)? = routeTargets[number], kind == KnockKind.notice else { return nil }
+            if let asleep = core.summary(client) {
+                // Only what a member can have made wakes anybody.
+                guard ExplodeNotice(opening: Array(payload.dropFirst()), conversation: asleep.conversation) != nil
+                else { return nil }
+                wakeIfPossible(client, .pushNotification)
+            }
             var answer: [UInt8]?
             turn { turn in
                 let result = core.receiveNotice(Array(payload.dropFirst()), for: client, &turn)

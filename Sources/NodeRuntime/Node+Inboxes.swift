@@ -22,14 +22,17 @@ extension Node {
             core.load(record, now: now)
             register(tombstone: record)
         }
+        let summaries = loadSummaries()
         for row in store.liveRows() {
             do {
+                if let entry = summaries[row], load(entry, row) { continue }
                 try load(row)
             } catch {
                 log.error("an inbox could not be loaded and is skipped", metadata: ["error": "\(error)"])
                 skipped.append("\(error)")
             }
         }
+        core.launch(now: now)
         for damage in store.damage { log.warning("the store is damaged", metadata: ["what": "\(damage)"]) }
         try ensureContact()
         ensureUnused()
@@ -55,33 +58,58 @@ extension Node {
             let others = record.members.filter { !record.left.contains($0.key) }
             return explode(client, tombstone, fanOut: tombstone.role == .creator ? others : [])
         }
-        enter(snapshot, key: key, sessionGoesOn: false)
+        guard case .conversation = snapshot.record.role else { return enter(snapshot, key: key, sessionGoesOn: false) }
+        // Conversations sleep until it is known which of them are to be awake.
+        enterSleeping(snapshot, key: key)
+    }
+
+    private func enterSleeping(_ snapshot: InboxSnapshot, key: IdentityKey) {
+        let client = snapshot.record.client
+        savedCounters[client] = snapshot.counters
+        let undelivered = snapshot.outboxCount == 0 ? [] : self.undelivered(client)
+        turn {
+            core.load(
+                sleeping: snapshot.record,
+                key: key,
+                undelivered: undelivered,
+                lastActivity: snapshot.lastActivity,
+                $0
+            )
+        }
+        savedCounters[client] = nil
+        keys[client] = nil
+        if let row = rows[client] { store.release(row) }
     }
 
     private func enter(_ snapshot: InboxSnapshot, key: IdentityKey, sessionGoesOn: Bool) {
         let client = snapshot.record.client
         savedCounters[client] = snapshot.counters
-        turn { core.load(snapshot.record, key: key, sessionGoesOn: sessionGoesOn, $0) }
+        turn {
+            core.load(
+                snapshot.record,
+                key: key,
+                sessionGoesOn: sessionGoesOn,
+                lastActivity: snapshot.lastActivity,
+                $0
+            )
+        }
         savedCounters[client] = nil
         restoreOutbox(client)
     }
 
     private func restoreOutbox(_ client: ClientID) {
-        guard core.conversation(client) != nil, let row = rows[client],
-            let stored = try? store.list(row, last: nil, after: nil, now: now.milliseconds)
-        else { return }
-        for message in stored {
-            guard let (message, _) = try? StoredCodec.decodeMessage(message.payload), message.sender == nil,
-                message.content.type != .systemMessage, message.state == .queued || message.state == .sent
-            else { continue }
-            core.restoreOutbox(message, client: client)
-        }
+        guard core.conversation(client) != nil else { return }
+        for message in undelivered(client) { core.restoreOutbox(message, client: client) }
     }
 
     /// An inbox's storage has failed: everything since the last durable state is void.
     func reload(_ client: ClientID) {
         for effect in effects.drop(client) { release(effect, isDurable: false) }
-        guard !isStopped, let row = rows[client], let key = keys[client], !store.isLocked else { return }
+        guard !isStopped, let row = rows[client], !store.isLocked,
+            let key = keys[client] ?? (try? Self.identityKey(row, in: store))
+        else { return }
+        let wasAsleep = core.isSleeping(client)
+        settled.remove(client)
         for (id, link) in links where link.client == client {
             links[id] = nil
             link.connection.abort()
@@ -98,11 +126,13 @@ extension Node {
             keys[client] = nil
             return
         }
+        keys[client] = key
+        if wasAsleep, case .conversation = snapshot.record.role { return enterSleeping(snapshot, key: key) }
         enter(snapshot, key: key, sessionGoesOn: sessionGoesOn)
     }
 
     /// The secp256k1 key of an inbox: derived from its row, so that it dies with it.
-    private static func identityKey(_ row: RowID, in store: Store) throws -> IdentityKey {
+    static func identityKey(_ row: RowID, in store: Store) throws -> IdentityKey {
         for attempt in 0..<4 {
             // One derivation in 2^127 is not a valid key.
             if let key = try? SecretKey(try store.secret(row, label: "identity key \(attempt)")) {
@@ -123,6 +153,7 @@ extension Node {
         let client = ClientID.generate(&random)
         rows[client] = row
         keys[client] = key
+        settled.insert(client)
         turn { core.addUnused(client, key: key, $0) }
         return client
     }
@@ -173,13 +204,14 @@ extension Node {
         rows[client] = nil
         keys[client] = nil
         unsaved.remove(client)
+        settled.remove(client)
         archive.forget(client)
         room.forget(client)
         troubled[client] = nil
         unregisterAll(client)
         // What waited for this inbox's disk has nothing to wait for any more.
         for effect in effects.drop(client) { release(effect, isDurable: true) }
-        if case .some = core.record(client) { core.remove(client) }
+        if core.contains(client) { core.remove(client) }
     }
 
     // MARK: Locking

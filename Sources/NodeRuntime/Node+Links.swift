@@ -71,7 +71,8 @@ extension Node {
         case .member(let id), .shared(let id): number = id
         case .knockOnly: return nil
         }
-        guard case .inbox(let client, let route)? = routeTargets[number], let key = keys[client], !isTroubled(client)
+        guard case .inbox(let client, let route)? = routeTargets[number], !isTroubled(client),
+            let key = keys[client] ?? sleepingKey(client)
         else { return nil }
         switch route {
         case .member(let remote): return RouteMatch(identity: key, route: number, remote: remote)
@@ -79,34 +80,47 @@ extension Node {
         }
     }
 
+    /// The key of a sleeping inbox follows from its row. Woken it is when the handshake has shown that it is a member, so
+    /// that a token somebody has overheard wakes nobody.
+    private func sleepingKey(_ client: ClientID) -> IdentityKey? {
+        guard core.isSleeping(client), !store.isLocked, let row = rows[client] else { return nil }
+        return try? Self.identityKey(row, in: store)
+    }
+
     private func isTroubled(_ client: ClientID) -> Bool { troubled[client].map { now < $0 } ?? false }
 
     func register(_ client: ClientID, _ route: NodeAction.Route) {
         guard let key = keys[client] else { return }
-        let name = RouteName.inbox(client, route)
-        let number = routeNumbers[name] ?? takeRouteNumber(name)
+        let known = routeNumbers[client]?[route]
+        let number = known ?? takeRouteNumber(client, route)
         switch route {
         case .member(let remote):
             guard let conversation = core.conversationID(client) else { return }
             let saved = savedCounters[client]?.first { $0.remote == remote }
-            let accept = RoutingSecret.derive(
-                own: key,
-                remote: remote,
-                conversation: conversation.bytes,
-                role: .responder
-            )
+            if known == nil {
+                let accept = RoutingSecret.derive(
+                    own: key,
+                    remote: remote,
+                    conversation: conversation.bytes,
+                    role: .responder
+                )
+                routing.addMember(number, secret: accept, counters: saved?.accept.map(\.routing) ?? [])
+            }
+            // Who sleeps dials nobody.
+            let name = LinkName(client: client, remote: remote)
+            guard !core.isSleeping(client), dialTokens[name] == nil else { return }
             let dial = RoutingSecret.derive(
                 own: key,
                 remote: remote,
                 conversation: conversation.bytes,
                 role: .initiator
             )
-            routing.addMember(number, secret: accept, counters: saved?.accept.map(\.routing) ?? [])
-            dialTokens[LinkName(client: client, remote: remote)] = DialTokens(
+            dialTokens[name] = DialTokens(
                 secret: dial,
                 counters: saved?.dial.map(\.routing) ?? []
             )
         case .invite(let id):
+            guard known == nil else { return }
             routing.addShared(number, secret: .derive(shared: SecretBytes(copying: id.bytes), purpose: "invite"))
         case .contact:
             guard let secret = core.contact?.record.routingSecret else { return }
@@ -114,40 +128,43 @@ extension Node {
         }
     }
 
+    func takeRouteNumber(_ client: ClientID, _ route: NodeAction.Route) -> UInt64 {
+        let number = takeRouteNumber(.inbox(client, route))
+        routeNumbers[client, default: [:]][route] = number
+        return number
+    }
+
     private func takeRouteNumber(_ name: RouteName) -> UInt64 {
         defer { nextRoute += 1 }
-        routeNumbers[name] = nextRoute
         routeTargets[nextRoute] = name
         return nextRoute
     }
 
     func unregister(_ client: ClientID, _ route: NodeAction.Route) {
-        unregister(.inbox(client, route))
-    }
-
-    func unregister(tombstone conversation: ConversationID) { unregister(.tombstone(conversation)) }
-
-    private func unregister(_ name: RouteName) {
-        guard let number = routeNumbers.removeValue(forKey: name) else { return }
+        guard let number = routeNumbers[client]?.removeValue(forKey: route) else { return }
+        if routeNumbers[client]?.isEmpty ?? false { routeNumbers[client] = nil }
         routeTargets[number] = nil
-        switch name {
-        case .inbox(let client, .member(let remote)):
+        switch route {
+        case .member(let remote):
             routing.remove(.member(number))
             dialTokens[LinkName(client: client, remote: remote)] = nil
-        case .inbox(_, .invite), .inbox(_, .contact): routing.remove(.shared(number))
-        case .tombstone: routing.remove(.knockOnly(number))
+        case .invite, .contact: routing.remove(.shared(number))
         }
+    }
+
+    func unregister(tombstone conversation: ConversationID) {
+        guard let number = tombstoneRoutes.removeValue(forKey: conversation) else { return }
+        routeTargets[number] = nil
+        routing.remove(.knockOnly(number))
     }
 
     func unregisterAll(_ client: ClientID) {
-        for name in routeNumbers.keys {
-            if case .inbox(client, _) = name { unregister(name) }
-        }
+        for route in (routeNumbers[client] ?? [:]).keys { unregister(client, route) }
     }
 
     func register(tombstone record: ExplodeStateMachine.Record) {
-        let name = RouteName.tombstone(record.conversation)
-        let number = routeNumbers[name] ?? takeRouteNumber(name)
+        let number = tombstoneRoutes[record.conversation] ?? takeRouteNumber(.tombstone(record.conversation))
+        tombstoneRoutes[record.conversation] = number
         let heads = record.knockTokens.map { $0.reduce(UInt64(0)) { $0 << 8 | UInt64($1) } }
         routing.addKnockOnly(number, heads: heads)
     }
@@ -155,8 +172,8 @@ extension Node {
     /// How far the counters of an inbox's tokens have moved.
     func counters(of client: ClientID) -> [InboxSnapshot.Counters] {
         var result: [InboxSnapshot.Counters] = []
-        for (name, number) in routeNumbers {
-            guard case .inbox(client, .member(let remote)) = name else { continue }
+        for (route, number) in routeNumbers[client] ?? [:] {
+            guard case .member(let remote) = route else { continue }
             result.append(
                 InboxSnapshot.Counters(
                     remote: remote,
@@ -243,10 +260,20 @@ extension Node {
         } else {
             guard case .inbox(let target, _)? = routeTargets[connection.route] else { return connection.abort() }
             client = target
+            if core.isSleeping(client) {
+                wakeIfPossible(client, .pushNotification)
+                // As many as may be are in use: the member tries again.
+                guard !core.isSleeping(client) else { return connection.abort() }
+            }
             if routing.use(connection.token) { saveCounters(client) }
         }
         if core.contact?.client == client, isBlocked(connection.peer.publicKey) { return connection.abort() }
         links[id] = ActiveLink(client: client, connection: connection)
+        if core.isSleeping(client) {
+            // It fell asleep while it was dialling.
+            transmit(.closing(asleep: true), on: id)
+            return close(id)
+        }
         turn {
             core.linkOpened(
                 id,
@@ -261,8 +288,7 @@ extension Node {
     /// Lazily: a counter that is lost in a crash is found again by trying the window.
     private func saveCounters(_ client: ClientID) {
         guard !store.isLocked, let record = core.record(client), let row = rows[client] else { return }
-        let snapshot = InboxSnapshot(record: record, counters: counters(of: client))
-        try? store.saveState(row, StoredCodec.encode(record: snapshot))
+        try? store.saveState(row, StoredCodec.encode(record: snapshot(record)))
     }
 
     private func receive(_ bytes: [UInt8], on connection: PeerConnection) {

@@ -21,7 +21,7 @@ extension Node {
         return outcome.0
     }
 
-    private func unlocked() throws(NodeError) {
+    func unlocked() throws(NodeError) {
         if store.isLocked { throw .locked }
     }
 
@@ -47,22 +47,15 @@ extension Node {
     package func resolve(_ text: String) throws(NodeError) -> ClientID {
         try unlocked()
         if let id = ConversationID(hex: text), let client = core.client(of: id) { return client }
-        let conversations = core.conversations
         let lowered = text.lowercased()
-        // What has other characters than ids begins none.
-        let matches =
-            lowered.utf8.allSatisfy(Self.isOfIdentifiers)
-            ? conversations.filter {
-                $0.conversation.description.hasPrefix(lowered) || $0.client.description.hasPrefix(lowered)
-            } : []
+        let matches = core.directory.clients(beginningWith: lowered)
         // A name that looks like the beginning of another's id is no reason to guess.
-        let named = conversations.filter { one in
-            one.record.name == text && !matches.contains { $0.client == one.client }
-        }
-        if !lowered.isEmpty, matches.count + named.count == 1 { return (matches + named)[0].client }
-        let all = matches + named
+        let all = matches + core.directory.clients(named: text).filter { !matches.contains($0) }
+        if !lowered.isEmpty, all.count == 1 { return all[0] }
         if !lowered.isEmpty, all.count > 1 {
-            throw .ambiguous(text, matches: all.map { String($0.conversation.description.prefix(12)) })
+            let ids = all.prefix(Self.shownMatches).compactMap { core.conversationID($0)?.description.prefix(12) }
+            let rest = all.count > ids.count ? ["and \(all.count - ids.count) more"] : []
+            throw .ambiguous(text, matches: ids.map(String.init) + rest)
         }
         if !lowered.isEmpty, let gone = core.tombstones.first(where: { $0.conversation.description.hasPrefix(lowered) })
         {
@@ -71,23 +64,28 @@ extension Node {
         throw .unknownConversation(text)
     }
 
-    private static func isOfIdentifiers(_ byte: UInt8) -> Bool {
-        switch byte {
-        case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "a")...UInt8(ascii: "f"), UInt8(ascii: "-"): true
-        default: false
-        }
-    }
+    private static let shownMatches = 16
 
     /// - Parameter text: as for ``resolve(_:)``, and it throws as that does.
     package func conversation(_ text: String) throws(NodeError) -> ConversationStateMachine {
-        guard let machine = core.conversation(try resolve(text)) else { throw .unknownConversation(text) }
+        guard let machine = peek(try resolve(text)) else { throw .unknownConversation(text) }
         return machine
     }
 
+    /// A conversation in a list.
+    package enum ListedConversation {
+        case awake(ConversationStateMachine)
+        case asleep(InboxSummary)
+    }
+
+    /// All of them, in the order in which they were made; nobody is woken.
     /// - Throws: ``NodeError/locked``.
-    package func conversations() throws(NodeError) -> [ConversationStateMachine] {
+    package func conversations() throws(NodeError) -> [ListedConversation] {
         try unlocked()
-        return core.conversations
+        return core.clients.compactMap { client in
+            if let summary = core.summary(client) { return .asleep(summary) }
+            return core.conversation(client).map { .awake($0) }
+        }
     }
 
     /// Makes a conversation in the pooled inbox.
@@ -123,6 +121,7 @@ extension Node {
         _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> (Result, [NodeAction])
     ) throws(NodeError) -> (ClientID, Result) {
         let client = try resolve(text)
+        try wake(client, .userInteraction)
         return (client, try request { turn throws(CommandError) in try core.command(client, &turn, body) })
     }
 
@@ -220,7 +219,7 @@ extension Node {
 
     /// How a join has ended; `nil` while it goes on.
     package func joinOutcome(_ client: ClientID) -> Result<ConversationStateMachine, NodeError>? {
-        if let conversation = core.conversation(client) { return .success(conversation) }
+        if let conversation = peek(client) { return .success(conversation) }
         guard let join = core.joins.first(where: { $0.client == client }) else { return .failure(.joinCancelled) }
         switch join.record.state {
         case .joining: return nil
@@ -258,6 +257,7 @@ extension Node {
     package func read(_ conversation: String, last: Int?, after: String?) throws(NodeError)
         -> (ConversationStateMachine, [ReadMessage])
     {
+        try wake(try resolve(conversation), .userInteraction)
         let machine = try self.conversation(conversation)
         guard let row = rows[machine.client] else { throw .unknownConversation(conversation) }
         var start: Messaging.MessageID?
@@ -380,7 +380,8 @@ extension Node {
     package func outbox() throws(NodeError) -> [OutboxItem] {
         try unlocked()
         var items: [OutboxItem] = []
-        for conversation in core.conversations {
+        let asleep = core.sleepers.filter { $0.outboxCount > 0 }.sorted { ($0.createdAt, $0.client) < ($1.createdAt, $1.client) }
+        for conversation in core.conversations + asleep.compactMap({ peek($0.client) }) {
             for member in conversation.currentMembers {
                 items += conversation.outbox(to: member.key).map {
                     OutboxItem(conversation: conversation, member: member.key, entry: $0)
@@ -403,6 +404,7 @@ extension Node {
     /// - Throws: ``NodeError/unknownMessage(_:)``, ``NodeError/ambiguous(_:matches:)``.
     package func cancelMessage(_ text: String) throws(NodeError) -> OutboxItem {
         let item = try outboxItem(text)
+        try wake(item.conversation.client, .userInteraction)
         _ = try request { turn throws(CommandError) in
             try core.command(item.conversation.client, &turn) { machine, turn throws(CommandError) in
                 ((), try machine.cancel(item.entry.message, &turn))
@@ -414,6 +416,7 @@ extension Node {
     /// Dials the conversation of a message now; throws as ``cancelMessage(_:)``.
     package func retryMessage(_ text: String) throws(NodeError) -> OutboxItem {
         let item = try outboxItem(text)
+        try wake(item.conversation.client, .userInteraction)
         turn { core.retry(item.conversation.client, &$0) }
         return item
     }
@@ -425,8 +428,9 @@ extension Node {
         package var isLocked: Bool
         package var erasure: ErasurePromise
         package var protection: Protection
-        /// Inboxes but for the unused one.
+        /// Inboxes of conversations and joins.
         package var awake: Int
+        package var sleeping: Int
         package var unused: Int
         package var links: Int
         /// Messages that are not acknowledged.
@@ -447,10 +451,11 @@ extension Node {
             isLocked: store.isLocked,
             erasure: store.erasurePromise,
             protection: store.protection,
-            awake: core.clients.count - (core.unused == nil ? 0 : 1),
+            awake: core.awakeCount,
+            sleeping: core.sleepingCount,
             unused: core.unused == nil ? 0 : 1,
             links: links.count,
-            outbox: core.conversations.reduce(0) { $0 + $1.outboxCount },
+            outbox: core.outboxCount,
             nextExpiry: deadlines.compactMap { $0 }.min(),
             damage: store.damage + skipped,
             storageTrouble: storageTrouble.flatMap { now - $0.at < .minute ? $0.error : nil },
@@ -460,27 +465,4 @@ extension Node {
 
     /// Destroys what is due, as the timer would.
     package func reapNow() { tick() }
-
-    /// An inbox as `inbox list` shows it.
-    package struct InboxState {
-        package var client: ClientID
-        package var isUnused: Bool
-        package var conversation: ConversationID?
-        /// A join is under way in it, or it holds unread contents in memory only.
-        package var isProtected: Bool
-    }
-
-    /// - Throws: ``NodeError/locked``.
-    package func inboxes() throws(NodeError) -> [InboxState] {
-        try unlocked()
-        return core.clients.map { client in
-            let conversation = core.conversation(client)
-            return InboxState(
-                client: client,
-                isUnused: core.unused == client,
-                conversation: conversation?.conversation,
-                isProtected: core.joins.contains { $0.client == client } || (conversation?.heldByteCount ?? 0) > 0
-            )
-        }
-    }
 }

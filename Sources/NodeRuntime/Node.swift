@@ -22,6 +22,8 @@ package actor Node {
         package var listen: [Messaging.Endpoint]?
         /// How long a lost link counts as the same session, in milliseconds.
         package var sessionGrace: Milliseconds = Limits.sessionGrace
+        /// How many inboxes are to be awake; overrides the configuration's number.
+        package var capacity: Int?
 
         package init(home: String, version: String) {
             self.home = home
@@ -50,6 +52,10 @@ package actor Node {
     // Inboxes
     var rows: [ClientID: RowID] = [:]
     var keys: [ClientID: IdentityKey] = [:]
+    /// Awake inboxes whose saved state says that none of their messages waits.
+    var settled: Set<ClientID> = []
+    /// When the summaries of sleeping inboxes were last written.
+    var summarizedAt: Timestamp?
     var tombstoneIDs: [ConversationID: TombstoneID] = [:]
     /// Records that changed while the storage was locked.
     var unsaved: Set<ClientID> = []
@@ -65,6 +71,9 @@ package actor Node {
     /// Inboxes whose storage has just failed: no links until then.
     var troubled: [ClientID: Timestamp] = [:]
     static let storagePause: Milliseconds = 2 * .second
+    /// Routes whose tokens are made for a new day in one turn, and the pause between two turns.
+    static let rollBatchCount = 64
+    static let rollPause: Milliseconds = 10
     /// How much more of what peers send may be stored.
     var room: StorageRoom
     /// Inboxes that could not be loaded, and why.
@@ -73,7 +82,8 @@ package actor Node {
     // Links
     var routing: RoutingTable
     var routeTargets: [UInt64: RouteTarget] = [:]
-    var routeNumbers: [RouteName: UInt64] = [:]
+    var routeNumbers: [ClientID: [NodeAction.Route: UInt64]] = [:]
+    var tombstoneRoutes: [ConversationID: UInt64] = [:]
     var nextRoute: UInt64 = 1
     var dialTokens: [LinkName: DialTokens] = [:]
     var dials: [UInt64: ActiveDial] = [:]
@@ -136,6 +146,7 @@ package actor Node {
         self.store = store
         archive = MessageArchive(store: store)
         room = StorageRoom(home: options.home)
+        core = NodeStateMachine(capacity: options.capacity ?? configuration.capacity ?? Limits.inboxCapacity)
         clock = NodeClock(mark: store.clockMark(), realtime: realtime, boottime: NodeClock.boottime())
         routing = RoutingTable(day: Timestamp(milliseconds: realtime).day)
         events = EventLog(start: realtime * 1_000)
@@ -176,6 +187,7 @@ package actor Node {
         await withCheckedContinuation { continuation in
             store.value.commit { _ in continuation.resume() }
         }
+        saveSummaries()
         transport?.close()
         self.store.close()
         keys = [:]
@@ -228,7 +240,9 @@ package actor Node {
         let reading = readClock()
         reap(reading)
         room.look()
-        if reading.confirmed.day != routing.day { routing.roll(to: reading.confirmed.day) }
+        if reading.confirmed.day != routing.day { routing.beginRoll(to: reading.confirmed.day) }
+        if routing.isRolling { routing.continueRoll(routes: Self.rollBatchCount) }
+        if summarizedAt.map({ reading.confirmed - $0 >= .hour }) ?? false { saveSummaries() }
         if lastMark.map({ reading.confirmed - $0 >= .minute }) ?? true, !store.isReadOnly {
             lastMark = reading.confirmed
             do { try store.saveClockMark(reading.confirmed.milliseconds) } catch {
@@ -241,7 +255,8 @@ package actor Node {
     /// Hides and destroys what has expired.
     func reap(_ reading: NodeClock.Reading) {
         let report = store.reap(hide: reading.hide.milliseconds, destroy: reading.confirmed.milliseconds)
-        let clients = Dictionary(uniqueKeysWithValues: rows.map { ($1, $0) })
+        let isNews = !report.expired.isEmpty || !report.rows.isEmpty
+        let clients = isNews ? Dictionary(uniqueKeysWithValues: rows.map { ($1, $0) }) : [:]
         for expired in report.expired {
             guard let client = clients[expired.row], let id = Messaging.MessageID(expired.id) else { continue }
             room.expired(client)
@@ -258,7 +273,7 @@ package actor Node {
     }
 
     func publish(_ client: ClientID, _ kind: Event.Kind) {
-        notify(Event(client: client, conversation: core.conversation(client)?.conversation, at: now, kind: kind))
+        notify(Event(client: client, conversation: core.conversationID(client), at: now, kind: kind))
     }
 
     /// Sets the one timer to the next thing to do; at the latest in ten seconds, to see steps of the clock.
@@ -269,6 +284,7 @@ package actor Node {
         if let deadline = core.nextDeadline { next = min(next, deadline) }
         if let deadline = store.nextDeadline { next = min(next, Timestamp(milliseconds: deadline)) }
         if let deadline = archive.wakeAt { next = min(next, deadline) }
+        if routing.isRolling { next = min(next, now + Self.rollPause) }
         if let timerDeadline, timer != nil, timerDeadline <= next, timerDeadline > now { return }
         timer?.cancel()
         timerDeadline = next

@@ -13,17 +13,35 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     package var advertise: [Endpoint]
     /// The answer to proposals in conversations that have none of their own.
     package var policy: String
+    /// How many inboxes are awake at a time; absent: ``Limits/inboxCapacity``.
+    package var capacity: Int?
 
-    package init(name: String?, listen: [Endpoint], advertise: [Endpoint], policy: String = LifetimePolicy.ask.text) {
+    package init(
+        name: String?,
+        listen: [Endpoint],
+        advertise: [Endpoint],
+        policy: String = LifetimePolicy.ask.text,
+        capacity: Int? = nil
+    ) {
         self.name = name
         self.listen = listen
         self.advertise = advertise
         self.policy = policy
+        self.capacity = capacity
     }
 
     /// - Throws: ``HomeFileError``, which names file and line.
     package static func load(home: String) throws(HomeFileError) -> NodeConfiguration {
-        try HomeFile.load(NodeConfiguration.self, fileName, home: home)
+        let configuration = try HomeFile.load(NodeConfiguration.self, fileName, home: home)
+        if let capacity = configuration.capacity, !(1...Limits.inboxCapacityMaximum).contains(capacity) {
+            throw HomeFileError(
+                kind: .malformed,
+                path: "\(home)/\(fileName)",
+                line: nil,
+                reason: "capacity is \(capacity); it is a number from 1 to \(Limits.inboxCapacityMaximum)"
+            )
+        }
+        return configuration
     }
 
     /// Replaces the file, durably.

@@ -31,4 +31,7 @@ package enum NodeError: Error {
     /// A second inbox with a clientId that is there already (seed 003).
     case clientIDMismatch(ClientID)
     case stopping
+    case unknownInbox(String)
+    /// Only inboxes of conversations sleep.
+    case notAConversation(ClientID)
 }

@@ -41,6 +41,13 @@ package struct PublicKey: Hashable, Sendable, Comparable {
         self.bytes = bytes
     }
 
+    /// A key that was valid when it was sealed by ourselves: parsing costs more than all else of a start.
+    /// - Returns: `nil` for bytes that cannot be a compressed key.
+    package init?(unchecked bytes: [UInt8]) {
+        guard bytes.count == Self.byteCount, bytes[0] == 2 || bytes[0] == 3 else { return nil }
+        self.bytes = bytes
+    }
+
     init(serializing key: inout secp256k1_pubkey) {
         var bytes = [UInt8](repeating: 0, count: Self.byteCount)
         var count = bytes.count

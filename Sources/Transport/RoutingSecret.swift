@@ -56,6 +56,9 @@ package final class RoutingSecret: Sendable {
         )
     }
 
+    /// The 32 bytes, for the duration of `body` only: to be sealed.
+    package func withBytes<Result>(_ body: (UnsafeRawBufferPointer) -> Result) -> Result { secret.withBytes(body) }
+
     /// The secret that many dialers share.
     /// - Parameters:
     ///   - shared: what a contact card or an invite carries, 32 bytes.

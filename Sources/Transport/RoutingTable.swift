@@ -31,24 +31,47 @@ package struct RoutingTable: Sendable {
         }
     }
 
-    /// What is stored under the first half of a token.
+    /// What is stored under the first half of a token, in 8 bytes: with thousands of sleeping inboxes the table is most
+    /// of what they take. The second half is made again from the secret when a first half matches.
     private struct Entry: Sendable {
-        let route: Route
-        /// `nil` where only the first half is kept.
-        let tail: UInt64?
-        let day: UInt32
-        let counter: UInt32
+        /// route number (32) ‖ 0 ‖ is a stub (1) ‖ is for knocks (1) ‖ day modulo 4 (2) ‖ counter modulo 64 (6). Of three days
+        /// in a row and 32 counters in a row that says which.
+        private let bits: UInt64
+        private static let stub: UInt64 = 1 << 9
+        private static let knock: UInt64 = 1 << 8
+
+        init(slot: UInt32, day: UInt32, counter: UInt32) {
+            bits =
+                UInt64(slot) << 32 | (counter == 0 ? Self.knock : 0) | UInt64(day & 3) << 6 | UInt64(counter & 63)
+        }
+
+        /// Of a tombstone: the first half is all there is.
+        init(stub slot: UInt32) { bits = UInt64(slot) << 32 | Self.stub }
+
+        var slot: UInt32 { UInt32(bits >> 32) }
+        var isStub: Bool { bits & Self.stub != 0 }
+        var isKnock: Bool { bits & Self.knock != 0 }
+        func isOf(day: UInt32) -> Bool { UInt64(day & 3) == bits >> 6 & 3 }
+        func isOf(counter: UInt32) -> Bool { UInt64(counter & 63) == bits & 63 }
     }
 
     private struct Holder: Sendable {
+        let route: Route
         let secret: RoutingSecret
         /// The lowest counter of each day that is not used up.
         var next: [UInt32: UInt32]
+        /// The day around which its tokens are in the table.
+        var day: UInt32
     }
 
     private var entries: [UInt64: Entry] = [:]
-    private var holders: [Route: Holder] = [:]
-    private var stubs: [Route: [UInt64]] = [:]
+    private var holders: [UInt32: Holder] = [:]
+    private var stubs: [UInt32: (route: Route, heads: [UInt64])] = [:]
+    private var slots: [Route: UInt32] = [:]
+    private var freeSlots: [UInt32] = []
+    private var nextSlot: UInt32 = 0
+    /// Routes that still have the tokens of another day.
+    private var rolling: [UInt32] = []
     /// Days since the start of 1970, UTC.
     package private(set) var day: UInt32
 
@@ -62,44 +85,71 @@ package struct RoutingTable: Sendable {
     /// Lets a member dial. Replaces what was there under the same id.
     /// - Parameter counters: where the counters stood at the last ``counters(ofMember:)``; other days start at 1.
     package mutating func addMember(_ id: UInt64, secret: RoutingSecret, counters: [RoutingCounter] = []) {
-        remove(.member(id))
         var next: [UInt32: UInt32] = [:]
+        let days = Self.days(around: day)
         for counter in counters where days.contains(counter.day) { next[counter.day] = counter.next }
-        holders[.member(id)] = Holder(secret: secret, next: next)
-        for day in days { insert(.member(id), day) }
+        add(.member(id), secret, next)
     }
 
     /// Lets whoever holds a card or an invite dial.
-    package mutating func addShared(_ id: UInt64, secret: RoutingSecret) {
-        remove(.shared(id))
-        holders[.shared(id)] = Holder(secret: secret, next: [:])
-        for day in days { insert(.shared(id), day) }
+    package mutating func addShared(_ id: UInt64, secret: RoutingSecret) { add(.shared(id), secret, [:]) }
+
+    private mutating func add(_ route: Route, _ secret: RoutingSecret, _ next: [UInt32: UInt32]) {
+        remove(route)
+        let slot = takeSlot(route)
+        let holder = Holder(route: route, secret: secret, next: next, day: day)
+        holders[slot] = holder
+        for day in Self.days(around: day) { insert(holder, slot, day) }
     }
 
     /// Lets late members of a conversation that is gone knock.
     /// - Parameter heads: ``RoutingToken/head`` of each token.
     package mutating func addKnockOnly(_ id: UInt64, heads: [UInt64]) {
         remove(.knockOnly(id))
-        stubs[.knockOnly(id)] = heads
-        for head in heads where entries[head] == nil {
-            entries[head] = Entry(route: .knockOnly(id), tail: nil, day: 0, counter: 0)
+        let slot = takeSlot(.knockOnly(id))
+        stubs[slot] = (.knockOnly(id), heads)
+        for head in heads where entries[head] == nil { entries[head] = Entry(stub: slot) }
+    }
+
+    private mutating func takeSlot(_ route: Route) -> UInt32 {
+        let slot: UInt32
+        if let free = freeSlots.popLast() {
+            slot = free
+        } else {
+            slot = nextSlot
+            nextSlot += 1
         }
+        slots[route] = slot
+        return slot
     }
 
     package mutating func remove(_ route: Route) {
-        if holders[route] != nil {
-            for day in days { evict(route, day) }
-            holders[route] = nil
+        guard let slot = slots.removeValue(forKey: route) else { return }
+        if let holder = holders.removeValue(forKey: slot) {
+            for day in Self.days(around: holder.day) { evict(holder, slot, day) }
         }
-        for head in stubs.removeValue(forKey: route) ?? [] where entries[head]?.route == route { entries[head] = nil }
+        if let stub = stubs.removeValue(forKey: slot) {
+            for head in stub.heads where entries[head]?.slot == slot { entries[head] = nil }
+        }
+        freeSlots.append(slot)
     }
 
     // MARK: Tokens
 
     /// Where `token` leads; `nil` if nowhere.
     package func match(_ token: RoutingToken) -> Match? {
-        guard let entry = entries[token.head], entry.tail ?? token.tail == token.tail else { return nil }
-        return Match(route: entry.route, isKnock: entry.counter == 0)
+        find(token).map { Match(route: $0.route, isKnock: $0.counter == 0) }
+    }
+
+    private func find(_ token: RoutingToken) -> (route: Route, slot: UInt32, day: UInt32, counter: UInt32)? {
+        guard let entry = entries[token.head] else { return nil }
+        if entry.isStub { return stubs[entry.slot].map { ($0.route, entry.slot, 0, 0) } }
+        guard let holder = holders[entry.slot],
+            let day = Self.days(around: holder.day).first(where: { entry.isOf(day: $0) }),
+            let counter = entry.isKnock ? 0 : Self.window(holder, day).first(where: { entry.isOf(counter: $0) }),
+            holder.secret.token(day: day, counter: counter) == token
+        else { return nil }
+        return (holder.route, entry.slot, day, counter)
     }
 
     /// A handshake under `token` is complete: a member's counter is used up, and those before it, and its window moves
@@ -107,77 +157,97 @@ package struct RoutingTable: Sendable {
     /// - Returns: whether counters have changed, so that they want to be saved.
     @discardableResult
     package mutating func use(_ token: RoutingToken) -> Bool {
-        guard let entry = entries[token.head], entry.tail == token.tail, entry.counter > 0 else { return false }
-        switch entry.route {
-        case .shared, .knockOnly:
-            return false
-        case .member:
-            let old = window(entry.route, entry.day)
-            holders[entry.route]?.next[entry.day] = entry.counter + 1
-            let new = window(entry.route, entry.day)
-            for counter in old where !new.contains(counter) { evict(entry.route, entry.day, counter) }
-            for counter in new where !old.contains(counter) { insert(entry.route, entry.day, counter) }
-            return true
-        }
+        guard let (route, slot, day, counter) = find(token), counter > 0, case .member = route,
+            let before = holders[slot]
+        else { return false }
+        var after = before
+        after.next[day] = counter == .max ? counter : counter + 1
+        holders[slot] = after
+        let old = Self.window(before, day)
+        let new = Self.window(after, day)
+        for counter in old where !new.contains(counter) { evict(before, slot, day, counter) }
+        for counter in new where !old.contains(counter) { insert(after, slot, day, counter) }
+        return true
     }
 
-    /// Moves to another day: the tokens of days that are no longer within one day of it go, those of new days come.
+    /// Moves to another day at once; see ``beginRoll(to:)``.
     package mutating func roll(to newDay: UInt32) {
+        beginRoll(to: newDay)
+        continueRoll(routes: .max)
+    }
+
+    /// Moves to another day: of each route the tokens of days that are no longer within one day of it go, and those of new
+    /// days come, some routes at a time. Until its turn has come a route has the tokens that it had.
+    package mutating func beginRoll(to newDay: UInt32) {
         guard newDay != day else { return }
-        let old = days
-        let new = Self.days(around: newDay)
-        entries = entries.filter { $0.value.tail == nil || new.contains($0.value.day) }
         day = newDay
-        for route in holders.keys {
-            let next = holders[route]?.next ?? [:]
-            holders[route]?.next = next.filter { new.contains($0.key) }
-            for day in new where !old.contains(day) { insert(route, day) }
+        rolling = Array(holders.keys)
+    }
+
+    /// Whether routes wait for the tokens of the new day.
+    package var isRolling: Bool { !rolling.isEmpty }
+
+    /// - Parameter count: how many routes get their new tokens now, each at the cost of some 33 of them.
+    package mutating func continueRoll(routes count: Int) {
+        for _ in 0..<min(count, rolling.count) {
+            guard let slot = rolling.popLast() else { return }
+            guard let before = holders[slot], before.day != day else { continue }
+            let old = Self.days(around: before.day)
+            let new = Self.days(around: day)
+            for day in old where !new.contains(day) { evict(before, slot, day) }
+            var after = before
+            after.day = day
+            after.next = before.next.filter { new.contains($0.key) }
+            holders[slot] = after
+            for day in new where !old.contains(day) { insert(after, slot, day) }
         }
     }
 
     /// Where the counters of a member stand, by day; days that no handshake has used are left out.
     package func counters(ofMember id: UInt64) -> [RoutingCounter] {
-        let next = holders[.member(id)]?.next ?? [:]
+        let next = slots[.member(id)].flatMap { holders[$0] }?.next ?? [:]
         return next.keys.sorted().compactMap { day in next[day].map { RoutingCounter(day: day, next: $0) } }
     }
 
-    // MARK: Windows
+    /// What a member's tokens are made from, to be kept for a start without its key; wiped by whoever asks.
+    package func secretBytes(ofMember id: UInt64) -> [UInt8]? {
+        slots[.member(id)].flatMap { holders[$0] }.map { $0.secret.withBytes { Array($0) } }
+    }
 
-    private var days: ClosedRange<UInt32> { Self.days(around: day) }
+    // MARK: Windows
 
     /// Yesterday, today and tomorrow, for clocks that differ.
     private static func days(around day: UInt32) -> ClosedRange<UInt32> {
         (day == 0 ? 0 : day - 1)...(day == .max ? .max : day + 1)
     }
 
-    private func window(_ route: Route, _ day: UInt32) -> ClosedRange<UInt32> {
+    private static func window(_ holder: Holder, _ day: UInt32) -> ClosedRange<UInt32> {
         // A counter would have to move by 32 per handshake for a whole day to come near the end; it stops there.
-        let first = min(holders[route]?.next[day] ?? 1, .max - Self.windowCount)
-        return first...(first + Self.windowCount - 1)
+        let first = min(holder.next[day] ?? 1, .max - windowCount)
+        return first...(first + windowCount - 1)
     }
 
-    private mutating func insert(_ route: Route, _ day: UInt32) {
-        switch route {
-        case .member: insert(route, day, 0)
-        case .shared, .knockOnly: break
-        }
-        for counter in window(route, day) { insert(route, day, counter) }
+    private mutating func insert(_ holder: Holder, _ slot: UInt32, _ day: UInt32) {
+        if case .member = holder.route { insert(holder, slot, day, 0) }
+        for counter in Self.window(holder, day) { insert(holder, slot, day, counter) }
     }
 
-    private mutating func evict(_ route: Route, _ day: UInt32) {
-        evict(route, day, 0)
-        for counter in window(route, day) { evict(route, day, counter) }
+    private mutating func evict(_ holder: Holder, _ slot: UInt32, _ day: UInt32) {
+        evict(holder, slot, day, 0)
+        for counter in Self.window(holder, day) { evict(holder, slot, day, counter) }
     }
 
-    private mutating func insert(_ route: Route, _ day: UInt32, _ counter: UInt32) {
-        guard let token = holders[route]?.secret.token(day: day, counter: counter) else { return }
+    private mutating func insert(_ holder: Holder, _ slot: UInt32, _ day: UInt32, _ counter: UInt32) {
+        let head = holder.secret.token(day: day, counter: counter).head
         // Two tokens with one head: the first stays. The other route has 31 more.
-        guard entries[token.head] == nil else { return }
-        entries[token.head] = Entry(route: route, tail: token.tail, day: day, counter: counter)
+        if entries[head] == nil { entries[head] = Entry(slot: slot, day: day, counter: counter) }
     }
 
-    private mutating func evict(_ route: Route, _ day: UInt32, _ counter: UInt32) {
-        guard let token = holders[route]?.secret.token(day: day, counter: counter) else { return }
-        if let entry = entries[token.head], entry.route == route, entry.tail == token.tail { entries[token.head] = nil }
+    private mutating func evict(_ holder: Holder, _ slot: UInt32, _ day: UInt32, _ counter: UInt32) {
+        let head = holder.secret.token(day: day, counter: counter).head
+        guard let entry = entries[head], !entry.isStub, entry.slot == slot, entry.isKnock == (counter == 0),
+            entry.isOf(day: day), entry.isOf(counter: counter)
+        else { return }
+        entries[head] = nil
     }
 }

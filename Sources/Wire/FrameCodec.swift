@@ -25,7 +25,7 @@ package enum FrameCodec {
         case .memberLeft: proto.content = control(.memberLeft, [])
         case .ping(let nonce): proto.ping = nonce
         case .pong(let nonce): proto.pong = nonce
-        case .closing: proto.closing = true
+        case .closing(let asleep): proto.closing = !asleep
         case .unknown: break
         }
         return serialized(proto)
@@ -43,7 +43,7 @@ package enum FrameCodec {
             )
         case .ping(let nonce): return .ping(nonce)
         case .pong(let nonce): return .pong(nonce)
-        case .closing: return .closing
+        case .closing(let isRetired): return .closing(asleep: !isRetired)
         case .explosion(let sealed):
             guard sealed.count == Limits.noticeByteCount else { throw .malformed("explosion") }
             return .explosion(Array(sealed))

@@ -19,12 +19,20 @@ struct Pair {
     var closed: Set<LinkID> = []
     var invite: VerifiedInvite?
     var nextLink: UInt64 = 1
+    var keyOf: [ClientID: IdentityKey] = [:]
+    /// What the disk has of each inbox.
+    var records: [ClientID: InboxRecord] = [:]
+    /// Why inboxes were not woken.
+    var refusals: [CommandError] = []
+    var saved: [InboxRecord?] { clients.map { records[$0] } }
 
-    init() {
+    init(capacity: Int = Limits.inboxCapacity) {
+        nodes = [NodeStateMachine(capacity: capacity), NodeStateMachine(capacity: capacity)]
         for node in 0..<2 {
             let client = ClientID.generate(&random)
             clients.append(client)
             keys.append(makeKey(&random))
+            keyOf[client] = keys[node]
             step(node) { [keys] core, turn in core.addUnused(client, key: keys[node], turn) }
         }
     }
@@ -62,9 +70,49 @@ struct Pair {
             case .dial(_, let dial): dials[node] = dial
             case .close(let link): closed.insert(link)
             case .notify(let event): events[node].append(event.kind)
-            case .save, .saveTombstone, .removeTombstone, .register, .unregister, .knock: break
+            case .save(let client): records[client] = nodes[node].record(client) ?? records[client]
+            case .wake(let client, let reason): wake(node, reason, client)
+            case .sleep(let client):
+                records[client] = nodes[node].record(client)
+                var turn = turn(random, now: now, isLocked: false, endpoints: [], known: { _, _ in false })
+                nodes[node].fallAsleep(client, &turn)
+                random = turn.random
+            case .saveTombstone, .removeTombstone, .register, .unregister, .knock: break
             }
         }
+    }
+
+    @discardableResult
+    mutating func sleep(_ node: Int) -> CommandError? {
+        let client = clients[node]
+        var refusal: CommandError?
+        step(node) { core, turn in
+            do throws(CommandError) { return try core.sleep(client, &turn) } catch {
+                refusal = error
+                return []
+            }
+        }
+        return refusal
+    }
+
+    mutating func wake(_ node: Int, _ reason: WakeReason, _ client: ClientID? = nil) {
+        let client = client ?? clients[node]
+        guard let record = records[client], let key = keyOf[client] else { return }
+        var undelivered: [Message] = []
+        for (message, _) in archive[node].values where message.sender == nil && message.content.type == .text {
+            if message.state == .queued || message.state == .sent { undelivered.append(message) }
+        }
+        undelivered.sort { $0.content.displayText < $1.content.displayText }
+        var refusal: CommandError?
+        step(node) { core, turn in
+            do throws(CommandError) {
+                return try core.wake(record, key: key, undelivered: undelivered, reason, &turn)
+            } catch {
+                refusal = error
+                return []
+            }
+        }
+        if let refusal { refusals.append(refusal) }
     }
 
     mutating func run() {

@@ -240,6 +240,9 @@ extension Simulation {
             for conversation in node.core.conversations where gone.contains(conversation.conversation) {
                 violation("I5 node \(node.index) has a conversation that it destroyed")
             }
+            for summary in node.core.sleepers where gone.contains(summary.conversation) {
+                violation("I5 node \(node.index) has a sleeping conversation that it destroyed")
+            }
             for (_, inbox) in node.durable.inboxes where node.pending.isEmpty {
                 if case .conversation(let record) = inbox.record.role, gone.contains(record.genesis.conversation) {
                     violation("I5 node \(node.index) has a conversation on its disk that it destroyed")

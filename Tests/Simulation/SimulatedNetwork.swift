@@ -129,6 +129,7 @@ extension Simulation {
         let node = nodes[toDialer ? link.dialer : link.listener]
         switch item {
         case .open:
+            if node.isUp, !links[id]!.isBroken { wake(node, link.listenerClient, .pushNotification) }
             guard node.isUp, !links[id]!.isBroken, node.core.record(link.listenerClient) != nil else {
                 links[id]!.isBroken = true
                 if link.dialerOpen { queue.push(.deliver(id, toDialer: true, .end), at: time + delay()) }
@@ -209,6 +210,7 @@ extension Simulation {
     }
 
     func receiveNotice(_ sealed: [UInt8], _ node: SimulatedNode, _ client: ClientID, from sender: Int?) {
+        wake(node, client, .pushNotification)
         var answer: [UInt8]?
         let conversation = node.core.conversation(client)?.conversation
         step(node) { core, turn in
@@ -251,7 +253,7 @@ extension Simulation {
         case .invitation(let invitation): mix(invitation.id.bytes)
         case .ping(let nonce), .pong(let nonce): mix(nonce)
         case .memberLeft: mix(21)
-        case .closing: mix(22)
+        case .closing(let asleep): mix(asleep ? 24 : 22)
         case .unknown: mix(23)
         }
     }
@@ -282,7 +284,7 @@ extension Frame {
         case .memberLeft: "memberLeft"
         case .ping: "ping"
         case .pong: "pong"
-        case .closing: "closing"
+        case .closing(let asleep): asleep ? "closing, asleep" : "closing"
         case .unknown: "unknown"
         }
     }
@@ -310,6 +312,8 @@ extension NodeAction {
         case .close(let link): "close \(link.value)"
         case .knock: "knock"
         case .notify(let event): "notify \(event.kind.name)"
+        case .wake(_, let reason): "wake \(reason.rawValue)"
+        case .sleep: "sleep"
         }
     }
 }
@@ -339,6 +343,8 @@ extension Event.Kind {
         case .peerOffline: "peerOffline"
         case .locked: "locked"
         case .unlocked: "unlocked"
+        case .inboxAwake(let reason): "inboxAwake \(reason.rawValue)"
+        case .inboxAsleep: "inboxAsleep"
         }
     }
 }

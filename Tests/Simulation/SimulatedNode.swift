@@ -75,7 +75,9 @@ final class SimulatedNode {
 
     let index: Int
     let endpoint: Endpoint
-    var core = NodeStateMachine()
+    var core: NodeStateMachine
+    /// How many of its inboxes are to be awake.
+    let capacity: Int
     var random: Randomness
     /// This node's clock runs ahead of the simulation's by this much; grows when the clock is stepped.
     var clockOffset: Milliseconds
@@ -99,8 +101,10 @@ final class SimulatedNode {
     var routes: [ClientID: Set<NodeAction.Route>] = [:]
     var keys: [ClientID: IdentityKey] = [:]
 
-    init(index: Int, random: Randomness, clockOffset: Milliseconds) {
+    init(index: Int, random: Randomness, clockOffset: Milliseconds, capacity: Int) {
         self.index = index
+        self.capacity = capacity
+        core = NodeStateMachine(capacity: capacity)
         self.random = random
         self.clockOffset = clockOffset
         endpoint = Endpoint(host: "n\(index)", port: 7440)

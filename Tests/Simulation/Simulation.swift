@@ -107,7 +107,10 @@ package final class Simulation {
             )
         for index in 0..<count {
             let skew = 1_750_000_000_000 + Milliseconds(random.next(upperBound: UInt64(4 * 86_400_000))) - 2 * .day
-            nodes.append(SimulatedNode(index: index, random: .seeded(random.next()), clockOffset: skew))
+            let capacity = [1, 2, 3, Limits.inboxCapacity][Int(random.next(upperBound: UInt64(4)))]
+            nodes.append(
+                SimulatedNode(index: index, random: .seeded(random.next()), clockOffset: skew, capacity: capacity)
+            )
         }
     }
 
@@ -140,6 +143,21 @@ package final class Simulation {
         queue.push(.fault, at: 3_000)
         run(until: options.seconds * 1_000)
         calmDown()
+        // However few are awake at a time, everything arrives.
+        let quietAt = time
+        while time < quietAt + 3 * .hour {
+            run(until: time + 30 * .second)
+            for node in nodes { for client in node.core.clients { read(node, client) } }
+            if undeliveredConversation() == nil { break }
+        }
+        if let waiting = undeliveredConversation() { violation("liveness: \(waiting)") }
+        // And when all are awake, they agree.
+        for node in nodes {
+            step(node) { core, turn in
+                core.setCapacity(Limits.inboxCapacityMaximum, now: turn.now)
+                return []
+            }
+        }
         let calmAt = time
         while time < calmAt + 60 * .minute {
             run(until: time + 30 * .second)
@@ -346,6 +364,8 @@ package final class Simulation {
             case .close(let link): put(.close(link), node)
             case .knock(let knock): put(.knock(knock), node)
             case .notify(let event): put(.notify(event), node)
+            case .wake(let client, let reason): wake(node, client, reason)
+            case .sleep(let client): sleep(node, client)
             }
         }
         checkAfterStep(node)
@@ -457,7 +477,7 @@ package final class Simulation {
         node.seen.removeAll()
         node.routes.removeAll()
         node.isLocked = false
-        node.core = NodeStateMachine()
+        node.core = NodeStateMachine(capacity: node.capacity)
         node.nextWake = nil
         for id in links.keys.sorted() where links[id]!.dialer == node.index || links[id]!.listener == node.index {
             breakLink(id, node)
@@ -479,16 +499,19 @@ package final class Simulation {
             let inbox = node.disk.inboxes[client]!
             node.keys[client] = inbox.key
             node.seen[client] = Set(node.disk.messages[client].map { Array($0.keys) } ?? [])
-            step(node) { core, turn in core.load(inbox.record, key: inbox.key, turn) }
-            let undelivered = (node.disk.messages[client] ?? [:]).values
-                .filter { $0.sender == nil && $0.content.type == .text && ($0.state == .queued || $0.state == .sent) }
-                .sorted { ($0.content.sentAt, $0.content.id) < ($1.content.sentAt, $1.content.id) }
-            guard !undelivered.isEmpty, node.core.conversation(client) != nil else { continue }
-            command(node, client) { machine, _ in
-                for message in undelivered { machine.restoreOutbox(message) }
-                return []
+            let undelivered = undelivered(node, client)
+            step(node) { core, turn in
+                guard case .conversation = inbox.record.role else { return core.load(inbox.record, key: inbox.key, turn) }
+                return core.load(
+                    sleeping: inbox.record,
+                    key: inbox.key,
+                    undelivered: undelivered,
+                    lastActivity: nil,
+                    turn
+                )
             }
         }
+        node.core.launch(now: node.now(time))
         planWake(node)
     }
 

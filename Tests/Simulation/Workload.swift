@@ -13,13 +13,15 @@ extension Simulation {
     }
 
     func createConversation(_ node: SimulatedNode) {
-        guard node.core.conversations.count < 4, !node.isLocked else { return }
+        guard node.core.directory.count < 4, !node.isLocked else { return }
         let client = makeInbox(node)
         step(node) { core, turn in
             (try? core.createConversation(client, name: "c", profile: "p", &turn)) ?? []
         }
         guard let conversation = node.core.conversation(client)?.conversation else {
-            return violation("a conversation could not be created")
+            // Everything that is awake is in use.
+            if node.core.awakeCount < 2 * node.capacity { violation("a conversation could not be created") }
+            return drop(node, client)
         }
         oracle.conversations[conversation, default: []].append((node.index, client))
         invite(node, client)
@@ -48,10 +50,11 @@ extension Simulation {
     }
 
     func join(_ node: SimulatedNode, _ invite: VerifiedInvite) {
-        guard !node.isLocked, node.core.joins.count < 4, node.core.conversations.count < 6 else { return }
+        guard !node.isLocked, node.core.joins.count < 4, node.core.directory.count < 6 else { return }
         let client = makeInbox(node)
         count("joins")
         step(node) { core, turn in (try? core.join(client, invite: invite, profile: "g", &turn)) ?? [] }
+        if node.core.isUnused(client) { drop(node, client) }
     }
 
     func read(_ node: SimulatedNode, _ client: ClientID) {
@@ -75,6 +78,8 @@ extension Simulation {
         let clients = node.core.clients
         guard !clients.isEmpty else { return }
         let client = clients[Int(roll(Int64(clients.count)))]
+        if chance(3) { return sleepOrRebalance(node, client) }
+        wake(node, client, .userInteraction)
         guard let conversation = node.core.conversation(client) else {
             if case .joining? = node.core.record(client)?.role, chance(3) {
                 count("cancelled joins")

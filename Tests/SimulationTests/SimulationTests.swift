@@ -36,7 +36,8 @@ import Testing
         }
         for name in [
             "accepted", "crashes", "locks", "partitions", "clock steps", "explosions", "event deletionReceipt",
-            "held until unlocked", "event reset", "event withdrawn", "event messageState delivered", "closes",
+            "held until unlocked", "sleeps", "wakes userInteraction", "wakes pushNotification", "wakes activityRanking",
+            "wakes appLaunch", "rebalances", "event reset", "event withdrawn", "event messageState delivered", "closes",
         ] {
             #expect(counts[name, default: 0] > 0, "\(name) never happened")
         }

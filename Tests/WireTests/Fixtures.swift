@@ -111,7 +111,8 @@ struct Fixtures {
             .memberLeft,
             .ping(.max),
             .pong(0),
-            .closing,
+            .closing(asleep: false),
+            .closing(asleep: true),
         ]
     }
 }

@@ -1,7 +1,7 @@
 /// Inboxes: one for each conversation.
 package enum InboxMethods {
     package static let all: [any ControlMethod.Type] = [
-        InboxListMethod.self, InboxWakeMethod.self, InboxSleepMethod.self,
+        InboxListMethod.self, InboxWakeMethod.self, InboxSleepMethod.self, InboxRebalanceMethod.self,
     ]
 }
 
@@ -78,6 +78,29 @@ package enum InboxSleepMethod: ControlMethod {
 
         package init(inbox: String) {
             self.inbox = inbox
+        }
+    }
+}
+
+/// `inbox.rebalance`: wakes the most recently active inboxes and puts the others to sleep.
+package enum InboxRebalanceMethod: ControlMethod {
+    package static let name = "inbox.rebalance"
+    package static let summary = "Wakes the most recently active inboxes and puts the others to sleep."
+    package typealias Params = Nothing
+
+    /// What `inbox.rebalance` answers.
+    package struct Result: Codable, Hashable, Sendable {
+        /// Inboxes that are woken for it.
+        package var woken: Int
+        /// Inboxes that were put to sleep for it.
+        package var slept: Int
+        /// How many are to be awake.
+        package var capacity: Int
+
+        package init(woken: Int, slept: Int, capacity: Int) {
+            self.woken = woken
+            self.slept = slept
+            self.capacity = capacity
         }
     }
 }

@@ -118,7 +118,7 @@ package struct ContactStateMachine: Sendable {
                     result.append(.transmit(link, .invitation(outgoing.invitation)))
                 }
                 for nonce in remotes[remote]!.pings.sorted() { result.append(.transmit(link, .ping(nonce))) }
-            case .retire(let link): result += [.transmit(link, .closing), .close(link)]
+            case .retire(let link): result += [.transmit(link, .closing(asleep: false)), .close(link)]
             case .dial, .ping, .drop: preconditionFailure("an opened link is used or retired, not \(action)")
             }
         }

@@ -88,7 +88,11 @@ extension ConversationStateMachine {
     }
 
     mutating func flush(_ member: PublicKey, _ turn: inout Turn) -> [NodeAction] {
-        guard members[member]?.isEstablished == true, let link = members[member]?.link.link else { return [] }
+        guard members[member]?.isEstablished == true, let link = members[member]?.link.link else {
+            // A member that sleeps, or that we left in peace, is dialled for this.
+            if members[member]?.outbox.isEmpty == false { members[member]!.link.wanted(at: turn.now) }
+            return []
+        }
         return perform(members[member]!.outbox.flush(now: turn.now, random: &turn.random), to: link, turn)
     }
 
@@ -145,7 +149,8 @@ extension ConversationStateMachine {
         case .memberLeft: return receiveDeparture(of: member, on: link, turn)
         case .ping(let nonce): return [.transmit(link, .pong(nonce))]
         case .pong, .unknown: return []
-        case .closing: return receiveClosing(from: member, on: link, turn)
+        case .closing(asleep: false): return receiveClosing(from: member, on: link, turn)
+        case .closing(asleep: true): return receiveSleep(of: member, on: link, &turn)
         case .joinRequest, .welcome, .joinError, .deletionReceipt, .invitation:
             droppedCount += 1
             return []

@@ -29,7 +29,7 @@ extension ConversationStateMachine {
                 result += startSession(with: member, on: link, wasAway: wasAway, turn)
             // The transport ends our side behind what was sent and still hands over what comes; and it does not wait for
             // ever for a peer that keeps its side open.
-            case .retire(let link): result += [.transmit(link, .closing), .close(link)]
+            case .retire(let link): result += [.transmit(link, .closing(asleep: false)), .close(link)]
             case .dial, .ping, .drop: preconditionFailure("an opened link is used or retired, not \(action)")
             }
         }
@@ -96,7 +96,7 @@ extension ConversationStateMachine {
         return linkLost(to: member, turn)
     }
 
-    private mutating func linkLost(to member: PublicKey, _ turn: Turn) -> [NodeAction] {
+    mutating func linkLost(to member: PublicKey, _ turn: Turn) -> [NodeAction] {
         members[member]!.outbox.linkLost()
         members[member]!.sessionSent = nil
         members[member]!.isEstablished = false

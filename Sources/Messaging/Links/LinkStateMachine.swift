@@ -6,6 +6,7 @@ import Primitives
 ///     idle ──due──▶ dialling ──opened──▶ up ──lost──▶ idle (after a wait)
 ///                      └──failed──▶ idle (after a longer wait)
 ///     an incoming link opens from any state ──▶ up
+///     up ──either side goes to sleep──▶ idle, without a time: dialled when there is something to send
 package struct LinkStateMachine: Hashable, Sendable {
     private enum State: Hashable, Sendable {
         /// Entered at start and after a loss or a failure. May go to `dialling` at `dialAt`, and to `up`.
@@ -123,6 +124,39 @@ package struct LinkStateMachine: Hashable, Sendable {
         if case .idle(let dialAt) = state, dialAt.map({ $0 > now }) ?? true {
             failures = min(failures, 2)
             state = .idle(dialAt: now)
+        }
+    }
+
+    /// The peer has gone to sleep: no loss, no redial; an incoming link or ``wanted(at:)`` ends it.
+    /// - Returns: whether this was the link in use.
+    package mutating func closedAsleep(_ link: LinkID) -> Bool {
+        guard case .up(link, _, _, _, _) = state else { return false }
+        rest()
+        return true
+    }
+
+    /// We go to sleep, or have just been woken: nothing is dialled until somebody wants it.
+    package mutating func rest() {
+        // The last loss was made good by the link that is closed now.
+        if case .up = state { lostAt = nil }
+        failures = 0
+        state = .idle(dialAt: nil)
+    }
+
+    /// There is something to send to a peer that is left in peace.
+    package mutating func wanted(at time: Timestamp) {
+        if isDialable, case .idle(nil) = state { state = .idle(dialAt: time) }
+    }
+
+    /// What a sleeping inbox remembered.
+    package mutating func remember(lostAt: Timestamp?) { self.lostAt = lostAt }
+
+    /// A dial is due or under way, or there is a link.
+    package func isReaching(now: Timestamp) -> Bool {
+        switch state {
+        case .idle(let dialAt): dialAt.map { $0 <= now } ?? false
+        case .dialling: true
+        case .up: true
         }
     }
 

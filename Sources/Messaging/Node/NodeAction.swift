@@ -36,6 +36,13 @@ package enum NodeAction: Hashable, Sendable {
 
     case notify(Event)
 
+    // MARK: Inboxes
+
+    /// Read this sleeping inbox from the disk and hand it to ``NodeStateMachine/wake(_:key:undelivered:_:_:)``.
+    case wake(ClientID, WakeReason)
+    /// Make the inbox's record durable, call ``NodeStateMachine/fallAsleep(_:_:)``, and let go of what is in memory.
+    case sleep(ClientID)
+
     /// Where a message is kept.
     package enum Keeping: Hashable, Sendable {
         /// In memory until the conversation is closed or the node stops.
@@ -124,5 +131,7 @@ package struct Event: Hashable, Sendable {
         case peerOffline(PublicKey)
         case locked
         case unlocked
+        case inboxAwake(WakeReason)
+        case inboxAsleep
     }
 }

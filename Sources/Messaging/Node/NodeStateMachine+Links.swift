@@ -89,10 +89,7 @@ extension NodeStateMachine {
 
     /// What all inboxes may still hold in memory, in bytes.
     var memoryAvailable: Int {
-        let held = inboxes.values.reduce(0) { sum, inbox in
-            if case .conversation(let machine) = inbox { sum + machine.heldByteCount } else { sum }
-        }
-        return Limits.memoryTotalByteCount - held
+        Limits.memoryTotalByteCount - inboxes.heldByteCount
     }
 
     mutating func finish(
@@ -105,13 +102,13 @@ extension NodeStateMachine {
         switch outcome {
         case .pending(let actions): return actions
         case .failed(let type, let actions):
+            lifecycle.remove(client)
             let event = Event(client: client, conversation: nil, at: turn.now, kind: .joinFailed(type, tag))
             return [.save(client)] + actions + [.notify(event)]
         case .entered(let record, let link):
             if explosions[record.genesis.conversation] != nil {
                 // A conversation that has exploded here stays gone.
-                inboxes[client] = nil
-                records[client] = nil
+                forget(client)
                 return [.close(link), .destroy(client)]
             }
             var machine = ConversationStateMachine(

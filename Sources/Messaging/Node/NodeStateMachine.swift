@@ -1,3 +1,4 @@
+import DequeModule
 import Primitives
 
 /// The whole node: routes what happens to the inbox that it concerns and returns what the shell is to do, in order.
@@ -27,42 +28,56 @@ package struct NodeStateMachine: Sendable {
         var client: ClientID?
     }
 
-    var inboxes: [ClientID: Inbox] = [:]
+    var inboxes = InboxTable()
     var records: [ClientID: Timestamp] = [:]
     var links: [LinkID: OpenLink] = [:]
     /// How many of the links are guests'.
     var guests = 0
     var explosions: [ConversationID: Explosion] = [:]
 
-    package init() {}
+    /// Which inboxes are awake (section 10).
+    var lifecycle: InboxLifecycleStateMachine
+    /// Conversations that are open in front of somebody, and how often.
+    var watched: [ClientID: Int] = [:]
+    /// How often the outbox of an inbox was tried in vain between two sleeps.
+    var retries: [ClientID: Int] = [:]
+    /// Inboxes that are to be woken, some in each turn from `wakesAt` on.
+    var pendingWakes: Deque<(client: ClientID, reason: WakeReason)> = []
+    var wakesAt: Timestamp?
+    var rebalanceAt: Timestamp?
+    var trimAt: Timestamp?
+
+    /// - Parameter capacity: how many inboxes are to be awake.
+    package init(capacity: Int = Limits.inboxCapacity) {
+        lifecycle = InboxLifecycleStateMachine(capacity: capacity)
+    }
 
     // MARK: What there is
 
     /// In the order in which they were made.
     package var clients: [ClientID] {
-        inboxes.keys.sorted { (records[$0] ?? .latest, $0) < (records[$1] ?? .latest, $1) }
+        records.sorted { ($0.value, $0.key) < ($1.value, $1.key) }.map(\.key)
     }
 
-    /// In the order in which they were made.
+    /// Those that are awake, in the order in which they were made.
     package var conversations: [ConversationStateMachine] {
-        clients.compactMap { if case .conversation(let machine)? = inboxes[$0] { machine } else { nil } }
+        awakeClients.compactMap { if case .conversation(let machine)? = inboxes[$0] { machine } else { nil } }
     }
 
     /// Those under way, and those that have ended and were not dismissed.
     package var joins: [JoiningStateMachine] {
-        clients.compactMap { if case .joining(let machine)? = inboxes[$0] { machine } else { nil } }
+        inboxes.joins.sorted { (records[$0] ?? .latest, $0) < (records[$1] ?? .latest, $1) }
+            .compactMap { if case .joining(let machine)? = inboxes[$0] { machine } else { nil } }
     }
 
     /// `nil` until it is made at the first start.
     package var contact: ContactStateMachine? {
-        for inbox in inboxes.values { if case .contact(let machine) = inbox { return machine } }
-        return nil
+        guard let client = inboxes.contact, case .contact(let machine)? = inboxes[client] else { return nil }
+        return machine
     }
 
     /// The inbox that waits for the next conversation or join.
-    package var unused: ClientID? {
-        clients.first { if case .unused? = inboxes[$0] { true } else { false } }
-    }
+    package var unused: ClientID? { inboxes.unused }
 
     /// Of all explosions that are remembered.
     package var tombstones: [ExplodeStateMachine.Record] {
@@ -74,23 +89,24 @@ package struct NodeStateMachine: Sendable {
         explosions[conversation]?.machine.record
     }
 
-    /// `nil` for an inbox that is no conversation.
+    /// `nil` for an inbox that is no conversation, or sleeps.
     package func conversation(_ client: ClientID) -> ConversationStateMachine? {
         if case .conversation(let machine)? = inboxes[client] { machine } else { nil }
     }
 
     package var linkCount: Int { links.count }
 
-    package func conversationID(_ client: ClientID) -> ConversationID? { conversation(client)?.conversation }
-
-    package func client(of conversation: ConversationID) -> ClientID? {
-        for (client, inbox) in inboxes {
-            if case .conversation(let machine) = inbox, machine.conversation == conversation { return client }
-        }
-        return nil
+    /// Of a conversation, awake or asleep.
+    package func conversationID(_ client: ClientID) -> ConversationID? {
+        inboxes.directory.conversation(of: client)
     }
 
-    /// The record of an inbox as it is to be saved.
+    /// Awake or asleep.
+    package func client(of conversation: ConversationID) -> ClientID? {
+        inboxes.directory.client(of: conversation)
+    }
+
+    /// The record of an inbox as it is to be saved; `nil` for one that sleeps: it was saved.
     package func record(_ client: ClientID) -> InboxRecord? {
         guard let inbox = inboxes[client], let createdAt = records[client] else { return nil }
         let role: InboxRecord.Role =
@@ -109,14 +125,10 @@ package struct NodeStateMachine: Sendable {
         func consider(_ deadline: Timestamp?) {
             if let deadline { earliest = min(earliest ?? deadline, deadline) }
         }
-        for inbox in inboxes.values {
-            switch inbox {
-            case .unused: break
-            case .contact(let machine): consider(machine.nextDeadline)
-            case .joining(let machine): consider(machine.nextDeadline)
-            case .conversation(let machine): consider(machine.nextDeadline)
-            }
-        }
+        consider(inboxes.nextDeadline)
+        consider(wakesAt)
+        consider(rebalanceAt)
+        if lifecycle.isOverCapacity { consider(trimAt ?? Timestamp(milliseconds: 0)) }
         if guests > 0 { for link in links.values { consider(link.guestUntil) } }
         for explosion in explosions.values {
             consider(explosion.machine.waiting.isEmpty ? nil : explosion.knockAt)
@@ -133,6 +145,7 @@ package struct NodeStateMachine: Sendable {
         _ record: InboxRecord,
         key: IdentityKey,
         sessionGoesOn: Bool = false,
+        lastActivity: Timestamp? = nil,
         _ turn: Turn
     ) -> [NodeAction] {
         records[record.client] = record.createdAt
@@ -149,6 +162,7 @@ package struct NodeStateMachine: Sendable {
             inboxes[record.client] = .joining(
                 JoiningStateMachine(client: record.client, key: key, record: join, now: turn.now)
             )
+            if join.state == .joining { takeNote(of: record.client, .pendingInvite, lastActivity: nil, turn) }
             return []
         case .conversation(let conversation):
             if explosions[conversation.genesis.conversation] != nil {
@@ -163,6 +177,7 @@ package struct NodeStateMachine: Sendable {
                 now: turn.now
             )
             inboxes[record.client] = .conversation(machine)
+            takeNote(of: record.client, .appLaunch, lastActivity: lastActivity, turn)
             return machine.currentMembers.map { .register(record.client, .member($0.key)) }
                 + (machine.issuer?.open(now: turn.now) ?? []).map { .register(record.client, .invite($0.id)) }
         }
@@ -178,7 +193,7 @@ package struct NodeStateMachine: Sendable {
 
     /// A new inbox for the pool.
     package mutating func addUnused(_ client: ClientID, key: IdentityKey, _ turn: Turn) -> [NodeAction] {
-        precondition(inboxes[client] == nil, "two inboxes with one clientId")
+        precondition(!inboxes.contains(client), "two inboxes with one clientId")
         records[client] = turn.now
         inboxes[client] = .unused(key)
         return [.save(client)]
@@ -215,11 +230,12 @@ package struct NodeStateMachine: Sendable {
             members: [],
             issuer: IssuerStateMachine.Record(tag: InviteTag.random(&turn.random))
         )
+        let victims = try makeRoom(for: client, .userInteraction, &turn)
         records[client] = turn.now
         inboxes[client] = .conversation(
             ConversationStateMachine(client: client, key: key, record: record, isFresh: true, now: turn.now)
         )
-        return [.save(client)]
+        return [.save(client)] + victims
     }
 
     /// At least one visible character, no control characters.
@@ -241,10 +257,11 @@ package struct NodeStateMachine: Sendable {
             throw .nameTooLong(byteCount: count, limit: Limits.nameByteCount)
         }
         try checkJoin(invite, turn)
+        let victims = try makeRoom(for: client, .pendingInvite, &turn)
         records[client] = turn.now
         let record = JoinRecord(invite, profile: profile, startedAt: turn.now)
         inboxes[client] = .joining(JoiningStateMachine(client: client, key: key, record: record, now: turn.now))
-        return [.save(client)] + advance(client, &turn)
+        return [.save(client)] + victims + advance(client, &turn)
     }
 
     /// What is wrong with joining by this invite, before an inbox is spent on it.
@@ -254,6 +271,12 @@ package struct NodeStateMachine: Sendable {
             if conversation.key.publicKey == invite.creatorKey { throw .ownInvite }
             if conversation.currentMembers.contains(where: { $0.key == invite.creatorKey }) {
                 throw .alreadyMember(conversation.client)
+            }
+        }
+        for inbox in inboxes.sleeping.values {
+            if inbox.summary.own == invite.creatorKey { throw .ownInvite }
+            if inbox.summary.members.contains(where: { $0.key == invite.creatorKey }) {
+                throw .alreadyMember(inbox.summary.client)
             }
         }
         for join in joins where join.record.creator == invite.creatorKey && join.record.state == .joining {
@@ -271,8 +294,7 @@ package struct NodeStateMachine: Sendable {
 
     /// Lets go of an inbox whose keys are gone.
     package mutating func remove(_ client: ClientID) {
-        inboxes[client] = nil
-        records[client] = nil
+        forget(client)
         for link in links.keys where links[link]?.client == client {
             guestLeft(link)
             links[link] = nil
@@ -301,6 +323,7 @@ package struct NodeStateMachine: Sendable {
     /// Takes a machine out, so that it is changed in place instead of copied; whoever takes it puts it back.
     mutating func take(_ client: ClientID) -> Inbox? {
         if case .unused? = inboxes[client] { return inboxes[client] }
+        // Its place in the indices stays, and is set right when it is put back.
         return inboxes.removeValue(forKey: client)
     }
 
@@ -340,11 +363,14 @@ package struct NodeStateMachine: Sendable {
                     knockAt: record.role == .creator ? turn.now + Limits.knockFirst : nil,
                     client: client
                 )
-                inboxes[client] = nil
-                records[client] = nil
+                forget(client)
+                rebalanceAt = rebalanceAt ?? turn.now + Limits.inboxTrimInterval
             case .destroy(let client):
-                inboxes[client] = nil
-                records[client] = nil
+                forget(client)
+                rebalanceAt = rebalanceAt ?? turn.now + Limits.inboxTrimInterval
+            case .keep(let client, let message, _) where message.content.type != .systemMessage:
+                lifecycle.active(client, at: turn.now)
+            case .setState(let client, _, .delivered): delivered(client)
             default: break
             }
         }
@@ -356,7 +382,7 @@ package struct NodeStateMachine: Sendable {
     /// What is due in all inboxes, knocks that are due, tombstones whose time is over.
     package mutating func advance(_ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
-        for client in clients { result += advance(client, &turn) }
+        result += advanceInboxes(&turn)
         if guests > 0 {
             for link in links.keys.sorted() where links[link]?.guestUntil.map({ $0 <= turn.now }) ?? false {
                 guestLeft(link)

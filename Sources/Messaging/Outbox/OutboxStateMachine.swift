@@ -118,6 +118,14 @@ package struct OutboxStateMachine: Hashable, Sendable {
         inFlight.removeAll()
     }
 
+    /// Something would be lost if this machine were.
+    var holdsMemoryOnly: Bool { entries.values.contains { !$0.isStored } }
+
+    /// No link for a while: nothing is due but the end of what waits.
+    mutating func rest() {
+        wakeAt = entries.values.map(\.deadline).min()
+    }
+
     /// Ends what is past its deadline, and sends again what was not acknowledged in time.
     package mutating func advance(
         now: Timestamp,

@@ -1,5 +1,6 @@
 import ArgumentParser
 import Control
+import Messaging
 
 struct InboxCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
@@ -9,8 +10,9 @@ struct InboxCommand: ParsableCommand {
             Examples:
               mayfly inbox list
               mayfly inbox sleep 0c9a
+              mayfly inbox rebalance
             """,
-        subcommands: [List.self, Wake.self, Sleep.self]
+        subcommands: [List.self, Wake.self, Sleep.self, Rebalance.self]
     )
 
     fileprivate static func table(_ inboxes: [Inbox], _ terminal: Terminal) {
@@ -62,4 +64,33 @@ extension InboxCommand {
             try call(InboxSleepMethod.self, .init(inbox: inbox), terminal) { InboxCommand.table([$0], terminal) }
         }
     }
+    struct Rebalance: NodeCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Wake the most recently active inboxes, put the others to sleep."
+        )
+
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try call(InboxRebalanceMethod.self, Nothing(), terminal) { result in
+                terminal.fields([
+                    ("woken", String(result.woken)), ("put to sleep", String(result.slept)),
+                    ("capacity", String(result.capacity)),
+                ])
+            }
+        }
+    }
+}
+
+/// What `--capacity` was given, if it is a number of inboxes.
+func checkedCapacity(_ capacity: Int?) throws(ControlError) -> Int? {
+    guard let capacity else { return nil }
+    guard (1...Limits.inboxCapacityMaximum).contains(capacity) else {
+        throw ControlError(
+            .usage,
+            "--capacity: \(capacity) is not a number from 1 to \(Limits.inboxCapacityMaximum)",
+            hint: "leave it out for \(Limits.inboxCapacity)"
+        )
+    }
+    return capacity
 }

@@ -20,6 +20,8 @@ struct InitCommand: NodeCommand {
     var listen: [String] = []
     @Option(parsing: .upToNextOption, help: ArgumentHelp("What to tell others instead.", valueName: "endpoint"))
     var advertise: [String] = []
+    @Option(help: ArgumentHelp("How many inboxes are awake at a time, 1 to 10000; 20 by default.", valueName: "number"))
+    var capacity: Int?
     @Option(help: ArgumentHelp("Protect the keys with the passphrase in this file.", valueName: "file"))
     var passphraseFile: String?
     @OptionGroup var global: GlobalOptions
@@ -32,6 +34,7 @@ struct InitCommand: NodeCommand {
                 listen: listen,
                 advertise: advertise,
                 passphraseFile: Passphrase.file(option: passphraseFile),
+                capacity: try checkedCapacity(capacity),
                 json: global.json
             )
         )

@@ -24,6 +24,8 @@ struct RunCommand: AsyncParsableCommand {
     var passphraseFile: String?
     @Option(help: ArgumentHelp("How long a lost link counts as the same session.", valueName: "seconds"))
     var sessionGrace: Interval?
+    @Option(help: ArgumentHelp("How many inboxes are awake at a time, 1 to 10000.", valueName: "number"))
+    var capacity: Int?
     @Option(help: "How much to log, on standard error.")
     var logLevel = LogLevel.notice
     @OptionGroup var global: GlobalOptions
@@ -35,6 +37,7 @@ struct RunCommand: AsyncParsableCommand {
                 listen: listen,
                 passphraseFile: Passphrase.file(option: passphraseFile),
                 sessionGrace: sessionGrace?.duration,
+                capacity: try checkedCapacity(capacity),
                 logLevel: logLevel.rawValue,
                 json: global.json
             )

@@ -92,6 +92,14 @@ private func nodeError(_ error: NodeError) -> ControlError {
         )
     case .clientIDMismatch(let client):
         return ControlError(.failed, "clientIdMismatch: two inboxes named \(client)", hint: "the home is damaged")
+    case .unknownInbox(let text):
+        return ControlError(.notFound, "no inbox `\(text)`", hint: "`mayfly inbox list` shows what there is")
+    case .notAConversation(let client):
+        return ControlError(
+            .refused,
+            "inbox \(client.description.prefix(8)) belongs to no conversation and does not sleep",
+            hint: "`mayfly inbox list` shows the others"
+        )
     case .stopping: return ControlError(.noNode, "the node is stopping")
     }
 }
@@ -160,6 +168,18 @@ private func commandError(_ error: CommandError) -> ControlError {
     case .ownInvite:
         return ControlError(.failed, "this is an invite of this node", hint: "give it to someone else")
     case .alreadyMember: return ControlError(.failed, "this conversation was joined before")
+    case .inboxesInUse(let limit):
+        return ControlError(
+            .failed,
+            "\(limit) inboxes are awake and all of them are in use",
+            hint: "read what is unread (`mayfly inbox list` shows where), or raise the number: mayfly run --capacity N"
+        )
+    case .inboxProtected(let protection):
+        return ControlError(
+            .refused,
+            "the inbox is not put to sleep: \(protection)",
+            hint: protection.contains(.unread) ? "`mayfly read C` first" : "try again when that has ended"
+        )
     case .unknownMessage: return ControlError(.notFound, "no such message waits to be delivered")
     }
 }

@@ -40,11 +40,11 @@ extension ControlHandlers {
             try node.close(params.conversation)
             return NodeView.conversation(try node.conversation(params.conversation))
         }
-        durably(&router, ConversationLeaveMethod.self) { node, params in
+        reaching(&router, ConversationLeaveMethod.self, { $0.conversation }) { node, params in
             var view = NodeView.conversation(try node.conversation(params.conversation))
             _ = try node.leave(params.conversation)
             view.state = "left"
-            return view
+            return node.whenCommitted().map { [view] in view }
         }
         durably(&router, ConversationLockMethod.self) { node, params in
             try node.setLocked(params.conversation, true)

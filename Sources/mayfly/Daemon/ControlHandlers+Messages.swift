@@ -60,27 +60,27 @@ extension ControlHandlers {
 
     func addLifetime(_ router: inout ControlRouter) {
         on(&router, LifetimeShowMethod.self) { node, params in try NodeView.lifetime(params.conversation, node) }
-        on(&router, LifetimeProposeMethod.self) { node, params in
+        reaching(&router, LifetimeProposeMethod.self, { $0.conversation }) { node, params in
             do throws(NodeError) {
                 try node.propose(params.conversation, Lifetime(params.lifetime))
             } catch {
                 // Proposing what is in force is done already.
                 guard case .command(.lifetime(.alreadyAgreed)) = error else { throw error }
             }
-            return try NodeView.lifetime(params.conversation, node)
+            return node.loop.makeSucceededFuture(try NodeView.lifetime(params.conversation, node))
         }
-        later(&router, LifetimeAcceptMethod.self) { node, params, _ in
+        reaching(&router, LifetimeAcceptMethod.self, { $0.conversation }) { node, params in
             try node.accept(params.conversation).flatMapThrowing { [node] in
                 try node.assumeIsolated { try NodeView.lifetime(params.conversation, $0) }
             }
         }
-        on(&router, LifetimeRejectMethod.self) { node, params in
+        reaching(&router, LifetimeRejectMethod.self, { $0.conversation }) { node, params in
             try node.reject(params.conversation)
-            return try NodeView.lifetime(params.conversation, node)
+            return node.loop.makeSucceededFuture(try NodeView.lifetime(params.conversation, node))
         }
-        on(&router, LifetimeWithdrawMethod.self) { node, params in
+        reaching(&router, LifetimeWithdrawMethod.self, { $0.conversation }) { node, params in
             try node.withdraw(params.conversation)
-            return try NodeView.lifetime(params.conversation, node)
+            return node.loop.makeSucceededFuture(try NodeView.lifetime(params.conversation, node))
         }
         durably(&router, LifetimePolicyMethod.self) { node, params in
             if let text = params.policy {

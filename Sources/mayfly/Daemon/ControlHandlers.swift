@@ -23,6 +23,7 @@ struct ControlHandlers: Sendable {
         addLifetime(&router)
         addExplosions(&router)
         addOutbox(&router)
+        addInboxes(&router)
         addEvents(&router)
         return router
     }
@@ -128,18 +129,6 @@ struct ControlHandlers: Sendable {
             return Acknowledged()
         }
         on(&router, VersionMethod.self) { node, _ in VersionMethod.Result(version: node.options.version) }
-        on(&router, InboxListMethod.self) { node, _ in
-            InboxListMethod.Result(
-                inboxes: try node.inboxes().map { inbox in
-                    Control.Inbox(
-                        inbox: inbox.client.description,
-                        state: inbox.isUnused ? "unused" : "awake",
-                        protected: inbox.isProtected,
-                        conversation: inbox.conversation?.description
-                    )
-                }
-            )
-        }
     }
 
     // MARK: Peers

@@ -19,6 +19,8 @@ struct DaemonOptions: Sendable {
     let passphraseFile: String?
     /// How long a lost link counts as the same session; `nil` for the configured value.
     let sessionGrace: Duration?
+    /// How many inboxes are awake at a time; `nil` for the configured value.
+    let capacity: Int?
     let logLevel: String
     let json: Bool
 }
@@ -37,6 +39,7 @@ enum Daemon {
                 Milliseconds(grace.components.seconds) * 1_000
                 + Milliseconds(grace.components.attoseconds / 1_000_000_000_000_000)
         }
+        nodeOptions.capacity = options.capacity
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let service = NodeService(
             options: nodeOptions,

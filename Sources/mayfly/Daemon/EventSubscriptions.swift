@@ -18,6 +18,11 @@ extension ControlHandlers {
             let log = node.eventLog
             let replay = params.since.map { log.since($0) }
             connection.startStream()
+            // Whoever follows one conversation has it open.
+            if let client = conversation.flatMap({ node.client(of: $0) }) {
+                node.watching(client)
+                connection.closed.whenComplete { [node] _ in node.assumeIsolated { $0.stoppedWatching(client) } }
+            }
             let show: @Sendable (isolated Node, EventLog.Entry) -> Bool = { node, entry in
                 if let conversation, entry.event.conversation != conversation { return true }
                 let event = NodeView.event(entry, node)

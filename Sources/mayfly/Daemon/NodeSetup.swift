@@ -18,6 +18,8 @@ struct SetupOptions: Sendable {
     let advertise: [String]
     /// From `--passphrase-file`, MAYFLY_PASSPHRASE_FILE or the systemd credential; `nil` for a key file.
     let passphraseFile: String?
+    /// How many inboxes are awake at a time; `nil` for the default.
+    let capacity: Int?
     let json: Bool
 }
 
@@ -37,7 +39,12 @@ enum NodeSetup {
                 hint: "use 1 to 64 letters, digits, `.`, `_` or `-`"
             )
         }
-        let configuration = NodeConfiguration(name: options.name, listen: listen, advertise: advertise)
+        let configuration = NodeConfiguration(
+            name: options.name,
+            listen: listen,
+            advertise: advertise,
+            capacity: options.capacity
+        )
         do {
             if let file = options.passphraseFile {
                 return try Passphrase.withBytes(option: file, Terminal(json: options.json)) { bytes in

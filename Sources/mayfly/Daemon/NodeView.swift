@@ -46,7 +46,7 @@ enum NodeView {
             locked: status.isLocked,
             erasure: status.erasure.erasure.rawValue,
             protection: status.protection == .keyFile ? "key file" : "passphrase",
-            inboxes: InboxCounts(awake: status.awake, sleeping: 0, unused: status.unused),
+            inboxes: InboxCounts(awake: status.awake, sleeping: status.sleeping, unused: status.unused),
             links: status.links,
             outbox: status.outbox,
             nextExpiry: status.nextExpiry.map(timestamp),
@@ -338,6 +338,8 @@ enum NodeView {
         case .peerOffline(let key): return (.peerOffline, ["member": .string(member(key))])
         case .locked: return (.locked, [:])
         case .unlocked: return (.unlocked, [:])
+        case .inboxAwake(let reason): return (.inboxAwake, ["wakeReason": .string(reason.rawValue)])
+        case .inboxAsleep: return (.inboxAsleep, [:])
         }
     }
 }

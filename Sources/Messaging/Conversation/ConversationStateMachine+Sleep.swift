@@ -1,0 +1,113 @@
+import Primitives
+
+/// What a sleeping inbox remembers of its session: in memory only, because a restart ends the session anyway. Most have
+/// nothing to remember but that it goes on.
+package final class ConversationSession: Sendable {
+    /// How it stands with one member, where that is worth a word.
+    struct Side: Hashable, Sendable {
+        var hasEnded: Bool
+        var lostAt: Timestamp?
+    }
+
+    let sides: [PublicKey: Side]
+    /// With an open proposal.
+    let lifetimeMachine: LifetimeStateMachine?
+    /// Of ``ConversationStateMachine/unconfirmed``.
+    let unconfirmed: (agreement: AgreementID, messages: [MessageID])?
+
+    init(
+        sides: [PublicKey: Side],
+        lifetimeMachine: LifetimeStateMachine?,
+        unconfirmed: (agreement: AgreementID, messages: [MessageID])?
+    ) {
+        self.sides = sides
+        self.lifetimeMachine = lifetimeMachine
+        self.unconfirmed = unconfirmed
+    }
+
+    /// A session that goes on and of which there is nothing else to remember.
+    static let quiet = ConversationSession(sides: [:], lifetimeMachine: nil, unconfirmed: nil)
+}
+
+/// Sleep (section 10): a decision about this node's memory, not about the session. Links are closed with a word that says
+/// so, and neither side counts the time.
+extension ConversationStateMachine {
+    /// A conversation that wakes.
+    /// - Parameters:
+    ///   - session: `nil` when it has ended since, by a restart.
+    ///   - dials: it dials its members at once; otherwise only those for whom something waits.
+    package init(
+        client: ClientID,
+        key: IdentityKey,
+        record: ConversationRecord,
+        session: ConversationSession?,
+        undelivered: [Message],
+        dials: Bool,
+        now: Timestamp
+    ) {
+        self.init(client: client, key: key, record: record, isFresh: session != nil, now: now)
+        for message in undelivered { restoreOutbox(message) }
+        for member in memberKeys {
+            if let side = session?.sides[member] {
+                members[member]!.hasEnded = side.hasEnded
+                members[member]!.link.remember(lostAt: side.lostAt)
+            }
+            guard !dials else { continue }
+            members[member]!.link.rest()
+            if !members[member]!.outbox.isEmpty { members[member]!.link.wanted(at: now) }
+        }
+        if let machine = session?.lifetimeMachine { lifetimeMachine = machine }
+        unconfirmed = session?.unconfirmed
+    }
+
+    /// Says to the members that nothing is wrong, and closes the links; nothing is due afterwards but what the
+    /// conversation itself has to do.
+    mutating func prepareToSleep(_ turn: Turn) -> [NodeAction] {
+        var result: [NodeAction] = []
+        for member in memberKeys {
+            let link = members[member]!.link.link
+            members[member]!.link.rest()
+            if let link {
+                result += linkLost(to: member, turn) + [.transmit(link, .closing(asleep: true)), .close(link)]
+            }
+            members[member]!.outbox.rest()
+        }
+        return result
+    }
+
+    /// What has to be remembered while it sleeps.
+    var session: ConversationSession {
+        var sides: [PublicKey: ConversationSession.Side] = [:]
+        for (member, state) in members where state.hasEnded || state.link.lostAt != nil {
+            sides[member] = ConversationSession.Side(hasEnded: state.hasEnded, lostAt: state.link.lostAt)
+        }
+        let machine = pendingProposal == nil ? nil : lifetimeMachine
+        if sides.isEmpty, machine == nil, unconfirmed == nil { return .quiet }
+        return ConversationSession(sides: sides, lifetimeMachine: machine, unconfirmed: unconfirmed)
+    }
+
+    /// Messages of ours that are in memory only and not delivered: they must not be lost to sleep.
+    var holdsUndelivered: Bool { members.values.contains { $0.outbox.holdsMemoryOnly } }
+
+    /// A member has gone to sleep: its link is not lost, and it is dialled when there is something for it.
+    mutating func receiveSleep(of member: PublicKey, on link: LinkID, _ turn: inout Turn) -> [NodeAction] {
+        guard members[member] != nil, members[member]!.link.closedAsleep(link) else { return [.close(link)] }
+        let result = [.close(link)] + linkLost(to: member, turn)
+        if !members[member]!.outbox.isEmpty {
+            let wait = Limits.redialFirst + Milliseconds(turn.random.next(upperBound: UInt64(Milliseconds.second)))
+            members[member]!.link.wanted(at: turn.now + wait)
+        }
+        return result
+    }
+
+    /// The user wants to talk: members without a link are dialled.
+    package mutating func reach(_ turn: inout Turn) -> [NodeAction] {
+        for member in memberKeys where members[member]!.link.link == nil { members[member]!.link.hurry(now: turn.now) }
+        return advance(&turn)
+    }
+
+    /// A member is being dialled, or says where it stands: worth waiting for.
+    package func isReaching(now: Timestamp) -> Bool {
+        members.values.contains { !$0.isEstablished && $0.link.isReaching(now: now) }
+    }
+}

@@ -1,0 +1,159 @@
+import Messaging
+import Primitives
+import Transport
+
+/// What the store keeps of a sleeping inbox for the next start, sealed under its row: its summary and the secrets its
+/// routing tokens are made from, so that thousands of inboxes can be reached before one of them has been opened.
+///
+/// In bytes, because a start reads thousands: numbers are little-endian, texts and lists begin with their 16-bit length.
+struct InboxTableEntry: Hashable {
+    /// By which tokens a member reaches us.
+    struct Route: Hashable {
+        var remote: PublicKey
+        /// 32 bytes; see `RoutingSecret`.
+        var secret: [UInt8]
+        var counters: [RoutingCounter]
+    }
+
+    var summary: InboxSummary
+    var routes: [Route]
+    var invites: [InviteID]
+
+    private static let version: UInt8 = 1
+
+    // MARK: Writing
+
+    var encoded: [UInt8] {
+        var bytes: [UInt8] = [Self.version]
+        func number(_ value: some FixedWidthInteger) {
+            withUnsafeBytes(of: value.littleEndian) { bytes.append(contentsOf: $0) }
+        }
+        func text(_ value: String?) {
+            let utf8 = Array((value ?? "").utf8.prefix(Int(UInt16.max) - 1))
+            number(value == nil ? UInt16.max : UInt16(utf8.count))
+            bytes += utf8
+        }
+        func time(_ value: Timestamp?) { number(value?.milliseconds ?? -1) }
+        bytes += summary.client.bytes + summary.own.bytes + summary.conversation.bytes
+        time(summary.createdAt)
+        time(summary.lastActivity)
+        time(summary.deadline)
+        bytes.append((summary.isCreator ? 1 : 0) | (summary.isLocked ? 2 : 0))
+        text(summary.lifetime.rawValue)
+        text(summary.name)
+        number(UInt16(clamping: summary.members.count))
+        for member in summary.members.prefix(Int(UInt16.max)) {
+            bytes += member.key.bytes
+            text(member.profile)
+        }
+        number(UInt16(clamping: routes.count))
+        for route in routes.prefix(Int(UInt16.max)) {
+            bytes += route.remote.bytes + route.secret
+            number(UInt16(clamping: route.counters.count))
+            for counter in route.counters {
+                number(counter.day)
+                number(counter.next)
+            }
+        }
+        number(UInt16(clamping: invites.count))
+        for invite in invites.prefix(Int(UInt16.max)) { bytes += invite.bytes }
+        return bytes
+    }
+
+    init(summary: InboxSummary, routes: [Route], invites: [InviteID]) {
+        self.summary = summary
+        self.routes = routes
+        self.invites = invites
+    }
+
+    // MARK: Reading
+
+    /// `nil` for what is cut off, longer than it says, or of another version: the state log is read instead.
+    init?(_ bytes: [UInt8]) {
+        var reader = Reader(bytes: bytes)
+        guard reader.take(1) == [Self.version], let client = reader.take(16).flatMap({ ClientID($0) }),
+            let own = reader.key(), let conversation = reader.take(32).flatMap({ ConversationID($0) }),
+            let createdAt = reader.time(), let created = createdAt, let lastActivity = reader.time(),
+            let deadline = reader.time(), let flags = reader.take(1)?.first, let lifetimeText = reader.text(),
+            let lifetime = lifetimeText.flatMap({ Lifetime(rawValue: $0) }), let name = reader.text(),
+            let members = reader.list({ reader -> Member? in
+                guard let key = reader.key(), let profile = reader.text() else { return nil }
+                return Member(key: key, profile: profile, endpoints: [])
+            }),
+            let routes = reader.list({ reader -> Route? in
+                guard let remote = reader.key(), let secret = reader.take(RoutingSecret.byteCount),
+                    let counters = reader.list({ reader -> RoutingCounter? in
+                        guard let day = reader.number(UInt32.self), let next = reader.number(UInt32.self) else {
+                            return nil
+                        }
+                        return RoutingCounter(day: day, next: next)
+                    })
+                else { return nil }
+                return Route(remote: remote, secret: secret, counters: counters)
+            }),
+            let invites = reader.list({ $0.take(InviteID.byteCount).flatMap { InviteID($0) } }), reader.isAtEnd
+        else { return nil }
+        self.init(
+            summary: InboxSummary(
+                client: client,
+                createdAt: created,
+                own: own,
+                conversation: conversation,
+                isCreator: flags & 1 != 0,
+                name: name,
+                members: members,
+                lifetime: lifetime,
+                isLocked: flags & 2 != 0,
+                // An inbox with an outbox is read from its log.
+                outboxCount: 0,
+                lastActivity: lastActivity,
+                deadline: deadline
+            ),
+            routes: routes,
+            invites: invites
+        )
+    }
+
+    private struct Reader {
+        let bytes: [UInt8]
+        var position = 0
+
+        var isAtEnd: Bool { position == bytes.count }
+
+        mutating func take(_ count: Int) -> [UInt8]? {
+            guard count <= bytes.count - position else { return nil }
+            defer { position += count }
+            return Array(bytes[position..<(position + count)])
+        }
+
+        mutating func number<Value: FixedWidthInteger>(_ type: Value.Type) -> Value? {
+            take(MemoryLayout<Value>.size)?.reversed().reduce(0) { $0 << 8 | Value(truncatingIfNeeded: $1) }
+        }
+
+        mutating func key() -> PublicKey? { take(PublicKey.byteCount).flatMap { PublicKey(unchecked: $0) } }
+
+        /// The outer `nil`: cut off.
+        mutating func time() -> Timestamp?? {
+            guard let value = number(Int64.self) else { return nil }
+            return .some(value < 0 ? nil : Timestamp(milliseconds: value))
+        }
+
+        /// The outer `nil`: cut off, or not UTF-8.
+        mutating func text() -> String?? {
+            guard let count = number(UInt16.self) else { return nil }
+            if count == .max { return .some(nil) }
+            guard let utf8 = take(Int(count)), let text = String(validating: utf8, as: UTF8.self) else { return nil }
+            return .some(text)
+        }
+
+        mutating func list<Element>(_ element: (inout Reader) -> Element?) -> [Element]? {
+            guard let count = number(UInt16.self) else { return nil }
+            var elements: [Element] = []
+            for _ in 0..<count {
+                guard let next = element(&self) else { return nil }
+                elements.append(next)
+            }
+            return elements
+        }
+    }
+}

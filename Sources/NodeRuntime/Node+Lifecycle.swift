@@ -1,0 +1,304 @@
+import Logging
+import Messaging
+import NIOCore
+import Primitives
+import Store
+import Transport
+import Wire
+
+/// Sleep and waking of inboxes (section 10): what the core asks for, with the store.
+extension Node {
+    // MARK: Waking
+
+    /// Wakes an inbox if it sleeps; one that is awake takes note that a user wants something of it.
+    /// - Throws: ``NodeError/locked``, ``NodeError/command(_:)`` when too many are in use, ``NodeError/store(_:)``.
+    func wake(_ client: ClientID, _ reason: WakeReason) throws(NodeError) {
+        guard core.isSleeping(client) else {
+            if reason == .userInteraction { core.touch(client, now: now) }
+            return
+        }
+        if store.isLocked { throw .locked }
+        let (snapshot, key) = try sleepingState(client)
+        keys[client] = key
+        let undelivered = snapshot.outboxCount == 0 ? [] : self.undelivered(client)
+        if snapshot.outboxCount == 0 { settled.insert(client) }
+        savedCounters[client] = snapshot.counters
+        defer { savedCounters[client] = nil }
+        do throws(NodeError) {
+            try request { turn throws(CommandError) in
+                ((), try core.wake(snapshot.record, key: key, undelivered: undelivered, reason, &turn))
+            }
+            archive.wake(client)
+        } catch {
+            if core.isSleeping(client) {
+                keys[client] = nil
+                settled.remove(client)
+            }
+            throw error
+        }
+    }
+
+    /// Wakes an inbox for the core, which will ask again if it cannot be done now.
+    func wakeIfPossible(_ client: ClientID, _ reason: WakeReason) {
+        do throws(NodeError) { try wake(client, reason) } catch {
+            log.debug("an inbox could not be woken", metadata: ["inbox": "\(client)", "error": "\(error)"])
+        }
+    }
+
+    /// What the disk has of an inbox that sleeps, and its key, which follows from its row.
+    private func sleepingState(_ client: ClientID) throws(NodeError) -> (InboxSnapshot, IdentityKey) {
+        guard let row = rows[client] else { throw .unknownConversation(client.description) }
+        do {
+            guard let bytes = try store.loadState(row) else {
+                throw NodeError.store(.damaged(what: "the state of inbox \(client)"))
+            }
+            let snapshot = try StoredCodec.decode(InboxSnapshot.self, bytes)
+            guard snapshot.record.client == client else { throw NodeError.clientIDMismatch(client) }
+            return (snapshot, try Self.identityKey(row, in: store))
+        } catch let error as NodeError {
+            throw error
+        } catch let error as StoreError {
+            throw .store(error)
+        } catch {
+            throw .store(.damaged(what: "the state of inbox \(client)"))
+        }
+    }
+
+    /// A conversation as it is, without waking it: for lists and for what is only shown.
+    func peek(_ client: ClientID) -> ConversationStateMachine? {
+        if let machine = core.conversation(client) { return machine }
+        guard core.isSleeping(client), !store.isLocked, let (snapshot, key) = try? sleepingState(client) else {
+            return nil
+        }
+        let undelivered = snapshot.outboxCount == 0 ? [] : self.undelivered(client)
+        return core.preview(snapshot.record, key: key, undelivered: undelivered, now: now)
+    }
+
+    /// Our own messages on the disk that are not acknowledged, oldest first.
+    func undelivered(_ client: ClientID) -> [Message] {
+        guard let row = rows[client],
+            let stored = try? store.list(row, last: nil, after: nil, now: now.milliseconds)
+        else { return [] }
+        return stored.compactMap { stored in
+            guard let (message, _) = try? StoredCodec.decodeMessage(stored.payload), message.sender == nil,
+                message.content.type != .systemMessage, message.state == .queued || message.state == .sent
+            else { return nil }
+            return message
+        }
+    }
+
+    // MARK: Sleep
+
+    /// The core has closed the links of an inbox: its record is saved, and nothing of it stays in memory but its row, its
+    /// summary, its routes, and contents that are in memory only.
+    func putToSleep(_ client: ClientID) {
+        guard let row = rows[client], let conversation = core.conversation(client) else { return }
+        settled.remove(client)
+        saveSleeping(client, outboxCount: conversation.outboxCount)
+        var turn = makeTurn()
+        core.fallAsleep(client, &turn)
+        keys[client] = nil
+        troubled[client] = nil
+        for member in conversation.currentMembers { dialTokens[LinkName(client: client, remote: member.key)] = nil }
+        archive.sleep(client)
+        room.forget(client)
+        store.release(row)
+    }
+
+    private func saveSleeping(_ client: ClientID, outboxCount: Int) {
+        guard let record = core.record(client), let row = rows[client], !store.isLocked else { return }
+        unsaved.remove(client)
+        let snapshot = InboxSnapshot(
+            record: record,
+            counters: counters(of: client),
+            lastActivity: core.lastActivity(client),
+            outboxCount: outboxCount
+        )
+        do throws(StoreError) {
+            try store.saveState(row, StoredCodec.encode(record: snapshot))
+        } catch {
+            return storageFailed(client, error)
+        }
+        effects.changed(client)
+        scheduleCommit()
+    }
+
+    // MARK: Summaries
+
+    /// What the last run left of inboxes that slept, as far as it still holds.
+    func loadSummaries() -> [RowID: InboxTableEntry] {
+        summarizedAt = now
+        return store.loadSummaries().compactMapValues { InboxTableEntry($0) }
+    }
+
+    /// Takes up an inbox without reading it.
+    /// - Returns: `false` when it has to be read after all.
+    func load(_ entry: InboxTableEntry, _ row: RowID) -> Bool {
+        let client = entry.summary.client
+        guard rows[client] == nil, core.tombstone(entry.summary.conversation) == nil else { return false }
+        rows[client] = row
+        core.load(sleeping: entry.summary, now: now)
+        for route in entry.routes {
+            routing.addMember(
+                takeRouteNumber(client, .member(route.remote)),
+                secret: RoutingSecret(SecretBytes(copying: route.secret)),
+                counters: route.counters
+            )
+        }
+        for invite in entry.invites {
+            routing.addShared(
+                takeRouteNumber(client, .invite(invite)),
+                secret: .derive(shared: SecretBytes(copying: invite.bytes), purpose: "invite")
+            )
+        }
+        return true
+    }
+
+    /// Writes the summaries of the inboxes that sleep and have no outbox, for the next start.
+    func saveSummaries() {
+        guard !store.isLocked, !store.isReadOnly, hasLoaded else { return }
+        summarizedAt = now
+        var entries: [(row: RowID, payload: [UInt8])] = []
+        for summary in core.sleepers where summary.outboxCount == 0 {
+            guard let row = rows[summary.client] else { continue }
+            var routes: [InboxTableEntry.Route] = []
+            var invites: [InviteID] = []
+            for (route, number) in routeNumbers[summary.client] ?? [:] {
+                switch route {
+                case .member(let remote):
+                    guard let secret = routing.secretBytes(ofMember: number) else { continue }
+                    let counters = routing.counters(ofMember: number)
+                    routes.append(InboxTableEntry.Route(remote: remote, secret: secret, counters: counters))
+                case .invite(let id): invites.append(id)
+                case .contact: break
+                }
+            }
+            entries.append((row, InboxTableEntry(summary: summary, routes: routes, invites: invites).encoded))
+        }
+        do throws(StoreError) { try store.saveSummaries(entries) } catch {
+            log.warning("the next start will take longer", metadata: ["error": "\(error)"])
+        }
+    }
+
+    // MARK: What there is
+
+    /// An inbox as `inbox list` shows it.
+    package struct InboxState {
+        package enum State: String {
+            case unused
+            case awake
+            case sleeping
+        }
+
+        package var client: ClientID
+        package var state: State
+        /// Why it was woken; `nil` unless it is awake.
+        package var wakeReason: WakeReason?
+        package var lastActivity: Messaging.Timestamp?
+        package var conversation: ConversationID?
+        /// What keeps it awake.
+        package var protection: InboxProtection
+    }
+
+    /// - Throws: ``NodeError/locked``.
+    package func inboxes() throws(NodeError) -> [InboxState] {
+        try unlocked()
+        return core.clients.map(inboxState)
+    }
+
+    private func inboxState(_ client: ClientID) -> InboxState {
+        let state: InboxState.State =
+            core.isUnused(client) ? .unused : core.isSleeping(client) ? .sleeping : .awake
+        return InboxState(
+            client: client,
+            state: state,
+            wakeReason: core.wakeReason(client),
+            lastActivity: core.lastActivity(client),
+            conversation: core.conversationID(client),
+            protection: state == .awake ? core.protection(client) : []
+        )
+    }
+
+    /// - Parameter text: a clientId or the beginning of one, or what names its conversation.
+    private func resolveInbox(_ text: String) throws(NodeError) -> ClientID {
+        let lowered = text.lowercased()
+        let matches = lowered.isEmpty ? [] : core.clients.filter { $0.description.hasPrefix(lowered) }
+        if matches.count == 1 { return matches[0] }
+        do throws(NodeError) { return try resolve(text) } catch {
+            if matches.count > 1 { throw .ambiguous(text, matches: matches.map(\.description)) }
+            if case .unknownConversation = error { throw .unknownInbox(text) }
+            throw error
+        }
+    }
+
+    /// - Throws: ``NodeError/unknownInbox(_:)``, ``NodeError/ambiguous(_:matches:)``, ``NodeError/command(_:)`` when too
+    ///   many are in use.
+    package func wakeInbox(_ text: String) throws(NodeError) -> InboxState {
+        try unlocked()
+        let client = try resolveInbox(text)
+        try wake(client, .userInteraction)
+        return inboxState(client)
+    }
+
+    /// - Throws: ``NodeError/unknownInbox(_:)``, ``NodeError/ambiguous(_:matches:)``, ``NodeError/command(_:)`` when it is
+    ///   protected or is no conversation's.
+    package func sleepInbox(_ text: String) throws(NodeError) -> InboxState {
+        try unlocked()
+        let client = try resolveInbox(text)
+        guard core.conversationID(client) != nil else {
+            if core.joins.contains(where: { $0.client == client }) { throw .command(.inboxProtected(.pendingInvite)) }
+            throw .notAConversation(client)
+        }
+        try request { turn throws(CommandError) in ((), try core.sleep(client, &turn)) }
+        return inboxState(client)
+    }
+
+    /// Puts the set of awake inboxes in order: the most recently active.
+    /// - Returns: how many were put to sleep, and how many are woken now.
+    package func rebalance() throws(NodeError) -> (slept: Int, woken: Int) {
+        try unlocked()
+        return try request { turn throws(CommandError) in
+            let (slept, woken, actions) = core.rebalance(&turn)
+            return ((slept, woken), actions)
+        }
+    }
+
+    /// How many inboxes are to be awake.
+    package var capacity: Int { core.capacity }
+
+    /// The inbox of a conversation, awake or asleep.
+    package func client(of conversation: ConversationID) -> ClientID? { core.client(of: conversation) }
+
+    /// Somebody has this conversation open, until ``stoppedWatching(_:)``. It is woken if that is possible.
+    package func watching(_ client: ClientID) {
+        core.setWatched(client, true)
+        wakeIfPossible(client, .userInteraction)
+    }
+
+    package func stoppedWatching(_ client: ClientID) { core.setWatched(client, false) }
+
+    // MARK: Reaching members
+
+    /// Wakes a conversation and waits, a few seconds at most, until its members have a link: for what can only be said
+    /// over one. Ends at once when they are linked, or when nobody is being dialled.
+    package func whenReached(_ text: String) -> EventLoopFuture<Void> {
+        guard let client = try? resolve(text), (try? wake(client, .userInteraction)) != nil else {
+            return loop.makeSucceededVoidFuture()
+        }
+        turn { core.reach(client, &$0) }
+        let promise = loop.makePromise(of: Void.self)
+        awaitLinks(of: client, until: .now() + Self.reachTime, promise)
+        return promise.futureResult
+    }
+
+    private func awaitLinks(of client: ClientID, until deadline: NIODeadline, _ promise: EventLoopPromise<Void>) {
+        let isReaching = core.conversation(client)?.isReaching(now: now) ?? false
+        guard isReaching, !isStopped, .now() < deadline else { return promise.succeed(()) }
+        loop.assumeIsolated().scheduleTask(in: .milliseconds(5)) {
+            self.assumeIsolated { $0.awaitLinks(of: client, until: deadline, promise) }
+        }
+    }
+
+    /// A node on the other side of the world that sleeps has answered by then.
+    private static let reachTime: TimeAmount = .seconds(3)
+}

@@ -1,0 +1,68 @@
+import Control
+import Messaging
+import NIOCore
+import NodeRuntime
+
+/// Inboxes: which are awake, and what can only be done with a link to the other members.
+extension ControlHandlers {
+    func addInboxes(_ router: inout ControlRouter) {
+        on(&router, InboxListMethod.self) { node, _ in
+            InboxListMethod.Result(inboxes: try node.inboxes().map(NodeView.inbox))
+        }
+        durably(&router, InboxWakeMethod.self) { node, params in NodeView.inbox(try node.wakeInbox(params.inbox)) }
+        durably(&router, InboxSleepMethod.self) { node, params in NodeView.inbox(try node.sleepInbox(params.inbox)) }
+        durably(&router, InboxRebalanceMethod.self) { node, _ in
+            let (slept, woken) = try node.rebalance()
+            return InboxRebalanceMethod.Result(woken: woken, slept: slept, capacity: node.capacity)
+        }
+    }
+
+    /// Answers `method` once the members of its conversation have a link, or have not taken one for a while: somebody may
+    /// be asleep.
+    func reaching<Method: ControlMethod>(
+        _ router: inout ControlRouter,
+        _ method: Method.Type,
+        _ conversation: @escaping @Sendable (Method.Params) -> String,
+        _ body: @escaping @Sendable (isolated Node, Method.Params) throws -> EventLoopFuture<Method.Result>
+    ) where Method.Params: Sendable, Method.Result: Sendable {
+        later(&router, method) { [node] _, params, _ in
+            node.assumeIsolated { $0.whenReached(conversation(params)) }.flatMap {
+                node.assumeIsolated { node in
+                    do { return try body(node, params) } catch { return node.loop.makeFailedFuture(error) }
+                }
+            }
+        }
+    }
+}
+
+extension NodeView {
+    static func inbox(_ inbox: Node.InboxState) -> Control.Inbox {
+        Control.Inbox(
+            inbox: inbox.client.description,
+            state: inbox.state.rawValue,
+            wakeReason: inbox.wakeReason?.rawValue,
+            lastActivity: inbox.lastActivity.map(timestamp),
+            protected: !inbox.protection.isEmpty,
+            conversation: inbox.conversation?.description
+        )
+    }
+
+    static func conversation(_ listed: Node.ListedConversation) -> Conversation {
+        switch listed {
+        case .awake(let machine): conversation(machine)
+        case .asleep(let summary):
+            Conversation(
+                conversation: summary.conversation.description,
+                name: summary.name,
+                role: summary.isCreator ? "creator" : "member",
+                members: summary.members.map {
+                    Control.Member(member: member($0.key), profile: $0.profile, online: false, path: nil)
+                },
+                lifetime: LifetimeValue(summary.lifetime),
+                locked: summary.isLocked,
+                state: "ready",
+                inbox: summary.client.description
+            )
+        }
+    }
+}

@@ -1,0 +1,245 @@
+import Foundation
+import Testing
+
+/// Which inboxes are awake (section 10, seed 001).
+@Suite("Inbox")
+struct InboxTests {
+    /// One request and its answer for each line, over one connection.
+    private func rpc(_ node: TestNode, _ requests: [(method: String, params: [String: Any])]) throws -> [JSON] {
+        var input = ""
+        for (number, request) in requests.enumerated() {
+            let object: [String: Any] = [
+                "jsonrpc": "2.0", "id": number, "method": request.method, "params": request.params,
+            ]
+            let data = try JSONSerialization.data(withJSONObject: object)
+            input += String(decoding: data, as: UTF8.self) + "\n"
+        }
+        let answer = try Program.run(
+            [Program.mayfly, "rpc", "--home", node.home],
+            input: input,
+            in: node.directory,
+            seconds: 120
+        )
+        let lines = answer.lines.sorted { ($0["id"].integer ?? 0) < ($1["id"].integer ?? 0) }
+        for line in lines where line["result"].isNull { Issue.record("\(line)") }
+        #expect(lines.count == requests.count)
+        return lines.map { $0["result"] }
+    }
+
+    /// `count` conversations of the two, named `c0`, `c1` and so on.
+    private func meetOften(_ ann: TestNode, _ bob: TestNode, _ count: Int) throws {
+        for start in stride(from: 0, to: count, by: 16) {
+            let numbers = start..<min(start + 16, count)
+            let created = try rpc(ann, numbers.map { ("conversation.create", ["name": "c\($0)"]) })
+            let invites = try rpc(
+                ann,
+                created.map { ("invite.create", ["conversation": $0["conversation"].string ?? ""]) }
+            )
+            let joined = try rpc(bob, invites.map { ("join", ["slug": $0["slug"].string ?? "", "timeout": "30s"]) })
+            #expect(joined.allSatisfy { $0["state"].string == "ready" })
+        }
+    }
+
+    private func inboxes(_ node: TestNode, _ state: String) throws -> [JSON] {
+        try node.ok("inbox", "list").lines.filter { $0["state"].string == state && !$0["conversation"].isNull }
+    }
+
+    /// Polls, since nothing tells when the last of many has happened.
+    private func eventually(_ what: String, seconds: Int = 60, _ condition: () throws -> Bool) throws {
+        let end = Date() + Double(seconds)
+        while try !condition() {
+            guard Date() < end else { throw HarnessError("\(what): not within \(seconds) s") }
+            usleep(100_000)
+        }
+    }
+
+    @Test("list, wake, sleep, rebalance")
+    func commands() throws {
+        try withRoom(lifetime: "1d") { ann, bob, id in
+            try say("hello", ann)
+            let inbox = try #require(try inboxes(ann, "awake").first)
+            #expect(inbox["conversation"].string == id && inbox["protected"].bool == false)
+            #expect(inbox["lastActivity"].time != nil && inbox["wakeReason"].string == "userInteraction")
+            let name = inbox["inbox"].string ?? ""
+            let cursor = try ann.cursor()
+            #expect(try ann.ok("inbox", "sleep", String(name.prefix(8)))["state"].string == "sleeping")
+            try ann.wait("inboxAsleep", after: cursor)
+            #expect(try ann.ok("inbox", "sleep", name)["state"].string == "sleeping")
+            let counts = try ann.ok("status")["inboxes"]
+            #expect(counts["awake"].integer == 0 && counts["sleeping"].integer == 1 && counts["unused"].integer == 1)
+            // What is only shown wakes nobody.
+            for command in [["conversation", "list"], ["conversation", "show", "room"], ["outbox", "list"]] {
+                #expect(try ann.run(command).code == 0)
+            }
+            #expect(try ann.ok("conversation", "list")["members"][0]["profile"].string == "bob")
+            #expect(try ann.ok("conversation", "list")["lifetime"].string == "1d")
+            #expect(try ann.ok("lifetime", "show", "room")["lifetime"].string == "1d")
+            #expect(try inboxes(ann, "sleeping").count == 1)
+            let woken = try ann.ok("inbox", "wake", "room")
+            #expect(woken["state"].string == "awake" && woken["wakeReason"].string == "userInteraction")
+            try ann.ok("inbox", "sleep", "room")
+            // A user wakes it, and what was there is there.
+            #expect(try ann.texts() == ["hello"])
+            #expect(try inboxes(ann, "awake").first?["wakeReason"].string == "userInteraction")
+            try ann.ok("inbox", "sleep", "room")
+            #expect(try ann.ok("inbox", "rebalance")["woken"].integer == 1)
+            try ann.wait("inboxAwake:wakeReason=activityRanking", after: cursor)
+            // Refusals.
+            try ann.fails(7, "inbox", "wake", "nothing-like-it")
+            let contact = try #require(
+                try ann.ok("inbox", "list").lines.first { $0["conversation"].isNull && $0["state"].string == "awake" }
+            )
+            try ann.fails(5, "inbox", "sleep", contact["inbox"].string ?? "")
+        }
+    }
+
+    @Test("Unread messages that are in memory only keep an inbox awake")
+    func protected() throws {
+        try withRoom { ann, bob, _ in
+            try say("unread", ann)
+            let refused = try bob.fails(5, "inbox", "sleep", "room")
+            #expect(refused.message.contains("unread"))
+            #expect(try inboxes(bob, "awake").first?["protected"].bool == true)
+            #expect(try bob.texts() == ["unread"])
+            try bob.ok("inbox", "sleep", "room")
+            // It was read, and is still there: the conversation was not closed.
+            #expect(try bob.texts() == ["unread"])
+        }
+    }
+
+    @Test("an incoming token wakes a sleeping inbox")
+    func token() throws {
+        try withRoom(lifetime: "1d") { ann, bob, id in
+            for _ in 0..<2 {
+                let cursor = try bob.cursor()
+                try bob.ok("inbox", "sleep", "room")
+                try ann.wait("peerOffline", after: 0)
+                try say("knock knock", ann)
+                try bob.wait("inboxAwake:wakeReason=pushNotification", in: id, after: cursor)
+            }
+            #expect(try bob.texts() == ["knock knock", "knock knock"])
+            #expect(try message("knock knock", at: bob)["stored"].bool == true)
+        }
+    }
+
+    @Test("sleep and wake keep the agreement")
+    func agreement() throws {
+        try withRoom(["--session-grace", "0"], lifetime: "1d") { ann, bob, _ in
+            for sleepers in [[ann], [bob], [ann, bob]] {
+                let cursors = [try ann.cursor(), try bob.cursor()]
+                for node in sleepers { try node.ok("inbox", "sleep", "room") }
+                try say("still stored", bob)
+                #expect(try message("still stored", at: ann)["stored"].bool == true)
+                for (node, cursor) in zip([ann, bob], cursors) {
+                    let events = try node.run(["watch", "--since", String(cursor), "--timeout", "0.1"]).lines
+                    #expect(!events.contains { $0["event"].string == "lifetimeReset" })
+                    #expect(try node.ok("lifetime", "show", "room")["lifetime"].string == "1d")
+                }
+            }
+            // What is agreed while both sleep needs a link, and makes one.
+            try ann.ok("inbox", "sleep", "room")
+            try bob.ok("inbox", "sleep", "room")
+            try agree(ann, bob, "7d")
+            // And leaving is heard.
+            try ann.ok("inbox", "sleep", "room")
+            let cursor = try bob.cursor()
+            try ann.ok("conversation", "leave", "room", "--yes")
+            try bob.wait("memberLeft", after: cursor)
+        }
+    }
+
+    @Test("a sleeping inbox explodes, by its creator's command and by its word")
+    func explosion() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            try say("gone soon", ann)
+            try ann.ok("inbox", "sleep", "room")
+            try bob.ok("inbox", "sleep", "room")
+            try ann.ok("explode", "room", "--yes")
+            try bob.wait("exploded")
+            try ann.wait("deletionReceipt")
+            #expect(bob.files(holding: "gone soon") == [] && bob.files(".seg") == [])
+        }
+    }
+
+    @Test("more conversations than the capacity all deliver")
+    func many() throws {
+        try withHomes("ann", "bob") { nodes in
+            let (ann, bob) = (nodes[0], nodes[1])
+            for node in nodes { try node.start(["--capacity", "3"]) }
+            try meetOften(ann, bob, 10)
+            for node in nodes { try eventually("two thirds sleep") { try inboxes(node, "awake").count <= 6 } }
+            #expect(try ann.ok("conversation", "list").lines.count == 10)
+            for number in 0..<10 {
+                try ann.ok("lifetime", "propose", "c\(number)", "1d")
+                try bob.ok("lifetime", "accept", "c\(number)")
+            }
+            for number in 0..<10 {
+                try ann.ok("send", "c\(number)", "to \(number)", "--wait", "delivered", "--timeout", "30")
+            }
+            // And while the other node is away.
+            try bob.stop()
+            for number in 0..<10 { try ann.ok("send", "c\(number)", "late \(number)") }
+            #expect(try ann.ok("outbox", "list").lines.count == 10)
+            #expect(try ann.ok("status")["outbox"].integer == 10)
+            #expect(try ann.ok("status")["inboxes"]["sleeping"].integer ?? 0 >= 4)
+            try ann.stop()
+            try ann.start(["--capacity", "3"])
+            #expect(try ann.ok("outbox", "list").lines.count == 10)
+            try bob.start(["--capacity", "3"])
+            try eventually("everything is delivered") { try ann.ok("status")["outbox"].integer == 0 }
+            for number in 0..<10 {
+                #expect(try bob.texts("c\(number)") == ["to \(number)", "late \(number)"])
+            }
+        }
+    }
+
+    @Test("capacity 20 with 60 conversations")
+    func sixty() throws {
+        try withHomes("ann", "bob") { nodes in
+            let (ann, bob) = (nodes[0], nodes[1])
+            for node in nodes { try node.start() }
+            try meetOften(ann, bob, 60)
+            for node in nodes {
+                try eventually("20 are awake") {
+                    let counts = try node.ok("status")["inboxes"]
+                    return counts["awake"].integer == 20 && counts["sleeping"].integer == 40
+                }
+            }
+            let sent = try rpc(
+                ann,
+                (0..<60).map {
+                    ("send", ["conversation": "c\($0)", "text": "hello", "wait": "delivered", "timeout": "60s"])
+                }
+            )
+            #expect(sent.allSatisfy { $0["state"].string == "delivered" })
+            // The start wakes those that were active last, and the others are there.
+            try ann.stop()
+            try ann.start()
+            try eventually("20 are awake again") { try inboxes(ann, "awake").count == 20 }
+            #expect(try inboxes(ann, "awake").contains { $0["wakeReason"].string == "appLaunch" })
+            #expect(try ann.ok("conversation", "list").lines.count == 60)
+            try ann.ok("conversation", "show", "c17")
+        }
+    }
+
+    @Test("the capacity comes from init, the configuration and run, and is a number from 1 to 10,000")
+    func capacity() throws {
+        try withDirectory { directory in
+            let node = TestNode(name: "ann", directory: directory)
+            defer { node.crash() }
+            try node.fails(2, "init", "--capacity", "0")
+            try node.initialise(["--capacity", "2"])
+            try node.fails(2, "run", "--capacity", "10001")
+            try node.start()
+            #expect(try node.ok("inbox", "rebalance")["capacity"].integer == 2)
+            try node.stop()
+            try node.start(["--capacity", "5"])
+            #expect(try node.ok("inbox", "rebalance")["capacity"].integer == 5)
+            try node.stop()
+            let file = String(decoding: node.contents("config.json"), as: UTF8.self)
+            try node.replace("config.json", with: file.replacingOccurrences(of: "\"capacity\" : 2", with: "\"capacity\" : 0"))
+            let failed = try #require(try node.tryStart())
+            #expect(failed.code != 0 && failed.errors.contains("capacity"))
+        }
+    }
+}

@@ -1,0 +1,323 @@
+import Messaging
+import Primitives
+import Testing
+
+/// Inboxes of two nodes that sleep and wake (section 10).
+@Suite struct Sleep {
+    private func joined(_ lifetime: Lifetime? = .oneDay) throws -> Pair {
+        var pair = Pair()
+        try pair.createAndInvite()
+        try pair.join()
+        if let lifetime {
+            pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(lifetime, &turn) }
+            pair.run()
+            pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+            pair.run()
+        }
+        pair.now = pair.now + .minute
+        return pair
+    }
+
+    @Test func `closing a link for sleep resets nothing, however long it lasts`() throws {
+        var pair = try joined()
+        let kept = try pair.send("kept", from: 0)
+        pair.run()
+        pair.sleep(0)
+        pair.run()
+        #expect(pair.nodes[0].isSleeping(pair.clients[0]) && pair.machines[0] == nil)
+        #expect(pair.nodes[0].summary(pair.clients[0])?.lifetime == .oneDay)
+        // The other side knows that nothing is wrong: it neither dials nor counts.
+        #expect(pair.machines[1]?.isOnline(pair.keys[0].publicKey) == false)
+        pair.now = pair.now + 12 * .hour
+        pair.dials = [nil, nil]
+        pair.step(1) { core, turn in core.advance(&turn) }
+        #expect(pair.dials[1] == nil)
+        #expect(pair.archive[0][kept] != nil)
+        // Until it has something to say.
+        let late = try pair.send("late", from: 1)
+        pair.step(1) { core, turn in core.advance(&turn) }
+        #expect(pair.dials[1]?.remote == pair.keys[0].publicKey)
+        pair.wake(0, .pushNotification)
+        pair.connect(dialer: 1)
+        pair.run()
+        #expect(pair.lifetimes() == [.oneDay, .oneDay])
+        #expect(pair.archive[0][late]?.keeping == .disk(.oneDay))
+        #expect(pair.archive[1][late]?.message.state == .delivered)
+        for node in 0..<2 {
+            #expect(!pair.events[node].contains { if case .lifetimeReset = $0 { true } else { false } })
+        }
+        #expect(pair.events[0].contains(.inboxAsleep) && pair.events[0].contains(.inboxAwake(.pushNotification)))
+    }
+
+    @Test func `both sides may sleep`() throws {
+        var pair = try joined()
+        pair.sleep(0)
+        pair.run()
+        pair.sleep(1)
+        pair.run()
+        pair.now = pair.now + .day / 2
+        pair.wake(1, .userInteraction)
+        let message = try pair.send("hello", from: 1)
+        pair.wake(0, .pushNotification)
+        pair.connect(dialer: 1)
+        pair.run()
+        #expect(pair.archive[0][message]?.keeping == .disk(.oneDay))
+        #expect(pair.lifetimes() == [.oneDay, .oneDay])
+    }
+
+    @Test func `a link that was lost before still counts its time while the inbox sleeps`() throws {
+        var pair = try joined()
+        pair.disconnect()
+        pair.sleep(0)
+        pair.now = pair.now + .minute
+        pair.wake(0, .userInteraction)
+        pair.connect(dialer: 0)
+        pair.run()
+        #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
+    }
+
+    @Test func `a session that was closed is not brought back by sleep`() throws {
+        var pair = try joined()
+        pair.command(0) { machine, turn in machine.close(turn) }
+        pair.disconnect()
+        pair.sleep(0)
+        pair.wake(0, .userInteraction)
+        pair.connect(dialer: 0)
+        pair.run()
+        #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
+    }
+
+    @Test func `after a restart a sleeping inbox starts a new session`() throws {
+        var pair = try joined()
+        pair.sleep(0)
+        pair.run()
+        let record = try #require(pair.saved[0])
+        let summary = try #require(pair.nodes[0].summary(pair.clients[0]))
+        pair.nodes[0] = NodeStateMachine()
+        pair.nodes[0].load(sleeping: summary, now: pair.now)
+        #expect(pair.nodes[0].isSleeping(record.client))
+        pair.wake(0, .userInteraction)
+        #expect(pair.machines[0]?.sessionGoesOn == false)
+        pair.connect(dialer: 0)
+        pair.run()
+        #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
+    }
+
+    @Test func `an open proposal and its end survive sleep`() throws {
+        var pair = try joined(nil)
+        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+        pair.run()
+        for node in 0..<2 {
+            pair.sleep(node)
+            pair.run()
+        }
+        let due = try #require(pair.nodes[0].summary(pair.clients[0])?.deadline)
+        #expect(pair.nodes[0].nextDeadline.map { $0 <= due } == true)
+        // The user is still asked, and the answer still counts.
+        pair.wake(1, .userInteraction)
+        #expect(pair.machines[1]?.pendingProposal?.isOurs == false)
+        pair.wake(0, .pushNotification)
+        pair.connect(dialer: 1)
+        pair.run()
+        pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+        pair.run()
+        #expect(pair.lifetimes() == [.oneDay, .oneDay])
+    }
+
+    @Test func `a sleeping inbox is woken when its proposal ends`() throws {
+        var pair = try joined(nil)
+        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+        pair.run()
+        pair.sleep(0)
+        pair.run()
+        pair.now = pair.now + .day
+        pair.step(0) { core, turn in core.advance(&turn) }
+        #expect(pair.events[0].contains(.inboxAwake(.activityRanking)))
+        #expect(pair.machines[0]?.pendingProposal == nil)
+        #expect(pair.events[0].contains { if case .lifetimeExpired = $0 { true } else { false } })
+    }
+
+    @Test func `an inbox with an outbox is woken to try again, later each time, and keeps the order`() throws {
+        var pair = try joined()
+        pair.disconnect()
+        let first = try pair.send("first", from: 0)
+        let second = try pair.send("second", from: 0)
+        var waits: [Milliseconds] = []
+        for _ in 0..<4 {
+            pair.now = pair.now + .minute
+            pair.sleep(0)
+            #expect(pair.nodes[0].summary(pair.clients[0])?.outboxCount == 2)
+            #expect(pair.nodes[0].outboxCount == 2)
+            let slept = pair.now
+            while pair.machines[0] == nil {
+                let next = try #require(pair.nodes[0].nextDeadline)
+                pair.now = max(next, pair.now + 1)
+                pair.dials[0] = nil
+                pair.step(0) { core, turn in core.advance(&turn) }
+            }
+            waits.append(pair.now - slept)
+            #expect(pair.dials[0]?.remote == pair.keys[1].publicKey)
+        }
+        #expect(zip(waits, waits.dropFirst()).allSatisfy { $0 < $1 }, "\(waits)")
+        #expect(pair.machines[0]?.outbox(to: pair.keys[1].publicKey).map(\.message) == [first, second])
+        pair.connect(dialer: 0)
+        pair.run()
+        #expect(pair.machines[0]?.outboxCount == 0)
+    }
+
+    @Test func `what would be lost is protected`() throws {
+        var pair = try joined(nil)
+        // Unread, in memory only.
+        _ = try pair.send("hello", from: 0)
+        pair.run()
+        #expect(pair.nodes[1].protection(pair.clients[1]) == .unread)
+        #expect(pair.sleep(1) == .inboxProtected(.unread))
+        pair.command(1) { machine, _ in
+            machine.releaseMemory()
+            return []
+        }
+        #expect(pair.sleep(1) == nil)
+        pair.run()
+        // Undelivered, in memory only.
+        pair.disconnect()
+        _ = try pair.send("to nobody", from: 0)
+        #expect(pair.nodes[0].protection(pair.clients[0]) == .undelivered)
+        #expect(pair.sleep(0) == .inboxProtected(.undelivered))
+        // Open in front of somebody.
+        pair.nodes[0].setWatched(pair.clients[0], true)
+        #expect(pair.nodes[0].protection(pair.clients[0]) == [.active, .undelivered])
+        pair.nodes[0].setWatched(pair.clients[0], false)
+        #expect(pair.nodes[0].protection(pair.clients[0]) == .undelivered)
+    }
+
+    @Test func `a join under way is protected, and does not sleep`() throws {
+        var pair = Pair()
+        try pair.createAndInvite()
+        let client = pair.clients[1]
+        let invite = try #require(pair.invite)
+        pair.step(1) { core, turn in (try? core.join(client, invite: invite, profile: nil, &turn)) ?? [] }
+        #expect(pair.nodes[1].protection(client) == .pendingInvite)
+        #expect(pair.nodes[1].wakeReason(client) == .pendingInvite)
+        #expect(pair.sleep(1) == .inboxProtected(.pendingInvite))
+        // The creator with an open invite may sleep: whoever comes by the invite's token wakes it.
+        pair.now = pair.now + .minute
+        #expect(pair.sleep(0) == nil)
+        pair.wake(0, .pushNotification)
+        pair.connect(dialer: 1)
+        pair.run()
+        #expect(pair.machines[1] != nil)
+    }
+
+    @Test func `a peer that falls asleep while something is on its way to it is dialled again`() throws {
+        var pair = try joined()
+        let message = try pair.send("crossing", from: 1)
+        // The content arrives at a node that has closed the link.
+        pair.sleep(0)
+        pair.run()
+        #expect(pair.archive[0][message] == nil)
+        pair.now = pair.now + 2 * .second
+        pair.dials[1] = nil
+        pair.step(1) { core, turn in core.advance(&turn) }
+        #expect(pair.dials[1] != nil)
+        pair.wake(0, .pushNotification)
+        pair.connect(dialer: 1)
+        pair.run()
+        #expect(pair.archive[0][message]?.keeping == .disk(.oneDay))
+    }
+
+    @Test func `what a sleeping inbox is told is dropped, and a sleep frame from elsewhere closes nothing`() throws {
+        var pair = try joined()
+        let client = pair.clients[0]
+        let remote = pair.keys[1].publicKey
+        pair.sleep(0)
+        pair.wire = []
+        pair.step(0) { core, turn in core.receive(.ping(1), on: LinkID(1), verify: { _ in nil }, &turn) }
+        pair.step(0) { core, turn in core.linkClosed(LinkID(1), &turn) }
+        pair.step(0) { core, turn in core.dialFailed(client, to: remote, isUnknownThere: true, &turn) }
+        pair.step(0) { core, turn in core.receiveNotice([1, 2, 3], for: client, &turn).actions }
+        #expect(pair.wire.isEmpty && pair.nodes[0].isSleeping(client))
+        // A link that is not the one in use.
+        let machine = try #require(pair.machines[1])
+        pair.command(1) { (machine, turn) throws(CommandError) in
+            machine.receive(
+                .closing(asleep: true),
+                from: machine.currentMembers[0].key,
+                on: LinkID(77),
+                memoryAvailable: 0,
+                &turn
+            )
+        }
+        let member = machine.currentMembers[0].key
+        #expect(pair.machines[1]?.link(to: member) == machine.link(to: member))
+    }
+
+    @Test func `a locked node neither sleeps nor wakes anybody`() throws {
+        var pair = try joined()
+        pair.sleep(0)
+        pair.run()
+        pair.isLocked[0] = true
+        pair.wake(0, .userInteraction)
+        #expect(pair.nodes[0].isSleeping(pair.clients[0]))
+        pair.step(0) { core, turn in core.rebalance(&turn).actions }
+        pair.nodes[0].launch(now: pair.now)
+        for _ in 0..<3 {
+            pair.now = pair.now + .second
+            pair.step(0) { core, turn in core.advance(&turn) }
+        }
+        #expect(pair.nodes[0].isSleeping(pair.clients[0]))
+        pair.isLocked[0] = false
+        pair.now = pair.now + 2 * .second
+        pair.step(0) { core, turn in core.advance(&turn) }
+        #expect(pair.machines[0] != nil)
+    }
+
+    @Test func `one node with more conversations than it may have awake`() throws {
+        var pair = Pair(capacity: 2)
+        var clients: [ClientID] = []
+        for number in 0..<6 {
+            let client = ClientID.generate(&pair.random)
+            let key = makeKey(&pair.random)
+            pair.step(0) { core, turn in core.addUnused(client, key: key, turn) }
+            pair.step(0) { core, turn in
+                (try? core.createConversation(client, name: "c\(number)", profile: nil, &turn)) ?? []
+            }
+            pair.keyOf[client] = key
+            clients.append(client)
+            pair.now = pair.now + .minute
+        }
+        #expect(pair.nodes[0].awakeCount == 2 && pair.nodes[0].sleepingCount == 4)
+        #expect(pair.nodes[0].clients.filter { clients.contains($0) } == clients)
+        #expect(pair.nodes[0].isSleeping(clients[0]) && !pair.nodes[0].isSleeping(clients[5]))
+        pair.wake(0, .userInteraction, clients[0])
+        #expect(!pair.nodes[0].isSleeping(clients[0]) && pair.nodes[0].isSleeping(clients[4]))
+        // Twice the capacity is the end of it.
+        for client in clients { pair.nodes[0].setWatched(client, true) }
+        for client in clients { pair.wake(0, .userInteraction, client) }
+        #expect(pair.nodes[0].awakeCount == 4)
+        #expect(pair.refusals.last == .inboxesInUse(limit: 4))
+        // And without a reason it is the capacity again.
+        for client in clients { pair.nodes[0].setWatched(client, false) }
+        for _ in 0..<3 {
+            pair.now = pair.now + .minute
+            pair.step(0) { core, turn in core.advance(&turn) }
+        }
+        #expect(pair.nodes[0].awakeCount == 2)
+        // More room is used.
+        pair.nodes[0].setCapacity(5, now: pair.now)
+        for _ in 0..<3 {
+            pair.now = pair.now + .second
+            pair.step(0) { core, turn in core.advance(&turn) }
+        }
+        #expect(pair.nodes[0].awakeCount == 5)
+        // One that goes makes room.
+        let gone = try #require(clients.first { !pair.nodes[0].isSleeping($0) })
+        pair.step(0) { core, turn in
+            (try? core.command(gone, &turn) { machine, _ throws(CommandError) in ((), machine.leave()) }.1) ?? []
+        }
+        for _ in 0..<3 {
+            pair.now = pair.now + .second
+            pair.step(0) { core, turn in core.advance(&turn) }
+        }
+        #expect(pair.nodes[0].awakeCount == 5 && pair.nodes[0].sleepingCount == 0)
+    }
+}

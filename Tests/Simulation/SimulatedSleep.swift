@@ -1,0 +1,105 @@
+import Messaging
+import Primitives
+
+/// Inboxes that sleep and wake: the shell's part, from what is durable or on its way there.
+extension Simulation {
+    /// An inbox that could not be used after all.
+    func drop(_ node: SimulatedNode, _ client: ClientID) {
+        node.core.remove(client)
+        node.forget(client)
+        write(.destroy(client), node)
+    }
+
+    /// Our own messages that are not acknowledged, as the disk has them.
+    func undelivered(_ node: SimulatedNode, _ client: ClientID) -> [Message] {
+        (node.disk.messages[client] ?? [:]).values
+            .filter { $0.sender == nil && $0.content.type == .text && ($0.state == .queued || $0.state == .sent) }
+            .sorted { ($0.content.sentAt, $0.content.id) < ($1.content.sentAt, $1.content.id) }
+    }
+
+    func wake(_ node: SimulatedNode, _ client: ClientID, _ reason: WakeReason) {
+        guard node.core.isSleeping(client), !node.isLocked, let inbox = node.disk.inboxes[client] else { return }
+        let undelivered = undelivered(node, client)
+        step(node) { core, turn in
+            do throws(CommandError) {
+                let actions = try core.wake(inbox.record, key: inbox.key, undelivered: undelivered, reason, &turn)
+                count("wakes \(reason.rawValue)")
+                return actions
+            } catch {
+                count("refused wakes")
+                return []
+            }
+        }
+        // Twice the capacity is the end of it, but for what is due at a moment.
+        if reason != .activityRanking, !isCalm, node.core.awakeCount > 2 * node.core.capacity + 4 {
+            violation("I7 node \(node.index) has \(node.core.awakeCount) inboxes awake of \(node.core.capacity)")
+        }
+    }
+
+    /// Everything but what is in memory only goes; the machine must come back from the disk.
+    func sleep(_ node: SimulatedNode, _ client: ClientID) {
+        guard let record = node.core.record(client), let key = node.keys[client] else { return }
+        count("sleeps")
+        if let machine = node.core.conversation(client), machine.heldByteCount > 0 {
+            violation("node \(node.index) puts an inbox to sleep that holds unread contents")
+        }
+        write(.save(client, Disk.Inbox(record: record, key: key)), node)
+        var turn = turn(node)
+        node.core.fallAsleep(client, &turn)
+        node.random = turn.random
+        let held = node.memory[client].map { Set($0.keys) } ?? []
+        node.seen[client] = held.union(node.disk.messages[client].map { Set($0.keys) } ?? [])
+    }
+
+    func sleepOrRebalance(_ node: SimulatedNode, _ client: ClientID) {
+        if chance(70) {
+            step(node) { core, turn in (try? core.sleep(client, &turn)) ?? [] }
+        } else {
+            count("rebalances")
+            step(node) { core, turn in core.rebalance(&turn).actions }
+        }
+    }
+
+    /// Whose messages have not arrived, although the other side is there; `nil` when all have.
+    func undeliveredConversation() -> String? {
+        struct Side {
+            var node: Int
+            var own: PublicKey
+            var members: Set<PublicKey>
+            var outboxCount: Int
+        }
+        var sides: [ConversationID: [Side]] = [:]
+        for node in nodes {
+            for machine in node.core.conversations {
+                sides[machine.conversation, default: []].append(
+                    Side(
+                        node: node.index,
+                        own: machine.key.publicKey,
+                        members: Set(machine.currentMembers.map(\.key)),
+                        outboxCount: machine.outboxCount
+                    )
+                )
+            }
+            for summary in node.core.sleepers {
+                sides[summary.conversation, default: []].append(
+                    Side(
+                        node: node.index,
+                        own: summary.own,
+                        members: Set(summary.members.map(\.key)),
+                        outboxCount: summary.outboxCount
+                    )
+                )
+            }
+        }
+        for conversation in sides.keys.sorted() {
+            for side in sides[conversation]! where side.outboxCount > 0 {
+                if let other = sides[conversation]!.first(where: {
+                    side.members.contains($0.own) && $0.members.contains(side.own)
+                }) {
+                    return "node \(side.node) has \(side.outboxCount) messages for node \(other.node)"
+                }
+            }
+        }
+        return nil
+    }
+}
