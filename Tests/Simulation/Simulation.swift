@@ -449,7 +449,7 @@ package final class Simulation {
         case .transmit(let link, let frame): transmit(frame, on: link, from: node)
         case .close(let link): close(link, node)
         case .register(let client, let route):
-            if node.core.record(client) != nil { node.routes[client, default: []].insert(route) }
+            if node.core.contains(client) { node.routes[client, default: []].insert(route) }
         case .knock(let knock): queue.push(.knock(from: node.index, knock), at: time + 1 + roll(300))
         case .answer(let index, let conversation, let sealed):
             queue.push(.answer(to: index, conversation, sealed), at: time + 1 + roll(300))
