@@ -101,7 +101,7 @@ extension ConversationStateMachine {
     }
 
     /// Equal where two members know the same of the group.
-    var groupDigest: [UInt8] {
+    package var groupDigest: [UInt8] {
         var transcript = Transcript()
         transcript.append(record.group.version)
         let known = ([record.own] + record.current).sorted { $0.key < $1.key }
