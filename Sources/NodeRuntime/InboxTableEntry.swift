@@ -38,7 +38,8 @@ struct InboxTableEntry: Hashable {
         time(summary.createdAt)
         time(summary.lastActivity)
         time(summary.deadline)
-        bytes.append((summary.isCreator ? 1 : 0) | (summary.isLocked ? 2 : 0))
+        number(summary.endpointMark)
+        bytes.append((summary.isCreator ? 1 : 0) | (summary.isLocked ? 2 : 0) | (summary.isRemoved ? 4 : 0))
         text(summary.lifetime.rawValue)
         text(summary.name)
         number(UInt16(clamping: summary.members.count))
@@ -74,11 +75,11 @@ struct InboxTableEntry: Hashable {
         guard reader.take(1) == [Self.version], let client = reader.take(16).flatMap({ ClientID($0) }),
             let own = reader.key(), let conversation = reader.take(32).flatMap({ ConversationID($0) }),
             let createdAt = reader.time(), let created = createdAt, let lastActivity = reader.time(),
-            let deadline = reader.time(), let flags = reader.take(1)?.first, let lifetimeText = reader.text(),
+            let deadline = reader.time(), let mark = reader.number(UInt64.self), let flags = reader.take(1)?.first, let lifetimeText = reader.text(),
             let lifetime = lifetimeText.flatMap({ Lifetime(rawValue: $0) }), let name = reader.text(),
-            let members = reader.list({ reader -> Member? in
+            let members = reader.list({ reader -> InboxSummary.Peer? in
                 guard let key = reader.key(), let profile = reader.text() else { return nil }
-                return Member(key: key, profile: profile, endpoints: [])
+                return InboxSummary.Peer(key: key, profile: profile)
             }),
             let routes = reader.list({ reader -> Route? in
                 guard let remote = reader.key(), let secret = reader.take(RoutingSecret.byteCount),
@@ -104,8 +105,10 @@ struct InboxTableEntry: Hashable {
                 members: members,
                 lifetime: lifetime,
                 isLocked: flags & 2 != 0,
+                isRemoved: flags & 4 != 0,
                 // An inbox with an outbox is read from its log.
                 outboxCount: 0,
+                endpointMark: mark,
                 lastActivity: lastActivity,
                 deadline: deadline
             ),

@@ -55,7 +55,7 @@ extension Node {
             let tombstone = core.tombstone(record.genesis.conversation)
         {
             // We were stopped between the tombstone and the end of the keys: go on from there.
-            let others = record.members.filter { !record.left.contains($0.key) }
+            let others = record.current + record.members.filter { record.former.contains($0.key) }
             return explode(client, tombstone, fanOut: tombstone.role == .creator ? others : [])
         }
         guard case .conversation = snapshot.record.role else { return enter(snapshot, key: key, sessionGoesOn: false) }
@@ -73,7 +73,7 @@ extension Node {
                 key: key,
                 undelivered: undelivered,
                 lastActivity: snapshot.lastActivity,
-                $0
+                &$0
             )
         }
         savedCounters[client] = nil

@@ -137,7 +137,8 @@ extension Node {
         let client = entry.summary.client
         guard rows[client] == nil, core.tombstone(entry.summary.conversation) == nil else { return false }
         rows[client] = row
-        core.load(sleeping: entry.summary, now: now)
+        var turn = makeTurn()
+        core.load(sleeping: entry.summary, &turn)
         for route in entry.routes {
             routing.addMember(
                 takeRouteNumber(client, .member(route.remote)),

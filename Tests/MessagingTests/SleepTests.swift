@@ -94,7 +94,10 @@ import Testing
         let record = try #require(pair.saved[0])
         let summary = try #require(pair.nodes[0].summary(pair.clients[0]))
         pair.nodes[0] = NodeStateMachine()
-        pair.nodes[0].load(sleeping: summary, now: pair.now)
+        pair.step(0) { core, turn in
+            core.load(sleeping: summary, &turn)
+            return []
+        }
         #expect(pair.nodes[0].isSleeping(record.client))
         pair.wake(0, .userInteraction)
         #expect(pair.machines[0]?.sessionGoesOn == false)
@@ -312,7 +315,7 @@ import Testing
         // One that goes makes room.
         let gone = try #require(clients.first { !pair.nodes[0].isSleeping($0) })
         pair.step(0) { core, turn in
-            (try? core.command(gone, &turn) { machine, _ throws(CommandError) in ((), machine.leave()) }.1) ?? []
+            (try? core.command(gone, &turn) { machine, turn throws(CommandError) in ((), machine.leave(&turn)) }.1) ?? []
         }
         for _ in 0..<3 {
             pair.now = pair.now + .second

@@ -74,7 +74,8 @@ final class SimulatedNode {
     }
 
     let index: Int
-    let endpoint: Endpoint
+    /// Where it is now; what others remember of an earlier place leads nowhere.
+    var endpoint: Endpoint
     var core: NodeStateMachine
     /// How many of its inboxes are to be awake.
     let capacity: Int

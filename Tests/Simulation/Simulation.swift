@@ -507,7 +507,7 @@ package final class Simulation {
                     key: inbox.key,
                     undelivered: undelivered,
                     lastActivity: nil,
-                    turn
+                    &turn
                 )
             }
         }

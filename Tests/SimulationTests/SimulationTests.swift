@@ -38,6 +38,7 @@ import Testing
             "accepted", "crashes", "locks", "partitions", "clock steps", "explosions", "event deletionReceipt",
             "held until unlocked", "sleeps", "wakes userInteraction", "wakes pushNotification", "wakes activityRanking",
             "wakes appLaunch", "rebalances", "event reset", "event withdrawn", "event messageState delivered", "closes",
+            "event memberRemoved", "event removed", "event profileChanged", "event conversationUpdated", "moves",
         ] {
             #expect(counts[name, default: 0] > 0, "\(name) never happened")
         }

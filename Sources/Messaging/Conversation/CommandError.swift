@@ -27,6 +27,9 @@ package enum CommandError: Error, Hashable, Sendable {
     /// This conversation has been entered with this invite before.
     case alreadyMember(ClientID)
     case unknownMessage
+    /// The creator has removed us from this conversation.
+    case removed
+    case unknownMember
     /// As many inboxes as may be are awake, and each is in use.
     case inboxesInUse(limit: Int)
     /// The inbox is not to be put to sleep now.

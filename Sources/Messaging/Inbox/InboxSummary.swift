@@ -3,6 +3,17 @@ import Primitives
 /// What a node knows of a conversation without waking its inbox: enough for lists, for finding it by name, for the
 /// moment it has to be woken. Everything else is in its state log.
 package struct InboxSummary: Hashable, Sendable {
+    /// Another member, as lists show it.
+    package struct Peer: Hashable, Sendable {
+        package var key: PublicKey
+        package var profile: String?
+
+        package init(key: PublicKey, profile: String?) {
+            self.key = key
+            self.profile = profile
+        }
+    }
+
     package var client: ClientID
     /// The order of the inboxes in lists.
     package var createdAt: Timestamp
@@ -11,14 +22,18 @@ package struct InboxSummary: Hashable, Sendable {
     package var conversation: ConversationID
     package var isCreator: Bool
     package var name: String?
-    /// Everyone but ourselves and those who have left; without their endpoints.
-    package var members: [Member]
+    /// Everyone but ourselves and those who have left.
+    package var members: [Peer]
     /// Of new messages.
     package var lifetime: Lifetime
     /// It admits nobody.
     package var isLocked: Bool
+    /// The creator has removed us.
+    package var isRemoved: Bool
     /// Messages that are not acknowledged.
     package var outboxCount: Int
+    /// Of the endpoints that the members know of us: see ``mark(_:)``.
+    package var endpointMark: UInt64
     /// When a message last came or went; `nil`: never.
     package var lastActivity: Timestamp?
     /// When the conversation has something to do by itself, links and deliveries left out; `nil` for never.
@@ -31,10 +46,12 @@ package struct InboxSummary: Hashable, Sendable {
         conversation: ConversationID,
         isCreator: Bool,
         name: String?,
-        members: [Member],
+        members: [Peer],
         lifetime: Lifetime,
         isLocked: Bool,
+        isRemoved: Bool,
         outboxCount: Int,
+        endpointMark: UInt64,
         lastActivity: Timestamp?,
         deadline: Timestamp?
     ) {
@@ -47,9 +64,16 @@ package struct InboxSummary: Hashable, Sendable {
         self.members = members
         self.lifetime = lifetime
         self.isLocked = isLocked
+        self.isRemoved = isRemoved
         self.outboxCount = outboxCount
+        self.endpointMark = endpointMark
         self.lastActivity = lastActivity
         self.deadline = deadline
+    }
+
+    /// Tells lists of endpoints apart.
+    package static func mark(_ endpoints: [String]) -> UInt64 {
+        SHA256.hash(Array(endpoints.joined(separator: "\n").utf8)).prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
     }
 
     /// Of a conversation whose links are closed.
@@ -61,10 +85,12 @@ package struct InboxSummary: Hashable, Sendable {
             conversation: machine.conversation,
             isCreator: machine.isCreator,
             name: machine.record.name,
-            members: machine.currentMembers.map { Member(key: $0.key, profile: $0.profile, endpoints: []) },
+            members: machine.currentMembers.map { Peer(key: $0.key, profile: $0.profile) },
             lifetime: machine.lifetime,
-            isLocked: machine.invites?.isLocked ?? false,
+            isLocked: machine.record.group.isLocked,
+            isRemoved: machine.record.isRemoved,
             outboxCount: machine.outboxCount,
+            endpointMark: Self.mark(machine.record.own.endpointTexts),
             lastActivity: lastActivity,
             deadline: machine.nextDeadline
         )
@@ -78,6 +104,8 @@ struct SleepingInbox: Sendable {
     var session: ConversationSession?
     /// When its outbox is tried again, and how often that was in vain.
     var retryAt: Timestamp?
+    /// Its members do not know yet where we are now.
+    var hasMoved = false
     var retries = 0
 
     /// When it is to be woken.

@@ -96,6 +96,15 @@ struct InboxTable: Sendable {
         return sleeping.removeValue(forKey: client)
     }
 
+    /// A sleeping inbox is to tell its members where it is now.
+    mutating func setMoved(_ client: ClientID, retryAt: Timestamp) {
+        guard var inbox = sleeping[client] else { return }
+        inbox.hasMoved = true
+        inbox.retryAt = min(inbox.retryAt ?? retryAt, retryAt)
+        sleeping[client] = inbox
+        deadlines.set(client, inbox.wakeAt)
+    }
+
     // MARK: Time
 
     /// Not after the first moment at which an inbox has something to do.

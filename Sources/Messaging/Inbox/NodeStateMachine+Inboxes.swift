@@ -53,11 +53,16 @@ extension NodeStateMachine {
     // MARK: Loading
 
     /// A conversation from the disk that sleeps on.
-    package mutating func load(sleeping summary: InboxSummary, now: Timestamp) {
+    package mutating func load(sleeping summary: InboxSummary, _ turn: inout Turn) {
         records[summary.client] = summary.createdAt
         lifecycle.track(summary.client, lastActivity: summary.lastActivity)
         var inbox = SleepingInbox(summary: summary)
-        if summary.outboxCount > 0 { inbox.retryAt = now + Limits.sleepingRetryFirst }
+        // Its members must learn where we are now, each in its turn.
+        inbox.hasMoved = summary.endpointMark != InboxSummary.mark(Member.fitting(turn.endpoints).map(\.description))
+        if summary.outboxCount > 0 || inbox.hasMoved {
+            let wait = Milliseconds(turn.random.next(upperBound: UInt64(Limits.sleepingRetryFirst)))
+            inbox.retryAt = turn.now + Limits.sleepingRetryFirst + wait
+        }
         inboxes.sleep(inbox)
     }
 
@@ -68,7 +73,7 @@ extension NodeStateMachine {
         key: IdentityKey,
         undelivered: [Message],
         lastActivity: Timestamp?,
-        _ turn: Turn
+        _ turn: inout Turn
     ) -> [NodeAction] {
         guard case .conversation(let conversation) = record.role else { return [] }
         if explosions[conversation.genesis.conversation] != nil { return [.destroy(record.client)] }
@@ -84,7 +89,7 @@ extension NodeStateMachine {
         _ = machine.prepareToSleep(turn)
         load(
             sleeping: InboxSummary(machine, createdAt: record.createdAt, lastActivity: lastActivity),
-            now: turn.now
+            &turn
         )
         return routes(of: machine, now: turn.now)
     }
@@ -129,16 +134,17 @@ extension NodeStateMachine {
             }
         let victims = try makeRoom(for: client, reason, stay: stay, mayExceed: isDue, &turn)
         _ = inboxes.takeSleeping(client)
-        let machine = ConversationStateMachine(
+        var machine = ConversationStateMachine(
             client: client,
             key: key,
             record: conversation,
             session: asleep.session,
             undelivered: undelivered,
             // Who came by a token is dialling us; what is due by itself needs nobody.
-            dials: reason != .pushNotification && !isDue && !isRetry,
+            dials: asleep.hasMoved || reason != .pushNotification && !isDue && !isRetry,
             now: turn.now
         )
+        let moved = machine.endpointsChanged(&turn)
         inboxes[client] = .conversation(machine)
         if !undelivered.isEmpty { retries[client] = asleep.retries + 1 }
         let event = Event(
@@ -147,11 +153,19 @@ extension NodeStateMachine {
             at: turn.now,
             kind: .inboxAwake(reason)
         )
-        return victims + routes(of: machine, now: turn.now) + [.notify(event)] + advance(client, &turn)
+        return victims + moved + routes(of: machine, now: turn.now) + [.notify(event)] + advance(client, &turn)
+    }
+
+    /// Sleeping members' nodes must learn where we are now: each inbox is woken for it in its turn.
+    mutating func sleepersMoved(_ turn: inout Turn) {
+        for client in inboxes.sleeping.keys.sorted() {
+            let wait = Milliseconds(turn.random.next(upperBound: UInt64(Limits.sleepingRetryFirst)))
+            inboxes.setMoved(client, retryAt: turn.now + wait)
+        }
     }
 
     func routes(of machine: ConversationStateMachine, now: Timestamp) -> [NodeAction] {
-        machine.currentMembers.map { .register(machine.client, .member($0.key)) }
+        machine.reachableBy.map { .register(machine.client, .member($0)) }
             + (machine.issuer?.open(now: now) ?? []).map { .register(machine.client, .invite($0.id)) }
     }
 

@@ -60,7 +60,7 @@ extension NodeView {
                 },
                 lifetime: LifetimeValue(summary.lifetime),
                 locked: summary.isLocked,
-                state: "ready",
+                state: summary.isRemoved ? "removed" : "ready",
                 inbox: summary.client.description
             )
         }
