@@ -174,7 +174,6 @@ extension Node {
         keys[client] = nil
         unsaved.remove(client)
         archive.forget(client)
-        room.forget(client)
         troubled[client] = nil
         unregisterAll(client)
         // What waited for this inbox's disk has nothing to wait for any more.

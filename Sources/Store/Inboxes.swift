@@ -205,19 +205,4 @@ extension Store {
     func openDirectory(_ name: String) throws(SystemError) -> FileDescriptor {
         try disk.open(name, in: inboxes, .directory)
     }
-
-    /// Removes an inbox's directory. Errors do not matter: what is in it cannot be opened any more, and unlocking removes
-    /// it later.
-    func removeDirectory(_ name: String) {
-        if let directory = try? openDirectory(name) {
-            for file in (try? disk.list(directory)) ?? [] {
-                try? disk.remove(file, in: directory, isDirectory: false)
-            }
-            disk.close(directory)
-            try? disk.remove(name, in: inboxes, isDirectory: true)
-        } else {
-            // A file where only directories belong.
-            try? disk.remove(name, in: inboxes, isDirectory: false)
-        }
-    }
 }
