@@ -23,8 +23,7 @@ extension Node {
             if case .disk = keeping {
                 if message.sender == nil, message.content.type != .systemMessage { unsettle(client) }
                 changed(client)
-                let now = now
-                room.stored(client) { rows[client].flatMap { try? store.messageCount($0, now: now.milliseconds) } ?? 0 }
+                room.stored()
             }
         case .setState(let client, let id, let state):
             storing(client) { row throws(StoreError) in

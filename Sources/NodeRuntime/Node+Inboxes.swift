@@ -206,7 +206,6 @@ extension Node {
         unsaved.remove(client)
         settled.remove(client)
         archive.forget(client)
-        room.forget(client)
         troubled[client] = nil
         unregisterAll(client)
         // What waited for this inbox's disk has nothing to wait for any more.

@@ -101,7 +101,6 @@ extension Node {
         troubled[client] = nil
         for member in conversation.currentMembers { dialTokens[LinkName(client: client, remote: member.key)] = nil }
         archive.sleep(client)
-        room.forget(client)
         store.release(row)
     }
 
