@@ -101,7 +101,7 @@ package enum Limits {
     package static let inboxCapacity = 20
     package static let inboxCapacityMaximum = 10_000
     /// For how long an inbox is left awake after a user has asked for something in it, and after a token has woken it.
-    package static let inboxStayForUser: Milliseconds = 10 * .second
+    package static let inboxStayForUser: Milliseconds = 3 * .second
     package static let inboxStayForToken: Milliseconds = 2 * .second
     /// For how long an inbox that was woken to deliver may try.
     package static let inboxStayForDelivery: Milliseconds = 10 * .second

@@ -75,7 +75,8 @@ struct InboxTableEntry: Hashable {
         guard reader.take(1) == [Self.version], let client = reader.take(16).flatMap({ ClientID($0) }),
             let own = reader.key(), let conversation = reader.take(32).flatMap({ ConversationID($0) }),
             let createdAt = reader.time(), let created = createdAt, let lastActivity = reader.time(),
-            let deadline = reader.time(), let mark = reader.number(UInt64.self), let flags = reader.take(1)?.first, let lifetimeText = reader.text(),
+            let deadline = reader.time(), let mark = reader.number(UInt64.self), let flags = reader.take(1)?.first,
+            let lifetimeText = reader.text(),
             let lifetime = lifetimeText.flatMap({ Lifetime(rawValue: $0) }), let name = reader.text(),
             let members = reader.list({ reader -> InboxSummary.Peer? in
                 guard let key = reader.key(), let profile = reader.text() else { return nil }

@@ -287,18 +287,23 @@ extension Node {
         }
         turn { core.reach(client, &$0) }
         let promise = loop.makePromise(of: Void.self)
-        awaitLinks(of: client, until: .now() + Self.reachTime, promise)
+        awaitLinks(of: client, since: .now(), promise)
         return promise.futureResult
     }
 
-    private func awaitLinks(of client: ClientID, until deadline: NIODeadline, _ promise: EventLoopPromise<Void>) {
-        let isReaching = core.conversation(client)?.isReaching(now: now) ?? false
-        guard isReaching, !isStopped, .now() < deadline else { return promise.succeed(()) }
+    private func awaitLinks(of client: ClientID, since start: NIODeadline, _ promise: EventLoopPromise<Void>) {
+        guard let machine = core.conversation(client), !isStopped, !machine.isReached else {
+            return promise.succeed(())
+        }
+        let patience = machine.isReaching(now: now) ? Self.reachTime : Self.retryTime
+        guard .now() - start < patience else { return promise.succeed(()) }
         loop.assumeIsolated().scheduleTask(in: .milliseconds(5)) {
-            self.assumeIsolated { $0.awaitLinks(of: client, until: deadline, promise) }
+            self.assumeIsolated { $0.awaitLinks(of: client, since: start, promise) }
         }
     }
 
     /// A node on the other side of the world that sleeps has answered by then.
     private static let reachTime: TimeAmount = .seconds(3)
+    /// A node that has refused, because as many as may be are awake there, has been asked again by then.
+    private static let retryTime: TimeAmount = .milliseconds(1_500)
 }

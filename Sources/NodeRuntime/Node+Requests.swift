@@ -373,7 +373,9 @@ extension Node {
     package func outbox() throws(NodeError) -> [OutboxItem] {
         try unlocked()
         var items: [OutboxItem] = []
-        let asleep = core.sleepers.filter { $0.outboxCount > 0 }.sorted { ($0.createdAt, $0.client) < ($1.createdAt, $1.client) }
+        let asleep = core.sleepers.filter { $0.outboxCount > 0 }.sorted {
+            ($0.createdAt, $0.client) < ($1.createdAt, $1.client)
+        }
         for conversation in core.conversations + asleep.compactMap({ peek($0.client) }) {
             for member in conversation.currentMembers {
                 items += conversation.outbox(to: member.key).map {

@@ -59,6 +59,7 @@ struct Run {
         table.add(.durableRateMany, try pipeline.run(several.map(request), count: 10_000))
         try ann.stop()
         try bob.stop()
+        try measureInboxes(into: &table)
     }
 
     private func measureIdle(_ node: NodeProcess, into table: inout Table) throws {

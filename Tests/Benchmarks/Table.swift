@@ -24,20 +24,31 @@ enum Figure: String, CaseIterable {
     case read = "read the last 50 of 10,000 messages"
     case memoryLoaded = "resident memory after 15,000 messages, sender"
 
+    case wakeMedian = "wake a sleeping inbox, p50"
+    case wakeTail = "wake a sleeping inbox, p99"
+    case rebalanceFew = "rebalance 1,000 inboxes"
+    case rebalanceMany = "rebalance 10,000 inboxes"
+    case memoryAsleep = "resident memory per sleeping inbox"
+    case startUpMany = "start-up to ready, 10,000 inboxes"
+    case memoryMany = "resident memory after a start, 10,000 inboxes"
+
     enum Unit: String {
         case microseconds = "us"
         case milliseconds = "ms"
         case perSecond = "/s"
         case mebibytes = "MiB"
+        case kibibytes = "KiB"
     }
 
     var unit: Unit {
         switch self {
         case .rawSynchronize, .rawPingPong, .rawSpawn, .ephemeralMedian, .ephemeralTail, .durableMedian, .durableTail,
-            .identity, .explodeFew, .explodeMany, .explodeFewEverywhere, .explodeManyEverywhere, .read:
+            .identity, .explodeFew, .explodeMany, .explodeFewEverywhere, .explodeManyEverywhere, .read, .wakeMedian,
+            .wakeTail, .rebalanceFew, .rebalanceMany:
             .microseconds
-        case .startUp, .status: .milliseconds
-        case .memory, .memoryPeak, .memoryLoaded: .mebibytes
+        case .startUp, .status, .startUpMany: .milliseconds
+        case .memory, .memoryPeak, .memoryLoaded, .memoryMany: .mebibytes
+        case .memoryAsleep: .kibibytes
         case .ephemeralRate, .durableRate, .durableRateMany: .perSecond
         }
     }
@@ -46,11 +57,13 @@ enum Figure: String, CaseIterable {
     /// follow one another in a second.
     var raw: Figure? {
         switch self {
-        case .rawSynchronize, .rawPingPong, .rawSpawn, .memory, .memoryPeak, .memoryLoaded: nil
-        case .startUp, .status: .rawSpawn
+        case .rawSynchronize, .rawPingPong, .rawSpawn, .memory, .memoryPeak, .memoryLoaded, .memoryMany, .memoryAsleep,
+            .rebalanceFew, .rebalanceMany:
+            nil
+        case .startUp, .status, .startUpMany: .rawSpawn
         case .ephemeralMedian, .ephemeralTail, .ephemeralRate: .rawPingPong
         case .identity, .durableMedian, .durableTail, .durableRate, .durableRateMany, .explodeFew, .explodeMany,
-            .explodeFewEverywhere, .explodeManyEverywhere, .read:
+            .explodeFewEverywhere, .explodeManyEverywhere, .read, .wakeMedian, .wakeTail:
             .rawSynchronize
         }
     }
@@ -58,7 +71,7 @@ enum Figure: String, CaseIterable {
     /// `value`, in this figure's unit, as a multiple of `raw` in its own.
     func ratio(_ value: Double, to raw: Double) -> Double {
         switch unit {
-        case .microseconds, .mebibytes: value / raw
+        case .microseconds, .mebibytes, .kibibytes: value / raw
         case .milliseconds: value * 1_000 / raw
         case .perSecond: value * raw / 1_000_000
         }
@@ -72,6 +85,9 @@ enum Figure: String, CaseIterable {
         case .ephemeralMedian: (1_000, false)
         case .status: (50, false)
         case .memory: (40, false)
+        case .wakeTail: (5_000, false)
+        case .rebalanceMany: (20_000, false)
+        case .memoryAsleep: (8, false)
         default: nil
         }
     }

@@ -149,7 +149,9 @@ struct Assembly {
     private mutating func close(_ link: LinkID, by node: Int) {
         guard let ends = links[link] else { return }
         step(node) { core, turn in core.linkClosed(link, &turn) }
-        if let other = ends.first(where: { $0 != node }) { wire.append(Frames(to: other, link: link, frame: .closing(asleep: false))) }
+        if let other = ends.first(where: { $0 != node }) {
+            wire.append(Frames(to: other, link: link, frame: .closing(asleep: false)))
+        }
     }
 
     /// Delivers everything and lets the nodes dial, for some time.

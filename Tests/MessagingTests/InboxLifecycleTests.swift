@@ -174,11 +174,11 @@ import Testing
         #expect(machine.awakeCount == 5)
     }
 
-    @Test func `one that is in use a moment ago stays, until a user needs its place at the limit`() throws {
+    @Test func `one that is in use a moment ago stays, until a user or a token needs its place at the limit`() throws {
         var machine = asleep(6, capacity: 2)
         for number in 0..<4 as Range<UInt8> { #expect(try wake(&machine, number, stay: 10 * .second).isEmpty) }
         #expect(machine.isStaying(client(0), now: later) && !machine.isStaying(client(0), now: later + 10 * .second))
-        #expect(throws: Machine.Refusal.full(limit: 4)) { try wake(&machine, 4, .pushNotification) }
+        #expect(throws: Machine.Refusal.full(limit: 4)) { try wake(&machine, 4, .activityRanking) }
         #expect(try wake(&machine, 4, .userInteraction, stay: 10 * .second) == [client(0)])
         #expect(machine.awakeCount == 4)
     }
@@ -247,7 +247,10 @@ import Testing
             #expect(directory.clients(named: "talk") == [client] && directory.clients(named: "tal").isEmpty)
             for text in [conversation.description, client.description, client.description.filter { $0 != "-" }] {
                 for length in 1...text.count {
-                    #expect(directory.clients(beginningWith: String(text.prefix(length))) == [client], "\(text) \(length)")
+                    #expect(
+                        directory.clients(beginningWith: String(text.prefix(length))) == [client],
+                        "\(text) \(length)"
+                    )
                 }
             }
             for text in ["", "-", "x", conversation.description + "0", "0123456789", client.description + "-"] {

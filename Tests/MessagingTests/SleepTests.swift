@@ -315,7 +315,8 @@ import Testing
         // One that goes makes room.
         let gone = try #require(clients.first { !pair.nodes[0].isSleeping($0) })
         pair.step(0) { core, turn in
-            (try? core.command(gone, &turn) { machine, turn throws(CommandError) in ((), machine.leave(&turn)) }.1) ?? []
+            (try? core.command(gone, &turn) { machine, turn throws(CommandError) in ((), machine.leave(&turn)) }.1)
+                ?? []
         }
         for _ in 0..<3 {
             pair.now = pair.now + .second

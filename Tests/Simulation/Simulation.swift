@@ -501,7 +501,9 @@ package final class Simulation {
             node.seen[client] = Set(node.disk.messages[client].map { Array($0.keys) } ?? [])
             let undelivered = undelivered(node, client)
             step(node) { core, turn in
-                guard case .conversation = inbox.record.role else { return core.load(inbox.record, key: inbox.key, turn) }
+                guard case .conversation = inbox.record.role else {
+                    return core.load(inbox.record, key: inbox.key, turn)
+                }
                 return core.load(
                     sleeping: inbox.record,
                     key: inbox.key,

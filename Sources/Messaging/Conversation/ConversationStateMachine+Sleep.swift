@@ -106,6 +106,9 @@ extension ConversationStateMachine {
         return advance(&turn)
     }
 
+    /// Every member has a link, or there is none.
+    package var isReached: Bool { members.values.allSatisfy(\.isEstablished) }
+
     /// A member is being dialled, or says where it stands: worth waiting for.
     package func isReaching(now: Timestamp) -> Bool {
         members.values.contains { !$0.isEstablished && $0.link.isReaching(now: now) }

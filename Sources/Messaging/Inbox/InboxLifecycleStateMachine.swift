@@ -17,7 +17,7 @@ package struct InboxLifecycleStateMachine: Sendable {
         /// Entered at start and when it was put to sleep. May go to `awake`, and be removed.
         case sleeping
         /// Entered when woken. May go to `sleeping`, and be removed.
-        /// `stayUntil`: until then it gives way only to a user, and only at the hard limit.
+        /// `stayUntil`: until then it gives way only to a user or a token, and only at the hard limit.
         case awake(WakeReason, stayUntil: Timestamp)
     }
 
@@ -216,8 +216,8 @@ package struct InboxLifecycleStateMachine: Sendable {
         guard excess > 0 else { return [] }
         var victims = Array(evictable(now: now, excluding: excluded, protection: protection).prefix(excess))
         let over = awake.count + 1 - victims.count - hardLimit
-        if over > 0, reason == .userInteraction {
-            // A user comes before what was only just woken.
+        if over > 0, reason != .activityRanking {
+            // Whoever asks comes before what was only just woken.
             let gone = excluded.union(victims)
             victims += awake.filter { !gone.contains($0) && protection($0).isEmpty }.sorted(by: precedes).prefix(over)
         }

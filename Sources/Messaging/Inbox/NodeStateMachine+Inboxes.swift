@@ -28,7 +28,9 @@ extension NodeStateMachine {
     /// Messages that are not acknowledged, of all inboxes.
     package var outboxCount: Int {
         var count = 0
-        for client in inboxes.keys { if case .conversation(let machine)? = inboxes[client] { count += machine.outboxCount } }
+        for client in inboxes.keys {
+            if case .conversation(let machine)? = inboxes[client] { count += machine.outboxCount }
+        }
         return inboxes.sleeping.values.reduce(count) { $0 + $1.summary.outboxCount }
     }
 
