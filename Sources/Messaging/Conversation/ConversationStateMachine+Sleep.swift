@@ -35,7 +35,7 @@ extension ConversationStateMachine {
     /// A conversation that wakes.
     /// - Parameters:
     ///   - session: `nil` when it has ended since, by a restart.
-    ///   - dials: it dials its members at once; otherwise only those for whom something waits.
+    ///   - dials: it dials its members at once; otherwise those for whom something waits, and the others a little later.
     package init(
         client: ClientID,
         key: IdentityKey,
@@ -54,7 +54,9 @@ extension ConversationStateMachine {
             }
             guard !dials else { continue }
             members[member]!.link.rest()
-            if !members[member]!.outbox.isEmpty { members[member]!.link.wanted(at: now) }
+            // Whoever woke us is dialling; should nothing come of it, two that are awake find each other all the same.
+            let pause = Limits.inboxStayForToken + (key.publicKey < member ? 0 : Limits.redialYield)
+            members[member]!.link.wanted(at: members[member]!.outbox.isEmpty ? now + pause : now)
         }
         if let machine = session?.lifetimeMachine { lifetimeMachine = machine }
         unconfirmed = session?.unconfirmed

@@ -40,12 +40,17 @@ extension ControlHandlers {
             try node.close(params.conversation)
             return NodeView.conversation(try node.conversation(params.conversation))
         }
-        reaching(&router, ConversationLeaveMethod.self, { $0.conversation }) { node, params in
-            var view = NodeView.conversation(try node.conversation(params.conversation))
-            _ = try node.leave(params.conversation)
-            view.state = "left"
-            return node.whenCommitted().map { [view] in view }
-        }
+        reaching(
+            &router,
+            ConversationLeaveMethod.self,
+            { $0.conversation },
+            { node, params in
+                var view = NodeView.conversation(try node.conversation(params.conversation))
+                _ = try node.leave(params.conversation)
+                view.state = "left"
+                return node.whenCommitted().map { [view] in view }
+            }
+        )
         durably(&router, ConversationLockMethod.self) { node, params in
             try node.setLocked(params.conversation, true)
             return NodeView.conversation(try node.conversation(params.conversation))

@@ -60,28 +60,48 @@ extension ControlHandlers {
 
     func addLifetime(_ router: inout ControlRouter) {
         on(&router, LifetimeShowMethod.self) { node, params in try NodeView.lifetime(params.conversation, node) }
-        reaching(&router, LifetimeProposeMethod.self, { $0.conversation }) { node, params in
-            do throws(NodeError) {
-                try node.propose(params.conversation, Lifetime(params.lifetime))
-            } catch {
-                // Proposing what is in force is done already.
-                guard case .command(.lifetime(.alreadyAgreed)) = error else { throw error }
+        reaching(
+            &router,
+            LifetimeProposeMethod.self,
+            { $0.conversation },
+            { node, params in
+                do throws(NodeError) {
+                    try node.propose(params.conversation, Lifetime(params.lifetime))
+                } catch {
+                    // Proposing what is in force is done already.
+                    guard case .command(.lifetime(.alreadyAgreed)) = error else { throw error }
+                }
+                return node.loop.makeSucceededFuture(try NodeView.lifetime(params.conversation, node))
             }
-            return node.loop.makeSucceededFuture(try NodeView.lifetime(params.conversation, node))
-        }
-        reaching(&router, LifetimeAcceptMethod.self, { $0.conversation }) { node, params in
-            try node.accept(params.conversation).flatMapThrowing { [node] in
-                try node.assumeIsolated { try NodeView.lifetime(params.conversation, $0) }
+        )
+        reaching(
+            &router,
+            LifetimeAcceptMethod.self,
+            { $0.conversation },
+            { node, params in
+                try node.accept(params.conversation).flatMapThrowing { [node] in
+                    try node.assumeIsolated { try NodeView.lifetime(params.conversation, $0) }
+                }
             }
-        }
-        reaching(&router, LifetimeRejectMethod.self, { $0.conversation }) { node, params in
-            try node.reject(params.conversation)
-            return node.loop.makeSucceededFuture(try NodeView.lifetime(params.conversation, node))
-        }
-        reaching(&router, LifetimeWithdrawMethod.self, { $0.conversation }) { node, params in
-            try node.withdraw(params.conversation)
-            return node.loop.makeSucceededFuture(try NodeView.lifetime(params.conversation, node))
-        }
+        )
+        reaching(
+            &router,
+            LifetimeRejectMethod.self,
+            { $0.conversation },
+            { node, params in
+                try node.reject(params.conversation)
+                return node.loop.makeSucceededFuture(try NodeView.lifetime(params.conversation, node))
+            }
+        )
+        reaching(
+            &router,
+            LifetimeWithdrawMethod.self,
+            { $0.conversation },
+            { node, params in
+                try node.withdraw(params.conversation)
+                return node.loop.makeSucceededFuture(try NodeView.lifetime(params.conversation, node))
+            }
+        )
         durably(&router, LifetimePolicyMethod.self) { node, params in
             if let text = params.policy {
                 guard let policy = Messaging.LifetimePolicy(text) else {
