@@ -21,6 +21,11 @@ extension EventKind {
         case .explosionScheduled: ["expiresAt"]
         case .joined, .exploded, .inboxAwake, .inboxAsleep, .locked, .unlocked: []
         case .gap: ["lost"]
+        case .conversationUpdated: ["name", "locked"]
+        case .memberRemoved: ["member"]
+        case .removed: []
+        case .profileChanged: ["member", "profile"]
+        case .messagesMissed: ["member", "count"]
         }
     }
 }

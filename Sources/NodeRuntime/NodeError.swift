@@ -18,6 +18,7 @@ package enum NodeError: Error {
     case joinEnded(String)
     case unknownPeer(String)
     case unknownMessage(String)
+    case unknownMember(String)
     case ambiguous(String, matches: [String])
     /// The conversation has exploded.
     case exploded(ConversationID)

@@ -51,6 +51,8 @@ private struct Door {
     mutating func ask(_ key: IdentityKey, _ request: JoinRequest, verified: VerifiedInvite?) -> [NodeAction] {
         nextLink += 1
         let link = LinkID(nextLink)
+        var request = request
+        request.member = Member(profile: nil, endpoints: [], version: 1, key: key, &pair.random)
         var turn = turn(pair.random, now: pair.now)
         _ = pair.nodes[0].linkOpened(link, client: pair.clients[0], remote: key.publicKey, weDialled: false, &turn)
         let actions = pair.nodes[0].receive(.joinRequest(request), on: link, verify: { _ in verified }, &turn)
@@ -67,11 +69,12 @@ private struct Door {
 
     func request(secret: [UInt8]? = nil) throws -> JoinRequest {
         let invite = try #require(pair.invite)
+        var random = pair.random
+        let placeholder = Member(profile: nil, endpoints: [], version: 1, key: pair.keys[0], &random)
         return JoinRequest(
             invite: invite.signed,
             joinSecret: secret ?? invite.invite.joinSecret,
-            profile: nil,
-            endpoints: []
+            member: placeholder
         )
     }
 

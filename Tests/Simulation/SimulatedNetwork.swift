@@ -250,8 +250,11 @@ extension Simulation {
         case .deletionReceipt(let receipt): mix(receipt.signature.bytes)
         case .invitation(let invitation): mix(invitation.id.bytes)
         case .ping(let nonce), .pong(let nonce): mix(nonce)
-        case .memberLeft: mix(21)
+        case .memberLeft(let departure): mix(departure.signature.bytes)
+        case .group(let update): mix(update.state?.signature.bytes ?? [24])
+        case .profile(let member): mix(member.signature.bytes)
         case .closing: mix(22)
+        case .joinCancelled: mix(25)
         case .unknown: mix(23)
         }
     }
@@ -280,10 +283,14 @@ extension Frame {
         case .deletionReceipt: "receipt"
         case .invitation: "invitation"
         case .memberLeft: "memberLeft"
+        case .joinCancelled: "joinCancelled"
         case .ping: "ping"
         case .pong: "pong"
         case .closing: "closing"
         case .unknown: "unknown"
+        case .group(let update):
+            "group \(update.state?.version ?? 0) members \(update.members.count) departures \(update.departures.count)"
+        case .profile: "profile"
         }
     }
 }
@@ -337,6 +344,11 @@ extension Event.Kind {
         case .deletionReceipt: "deletionReceipt"
         case .peerOnline: "peerOnline"
         case .peerOffline: "peerOffline"
+        case .conversationUpdated: "conversationUpdated"
+        case .memberRemoved: "memberRemoved"
+        case .removed: "removed"
+        case .profileChanged: "profileChanged"
+        case .messagesMissed: "messagesMissed"
         case .locked: "locked"
         case .unlocked: "unlocked"
         }
