@@ -126,6 +126,32 @@ struct HookTests {
         }
     }
 
+    @Test("A hook that does not end by SIGTERM is killed, with what it has started")
+    func stubborn() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try setHooks(
+                ann,
+                [
+                    (
+                        ["locked"],
+                        "trap '' TERM; sleep 1000 & echo $! >> \"$1\"; echo $$ >> \"$1\"; sleep 1000; sleep 1000"
+                    )
+                ]
+            )
+            try ann.start()
+            try ann.ok("lock")
+            try eventually("the hook") { told(ann).split(separator: "\n").count == 2 }
+            try ann.stop()
+            for line in told(ann).split(separator: "\n") {
+                let pid = try #require(pid_t(line))
+                // Gone, or a zombie of whoever inherits it here.
+                let state = Program.text("/proc/\(pid)/stat")
+                #expect(state.isEmpty || state.contains(") Z "), "\(state)")
+            }
+        }
+    }
+
     @Test("Wrong hooks are refused at the start with file, line and field; doctor names a program that is not safe")
     func wrong() throws {
         try withHomes("ann") { nodes in

@@ -194,6 +194,25 @@ struct JoinRaceTests {
         }
     }
 
+    @Test("On a terminal an invite comes with the command to paste and a QR code; a script gets the invite alone")
+    func terminal() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.start()
+            try ann.ok("conversation", "create", "--name", "room")
+            let command = "['\(Program.mayfly)', 'invite', 'create', 'room', '--home', '\(ann.home)']"
+            let seen = try Program.tool("python3", "-c", "import pty; pty.spawn(\(command))")
+            #expect(seen.contains("mayfly join 'mayfly:join/") && seen.contains("expires:"), "\(seen)")
+            #expect(seen.contains("█") && seen.contains("\u{1b}[30;107m"))
+            let plain = try Program.run(
+                [Program.mayfly, "invite", "create", "room", "--home", ann.home],
+                in: ann.directory
+            )
+            #expect(plain.output.hasPrefix("mayfly:join/") && plain.output.split(separator: "\n").count == 1)
+            #expect(!plain.errors.contains("█"))
+        }
+    }
+
     @Test("A hostile invite is read without harm: cut at any byte, a bomb, another's signature, rubbish")
     func hostile() throws {
         try withHomes("ann") { nodes in
