@@ -34,27 +34,52 @@ struct BehavioursTests {
         let isConditional: Bool
     }
 
-    /// All tests of a source file, by suite and name.
-    static func scripts(in source: String) -> [Script] {
-        let text = source.split(separator: "\n", omittingEmptySubsequences: false).map { line in
-            line.trimmingCharacters(in: .whitespaces).hasPrefix("//") ? "" : String(line)
-        }.joined(separator: "\n")
-        let suites = matches(
+    /// A suite, or an extension of one.
+    struct Suite {
+        let at: String.Index
+        let type: String
+        /// As it is shown; `nil` for an extension.
+        let name: String?
+        let traits: String
+    }
+
+    static func suites(in text: String) -> [Suite] {
+        let declared = matches(
             #"@Suite(\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))?\s*(?:(?:private|fileprivate|package|final)\s+)*(?:struct|class|actor|enum)\s+(\w+)"#,
             text
-        ).map { (at: $0.at, name: quoted($0.groups[0]) ?? $0.groups[1], traits: $0.groups[0]) }
+        ).map { Suite(at: $0.at, type: $0.groups[1], name: quoted($0.groups[0]) ?? $0.groups[1], traits: $0.groups[0]) }
+        let extended = matches(#"(?:^|\n)(?:(?:private|fileprivate)\s+)?extension\s+(\w+)"#, text)
+            .map { Suite(at: $0.at, type: $0.groups[0], name: nil, traits: "") }
+        return (declared + extended).sorted { $0.at < $1.at }
+    }
+
+    /// All tests of the source files of one target, by suite and name.
+    static func scripts(in sources: [String]) -> [Script] {
+        let texts = sources.map(withoutComments)
+        let suites = texts.map(suites(in:))
+        let known = Dictionary(suites.joined().filter { $0.name != nil }.map { ($0.type, $0) }) { first, _ in first }
+        return zip(texts, suites).flatMap { scripts(in: $0, $1, known: known) }
+    }
+
+    private static func withoutComments(_ source: String) -> String {
+        source.split(separator: "\n", omittingEmptySubsequences: false).map { line in
+            line.trimmingCharacters(in: .whitespaces).hasPrefix("//") ? "" : String(line)
+        }.joined(separator: "\n")
+    }
+
+    private static func scripts(in text: String, _ suites: [Suite], known: [String: Suite]) -> [Script] {
         let tests = matches(
-            ##"@Test(\((?:[^()"]|"(?:[^"\\]|\\.)*"|#"[^\n]*?"#|\((?:[^()"]|"(?:[^"\\]|\\.)*"|\((?:[^()"]|"(?:[^"\\]|\\.)*"|\([^()]*\))*\))*\))*\))?\s*func\s+(?:`([^`]+)`|(\w+))"##,
+            ##"@Test(\((?:[^()"]|"(?:[^"\\]|\\.)*"|#"[^\n]*?"#|\((?:[^()"]|"(?:[^"\\]|\\.)*"|\((?:[^()"]|"(?:[^"\\]|\\.)*"|\([^()]*\))*\))*\))*\))?\s*(?:(?:private|fileprivate|package|static|mutating)\s+)*func\s+(?:`([^`]+)`|(\w+))"##,
             text
         )
         return tests.enumerated().compactMap { index, test in
-            guard let suite = suites.last(where: { $0.at < test.at }) else { return nil }
+            guard let here = suites.last(where: { $0.at < test.at }), let suite = known[here.type] else { return nil }
             let end = index + 1 < tests.count ? tests[index + 1].at : text.endIndex
             let body = text[test.at..<end]
             let traits = test.groups[0] + suite.traits
             let raw = test.groups[1].isEmpty ? test.groups[2] : test.groups[1]
             return Script(
-                name: "\(suite.name)/\(quoted(test.groups[0]) ?? raw)",
+                name: "\(suite.name ?? suite.type)/\(quoted(test.groups[0]) ?? raw)",
                 isConditional: [".enabled(", ".disabled("].contains { traits.contains($0) }
                     || ["withKnownIssue", "Test.cancel", "try cancel("].contains { body.contains($0) }
             )
@@ -95,10 +120,12 @@ struct BehavioursTests {
 
     private static func allScripts() throws -> [Script] {
         let tests = root.appending(path: "Tests")
-        let files =
-            FileManager.default.enumerator(at: tests, includingPropertiesForKeys: nil)?
+        let files = FileManager.default.enumerator(at: tests, includingPropertiesForKeys: nil)?
             .compactMap { $0 as? URL }.filter { $0.pathExtension == "swift" } ?? []
-        return try files.flatMap { scripts(in: try String(contentsOf: $0, encoding: .utf8)) }
+        let targets = Dictionary(grouping: files) { $0.deletingLastPathComponent().path() }
+        return try targets.values.flatMap { files in
+            scripts(in: try files.map { try String(contentsOf: $0, encoding: .utf8) })
+        }
     }
 
     @Test("every row names a script that exists and is not skipped")
@@ -152,7 +179,7 @@ struct BehavioursTests {
             }
             @Suite(.disabled()) private struct Third { @Test("eight") func h() {} }
             """#
-        let found = Self.scripts(in: source)
+        let found = Self.scripts(in: [source, #"extension First { @Test("nine") func n() {} }"#])
         #expect(
             found == [
                 Script(name: "A suite, (so) named/one", isConditional: false),
@@ -163,6 +190,7 @@ struct BehavioursTests {
                 Script(name: "Second/six", isConditional: false),
                 Script(name: "Second/seven", isConditional: true),
                 Script(name: "Third/eight", isConditional: true),
+                Script(name: "A suite, (so) named/nine", isConditional: false),
             ]
         )
         let rows = Self.rows(
