@@ -107,6 +107,7 @@ extension ProtoWelcome {
             return proto
         }
         expiresAt = welcome.expiresAt?.milliseconds ?? 0
+        notice = Data(welcome.notice ?? [])
     }
 }
 
@@ -114,6 +115,7 @@ extension Welcome {
     init(_ proto: ProtoWelcome) throws(WireError) {
         guard let tag = InviteTag(proto.tag) else { throw .malformed("welcome.tag") }
         guard proto.members.count <= Limits.memberCount else { throw .tooLong("welcome.members") }
+        guard [0, Limits.noticeByteCount].contains(proto.notice.count) else { throw .malformed("welcome.notice") }
         var members: [Member] = []
         for member in proto.members {
             members.append(
@@ -135,7 +137,8 @@ extension Welcome {
             name: try boundedText(proto.name, Limits.nameByteCount, "welcome.name"),
             membership: min(proto.membership, 1 << 32),
             members: members,
-            expiresAt: proto.expiresAt == 0 ? nil : Timestamp(milliseconds: proto.expiresAt)
+            expiresAt: proto.expiresAt == 0 ? nil : Timestamp(milliseconds: proto.expiresAt),
+            notice: proto.notice.isEmpty ? nil : Array(proto.notice)
         )
     }
 }

@@ -32,7 +32,7 @@ import Wire
             members: [fixtures.ann.publicKey, fixtures.bob.publicKey]
         )
         record.confirmed[fixtures.bob.publicKey] = fixtures.now
-        record.knockTokens = (0..<47).map { _ in fixtures.random.bytes(8) }
+        record.memberKnocks[fixtures.bob.publicKey] = fixtures.random.bytes(32)
         let bytes = StoredCodec.encode(tombstone: record)
         #expect(try StoredCodec.decodeTombstone(bytes) == record)
         #expect(bytes.count <= 4_012)

@@ -29,6 +29,7 @@ package enum EventKind: String, Codable, Hashable, Sendable, CaseIterable {
     case inboxAsleep
     case locked
     case unlocked
+    case explosionReminder
 }
 
 /// `subscribe`: turns this connection into a stream of events.

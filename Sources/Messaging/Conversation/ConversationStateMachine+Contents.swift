@@ -141,7 +141,7 @@ extension ConversationStateMachine {
                 return []
             }
             return receive(message, &turn)
-        case .explosion(let sealed): return receiveExplosion(sealed, on: link, &turn)
+        case .explosion(let sealed): return receiveExplosion(sealed, .link(link, member), &turn)
         case .memberLeft: return receiveDeparture(of: member, on: link, turn)
         case .ping(let nonce): return [.transmit(link, .pong(nonce))]
         case .pong, .unknown: return []

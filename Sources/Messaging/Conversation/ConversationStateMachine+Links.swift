@@ -75,7 +75,7 @@ extension ConversationStateMachine {
         ) {
             result += perform(actions, &turn)
         }
-        return result + flush(member, &turn)
+        return result + showSchedule(on: link, &turn) + flush(member, &turn)
     }
 
     private mutating func updateEndpoints(of member: PublicKey, to endpoints: [Endpoint]) -> [NodeAction] {
@@ -124,7 +124,9 @@ extension ConversationStateMachine {
 
     /// Dials, pings, sends again and ends what is due.
     package mutating func advance(_ turn: inout Turn) -> [NodeAction] {
-        var result: [NodeAction] = []
+        let schedule = advanceSchedule(&turn)
+        var result = schedule.actions
+        if schedule.hasEnded { return result }
         if let actions = lifetimeMachine?.expire(now: turn.now) { result += perform(actions, &turn) }
         for member in memberKeys {
             for action in members[member]!.link.advance(now: turn.now) {
@@ -179,6 +181,7 @@ extension ConversationStateMachine {
     /// Tells the others and destroys one's own copy.
     package func leave() -> [NodeAction] {
         memberKeys.compactMap { link(to: $0) }.map { .transmit($0, .memberLeft) } + [.destroy(client)]
+            + (record.schedule == nil ? [] : [.removeTombstone(conversation)])
     }
 
     mutating func receiveDeparture(of member: PublicKey, on link: LinkID, _ turn: Turn) -> [NodeAction] {

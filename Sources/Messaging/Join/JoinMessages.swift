@@ -26,7 +26,10 @@ package struct Welcome: Hashable, Sendable {
     package var membership: UInt64
     /// Everyone but the joiner, the creator first.
     package var members: [Member]
+    /// Of a scheduled explosion.
     package var expiresAt: Timestamp?
+    /// The sealed notice that says so, with which the joiner can act alone.
+    package var notice: [UInt8]?
 
     package init(
         tag: InviteTag,
@@ -34,7 +37,8 @@ package struct Welcome: Hashable, Sendable {
         name: String?,
         membership: UInt64,
         members: [Member],
-        expiresAt: Timestamp?
+        expiresAt: Timestamp?,
+        notice: [UInt8]? = nil
     ) {
         self.tag = tag
         self.genesis = genesis
@@ -42,6 +46,15 @@ package struct Welcome: Hashable, Sendable {
         self.membership = membership
         self.members = members
         self.expiresAt = expiresAt
+        self.notice = notice
+    }
+
+    /// The notice, opened; `nil` when there is none that holds and says what the welcome says.
+    package var scheduledExplosion: ExplodeNotice? {
+        guard let notice = notice.flatMap({ ExplodeNotice(opening: $0, conversation: genesis.conversation) }),
+            notice.isValid(for: genesis), !notice.isImmediate, notice.expiresAt == expiresAt
+        else { return nil }
+        return notice
     }
 }
 

@@ -47,7 +47,8 @@ package struct JoinerStateMachine: Hashable, Sendable {
     package mutating func receive(_ welcome: Welcome, from sender: PublicKey) -> WelcomeAction {
         guard state == .joining, sender == creator, welcome.tag == tag, welcome.genesis.creator == creator,
             welcome.genesis.isSignatureValid, welcome.members.first?.key == creator,
-            welcome.members.count < Limits.memberCount
+            welcome.members.count < Limits.memberCount,
+            welcome.expiresAt == nil && welcome.notice == nil || welcome.scheduledExplosion != nil
         else { return .drop }
         state = .ready
         return .enter
