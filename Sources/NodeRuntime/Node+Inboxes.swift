@@ -64,7 +64,7 @@ extension Node {
             let tombstone = core.tombstone(record.genesis.conversation)
         {
             // We were stopped between the tombstone and the end of the keys: go on from there.
-            let others = record.members.filter { !record.left.contains($0.key) }
+            let others = record.current + record.members.filter { record.former.contains($0.key) }
             let tells = tombstone.role == .creator && !tombstone.isTraceless
             return explode(client, tombstone, fanOut: tells ? others : [])
         }

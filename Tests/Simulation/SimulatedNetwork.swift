@@ -264,7 +264,9 @@ extension Simulation {
         case .deletionReceipt(let receipt): mix(receipt.signature.bytes)
         case .invitation(let invitation): mix(invitation.id.bytes)
         case .ping(let nonce), .pong(let nonce): mix(nonce)
-        case .memberLeft: mix(21)
+        case .memberLeft(let departure): mix(departure.signature.bytes)
+        case .group(let update): mix(update.state?.signature.bytes ?? [24])
+        case .profile(let member): mix(member.signature.bytes)
         case .closing: mix(22)
         case .unknown: mix(23)
         }
@@ -298,6 +300,9 @@ extension Frame {
         case .pong: "pong"
         case .closing: "closing"
         case .unknown: "unknown"
+        case .group(let update):
+            "group \(update.state?.version ?? 0) members \(update.members.count) departures \(update.departures.count)"
+        case .profile: "profile"
         }
     }
 }
@@ -354,6 +359,11 @@ extension Event.Kind {
         case .explosionReminder: "explosionReminder"
         case .peerOnline: "peerOnline"
         case .peerOffline: "peerOffline"
+        case .conversationUpdated: "conversationUpdated"
+        case .memberRemoved: "memberRemoved"
+        case .removed: "removed"
+        case .profileChanged: "profileChanged"
+        case .messagesMissed: "messagesMissed"
         case .locked: "locked"
         case .unlocked: "unlocked"
         }

@@ -161,7 +161,7 @@ extension Simulation {
                 count("left")
                 let isLinked = conversation.currentMembers.allSatisfy { conversation.isOnline($0.key) }
                 if !isLinked { count("left offline") }
-                command(node, client) { machine, _ in machine.leave() }
+                command(node, client) { machine, turn in machine.leave(&turn) }
             }
         }
     }

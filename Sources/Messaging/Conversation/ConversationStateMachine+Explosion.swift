@@ -158,7 +158,7 @@ extension ConversationStateMachine {
         return Arming(
             expiresAt: schedule.expiresAt,
             isTraceless: schedule.isTraceless,
-            members: currentMembers,
+            members: told,
             tag: issuer?.record.tag,
             invites: openInvites,
             receipts: schedule.receipts.count
@@ -176,7 +176,7 @@ extension ConversationStateMachine {
         var tombstone = tombstone(sealed, at: schedule.expiresAt, receipt, &turn)
         tombstone.isPrepared = true
         tombstone.isTraceless = schedule.isTraceless
-        return [.armExplosion(client, tombstone, fanOut: isCreator && !schedule.isTraceless ? currentMembers : [])]
+        return [.armExplosion(client, tombstone, fanOut: isCreator && !schedule.isTraceless ? told : [])]
     }
 
     // MARK: The end
@@ -193,7 +193,7 @@ extension ConversationStateMachine {
         var tombstone = tombstone(sealed, at: turn.now, receipt, &turn)
         tombstone.isTraceless = isTraceless
         var result: [NodeAction] = [
-            .explode(client, tombstone, fanOut: isCreator && !isTraceless ? currentMembers : [])
+            .explode(client, tombstone, fanOut: isCreator && !isTraceless ? told : [])
         ]
         let creator = record.genesis.creator
         for member in memberKeys {
@@ -234,10 +234,10 @@ extension ConversationStateMachine {
             keepUntil: time + Limits.tombstoneLifetime,
             notice: sealed,
             receipt: receipt?.sealed(&turn.random),
-            members: currentMembers.map(\.key)
+            members: told.map(\.key)
         )
         tombstone.creator = isCreator ? nil : record.genesis.creator
-        for receipt in record.schedule?.receipts ?? [] where members[receipt.member] != nil {
+        for receipt in record.schedule?.receipts ?? [] where tombstone.members.contains(receipt.member) {
             tombstone.confirmed[receipt.member] = receipt.destroyedAt
         }
         if let tag = issuer?.record.tag, !openInvites.isEmpty {
@@ -247,10 +247,18 @@ extension ConversationStateMachine {
         return tombstone
     }
 
+    /// Who is concerned: at the creator also those whom it has removed, who keep their copy until they are told; in a
+    /// removed one the creator.
+    private var told: [Member] {
+        if record.isRemoved { return record.members.filter { $0.key == record.genesis.creator } }
+        return currentMembers + record.members.filter { record.former.contains($0.key) }
+    }
+
     /// Those whose holders learn of the end: of the present tag, the newest first.
     private var openInvites: [InviteID] {
         guard let issued = issuer?.record else { return [] }
-        return issued.invites.filter { $0.tag == issued.tag && !$0.isRevoked }.reversed()
-            .prefix(Limits.tombstoneInviteCount).map(\.id)
+        // A tombstone is one page.
+        let limit = told.count < Limits.memberCount ? Limits.tombstoneInviteCount : Limits.tombstoneInviteCount / 2
+        return issued.invites.filter { $0.tag == issued.tag && !$0.isRevoked }.reversed().prefix(limit).map(\.id)
     }
 }

@@ -135,5 +135,14 @@ package struct Event: Hashable, Sendable {
         case peerOffline(PublicKey)
         case locked
         case unlocked
+        /// Name or lock state.
+        case conversationUpdated(name: String?, isLocked: Bool)
+        /// The creator has removed a member.
+        case memberRemoved(PublicKey)
+        /// The creator has removed us.
+        case removed
+        case profileChanged(PublicKey, profile: String?)
+        /// A member's messages that never reached us, and never will.
+        case messagesMissed(PublicKey, count: UInt64)
     }
 }

@@ -83,8 +83,8 @@ enum NodeView {
             },
             lifetime: LifetimeValue(machine.lifetime),
             expiresAt: machine.record.schedule.map { timestamp($0.expiresAt) },
-            locked: machine.invites?.isLocked ?? false,
-            state: machine.record.schedule == nil ? "ready" : "scheduled",
+            locked: machine.record.group.isLocked,
+            state: machine.record.isRemoved ? "removed" : machine.record.schedule == nil ? "ready" : "scheduled",
             inbox: machine.client.description
         )
     }
@@ -389,6 +389,14 @@ enum NodeView {
         case .peerOffline(let key): return (.peerOffline, ["member": .string(member(key))])
         case .locked: return (.locked, [:])
         case .unlocked: return (.unlocked, [:])
+        case .conversationUpdated(let name, let isLocked):
+            return (.conversationUpdated, ["name": name.map { .string($0) } ?? .null, "locked": .bool(isLocked)])
+        case .memberRemoved(let key): return (.memberRemoved, ["member": .string(member(key))])
+        case .removed: return (.removed, [:])
+        case .profileChanged(let key, let profile):
+            return (.profileChanged, ["member": .string(member(key)), "profile": profile.map { .string($0) } ?? .null])
+        case .messagesMissed(let key, let count):
+            return (.messagesMissed, ["member": .string(member(key)), "count": .integer(Int64(clamping: count))])
         }
     }
 }
