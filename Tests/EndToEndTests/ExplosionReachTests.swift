@@ -3,6 +3,54 @@ import Testing
 
 /// Whom an explosion reaches, and what it leaves (section 7).
 extension ExplodeTests {
+    @Test("a late member learns of the explosion from another member")
+    func lateMember() throws {
+        try withGroup("ann", "bob", "eve") { nodes in
+            let (ann, bob, eve) = (nodes[0], nodes[1], nodes[2])
+            let id = try ann.ok("conversation", "show", "room")["conversation"].string ?? ""
+            try eve.stop()
+            try ann.ok("explode", "room", "--force")
+            try bob.wait("exploded", seconds: 30)
+            try ann.wait("deletionReceipt", seconds: 30)
+            ann.crash()
+            try eve.start()
+            try eve.wait("exploded", seconds: 60)
+            try eve.fails(3, "read", id)
+            #expect(try eve.ok("conversation", "list").lines.isEmpty)
+            // The creator comes for the receipt.
+            try ann.start()
+            try eventually("both have confirmed") {
+                let status = try ann.ok("explode", "status", id)
+                return status["confirmed"].list.count == 2 && status["waiting"].list.isEmpty
+            }
+        }
+    }
+
+    @Test(
+        "a member that missed the schedule learns it from another member, and all end at the time without the creator"
+    )
+    func scheduleFromAnotherMember() throws {
+        try withGroup("ann", "bob", "eve") { nodes in
+            let (ann, bob, eve) = (nodes[0], nodes[1], nodes[2])
+            let id = try ann.ok("conversation", "show", "room")["conversation"].string ?? ""
+            try eve.stop()
+            let end = try ann.ok("explode", "room", "--in", "12s", "--force")["expiresAt"].time
+            try bob.wait("explosionScheduled")
+            ann.crash()
+            try eve.start()
+            #expect(try eve.wait("explosionScheduled", seconds: 30)["expiresAt"].time == end)
+            for node in [bob, eve] {
+                try node.wait("exploded", seconds: 60)
+                #expect(try node.ok("conversation", "list").lines.isEmpty)
+            }
+            try ann.start()
+            #expect(try ann.ok("conversation", "list").lines.isEmpty)
+            try eventually("both have confirmed") {
+                try ann.ok("explode", "status", id)["confirmed"].list.count == 2
+            }
+        }
+    }
+
     @Test("A late joiner of an exploded conversation gets conversation_expired, also after the creator's restart")
     func lateJoiner() throws {
         try withHomes("ann", "bob", "cem", "dan") { nodes in

@@ -17,7 +17,7 @@ extension ExplodeTests {
                 #expect(try node.ok("explode", "status", "room")["state"].string == "scheduled")
             }
             // Who knows it has shown that it does.
-            #expect(try isConfirmed("room", at: ann))
+            try confirmed("room", at: ann)
             // A message does not outlive its conversation.
             #expect(try say("short", ann)["expiresAt"].time == end)
             #expect(try message("short", at: bob)["expiresAt"].time == end)
@@ -40,12 +40,11 @@ extension ExplodeTests {
     }
 
     /// Waits until the other member has shown that it knows the schedule.
-    private func isConfirmed(_ conversation: String, at node: TestNode) throws -> Bool {
-        for _ in 0..<100 {
+    private func confirmed(_ conversation: String, at node: TestNode) throws {
+        try eventually("the schedule is confirmed") {
             let status = try node.ok("explode", "status", conversation)
-            if status["confirmed"].list.count == 1, status["waiting"].list.isEmpty { return true }
+            return status["confirmed"].list.count == 1 && status["waiting"].list.isEmpty
         }
-        return false
     }
 
     @Test("A schedule is brought forward and never put off; an immediate explosion wins")
@@ -91,7 +90,7 @@ extension ExplodeTests {
             try say("alone", ann)
             try ann.ok("explode", "room", "--in", "5s", "--force")
             try bob.wait("explosionScheduled")
-            #expect(try isConfirmed("room", at: ann))
+            try confirmed("room", at: ann)
             ann.crash()
             try bob.wait("exploded", seconds: 30)
             try bob.fails(3, "read", id)
@@ -172,7 +171,7 @@ extension ExplodeTests {
             try bob.start()
             #expect(try bob.wait("explosionScheduled")["expiresAt"].time == end)
             #expect(try bob.ok("conversation", "show", id)["expiresAt"].time == end)
-            #expect(try isConfirmed("room", at: ann))
+            try confirmed("room", at: ann)
             // Another conversation, scheduled before anybody is in it.
             try ann.ok("conversation", "create", "--name", "next")
             let soon = try ann.ok("explode", "next", "--in", "6s", "--force")["expiresAt"].time

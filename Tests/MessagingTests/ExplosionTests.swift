@@ -358,34 +358,34 @@ import Testing
     @Test func `a statement opens for holders of the invite only, whole and for its token`() throws {
         var random = Randomness.seeded(1)
         let key = makeKey(&random)
-        let seal = SecretBytes(copying: random.bytes(32))
-        let other = SecretBytes(copying: random.bytes(32))
+        let seal = random.bytes(32)
+        let other = random.bytes(32)
         let statement = ExpiredStatement(tag: .random(&random), timestamp: noon, key: key, &random)
         let token = random.bytes(16)
-        let sealed = statement.sealed(key: seal, token: token, &random)
-        #expect(sealed.count == ExpiredStatement.sealedByteCount && sealed.count < Limits.noticeByteCount)
-        #expect(ExpiredStatement(opening: sealed, key: seal, token: token) == statement)
-        #expect(statement.isValid(creator: key.publicKey) && !statement.isValid(creator: makeKey(&random).publicKey))
-        #expect(ExpiredStatement(opening: sealed, key: other, token: token) == nil)
-        #expect(ExpiredStatement(opening: sealed, key: seal, token: random.bytes(16)) == nil)
-        for count in 0..<sealed.count {
-            #expect(ExpiredStatement(opening: Array(sealed[..<count]), key: seal, token: token) == nil)
+        let sealed = statement.sealed(key: SecretBytes(copying: seal), token: token, &random)
+        func open(_ sealed: [UInt8], _ key: [UInt8], _ token: [UInt8]) -> ExpiredStatement? {
+            ExpiredStatement(opening: sealed, key: SecretBytes(copying: key), token: token)
         }
+        #expect(sealed.count == ExpiredStatement.sealedByteCount && sealed.count < Limits.noticeByteCount)
+        #expect(open(sealed, seal, token) == statement)
+        #expect(statement.isValid(creator: key.publicKey) && !statement.isValid(creator: makeKey(&random).publicKey))
+        #expect(open(sealed, other, token) == nil && open(sealed, seal, random.bytes(16)) == nil)
+        for count in 0..<sealed.count { #expect(open(Array(sealed[..<count]), seal, token) == nil) }
     }
 
     @Test func `a question is as long as a notice and holds for its secret and token`() {
         var random = Randomness.seeded(1)
-        let key = SecretBytes(copying: random.bytes(32))
-        let other = SecretBytes(copying: random.bytes(32))
+        let key = random.bytes(32)
+        let other = random.bytes(32)
         let token = random.bytes(16)
-        let sealed = KnockQuestion.seal(key: key, token: token, &random)
-        #expect(sealed.count == Limits.noticeByteCount)
-        #expect(KnockQuestion.isAuthentic(sealed, key: key, token: token))
-        #expect(!KnockQuestion.isAuthentic(sealed, key: other, token: token))
-        #expect(!KnockQuestion.isAuthentic(sealed, key: key, token: random.bytes(16)))
-        #expect(!KnockQuestion.isAuthentic([UInt8](repeating: 0, count: sealed.count), key: key, token: token))
-        for count in 0..<sealed.count {
-            #expect(!KnockQuestion.isAuthentic(Array(sealed[..<count]), key: key, token: token))
+        let sealed = KnockQuestion.seal(key: SecretBytes(copying: key), token: token, &random)
+        func isAuthentic(_ sealed: [UInt8], _ key: [UInt8], _ token: [UInt8]) -> Bool {
+            KnockQuestion.isAuthentic(sealed, key: SecretBytes(copying: key), token: token)
         }
+        #expect(sealed.count == Limits.noticeByteCount)
+        #expect(isAuthentic(sealed, key, token))
+        #expect(!isAuthentic(sealed, other, token) && !isAuthentic(sealed, key, random.bytes(16)))
+        #expect(!isAuthentic([UInt8](repeating: 0, count: sealed.count), key, token))
+        for count in 0..<sealed.count { #expect(!isAuthentic(Array(sealed[..<count]), key, token)) }
     }
 }
