@@ -18,7 +18,7 @@ extension EventKind {
         case .memberLeft, .joinRequested, .deletionReceipt, .peerOnline, .peerOffline: ["member"]
         case .joinFailed: ["errorType", "inviteTag", "title", "message"]
         case .invited: ["join", "from"]
-        case .explosionScheduled: ["expiresAt"]
+        case .explosionScheduled, .explosionReminder: ["expiresAt"]
         case .joined, .exploded, .inboxAwake, .inboxAsleep, .locked, .unlocked: []
         case .gap: ["lost"]
         case .conversationUpdated: ["name", "locked"]

@@ -37,6 +37,7 @@ package enum EventKind: String, Codable, Hashable, Sendable, CaseIterable {
     case profileChanged
     /// A member gave up messages that were for us.
     case messagesMissed
+    case explosionReminder
     /// Not something that happened: events between the cursor asked for and this one are no longer kept. `lost` is how
     /// many, null when they are from before the node's last start.
     case gap
