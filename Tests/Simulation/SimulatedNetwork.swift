@@ -276,6 +276,7 @@ extension Simulation {
         case .group(let update): mix(update.state?.signature.bytes ?? [24])
         case .profile(let member): mix(member.signature.bytes)
         case .closing: mix(22)
+        case .joinCancelled: mix(25)
         case .unknown: mix(23)
         }
     }
@@ -304,6 +305,7 @@ extension Frame {
         case .deletionReceipt: "receipt"
         case .invitation: "invitation"
         case .memberLeft: "memberLeft"
+        case .joinCancelled: "joinCancelled"
         case .ping: "ping"
         case .pong: "pong"
         case .closing: "closing"
