@@ -8,10 +8,18 @@ extension Simulation {
     func delay() -> Int64 { chance(3) ? 1 + roll(4_000) : 1 + roll(150) }
 
     func nodeIndex(_ endpoints: [Endpoint]) -> Int? {
-        guard let host = endpoints.first?.host, let index = Int(host.dropFirst()), nodes.indices.contains(index) else {
-            return nil
+        nodes.firstIndex { endpoints.contains($0.endpoint) }
+    }
+
+    /// A node is somewhere else now, and its links are lost.
+    func move(_ node: SimulatedNode) {
+        count("moves")
+        node.endpoint = Endpoint(host: node.endpoint.host, port: node.endpoint.port + 1)
+        log("node \(node.index): moves to \(node.endpoint)")
+        for id in links.keys.sorted() where links[id]!.dialer == node.index || links[id]!.listener == node.index {
+            breakLink(id)
         }
-        return index
+        if node.isUp { step(node) { core, turn in core.endpointsChanged(&turn) } }
     }
 
     /// A dial arrives at its target.

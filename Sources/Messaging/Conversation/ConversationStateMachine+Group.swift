@@ -101,7 +101,7 @@ extension ConversationStateMachine {
     }
 
     /// Equal where two members know the same of the group.
-    var groupDigest: [UInt8] {
+    package var groupDigest: [UInt8] {
         var transcript = Transcript()
         transcript.append(record.group.version)
         let known = ([record.own] + record.current).sorted { $0.key < $1.key }
@@ -123,7 +123,10 @@ extension ConversationStateMachine {
                 ? candidate : nil
         }
         let listed = Set((state ?? record.group).members)
-        for member in update.members.prefix(Limits.memberCount) where listed.contains(member.key) {
+        // Nobody honest passes on what does not verify: the rest of it is not worth a signature check each.
+        let dropped = droppedCount
+        for member in update.members.prefix(Limits.memberCount)
+        where listed.contains(member.key) && droppedCount == dropped {
             if takeOver(member, from: sender, turn) { news.members.append(member) }
         }
         let known = Set(record.members.map(\.key) + [key.publicKey])
@@ -133,8 +136,10 @@ extension ConversationStateMachine {
             if record.isRemoved { return result }
         }
         for departure in update.departures.prefix(Limits.memberCount) {
-            guard members[departure.member] != nil, departure.isValid(for: conversation, by: departure.member) else {
-                continue
+            guard members[departure.member] != nil else { continue }
+            guard departure.isValid(for: conversation, by: departure.member) else {
+                droppedCount += 1
+                break
             }
             result += apply(departure, &turn)
             news.departures.append(departure)
