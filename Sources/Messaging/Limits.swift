@@ -47,6 +47,12 @@ package enum Limits {
     package static let fanOutLifetime: Milliseconds = 7 * .day
     /// A sealed explode notice, whatever it says.
     package static let noticeByteCount = 512
+    /// A scheduled explosion is at most this far ahead.
+    package static let explosionHorizon: Milliseconds = 365 * .day
+    /// The user is reminded of it at most this long before.
+    package static let reminderLead: Milliseconds = 10 * .minute
+    /// Invites whose holders a tombstone answers: the newest.
+    package static let tombstoneInviteCount = 16
 
     // MARK: Implementation: may be tuned.
 

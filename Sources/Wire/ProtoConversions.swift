@@ -103,12 +103,14 @@ extension ProtoWelcome {
         group = ProtoGroupState(welcome.group)
         members = welcome.members.map(ProtoMember.init)
         expiresAt = welcome.expiresAt?.milliseconds ?? 0
+        notice = Data(welcome.notice ?? [])
     }
 }
 
 extension Welcome {
     init(_ proto: ProtoWelcome) throws(WireError) {
         guard let tag = InviteTag(proto.tag) else { throw .malformed("welcome.tag") }
+        guard [0, Limits.noticeByteCount].contains(proto.notice.count) else { throw .malformed("welcome.notice") }
         let members = try Wire.members(proto.members, "welcome.members")
         self.init(
             tag: tag,
@@ -120,7 +122,8 @@ extension Welcome {
             ),
             group: try GroupState(proto.group),
             members: members,
-            expiresAt: proto.expiresAt == 0 ? nil : Timestamp(milliseconds: proto.expiresAt)
+            expiresAt: proto.expiresAt == 0 ? nil : Timestamp(milliseconds: proto.expiresAt),
+            notice: proto.notice.isEmpty ? nil : Array(proto.notice)
         )
     }
 }

@@ -266,6 +266,9 @@ package nonisolated struct ProtoWelcome: Sendable {
   /// Clears the value of `group`. Subsequent reads from it will return its default value.
   package mutating func clearGroup() {self._group = nil}
 
+  /// sealed, of a scheduled explosion
+  package var notice: Data = Data()
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
@@ -511,8 +514,19 @@ package nonisolated struct ProtoTombstone: Sendable {
 
   package var members: [ProtoTombstone.Member] = []
 
-  /// 8 bytes each
-  package var knockTokens: Data = Data()
+  /// 32 bytes each
+  package var inviteKnocks: Data = Data()
+
+  package var tag: String = String()
+
+  package var statedAt: Int64 = 0
+
+  /// signature
+  package var statement: Data = Data()
+
+  package var isPrepared: Bool = false
+
+  package var isTraceless: Bool = false
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -525,6 +539,10 @@ package nonisolated struct ProtoTombstone: Sendable {
 
     /// 0: not yet
     package var confirmedAt: Int64 = 0
+
+    package var knock: Data = Data()
+
+    package var isCreator: Bool = false
 
     package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -925,7 +943,7 @@ nonisolated extension ProtoJoinRequest: SwiftProtobuf.Message, SwiftProtobuf._Me
 
 nonisolated extension ProtoWelcome: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Welcome"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}tag\0\u{1}genesis\0\u{2}\u{3}members\0\u{3}expires_at\0\u{1}group\0\u{c}\u{3}\u{1}\u{c}\u{4}\u{1}")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}tag\0\u{1}genesis\0\u{2}\u{3}members\0\u{3}expires_at\0\u{1}group\0\u{2}\u{8}notice\0\u{c}\u{3}\u{1}\u{c}\u{4}\u{1}")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -938,6 +956,7 @@ nonisolated extension ProtoWelcome: SwiftProtobuf.Message, SwiftProtobuf._Messag
       case 5: try { try decoder.decodeRepeatedMessageField(value: &self.members) }()
       case 6: try { try decoder.decodeSingularInt64Field(value: &self.expiresAt) }()
       case 7: try { try decoder.decodeSingularMessageField(value: &self._group) }()
+      case 15: try { try decoder.decodeSingularBytesField(value: &self.notice) }()
       default: break
       }
     }
@@ -963,6 +982,9 @@ nonisolated extension ProtoWelcome: SwiftProtobuf.Message, SwiftProtobuf._Messag
     try { if let v = self._group {
       try visitor.visitSingularMessageField(value: v, fieldNumber: 7)
     } }()
+    if !self.notice.isEmpty {
+      try visitor.visitSingularBytesField(value: self.notice, fieldNumber: 15)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -972,6 +994,7 @@ nonisolated extension ProtoWelcome: SwiftProtobuf.Message, SwiftProtobuf._Messag
     if lhs.members != rhs.members {return false}
     if lhs.expiresAt != rhs.expiresAt {return false}
     if lhs._group != rhs._group {return false}
+    if lhs.notice != rhs.notice {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1472,7 +1495,7 @@ nonisolated extension ProtoStoredMessage: SwiftProtobuf.Message, SwiftProtobuf._
 
 nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Tombstone"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}conversation\0\u{3}is_creator\0\u{3}exploded_at\0\u{3}keep_until\0\u{1}notice\0\u{1}receipt\0\u{1}members\0\u{3}knock_tokens\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}conversation\0\u{3}is_creator\0\u{3}exploded_at\0\u{3}keep_until\0\u{1}notice\0\u{1}receipt\0\u{1}members\0\u{4}\u{2}invite_knocks\0\u{1}tag\0\u{3}stated_at\0\u{1}statement\0\u{3}is_prepared\0\u{3}is_traceless\0\u{c}\u{8}\u{1}")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1487,7 +1510,12 @@ nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._Mess
       case 5: try { try decoder.decodeSingularBytesField(value: &self.notice) }()
       case 6: try { try decoder.decodeSingularBytesField(value: &self.receipt) }()
       case 7: try { try decoder.decodeRepeatedMessageField(value: &self.members) }()
-      case 8: try { try decoder.decodeSingularBytesField(value: &self.knockTokens) }()
+      case 9: try { try decoder.decodeSingularBytesField(value: &self.inviteKnocks) }()
+      case 10: try { try decoder.decodeSingularStringField(value: &self.tag) }()
+      case 11: try { try decoder.decodeSingularInt64Field(value: &self.statedAt) }()
+      case 12: try { try decoder.decodeSingularBytesField(value: &self.statement) }()
+      case 13: try { try decoder.decodeSingularBoolField(value: &self.isPrepared) }()
+      case 14: try { try decoder.decodeSingularBoolField(value: &self.isTraceless) }()
       default: break
       }
     }
@@ -1515,8 +1543,23 @@ nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._Mess
     if !self.members.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.members, fieldNumber: 7)
     }
-    if !self.knockTokens.isEmpty {
-      try visitor.visitSingularBytesField(value: self.knockTokens, fieldNumber: 8)
+    if !self.inviteKnocks.isEmpty {
+      try visitor.visitSingularBytesField(value: self.inviteKnocks, fieldNumber: 9)
+    }
+    if !self.tag.isEmpty {
+      try visitor.visitSingularStringField(value: self.tag, fieldNumber: 10)
+    }
+    if self.statedAt != 0 {
+      try visitor.visitSingularInt64Field(value: self.statedAt, fieldNumber: 11)
+    }
+    if !self.statement.isEmpty {
+      try visitor.visitSingularBytesField(value: self.statement, fieldNumber: 12)
+    }
+    if self.isPrepared != false {
+      try visitor.visitSingularBoolField(value: self.isPrepared, fieldNumber: 13)
+    }
+    if self.isTraceless != false {
+      try visitor.visitSingularBoolField(value: self.isTraceless, fieldNumber: 14)
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -1529,7 +1572,12 @@ nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._Mess
     if lhs.notice != rhs.notice {return false}
     if lhs.receipt != rhs.receipt {return false}
     if lhs.members != rhs.members {return false}
-    if lhs.knockTokens != rhs.knockTokens {return false}
+    if lhs.inviteKnocks != rhs.inviteKnocks {return false}
+    if lhs.tag != rhs.tag {return false}
+    if lhs.statedAt != rhs.statedAt {return false}
+    if lhs.statement != rhs.statement {return false}
+    if lhs.isPrepared != rhs.isPrepared {return false}
+    if lhs.isTraceless != rhs.isTraceless {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1537,7 +1585,7 @@ nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._Mess
 
 nonisolated extension ProtoTombstone.Member: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = ProtoTombstone.protoMessageName + ".Member"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}key\0\u{3}confirmed_at\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}key\0\u{3}confirmed_at\0\u{1}knock\0\u{3}is_creator\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1547,6 +1595,8 @@ nonisolated extension ProtoTombstone.Member: SwiftProtobuf.Message, SwiftProtobu
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularBytesField(value: &self.key) }()
       case 2: try { try decoder.decodeSingularInt64Field(value: &self.confirmedAt) }()
+      case 3: try { try decoder.decodeSingularBytesField(value: &self.knock) }()
+      case 4: try { try decoder.decodeSingularBoolField(value: &self.isCreator) }()
       default: break
       }
     }
@@ -1559,12 +1609,20 @@ nonisolated extension ProtoTombstone.Member: SwiftProtobuf.Message, SwiftProtobu
     if self.confirmedAt != 0 {
       try visitor.visitSingularInt64Field(value: self.confirmedAt, fieldNumber: 2)
     }
+    if !self.knock.isEmpty {
+      try visitor.visitSingularBytesField(value: self.knock, fieldNumber: 3)
+    }
+    if self.isCreator != false {
+      try visitor.visitSingularBoolField(value: self.isCreator, fieldNumber: 4)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: ProtoTombstone.Member, rhs: ProtoTombstone.Member) -> Bool {
     if lhs.key != rhs.key {return false}
     if lhs.confirmedAt != rhs.confirmedAt {return false}
+    if lhs.knock != rhs.knock {return false}
+    if lhs.isCreator != rhs.isCreator {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -15,6 +15,8 @@ struct Pair {
     var archive: [[MessageID: (message: Message, keeping: NodeAction.Keeping)]] = [[:], [:]]
     var events: [[Event.Kind]] = [[], []]
     var exploded: [ExplodeStateMachine.Record?] = [nil, nil]
+    var armed: [ExplodeStateMachine.Record?] = [nil, nil]
+    var knocks: [[NodeAction.Knock]] = [[], []]
     var dials: [NodeAction.Dial?] = [nil, nil]
     var closed: Set<LinkID> = []
     var invite: VerifiedInvite?
@@ -62,7 +64,9 @@ struct Pair {
             case .dial(_, let dial): dials[node] = dial
             case .close(let link): closed.insert(link)
             case .notify(let event): events[node].append(event.kind)
-            case .save, .saveTombstone, .removeTombstone, .register, .unregister, .knock: break
+            case .knock(let knock): knocks[node].append(knock)
+            case .armExplosion(_, let record, _): armed[node] = record
+            case .save, .saveTombstone, .removeTombstone, .register, .unregister: break
             }
         }
     }

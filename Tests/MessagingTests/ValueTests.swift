@@ -258,7 +258,7 @@ import Testing
             members: [creator.publicKey]
         )
         tombstone.confirmed[creator.publicKey] = noon
-        tombstone.knockTokens = [[1, 2]]
+        tombstone.memberKnocks[creator.publicKey] = random.bytes(32)
         try check(tombstone)
     }
 }

@@ -189,38 +189,52 @@ extension Simulation {
         case .deliver(let conversation, let member):
             guard let tombstone = nodes[sender].core.tombstone(conversation),
                 let endpoints = nodes[sender].disk.fanOuts[conversation]?.first(where: { $0.key == member })?.endpoints,
-                let index = nodeIndex(endpoints), nodes[index].isUp, !isCut(sender, index)
+                let target = reachable(endpoints, from: sender)
             else { return }
-            let target = nodes[index]
             if let client = target.routes.keys.sorted().first(where: { target.keys[$0]?.publicKey == member }) {
                 receiveNotice(tombstone.notice, target, client, from: sender)
-            } else if let theirs = target.core.tombstone(conversation) {
-                reply(.answer(to: sender, conversation, theirs.receipt ?? theirs.notice), target)
+            } else if let theirs = target.core.tombstone(conversation), let creator = theirs.creator,
+                let answer = ExplodeStateMachine(record: theirs).answer(toNoticeOf: creator)
+            {
+                reply(.answer(to: sender, conversation, answer), target)
             }
         case .ask(let client, let member, let endpoints):
             let asker = nodes[sender]
-            guard let conversation = asker.core.conversation(client)?.conversation, let index = nodeIndex(endpoints),
-                nodes[index].isUp, !isCut(sender, index), let tombstone = nodes[index].core.tombstone(conversation),
-                nodes[index].keys.values.contains(where: { $0.publicKey == member })
+            guard let conversation = asker.core.conversation(client)?.conversation,
+                let key = asker.keys[client]?.publicKey, let target = reachable(endpoints, from: sender),
+                let tombstone = target.core.tombstone(conversation),
+                target.keys.values.contains(where: { $0.publicKey == member }),
+                let notice = ExplodeStateMachine(record: tombstone).answer(toQuestionOf: key)
             else { return }
             count("asks answered")
-            queue.push(
-                .noticeAnswer(
-                    to: sender,
-                    incarnation: asker.incarnation,
-                    client,
-                    tombstone.receipt ?? tombstone.notice
-                ),
-                at: time + delay()
-            )
+            let answer = Happening.noticeAnswer(to: sender, incarnation: asker.incarnation, client, notice)
+            queue.push(answer, at: time + delay())
+        case .askByInvite(let client, let invite, let endpoints):
+            guard let target = reachable(endpoints, from: sender) else { return }
+            let tombstone = target.core.tombstones.first { $0.openInvites.contains(invite) }
+            guard let statement = tombstone?.statement else { return }
+            count("late joiners answered")
+            let incarnation = nodes[sender].incarnation
+            queue.push(.statement(to: sender, incarnation: incarnation, client, statement), at: time + delay())
+        case .report(let conversation, let endpoints):
+            guard let receipt = nodes[sender].core.tombstone(conversation)?.receipt,
+                let target = reachable(endpoints, from: sender), target.core.tombstone(conversation) != nil
+            else { return }
+            count("reports")
+            queue.push(.answer(to: target.index, conversation, receipt), at: time + delay())
         }
+    }
+
+    private func reachable(_ endpoints: [Endpoint], from sender: Int) -> SimulatedNode? {
+        guard let index = nodeIndex(endpoints), nodes[index].isUp, !isCut(sender, index) else { return nil }
+        return nodes[index]
     }
 
     func receiveNotice(_ sealed: [UInt8], _ node: SimulatedNode, _ client: ClientID, from sender: Int?) {
         var answer: [UInt8]?
         let conversation = node.core.conversation(client)?.conversation
         step(node) { core, turn in
-            let (actions, receipt) = core.receiveNotice(sealed, for: client, &turn)
+            let (actions, receipt) = core.receiveNotice(sealed, for: client, isAnswer: sender == nil, &turn)
             answer = receipt
             return actions
         }
@@ -314,6 +328,7 @@ extension NodeAction {
         case .destroy: "destroy"
         case .saveTombstone: "saveTombstone"
         case .removeTombstone: "removeTombstone"
+        case .armExplosion: "arm"
         case .register: "register"
         case .unregister: "unregister"
         case .dial: "dial"
@@ -348,6 +363,8 @@ extension Event.Kind {
         case .invited: "invited"
         case .exploded: "exploded"
         case .deletionReceipt: "deletionReceipt"
+        case .explosionScheduled: "explosionScheduled"
+        case .explosionReminder: "explosionReminder"
         case .peerOnline: "peerOnline"
         case .peerOffline: "peerOffline"
         case .conversationUpdated: "conversationUpdated"

@@ -106,6 +106,16 @@ struct Fixtures {
                     expiresAt: nil
                 )
             ),
+            .welcome(
+                Welcome(
+                    tag: InviteTag.random(&random),
+                    genesis: genesis,
+                    group: group,
+                    members: [member],
+                    expiresAt: Timestamp(milliseconds: 1_795_247_146_000),
+                    notice: random.bytes(Limits.noticeByteCount)
+                )
+            ),
             .joinError(
                 JoinError(
                     errorType: .singleUseConsumed,

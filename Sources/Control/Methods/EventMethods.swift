@@ -37,6 +37,7 @@ package enum EventKind: String, Codable, Hashable, Sendable, CaseIterable {
     case profileChanged
     /// A member gave up messages that were for us.
     case messagesMissed
+    case explosionReminder
 }
 
 /// `subscribe`: turns this connection into a stream of events.

@@ -159,7 +159,7 @@ extension ConversationStateMachine {
                 return []
             }
             return receive(message, &turn)
-        case .explosion(let sealed): return receiveExplosion(sealed, on: link, &turn)
+        case .explosion(let sealed): return receiveExplosion(sealed, .link(link, member), &turn)
         case .memberLeft(let departure): return receive(departure, from: member, &turn)
         case .group(let update): return receive(update, from: member, &turn)
         case .profile(let description): return receive(description, from: member, &turn)

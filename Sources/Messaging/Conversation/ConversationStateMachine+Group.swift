@@ -277,6 +277,8 @@ extension ConversationStateMachine {
         let departure = Departure(of: key.publicKey, conversation: conversation, key: key, &turn.random)
         return memberKeys.compactMap { link(to: $0) }.map { .transmit($0, .memberLeft(departure)) }
             + [.destroy(client)]
+            // What was prepared for a scheduled explosion goes with it.
+            + (record.schedule == nil ? [] : [.removeTombstone(conversation)])
     }
 
     /// Whoever brings it: the departed has signed it. Of ourselves it is the creator's word.

@@ -80,7 +80,7 @@ extension ConversationStateMachine {
         ) {
             result += perform(actions, &turn)
         }
-        return result + flush(member, &turn)
+        return result + showSchedule(on: link, &turn) + flush(member, &turn)
     }
 
     /// What a member gave up was for us: the gap is shown.
@@ -129,7 +129,9 @@ extension ConversationStateMachine {
 
     /// Dials, pings, sends again and ends what is due.
     package mutating func advance(_ turn: inout Turn) -> [NodeAction] {
-        var result: [NodeAction] = []
+        let schedule = advanceSchedule(&turn)
+        var result = schedule.actions
+        if schedule.hasEnded { return result }
         if let actions = lifetimeMachine?.expire(now: turn.now) { result += perform(actions, &turn) }
         for member in memberKeys {
             for action in members[member]!.link.advance(now: turn.now) {

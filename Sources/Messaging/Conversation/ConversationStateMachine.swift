@@ -31,6 +31,12 @@ package struct ConversationStateMachine: Sendable {
     package internal(set) var heldByteCount = 0
     /// Messages of peers that were dropped: floods, forgeries, repeats.
     package internal(set) var droppedCount = 0
+    /// Watchers and members know of the scheduled explosion.
+    var isScheduleTold = true
+    /// What the scheduled explosion was prepared for.
+    var armed: Arming?
+    /// It could not be prepared: the storage was locked.
+    var isArmingOwed = false
 
     package init(client: ClientID, key: IdentityKey, record: ConversationRecord, isFresh: Bool, now: Timestamp) {
         self.client = client
@@ -90,6 +96,7 @@ package struct ConversationStateMachine: Sendable {
     /// When ``advance(_:)`` has something to do; `nil` for never.
     package var nextDeadline: Timestamp? {
         var earliest = lifetimeMachine?.nextDeadline
+        if let deadline = scheduleDeadline { earliest = min(earliest ?? deadline, deadline) }
         for member in members.values {
             for deadline in [member.link.nextDeadline, member.outbox.nextDeadline] {
                 if let deadline { earliest = min(earliest ?? deadline, deadline) }

@@ -77,13 +77,14 @@ package struct JoiningStateMachine: Sendable {
             case .drop: return .pending([.close(link)])
             case .enter:
                 record.state = joiner.state
-                let entered = ConversationRecord(
+                var entered = ConversationRecord(
                     genesis: welcome.genesis,
                     group: welcome.group,
                     own: own,
                     members: welcome.members,
                     issuer: nil
                 )
+                entered.schedule = welcome.scheduledExplosion.map { ExplosionSchedule($0, now: turn.now) }
                 return .entered(entered, link)
             }
         case .joinError(let error):
@@ -105,8 +106,19 @@ package struct JoiningStateMachine: Sendable {
     }
 
     /// No endpoint of the invite answered.
-    package mutating func dialFailed(_ turn: inout Turn) {
+    /// - Parameter isUnknownThere: a node was there and did not know the invite's token: its conversation may be gone.
+    package mutating func dialFailed(isUnknownThere: Bool, _ turn: inout Turn) -> [NodeAction] {
         link.dialFailed(now: turn.now, random: &turn.random)
+        guard isUnknownThere, joiner.state == .joining else { return [] }
+        return [.knock(.askByInvite(client, record.invite.id, record.invite.endpoints))]
+    }
+
+    /// A tombstone has answered our question.
+    package mutating func receive(_ statement: ExpiredStatement) -> Outcome {
+        guard statement.isValid(creator: record.creator), joiner.receive(statement.joinError, from: record.creator)
+        else { return .pending([]) }
+        record.state = joiner.state
+        return .failed(.conversationExpired, link.link.map { [.close($0)] } ?? [])
     }
 
     /// Dials now.

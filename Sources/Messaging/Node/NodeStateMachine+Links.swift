@@ -134,6 +134,7 @@ extension NodeStateMachine {
             var actions: [NodeAction] = [.save(client)]
             actions += machine.reachableBy.map { .register(client, .member($0)) }
             actions.append(.notify(joined))
+            actions += machine.enterSchedule(&turn)
             actions += machine.linkOpened(link, to: creator, weDialled: true, &turn)
             inboxes[client] = .conversation(machine)
             return actions
@@ -174,9 +175,8 @@ extension NodeStateMachine {
             inboxes[client] = .contact(machine)
             return []
         case .joining(var machine):
-            machine.dialFailed(&turn)
-            inboxes[client] = .joining(machine)
-            return []
+            defer { inboxes[client] = .joining(machine) }
+            return machine.dialFailed(isUnknownThere: isUnknownThere, &turn)
         case .conversation(var machine):
             defer { inboxes[client] = .conversation(machine) }
             return machine.dialFailed(to: remote, isUnknownThere: isUnknownThere, &turn)

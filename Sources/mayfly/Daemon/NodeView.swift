@@ -82,8 +82,9 @@ enum NodeView {
                 )
             },
             lifetime: LifetimeValue(machine.lifetime),
+            expiresAt: machine.record.schedule.map { timestamp($0.expiresAt) },
             locked: machine.record.group.isLocked,
-            state: machine.record.isRemoved ? "removed" : "ready",
+            state: machine.record.isRemoved ? "removed" : machine.record.schedule == nil ? "ready" : "scheduled",
             inbox: machine.client.description
         )
     }
@@ -149,7 +150,7 @@ enum NodeView {
             slug: nil,
             url: nil,
             tag: issued.tag.description,
-            expiresAt: timestamp(issued.expiresAt),
+            expiresAt: timestamp(min(issued.expiresAt, conversation.record.schedule?.expiresAt ?? .latest)),
             singleUse: issued.singleUse,
             creator: InboxID(conversation.key.publicKey).description,
             lifetime: LifetimeValue(conversation.lifetime),
@@ -175,11 +176,19 @@ enum NodeView {
             type: message.content.type.description,
             text: message.content.displayText,
             sentAt: timestamp(message.content.sentAt),
-            expiresAt: message.expiresAt.map(timestamp),
+            expiresAt: end(of: message, conversation).map(timestamp),
             stored: read.isStored,
             state: message.state.rawValue,
             agreement: message.content.agreement?.description
         )
+    }
+
+    /// A message ends with its conversation, if not before.
+    private static func end(
+        of message: Messaging.Message,
+        _ conversation: ConversationStateMachine?
+    ) -> Messaging.Timestamp? {
+        [message.expiresAt, conversation?.record.schedule?.expiresAt].compactMap { $0 }.min()
     }
 
     /// The answer to `send`, once the message has come as far as asked.
@@ -212,7 +221,7 @@ enum NodeView {
                 message: id.description,
                 state: state,
                 stored: read.isStored,
-                expiresAt: read.message.expiresAt.map(timestamp)
+                expiresAt: end(of: read.message, try? node.conversation(client.description)).map(timestamp)
             )
         )
     }
@@ -224,7 +233,9 @@ enum NodeView {
             to: item.conversation.record.members.first { $0.key == item.member }?.profile ?? member(item.member),
             attempts: item.entry.attempts,
             nextAttempt: item.entry.nextAttempt.map(timestamp),
-            expiresAt: timestamp(item.entry.deadline),
+            expiresAt: timestamp(
+                min(item.entry.deadline, item.conversation.record.schedule?.expiresAt ?? .latest)
+            ),
             state: item.entry.state.rawValue
         )
     }
@@ -258,13 +269,49 @@ enum NodeView {
         )
     }
 
-    static func explosion(_ record: ExplodeStateMachine.Record) -> ExplosionStatus {
-        ExplosionStatus(
+    /// Of a conversation that has exploded.
+    static func explosion(_ record: ExplodeStateMachine.Record, _ node: isolated Node) -> ExplosionStatus {
+        var status = ExplosionStatus(
             conversation: record.conversation.description,
             expiresAt: timestamp(record.explodedAt),
             state: "exploded",
             confirmed: record.members.filter { record.confirmed[$0] != nil }.map(member),
-            waiting: ExplodeStateMachine(record: record).waiting.map(member)
+            waiting: ExplodeStateMachine(record: record).waiting.map(member),
+            receipts: record.members.compactMap { key in
+                record.confirmed[key].map {
+                    ExplosionStatus.Receipt(member: member(key), destroyedAt: timestamp($0))
+                }
+            },
+            trace: !record.isTraceless
+        )
+        switch node.progress(of: record.conversation) {
+        case .exploded: break
+        case .exploding: status.state = "exploding"
+        case .failed(let failure):
+            status.state = "error"
+            status.error = "the keys could not be destroyed yet: \(failure)"
+        }
+        return status
+    }
+
+    /// Of a conversation that is still there.
+    static func explosion(_ machine: ConversationStateMachine) -> ExplosionStatus {
+        guard let schedule = machine.record.schedule else {
+            return ExplosionStatus(
+                conversation: machine.conversation.description,
+                state: "none",
+                confirmed: [],
+                waiting: []
+            )
+        }
+        let members = machine.currentMembers.map(\.key)
+        return ExplosionStatus(
+            conversation: machine.conversation.description,
+            expiresAt: timestamp(schedule.expiresAt),
+            state: "scheduled",
+            confirmed: members.filter(schedule.confirmed.contains).map(member),
+            waiting: members.filter { !schedule.confirmed.contains($0) }.map(member),
+            trace: machine.isCreator ? !schedule.isTraceless : nil
         )
     }
 
@@ -333,6 +380,10 @@ enum NodeView {
             let from = node.invitations().first { $0.id == id }?.from
             return (.invited, ["join": text(id), "from": from.map { .string($0) } ?? .null])
         case .exploded: return (.exploded, [:])
+        case .explosionScheduled(let at):
+            return (.explosionScheduled, ["expiresAt": .string(timestamp(at).iso8601)])
+        case .explosionReminder(let at):
+            return (.explosionReminder, ["expiresAt": .string(timestamp(at).iso8601)])
         case .deletionReceipt(let key): return (.deletionReceipt, ["member": .string(member(key))])
         case .peerOnline(let key): return (.peerOnline, ["member": .string(member(key))])
         case .peerOffline(let key): return (.peerOffline, ["member": .string(member(key))])
