@@ -5,11 +5,13 @@ import Messaging
 /// the memory that the index of its messages takes.
 package struct StorageRoom {
     private let home: String
-    private var counts: [ClientID: Int] = [:]
+    private let limits: NodeConfiguration.Storage
+    private var storedCount = 0
     private var hasDiskSpace = true
 
-    package init(home: String) {
+    package init(home: String, limits: NodeConfiguration.Storage) {
         self.home = home
+        self.limits = limits
         look()
     }
 
@@ -18,22 +20,21 @@ package struct StorageRoom {
         var status = statvfs()
         guard statvfs(home, &status) == 0 else { return }
         let block = UInt64(status.f_frsize)
-        let floor = min(Limits.freeByteCount, UInt64(status.f_blocks) * block / 20)
+        let floor = min(UInt64(limits.freeByteCount.value), UInt64(status.f_blocks) * block / 20)
         hasDiskSpace = UInt64(status.f_bavail) * block >= floor
     }
 
-    package func isFor(_ client: ClientID) -> Bool { hasDiskSpace && counts[client, default: 0] < Limits.storedCount }
-
-    /// - Parameter present: how many messages the inbox has when it is counted for the first time.
-    package mutating func stored(_ client: ClientID, present: () -> Int) {
-        let count = counts[client] ?? present()
-        counts[client] = count + 1
-        if count % 256 == 0 { look() }
+    /// - Parameters:
+    ///   - byteCount: what the inbox has stored.
+    ///   - recordCount: in how many records; each counts as ``Limits/storedRecordByteCount`` at least, for its place in
+    ///     the index.
+    package func isFor(byteCount: Int64, recordCount: Int) -> Bool {
+        let indexed = Int64(clamping: recordCount).multipliedReportingOverflow(by: Limits.storedRecordByteCount)
+        return hasDiskSpace && !indexed.overflow && max(byteCount, indexed.partialValue) < limits.inboxByteCount.value
     }
 
-    package mutating func expired(_ client: ClientID) {
-        if let count = counts[client] { counts[client] = max(0, count - 1) }
+    package mutating func stored() {
+        storedCount &+= 1
+        if storedCount % 256 == 0 { look() }
     }
-
-    package mutating func forget(_ client: ClientID) { counts[client] = nil }
 }
