@@ -13,16 +13,20 @@ extension Store {
     /// Stores a message; it is durable when a later commit completes.
     /// - Parameters:
     ///   - id: 16 bytes, new in this inbox.
-    ///   - expiresAt: milliseconds since the epoch. At it the message is gone.
+    ///   - expiresAt: milliseconds since the epoch. At it the message is gone. It may be sooner than the tier's lifetime.
+    ///   - isHidden: found by its identifier only: ``read(_:id:now:)``, ``contains(_:id:)``, ``update(_:id:payload:)``
+    ///     and ``erase(_:id:)`` work as with any other; it is in no list and no count, has no place in the order, and no
+    ///     ``ReapReport`` names it. For the parts of attachments.
     package func append(
         _ id: RowID,
         id messageID: [UInt8],
         tier: Tier,
         expiresAt: Int64,
-        payload: [UInt8]
+        payload: [UInt8],
+        isHidden: Bool = false
     ) throws(StoreError) {
         guard tier != .fuse, tier != .control else { throw .invalidArgument("tier for a message") }
-        try append(to: row(id), MessageID.parse(messageID), tier, expiresAt, payload)
+        try append(to: row(id), MessageID.parse(messageID), tier, expiresAt, payload, isHidden: isHidden)
     }
 
     func append(
@@ -30,14 +34,15 @@ extension Store {
         _ id: MessageID,
         _ tier: Tier,
         _ expiresAt: Int64,
-        _ payload: [UInt8]
+        _ payload: [UInt8],
+        isHidden: Bool = false
     ) throws(StoreError) {
         try index(row)
         guard payload.count <= Self.maximumPayload else { throw .tooLarge(limit: Self.maximumPayload) }
         guard Tier.times.contains(expiresAt) else { throw .invalidArgument("time \(expiresAt)") }
         guard row.index[id] == nil else { throw .duplicateMessage }
         let segment = try segment(for: row, in: column(tier, expiresAt: expiresAt))
-        write(id, expiresAt, order: row.nextOrder, version: 0, payload, to: segment)
+        write(id, expiresAt, order: isHidden ? 0 : row.nextOrder, version: 0, isHidden: isHidden, payload, to: segment)
     }
 
     /// A new version of a message, with the same expiry and place. The old version's ciphertext is overwritten when the
@@ -48,10 +53,18 @@ extension Store {
         guard payload.count <= Self.maximumPayload else { throw .tooLarge(limit: Self.maximumPayload) }
         guard let place = row.index[try MessageID.parse(messageID)] else { throw .unknownMessage }
         let old = place.segment.records[place.record]
-        guard old.version < UInt32.max - 1 else { throw .invalidArgument("number of versions") }
+        guard old.version < MessageRecord.maximumVersion else { throw .invalidArgument("number of versions") }
         let segment =
             place.segment.acceptsAppends ? place.segment : try segment(for: row, in: place.segment.column)
-        write(old.id, old.expiresAt, order: old.order, version: old.version + 1, payload, to: segment)
+        write(
+            old.id,
+            old.expiresAt,
+            order: old.order,
+            version: old.version + 1,
+            isHidden: old.isHidden,
+            payload,
+            to: segment
+        )
     }
 
     private func write(
@@ -59,6 +72,7 @@ extension Store {
         _ expiresAt: Int64,
         order: UInt64,
         version: UInt32,
+        isHidden: Bool,
         _ payload: [UInt8],
         to segment: Segment
     ) {
@@ -67,6 +81,7 @@ extension Store {
             expiresAt: expiresAt,
             order: order,
             version: version,
+            isHidden: isHidden,
             payload: payload
         )
         defer { wipe(&plaintext) }
@@ -82,6 +97,7 @@ extension Store {
                 number: number,
                 length: UInt32(span.length),
                 offset: span.offset,
+                isHidden: isHidden,
                 state: .live
             ),
             in: segment
@@ -172,7 +188,9 @@ extension Store {
         var floor: UInt64?
         if let after {
             guard let place = row.index[try MessageID.parse(after)] else { throw .unknownMessage }
-            floor = place.segment.records[place.record].order
+            let record = place.segment.records[place.record]
+            if record.isHidden { throw .unknownMessage }
+            floor = record.order
         }
         row.sortTimeline()
         var found: [StoredMessage] = []
@@ -192,7 +210,9 @@ extension Store {
         let row = try row(id)
         try index(row)
         guard !isDue(row, now) else { return 0 }
-        return row.index.values.count { effectiveExpiry($0) > max(now, latestHide) }
+        return row.index.values.count { place in
+            !place.segment.records[place.record].isHidden && effectiveExpiry(place) > max(now, latestHide)
+        }
     }
 
     /// What is due at `now`, or was at the last reap, is not served.
@@ -250,7 +270,15 @@ extension Store {
             let old = place.segment.records[place.record]
             let segment =
                 place.segment.acceptsAppends ? place.segment : try segment(for: row, in: place.segment.column)
-            write(messageID, old.expiresAt, order: old.order, version: old.version + 1, payload, to: segment)
+            write(
+                messageID,
+                old.expiresAt,
+                order: old.order,
+                version: old.version + 1,
+                isHidden: false,
+                payload,
+                to: segment
+            )
         } else {
             try append(to: row, messageID, .control, expiresAt, payload)
         }

@@ -99,7 +99,7 @@ extension Store {
             guard record.state != .erased else { continue }
             if record.state == .live, !record.isReported {
                 segment.records[item.record].isReported = true
-                if segment.row !== controlRow {
+                if segment.row !== controlRow, !record.isHidden {
                     report.expired.append(ReapReport.Expired(row: segment.row.id, id: record.id.bytes))
                 }
             }

@@ -80,7 +80,7 @@ final class Row {
     /// Enters record `position` of `segment`: the highest (order, version) of an identifier is the live one.
     func insert(_ segment: Segment, _ position: Int) {
         let record = segment.records[position]
-        nextOrder = max(nextOrder, record.order + 1)
+        if !record.isHidden { nextOrder = max(nextOrder, record.order + 1) }
         var hasOlder = false
         if let known = index[record.id] {
             let other = known.segment.records[known.record]
@@ -97,6 +97,7 @@ final class Row {
             }
         }
         index[record.id] = Place(segment: segment, record: position, hasOlder: hasOlder)
+        if record.isHidden { return }
         if let last = timeline.last, last.order > record.order { timelineIsSorted = false }
         timeline.append((record.order, record.id))
     }

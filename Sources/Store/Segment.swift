@@ -42,6 +42,8 @@ struct MessageRecord {
     let number: UInt32
     let length: UInt32
     let offset: Int64
+    /// Known by its identifier only: not listed, not counted, not reported when it expires.
+    let isHidden: Bool
     var state: State
     /// Whether a reap has told the node.
     var isReported = false
@@ -50,12 +52,24 @@ struct MessageRecord {
 
     static let headerByteCount = 36
 
-    static func encode(id: MessageID, expiresAt: Int64, order: UInt64, version: UInt32, payload: [UInt8]) -> [UInt8] {
+    /// Set in the stored version of a hidden record.
+    private static let hiddenBit: UInt32 = 1 << 31
+    /// Versions end here.
+    static let maximumVersion = hiddenBit - 1
+
+    static func encode(
+        id: MessageID,
+        expiresAt: Int64,
+        order: UInt64,
+        version: UInt32,
+        isHidden: Bool,
+        payload: [UInt8]
+    ) -> [UInt8] {
         var bytes: [UInt8] = []
         bytes.reserveCapacity(headerByteCount + payload.count)
         bytes += expiresAt.littleEndianBytes
         bytes += order.littleEndianBytes
-        bytes += version.littleEndianBytes
+        bytes += (isHidden ? version | hiddenBit : version).littleEndianBytes
         bytes += id.bytes
         bytes += payload
         return bytes
@@ -64,18 +78,19 @@ struct MessageRecord {
     /// `nil` for a plaintext too short to be one of ours.
     init?(_ plaintext: [UInt8], number: UInt32, span: RecordFile.Span) {
         guard plaintext.count >= Self.headerByteCount, let expiresAt = plaintext.integer(Int64.self, at: 0),
-            let order = plaintext.integer(UInt64.self, at: 8), let version = plaintext.integer(UInt32.self, at: 16),
+            let order = plaintext.integer(UInt64.self, at: 8), let kind = plaintext.integer(UInt32.self, at: 16),
             let id = MessageID(plaintext[20..<36]), let length = UInt32(exactly: span.length),
-            order < UInt64.max, version < UInt32.max
+            order < UInt64.max
         else { return nil }
         self.init(
             id: id,
             expiresAt: expiresAt,
             order: order,
-            version: version,
+            version: kind & ~Self.hiddenBit,
             number: number,
             length: length,
             offset: span.offset,
+            isHidden: kind & Self.hiddenBit != 0,
             state: .live
         )
     }
@@ -88,6 +103,7 @@ struct MessageRecord {
         number: UInt32,
         length: UInt32,
         offset: Int64,
+        isHidden: Bool,
         state: State
     ) {
         self.id = id
@@ -97,6 +113,7 @@ struct MessageRecord {
         self.number = number
         self.length = length
         self.offset = offset
+        self.isHidden = isHidden
         self.state = state
     }
 }
