@@ -52,6 +52,8 @@ package struct Turn {
 package struct ContentLookup {
     /// A message that can be read now.
     package var message: (ClientID, MessageID) -> Message?
+    /// Whether a message is on the disk.
+    package var isStored: (ClientID, MessageID) -> Bool
     /// Whether the archive has a chunk of a file.
     package var hasChunk: (ClientID, MessageID, Int) -> Bool
     /// Whether a file of so many bytes may be stored in this inbox.
@@ -65,6 +67,7 @@ package struct ContentLookup {
 
     package init(
         message: @escaping (ClientID, MessageID) -> Message? = { _, _ in nil },
+        isStored: @escaping (ClientID, MessageID) -> Bool = { _, _ in false },
         hasChunk: @escaping (ClientID, MessageID, Int) -> Bool = { _, _, _ in false },
         hasRoom: @escaping (ClientID, Int64) -> Bool = { _, _ in true },
         memoryAvailable: @escaping () -> Int64 = { Limits.attachmentMemoryTotalByteCount },
@@ -72,6 +75,7 @@ package struct ContentLookup {
         sendsReadReceipts: Bool = false
     ) {
         self.message = message
+        self.isStored = isStored
         self.hasChunk = hasChunk
         self.hasRoom = hasRoom
         self.memoryAvailable = memoryAvailable

@@ -24,6 +24,7 @@ extension ConversationStateMachine {
                     // It takes the place of another: what was in flight goes again, once both have said where they stand.
                     members[member]!.isEstablished = false
                     members[member]!.outbox.linkLost()
+                    filesLost(to: member)
                 }
                 let wasAway = !wasEstablished && (lostAt.map { turn.now - $0 > turn.sessionGrace } ?? false)
                 result += startSession(with: member, on: link, wasAway: wasAway, turn)
@@ -75,7 +76,7 @@ extension ConversationStateMachine {
         ) {
             result += perform(actions, &turn)
         }
-        return result + flush(member, &turn)
+        return result + flush(member, &turn) + flushReadReceipts(to: member)
     }
 
     private mutating func updateEndpoints(of member: PublicKey, to endpoints: [Endpoint]) -> [NodeAction] {
@@ -98,6 +99,7 @@ extension ConversationStateMachine {
 
     private mutating func linkLost(to member: PublicKey, _ turn: Turn) -> [NodeAction] {
         members[member]!.outbox.linkLost()
+        filesLost(to: member)
         members[member]!.sessionSent = nil
         members[member]!.isEstablished = false
         let wasShownOnline = members[member]!.isShownOnline
@@ -141,7 +143,7 @@ extension ConversationStateMachine {
             let actions = members[member]!.outbox.advance(now: turn.now, isLinked: isLinked, random: &turn.random)
             result += perform(actions, to: members[member]!.link.link, turn)
         }
-        return result
+        return result + advanceFiles(turn)
     }
 
     private func dial(_ member: PublicKey) -> NodeAction {
@@ -160,6 +162,7 @@ extension ConversationStateMachine {
             result += cancelled(ended, turn)
         }
         result.append(.forgetMemory(client))
+        incoming = incoming.filter { $0.value.keeping != .memory }
         for member in memberKeys {
             members[member]!.hasEnded = true
             if let link = members[member]!.link.link {
@@ -184,6 +187,7 @@ extension ConversationStateMachine {
     mutating func receiveDeparture(of member: PublicKey, on link: LinkID, _ turn: Turn) -> [NodeAction] {
         let undelivered = members[member]!.outbox.removeAll(onlyInMemory: false)
         members[member] = nil
+        let abandoned = abandonFiles(of: member, turn)
         record.left.append(member)
         if record.left.count > Limits.departedCount {
             let forgotten = record.left.removeFirst()
@@ -193,7 +197,7 @@ extension ConversationStateMachine {
         record.lifetime = lifetimeMachine?.record ?? record.lifetime
         record.lifetime.inForce = nil
         makeLifetimeMachine()
-        return cancelled(undelivered, turn) + [
+        return cancelled(undelivered, turn) + abandoned + [
             .save(client),
             .unregister(client, .member(member)),
             event(.memberLeft(member), turn),

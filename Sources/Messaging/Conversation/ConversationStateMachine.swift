@@ -15,6 +15,10 @@ package struct ConversationStateMachine: Sendable {
         var isShownOnline = false
         /// The session has ended (restart, close): the next link starts with a reset.
         var hasEnded: Bool
+        /// What it has asked for of our files.
+        var serving = AttachmentSenderStateMachine()
+        /// What we have read of it and not told it yet.
+        var readReceipts: [MessageID] = []
     }
 
     package let client: ClientID
@@ -30,6 +34,10 @@ package struct ConversationStateMachine: Sendable {
     package internal(set) var heldByteCount = 0
     /// Messages of peers that were dropped: floods, forgeries, repeats.
     package internal(set) var droppedCount = 0
+    /// Files on their way to us.
+    var incoming: [MessageID: IncomingAttachment] = [:]
+    /// What we have said to have read since the node started.
+    var receipted: Set<MessageID> = []
 
     package init(client: ClientID, key: IdentityKey, record: ConversationRecord, isFresh: Bool, now: Timestamp) {
         self.client = client
@@ -86,6 +94,11 @@ package struct ConversationStateMachine: Sendable {
         var earliest = lifetimeMachine?.nextDeadline
         for member in members.values {
             for deadline in [member.link.nextDeadline, member.outbox.nextDeadline] {
+                if let deadline { earliest = min(earliest ?? deadline, deadline) }
+            }
+        }
+        for file in incoming.values {
+            for deadline in [file.machine.nextDeadline, file.expiresAt] {
                 if let deadline { earliest = min(earliest ?? deadline, deadline) }
             }
         }

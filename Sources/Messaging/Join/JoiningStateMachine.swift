@@ -84,7 +84,7 @@ package struct JoiningStateMachine: Sendable {
         // A creator that has admitted us before we know it speaks to us as to a member, and then answers our request.
         case .session, .pong, .unknown: return .pending([])
         case .content, .acknowledgement, .lifetime, .joinRequest, .explosion, .deletionReceipt, .invitation,
-            .memberLeft, .closing:
+            .memberLeft, .closing, .receipt, .attachmentRequest, .attachmentChunk, .attachmentGone:
             return .pending([.close(link)])
         }
     }
