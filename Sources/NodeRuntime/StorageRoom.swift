@@ -7,6 +7,8 @@ package struct StorageRoom {
     private let home: String
     private var counts: [ClientID: Int] = [:]
     private var hasDiskSpace = true
+    /// Bytes on the disk above the floor when it was asked, less what files took since.
+    private var spareByteCount: UInt64 = 0
 
     package init(home: String) {
         self.home = home
@@ -19,7 +21,17 @@ package struct StorageRoom {
         guard statvfs(home, &status) == 0 else { return }
         let block = UInt64(status.f_frsize)
         let floor = min(Limits.freeByteCount, UInt64(status.f_blocks) * block / 20)
-        hasDiskSpace = UInt64(status.f_bavail) * block >= floor
+        let available = UInt64(status.f_bavail) * block
+        hasDiskSpace = available >= floor
+        spareByteCount = available >= floor ? available - floor : 0
+    }
+
+    /// Whether a file, or a part of one, may be stored.
+    package func isFor(byteCount: Int64) -> Bool { byteCount >= 0 && UInt64(byteCount) <= spareByteCount }
+
+    /// Part of a file has been stored.
+    package mutating func took(byteCount: Int) {
+        spareByteCount -= min(spareByteCount, UInt64(max(0, byteCount)))
     }
 
     package func isFor(_ client: ClientID) -> Bool { hasDiskSpace && counts[client, default: 0] < Limits.storedCount }

@@ -199,6 +199,20 @@ package struct Delivery: Hashable, Sendable {
     }
 }
 
+extension Message {
+    /// Takes in what members have said. Whoever has read a message does not fall back to having it.
+    package mutating func merge(_ said: [Delivery]) {
+        for delivery in said {
+            if let index = deliveries.firstIndex(where: { $0.member == delivery.member }) {
+                if deliveries[index].state != .read { deliveries[index] = delivery }
+            } else {
+                deliveries.append(delivery)
+            }
+        }
+        deliveries.sort { $0.member < $1.member }
+    }
+}
+
 /// What lifetimes distinguish (protocol, section 6, point 12).
 package enum ContentKind: String, Hashable, Sendable, Codable, CaseIterable {
     /// Everything that is no file.

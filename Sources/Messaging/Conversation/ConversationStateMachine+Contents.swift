@@ -14,7 +14,8 @@ extension ConversationStateMachine {
         return try post(Draft(type: .text, fallback: "", payload: Array(text.utf8)), &turn)
     }
 
-    func check(_ text: String) throws(CommandError) {
+    /// Whether a text may be sent.
+    package func check(_ text: String) throws(CommandError) {
         let byteCount = text.utf8.count
         guard byteCount > 0 else { throw .emptyText }
         guard byteCount <= Limits.textByteCount else {
