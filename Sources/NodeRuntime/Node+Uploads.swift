@@ -21,6 +21,8 @@ struct Upload {
     /// Chunks that are not tried to be deflated, since the ones before did not shrink; doubles up to 32.
     var skip = 0
     var skipLength = 1
+    /// Called once it has ended, in whatever way.
+    var whenEnded: (() -> Void)?
 }
 
 /// Files from the user, piece by piece, and back to the user.
@@ -158,12 +160,17 @@ extension Node {
         }
         uploads[id] = nil
         archive.uploading.remove(id)
+        upload.whenEnded?()
         return (upload.client, whenDurable(upload.client).map { id })
     }
+
+    /// Calls `body` once the upload has ended.
+    package func whenUploadEnds(_ id: UploadID, _ body: @escaping () -> Void) { uploads[id]?.whenEnded = body }
 
     /// Gives up a file; what has come of it is destroyed.
     package func cancelUpload(_ id: UploadID) {
         guard let upload = uploads.removeValue(forKey: id) else { return }
+        upload.whenEnded?()
         archive.uploading.remove(id)
         archive.forgetHeldChunks(id, upload.client)
         storing(upload.client) { row throws(StoreError) in

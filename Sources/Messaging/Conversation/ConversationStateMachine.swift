@@ -77,6 +77,10 @@ package struct ConversationStateMachine: Sendable {
     package func link(to member: PublicKey) -> LinkID? { members[member]?.link.link }
     /// What this member has not acknowledged, in order.
     package func outbox(to member: PublicKey) -> [OutboxStateMachine.Entry] { members[member]?.outbox.all ?? [] }
+    /// What this member has not acknowledged, by its name.
+    package func outboxEntry(_ message: MessageID, to member: PublicKey) -> OutboxStateMachine.Entry? {
+        members[member]?.outbox[message]
+    }
     /// The session with every member goes on: none has ended by a restart or a close.
     package var sessionGoesOn: Bool { members.values.allSatisfy { !$0.hasEnded } }
     package var outboxCount: Int { members.values.reduce(0) { $0 + $1.outbox.count } }

@@ -24,6 +24,7 @@ struct ControlHandlers: Sendable {
         addExplosions(&router)
         addOutbox(&router)
         addEvents(&router)
+        addContents(&router)
         return router
     }
 
