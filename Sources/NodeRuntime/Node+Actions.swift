@@ -29,9 +29,13 @@ extension Node {
             storing(client) { row throws(StoreError) in
                 try archive.setState(state, of: id, client: client, row: row)
             }
-            // Not worth waiting for: if it is lost, the message is sent and acknowledged once more. What has become of a
-            // file is said to its sender, who then does not send it again.
-            if state == .received || state == .failed { changed(client) } else if state != .sent { scheduleLateCommit() }
+            switch state {
+            // What has become of a file is said to its sender, who then does not send it again.
+            case .received, .failed: changed(client)
+            case .sent: break
+            // Not worth waiting for: if it is lost, the message is sent and acknowledged once more.
+            case .queued, .delivered, .expiredUndelivered, .cancelled, .read, .receiving: scheduleLateCommit()
+            }
         case .erase(let client, let ids):
             storing(client) { row throws(StoreError) in try archive.erase(ids, client: client, row: row) }
             changed(client)

@@ -284,6 +284,10 @@ extension Frame {
         case .pong: "pong"
         case .closing: "closing"
         case .unknown: "unknown"
+        case .receipt(let receipt): "receipt \(receipt.kind) of \(receipt.messages.count)"
+        case .attachmentRequest(_, let first, let count): "request \(first)+\(count)"
+        case .attachmentChunk(let chunk): "chunk \(chunk.index)"
+        case .attachmentGone: "gone"
         }
     }
 }
@@ -310,6 +314,12 @@ extension NodeAction {
         case .close(let link): "close \(link.value)"
         case .knock: "knock"
         case .notify(let event): "notify \(event.kind.name)"
+        case .setDelivery(_, let id, let delivery): "delivery \(Hex.encode(id.bytes.prefix(3))) \(delivery.state)"
+        case .keepChunk(_, let chunk, _, _): "keep chunk \(chunk.index)"
+        case .forgetChunks: "forget chunks"
+        case .verifyAttachment: "verify"
+        case .serveChunks: "serve"
+        case .transmitChunk(_, _, _, let index): "transmit chunk \(index)"
         }
     }
 }
@@ -339,6 +349,8 @@ extension Event.Kind {
         case .peerOffline: "peerOffline"
         case .locked: "locked"
         case .unlocked: "unlocked"
+        case .messageDelivery(_, _, let state): "delivery \(state)"
+        case .attachmentProgress(_, _, let count, let total): "progress \(count) of \(total)"
         }
     }
 }
