@@ -46,7 +46,8 @@ private enum ReceiverState: CaseIterable {
         if state == .receiving {
             #expect(actions == [.keep(1), .request(first: 3, count: 1)])
             #expect(machine.count == count + 1)
-            #expect(machine.receive(1, now: noon, window: 2).isEmpty, "a second time it was not asked for")
+            let again = machine.receive(1, now: noon, window: 2)
+            #expect(again.isEmpty, "a second time it was not asked for")
         } else {
             #expect(actions.isEmpty && machine.count == count)
         }
@@ -55,13 +56,15 @@ private enum ReceiverState: CaseIterable {
     @Test(arguments: [-1, 0, 3, 4, 1 << 40]) func `a chunk that was not asked for changes nothing`(_ index: Int) {
         var machine = ReceiverState.receiving.make()
         let before = machine
-        #expect(machine.receive(index, now: noon, window: 2).isEmpty)
+        let actions1 = machine.receive(index, now: noon, window: 2)
+        #expect(actions1.isEmpty)
         #expect(machine == before)
     }
 
     @Test(arguments: ReceiverState.allCases) fileprivate func `time without a chunk`(_ state: ReceiverState) {
         var machine = state.make()
-        #expect(machine.advance(now: noon + Limits.attachmentRetryFirst - 1, window: 2).isEmpty)
+        let actions2 = machine.advance(now: noon + Limits.attachmentRetryFirst - 1, window: 2)
+        #expect(actions2.isEmpty)
         let actions = machine.advance(now: noon + Limits.attachmentRetryFirst, window: 2)
         guard state == .receiving else {
             #expect(actions.isEmpty && machine.nextDeadline == nil)
@@ -83,30 +86,34 @@ private enum ReceiverState: CaseIterable {
     @Test(arguments: ReceiverState.allCases, [true, false])
     fileprivate func `the hash has been compared`(_ state: ReceiverState, _ isRight: Bool) {
         var machine = state.make()
-        #expect(machine.verified(isRight) == (state == .verifying))
+        let wasAwaited = machine.verified(isRight)
+        #expect(wasAwaited == (state == .verifying))
         if state == .verifying { #expect(machine.hasEnded) }
-        #expect(!machine.verified(isRight))
+        let isAwaitedAgain = machine.verified(isRight)
+        #expect(!isAwaitedAgain)
     }
 
     @Test(arguments: ReceiverState.allCases) fileprivate func `the sender has it no more`(_ state: ReceiverState) {
         var machine = state.make()
-        #expect(machine.gone() == (state == .waiting || state == .receiving))
-        #expect(machine.linkUp(now: noon, window: 2).isEmpty)
+        let isOver = machine.gone()
+        #expect(isOver == (state == .waiting || state == .receiving))
+        let actions3 = machine.linkUp(now: noon, window: 2)
+        #expect(actions3.isEmpty)
     }
 
     @Test func `what is here is not asked for`() {
         var machine = AttachmentReceiverStateMachine(chunkCount: 10) { [0, 1, 4, 5, 9].contains($0) }
         #expect(machine.count == 5)
-        #expect(
-            machine.linkUp(now: noon, window: 32)
-                == [.request(first: 2, count: 2), .request(first: 6, count: 3)]
-        )
+        let actions = machine.linkUp(now: noon, window: 32)
+        #expect(actions == [.request(first: 2, count: 2), .request(first: 6, count: 3)])
     }
 
     @Test func `an empty file is compared at once`() {
         var machine = AttachmentReceiverStateMachine(chunkCount: 0) { _ in false }
-        #expect(machine.linkUp(now: noon, window: 32) == [.verify])
-        #expect(machine.verified(true) && machine.hasEnded)
+        let actions4 = machine.linkUp(now: noon, window: 32)
+        #expect(actions4 == [.verify])
+        let wasAwaited = machine.verified(true)
+        #expect(wasAwaited && machine.hasEnded)
     }
 
     @Test func `a large file is asked for by the window, each chunk once`() {
@@ -155,36 +162,42 @@ private enum ReceiverState: CaseIterable {
 
     @Test func `idle: a request is served, nothing else happens`() {
         var machine = AttachmentSenderStateMachine()
-        #expect(machine.isIdle && machine.next() == nil)
+        let nothing = machine.next()
+        #expect(machine.isIdle && nothing == nil)
         machine.linkLost()
         machine.remove(ids[0])
         #expect(machine.isIdle)
-        #expect(machine.request(ids[0], first: 2, count: 3, chunkCount: 4))
+        let isTaken = machine.request(ids[0], first: 2, count: 3, chunkCount: 4)
+        #expect(isTaken)
         #expect(!machine.isIdle && machine.count == 2, "cut at the end of the file")
-        #expect(drain(&machine) == ["0:2", "0:3"])
+        let order = drain(&machine)
+        #expect(order == ["0:2", "0:3"])
         #expect(machine.isIdle)
     }
 
     @Test func `serving: the files take turns, and each goes in its order`() {
         var machine = AttachmentSenderStateMachine()
-        for first in [0, 2] { #expect(machine.request(ids[0], first: first, count: 2, chunkCount: 9)) }
-        #expect(machine.request(ids[1], first: 0, count: 2, chunkCount: 2))
-        #expect(drain(&machine) == ["0:0", "0:1", "0:2", "1:0", "0:3", "1:1"])
+        for first in [0, 2] { _ = machine.request(ids[0], first: first, count: 2, chunkCount: 9) }
+        _ = machine.request(ids[1], first: 0, count: 2, chunkCount: 2)
+        let order = drain(&machine)
+        #expect(order == ["0:0", "1:0", "0:1", "1:1", "0:2", "0:3"])
     }
 
     @Test func `serving: a file that is taken back leaves, a lost link empties`() {
         var machine = AttachmentSenderStateMachine()
-        for id in ids { #expect(machine.request(id, first: 0, count: 1, chunkCount: 1)) }
+        for id in ids { _ = machine.request(id, first: 0, count: 1, chunkCount: 1) }
         machine.remove(ids[1])
         #expect(machine.count == 2)
         machine.linkLost()
-        #expect(machine.isIdle && machine.next() == nil)
+        let nothing = machine.next()
+        #expect(machine.isIdle && nothing == nil)
     }
 
     @Test(arguments: [(-1, 1), (4, 1), (0, 0), (0, 33), (0, -1), (.max, 1)])
     func `a request that makes no sense is left aside`(_ first: Int, _ count: Int) {
         var machine = AttachmentSenderStateMachine()
-        #expect(!machine.request(ids[0], first: first, count: count, chunkCount: 4))
+        let isTaken = machine.request(ids[0], first: first, count: count, chunkCount: 4)
+        #expect(!isTaken)
         #expect(machine.isIdle)
     }
 
@@ -204,25 +217,25 @@ private enum ReceiverState: CaseIterable {
             ("a\\b", "a_b"), ("\u{202E}fdp.exe", "_fdp.exe"), ("grüße 😀.txt", "grüße 😀.txt"), (" . x", "x"),
         ]
     ) func `a name is harmless`(_ name: String, _ safe: String) {
-        #expect(Attachment.safeName(name) == safe)
+        #expect(Messaging.Attachment.safeName(name) == safe)
     }
 
     @Test func `a long name is cut between characters`() {
-        let safe = Attachment.safeName(String(repeating: "ü", count: 300))
+        let safe = Messaging.Attachment.safeName(String(repeating: "ü", count: 300))
         #expect(safe.utf8.count <= Limits.fileNameByteCount && safe.allSatisfy { $0 == "ü" })
     }
 
     @Test(arguments: [(0, 0, 0), (1, 1, 1), (32_768, 1, 32_768), (32_769, 2, 1), (65_536, 2, 32_768)])
     func `chunks of a file`(_ byteCount: Int64, _ count: Int, _ last: Int) {
-        let attachment = Attachment(name: "a", mediaType: "", byteCount: byteCount, sha256: [], text: "")
+        let attachment = Messaging.Attachment(name: "a", mediaType: "", byteCount: byteCount, sha256: [], text: "")
         #expect(attachment.chunkCount == count)
         #expect(attachment.chunkByteCount(count - 1) == last)
         for index in [-1, count, .max, .min] { #expect(attachment.chunkByteCount(index) == 0) }
     }
 
     @Test func `no size overflows`() {
-        #expect(Attachment.chunkCount(.max) == Attachment.chunkCount(Attachment.byteCountLimit))
-        #expect(Attachment.chunkCount(.min) == 0)
+        #expect(Messaging.Attachment.chunkCount(.max) == Messaging.Attachment.chunkCount(Messaging.Attachment.byteCountLimit))
+        #expect(Messaging.Attachment.chunkCount(.min) == 0)
     }
 
     @Test func `a chunk is deflated where that helps, and has the size that is expected`() throws {

@@ -44,7 +44,7 @@ import Testing
                 isWorthTrying: true
             )
         }
-        let attachment = Attachment(
+        let attachment = Messaging.Attachment(
             name: "f",
             mediaType: "",
             byteCount: announced ?? Int64(bytes.count),
@@ -69,7 +69,7 @@ import Testing
         #expect(state(id, pair, 0) == .sent)
         pair.run()
         #expect(state(id, pair, 0) == .delivered && state(id, pair, 1) == .received)
-        #expect(pair.chunks[1][id]?.count ?? 0 == Attachment.chunkCount(Int64(count)))
+        #expect(pair.chunks[1][id]?.count ?? 0 == Messaging.Attachment.chunkCount(Int64(count)))
         #expect(pair.machines[0]?.outboxCount == 0)
         #expect(pair.archive[0][id]?.message.deliveries.map(\.state) == [.delivered])
         if case .disk? = pair.archive[1][id]?.keeping {} else { Issue.record("stored under the agreement") }

@@ -253,6 +253,14 @@ extension Simulation {
         case .memberLeft: mix(21)
         case .closing: mix(22)
         case .unknown: mix(23)
+        case .receipt(let receipt): for id in receipt.messages { mix(id.bytes + [UInt8(receipt.kind.rawValue)]) }
+        case .attachmentRequest(let id, let first, let count):
+            mix(id.bytes)
+            mix(UInt64(clamping: first) << 32 | UInt64(clamping: count))
+        case .attachmentChunk(let chunk):
+            mix(chunk.message.bytes)
+            mix(UInt64(clamping: chunk.index))
+        case .attachmentGone(let id): mix(id.bytes + [24])
         }
     }
 }

@@ -136,8 +136,8 @@ struct Fixtures {
         return content
     }
 
-    mutating func attachment() -> Attachment {
-        Attachment(
+    mutating func attachment() -> Messaging.Attachment {
+        Messaging.Attachment(
             name: "grüße.txt",
             mediaType: "text/plain",
             byteCount: 100_000,

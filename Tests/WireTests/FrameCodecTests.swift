@@ -201,7 +201,7 @@ import Wire
             (.reaction, .reaction(Reaction(message: id, emoji: "a\nb", isRemoved: false))),
             (.reaction, .reaction(Reaction(message: id, emoji: String(repeating: "x", count: 65), isRemoved: false))),
         ]
-        for change: (inout Attachment) -> Void in [
+        for change: (inout Messaging.Attachment) -> Void in [
             { $0.byteCount = -1 }, { $0.byteCount = .max }, { $0.sha256 = [1] },
             { $0.name = String(repeating: "x", count: 256) }, { $0.mediaType = String(repeating: "x", count: 128) },
             { $0.text = String(repeating: "x", count: 32_769) },

@@ -9,16 +9,16 @@ import DequeModule
 ///
 /// One chunk of each file in turn, so that a small file does not wait behind a large one.
 package struct AttachmentSenderStateMachine: Hashable, Sendable {
-    private struct Run: Hashable, Sendable {
+    private struct File: Hashable, Sendable {
         let message: MessageID
-        var next: Int
-        let end: Int
+        /// What was asked for, in that order; none is empty.
+        var runs: Deque<Range<Int>>
     }
 
     private enum State: Hashable, Sendable {
         case idle
         /// Never empty.
-        case serving(Deque<Run>)
+        case serving(Deque<File>)
     }
 
     private var state = State.idle
@@ -33,7 +33,7 @@ package struct AttachmentSenderStateMachine: Hashable, Sendable {
     package var count: Int {
         switch state {
         case .idle: 0
-        case .serving(let runs): runs.reduce(0) { $0 + $1.end - $1.next }
+        case .serving(let files): files.reduce(0) { $0 + $1.runs.reduce(0) { $0 + $1.count } }
         }
     }
 
@@ -43,13 +43,17 @@ package struct AttachmentSenderStateMachine: Hashable, Sendable {
         guard first >= 0, first < chunkCount, (1...Limits.attachmentWindow).contains(count),
             self.count + count <= Limits.attachmentQueueCount
         else { return false }
-        let run = Run(message: message, next: first, end: min(first + count, chunkCount))
+        let run = first..<min(first + count, chunkCount)
         switch state {
-        case .idle: state = .serving([run])
-        case .serving(var runs):
+        case .idle: state = .serving([File(message: message, runs: [run])])
+        case .serving(var files):
             state = .idle
-            runs.append(run)
-            state = .serving(runs)
+            if let place = files.firstIndex(where: { $0.message == message }) {
+                files[place].runs.append(run)
+            } else {
+                files.append(File(message: message, runs: [run]))
+            }
+            state = .serving(files)
         }
         return true
     }
@@ -58,18 +62,15 @@ package struct AttachmentSenderStateMachine: Hashable, Sendable {
     package mutating func next() -> (message: MessageID, index: Int)? {
         switch state {
         case .idle: return nil
-        case .serving(var runs):
+        case .serving(var files):
             state = .idle
-            guard var run = runs.popFirst() else { return nil }
-            let index = run.next
-            run.next += 1
-            if run.next < run.end {
-                // Behind the other files, but before later requests for its own.
-                let place = runs.firstIndex { $0.message == run.message } ?? runs.endIndex
-                runs.insert(run, at: place)
-            }
-            if !runs.isEmpty { state = .serving(runs) }
-            return (run.message, index)
+            guard var file = files.popFirst(), let run = file.runs.popFirst() else { return nil }
+            let rest = run.dropFirst()
+            if !rest.isEmpty { file.runs.prepend(rest) }
+            // Behind the other files.
+            if !file.runs.isEmpty { files.append(file) }
+            if !files.isEmpty { state = .serving(files) }
+            return (file.message, run.lowerBound)
         }
     }
 
@@ -86,9 +87,9 @@ package struct AttachmentSenderStateMachine: Hashable, Sendable {
         meters[message] = nil
         switch state {
         case .idle: break
-        case .serving(var runs):
-            runs.removeAll { $0.message == message }
-            state = runs.isEmpty ? .idle : .serving(runs)
+        case .serving(var files):
+            files.removeAll { $0.message == message }
+            state = files.isEmpty ? .idle : .serving(files)
         }
     }
 
