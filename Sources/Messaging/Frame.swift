@@ -16,8 +16,8 @@ package enum Frame: Hashable, Sendable {
     case explosion([UInt8])
     case deletionReceipt(DeletionReceipt)
     case invitation(Invitation)
-    /// The sender has destroyed its own copy of the conversation.
-    case memberLeft
+    /// A member has destroyed its own copy of the conversation.
+    case memberLeft(Departure)
     case ping(UInt64)
     case pong(UInt64)
     /// Nothing follows on this link; what was in flight goes by the other one.
@@ -31,6 +31,10 @@ package enum Frame: Hashable, Sendable {
     case attachmentChunk(AttachmentChunk)
     /// The answer to a request for what is not, or no longer, to be had.
     case attachmentGone(MessageID)
+    /// Who is in the conversation, and how they describe themselves.
+    case group(GroupUpdate)
+    /// A member describes itself anew.
+    case profile(Member)
 }
 
 /// What two members tell each other when a link opens, so that both come to the same lifetime (section 6, point 6).
@@ -43,21 +47,23 @@ package struct SessionStart: Hashable, Sendable {
     package var head: Agreement?
     /// A standing policy of this side would renew this lifetime.
     package var renewable: Lifetime?
-    /// Where this side can be reached.
-    package var endpoints: [Endpoint]
+    /// How this side describes itself now.
+    package var member: Member?
+    /// What this side knows of the group; who knows something else is sent it.
+    package var groupDigest: [UInt8] = []
+    /// How many messages to the other side were given up undelivered, since the conversation began.
+    package var undelivered: UInt64 = 0
 
     package init(
         reset: Bool,
         inForce: AgreementID?,
         head: Agreement?,
-        renewable: Lifetime?,
-        endpoints: [Endpoint]
+        renewable: Lifetime?
     ) {
         self.reset = reset
         self.inForce = inForce
         self.head = head
         self.renewable = renewable
-        self.endpoints = endpoints
     }
 }
 

@@ -44,6 +44,7 @@ extension Node {
         case .destroy(let client): destroy(client)
         case .saveTombstone(let conversation): saveTombstone(conversation)
         case .removeTombstone(let conversation): removeTombstone(conversation)
+        case .armExplosion(let client, let record, let fanOut): arm(client, record, fanOut: fanOut)
         case .register(let client, let route): register(client, route)
         case .unregister(let client, let route): unregister(client, route)
         case .dial(let client, let dial): self.dial(client, dial)
@@ -109,8 +110,8 @@ extension Node {
             case .close(let link): close(link)
             case .notify(let event): notify(event)
             case .save, .keep, .setState, .erase, .forgetMemory, .explode, .destroy, .saveTombstone, .removeTombstone,
-                .register, .unregister, .dial, .knock, .setDelivery, .keepChunk, .forgetChunks, .verifyAttachment,
-                .serveChunks, .transmitChunk:
+                .register, .unregister, .dial, .knock, .armExplosion, .setDelivery, .keepChunk, .forgetChunks,
+                .verifyAttachment, .serveChunks, .transmitChunk:
                 preconditionFailure("\(action) does not leave the node")
             }
         }
@@ -184,14 +185,17 @@ extension Node {
         for waiter in done { waiter.promise.completeWith(result.mapError { NodeError.store($0) }) }
     }
 
-    private func commit() {
+    /// - Parameter ended: called on another thread, with whether it is durable.
+    func commit(_ ended: (@Sendable (Bool) -> Void)? = nil) {
         isCommitScheduled = false
         isLateCommitDue = false
         guard !isStopped, !store.isLocked else {
+            ended?(false)
             return answerWaiters(upTo: effects.nextCommit, isStopped ? .failure(.locked) : .success(()))
         }
         let sequence = effects.beginCommit()
         store.commit { result in
+            if case .success = result { ended?(true) } else { ended?(false) }
             self.loop.execute {
                 self.assumeIsolated { $0.committed(sequence, result) }
             }

@@ -46,8 +46,10 @@ extension Node {
     /// - Parameter text: an id, an unambiguous prefix of one, an inbox's clientId, or an unambiguous name.
     package func resolve(_ text: String) throws(NodeError) -> ClientID {
         try unlocked()
-        if let id = ConversationID(hex: text), let client = core.client(of: id) { return client }
-        let conversations = core.conversations
+        let conversations = core.conversations.filter { !isOver($0) }
+        if let id = ConversationID(hex: text), let one = conversations.first(where: { $0.conversation == id }) {
+            return one.client
+        }
         let lowered = text.lowercased()
         // What has other characters than ids begins none.
         let matches =
@@ -68,6 +70,11 @@ extension Node {
         {
             throw .exploded(gone.conversation)
         }
+        if let over = core.conversations.first(where: { isOver($0) && $0.conversation.description.hasPrefix(lowered) }),
+            !lowered.isEmpty
+        {
+            throw .exploded(over.conversation)
+        }
         throw .unknownConversation(text)
     }
 
@@ -87,7 +94,7 @@ extension Node {
     /// - Throws: ``NodeError/locked``.
     package func conversations() throws(NodeError) -> [ConversationStateMachine] {
         try unlocked()
-        return core.conversations
+        return core.conversations.filter { !isOver($0) }
     }
 
     /// Makes a conversation in the pooled inbox.
@@ -133,14 +140,7 @@ extension Node {
 
     /// Destroys our own copy and tells the member that is online.
     package func leave(_ text: String) throws(NodeError) -> ConversationID {
-        try command(text) { machine, _ in (machine.conversation, machine.leave()) }.1
-    }
-
-    /// Locks or unlocks a conversation of our own: a locked one admits nobody.
-    package func setLocked(_ text: String, _ isLocked: Bool) throws(NodeError) {
-        _ = try command(text) { machine, turn throws(CommandError) in
-            ((), try machine.setLocked(isLocked, &turn))
-        }
+        try command(text) { machine, turn in (machine.conversation, machine.leave(&turn)) }.1
     }
 
     // MARK: Invites
@@ -297,7 +297,8 @@ extension Node {
 
     /// A message as it is now; `nil` when it cannot be read any more.
     package func message(_ id: Messaging.MessageID, client: ClientID) -> ReadMessage? {
-        archive.read(id, client: client, row: rows[client], now: readClock().hide)
+        if let machine = core.conversation(client), isOver(machine) { return nil }
+        return archive.read(id, client: client, row: rows[client], now: readClock().hide)
             .map { ReadMessage(message: $0.message, isStored: $0.isStored) }
     }
 
@@ -346,11 +347,28 @@ extension Node {
 
     // MARK: Explosion
 
-    /// Destroys a conversation of our own everywhere (section 7).
+    /// When a conversation of our own is to end everywhere.
+    package enum ExplosionTime {
+        case now
+        case at(Timestamp)
+        /// Milliseconds from now.
+        case after(Milliseconds)
+    }
+
+    /// Destroys a conversation of our own everywhere, now or at a time (section 7).
+    /// - Parameter isTraceless: keep no list of whom to tell.
     /// - Returns: its id, under which ``explosion(_:)`` answers.
-    package func explode(_ text: String) throws(NodeError) -> ConversationID {
+    package func explode(_ text: String, _ time: ExplosionTime = .now, isTraceless: Bool = false) throws(NodeError)
+        -> ConversationID
+    {
         let (_, conversation) = try command(text) { machine, turn throws(CommandError) in
-            (machine.conversation, try machine.explode(&turn))
+            let moment: Timestamp? =
+                switch time {
+                case .now: nil
+                case .at(let moment): moment
+                case .after(let delay): turn.now + delay
+                }
+            return (machine.conversation, try machine.explode(at: moment, isTraceless: isTraceless, &turn))
         }
         return conversation
     }

@@ -44,6 +44,8 @@ package actor Node {
     var listeners: [TCPListener] = []
     /// ``advertised`` as of the last tick: asking the system for its addresses takes longer than a turn.
     var advertisedNow: [Messaging.Endpoint]?
+    /// What the members of our conversations were told last.
+    var announced: [Messaging.Endpoint]?
     var clock: NodeClock
     var lastMark: Timestamp?
 
@@ -57,6 +59,16 @@ package actor Node {
     var unsavedTombstones: Set<ConversationID> = []
     /// The lists by which the members of exploded conversations are told.
     var fanOuts: [ConversationID: FanOut] = [:]
+    /// Those that are not on the disk: it was locked, or full.
+    var unsavedFanOuts: Set<ConversationID> = []
+    /// Prepared tombstones of explosions to come.
+    var armed: [ConversationID: ExplodeStateMachine.Record] = [:]
+    /// Inboxes whose scheduled destruction the store has refused so far.
+    var unarmed: [ClientID: Timestamp] = [:]
+    /// Exploded conversations whose key page could not be overwritten yet, and why.
+    var undestroyed: [ConversationID: StoreError] = [:]
+    /// By which our receipt is brought to the creator of a conversation that has just exploded.
+    var reports: [ConversationID: KnockSecret] = [:]
     var hasLoaded = false
     /// Why the store refused the newest change that it refused.
     var lastStorageFailure: StoreError?
@@ -252,7 +264,10 @@ package actor Node {
         guard !isStopped else { return }
         advertisedNow = nil
         let reading = readClock()
+        // First, for the store destroys the keys at the same moment, and they sign what is left.
+        turn { core.explodeDue(&$0) }
         reap(reading)
+        saveWhatWasRefused()
         room.look()
         if reading.confirmed.day != routing.day { routing.roll(to: reading.confirmed.day) }
         if lastMark.map({ reading.confirmed - $0 >= .minute }) ?? true, !store.isReadOnly {
@@ -261,6 +276,7 @@ package actor Node {
                 log.error("the clock's high-water mark could not be saved", metadata: ["error": "\(error)"])
             }
         }
+        announceEndpoints()
         turn { core.advance(&$0) }
     }
 
@@ -281,6 +297,7 @@ package actor Node {
         for failure in report.failures {
             log.critical("something that is due could not be destroyed", metadata: ["error": "\(failure)"])
         }
+        if report.failures.isEmpty { undestroyed = [:] }
         if report.recordsOverwritten > 0 { scheduleCommit() }
     }
 

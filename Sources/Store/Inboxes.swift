@@ -91,7 +91,8 @@ extension Store {
         removeDirectory(directory)
     }
 
-    /// Lets the reaper destroy the row at a moment, without a passphrase. Several fuses may burn: the earliest wins.
+    /// Lets the reaper destroy the row at a moment, without a passphrase. The earliest moment wins: a later one changes
+    /// nothing, an earlier one takes the place of what was there.
     /// - Parameter moment: milliseconds since the epoch.
     package func scheduleDestruction(of id: RowID, at moment: Int64) throws(StoreError) {
         let keys = try unlockedKeys()
@@ -103,9 +104,15 @@ extension Store {
             rowSlot: id.slot,
             rowFingerprint: row.fingerprint
         )
-        if headers.values.contains(header) { return }
+        if let fuse = row.fuse, fuse <= moment { return }
         _ = try makeColumn(header, keys)
-        row.fuse = min(row.fuse ?? moment, moment)
+        row.fuse = moment
+        for (fuse, other) in fuses(of: id.slot)
+        where other.rowFingerprint == row.fingerprint && other.notAfter > moment {
+            headers[fuse] = nil
+            doom(.columns, fuse)
+        }
+        _ = destroyDoomedPages()
     }
 
     /// The earliest scheduled destruction of a row.

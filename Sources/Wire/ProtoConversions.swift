@@ -43,7 +43,9 @@ extension ProtoSessionStart {
             head.accept = Data(SeedJSON.encode(agreement.accept))
         }
         renewable = start.renewable?.rawValue ?? ""
-        endpoints = start.endpoints.map(\.description)
+        if let own = start.member { member = ProtoMember(own) }
+        groupDigest = Data(start.groupDigest)
+        undelivered = start.undelivered
     }
 }
 
@@ -60,9 +62,12 @@ extension SessionStart {
             reset: proto.reset,
             inForce: proto.inForce.isEmpty ? nil : try identifier(proto.inForce, "session.in_force"),
             head: head,
-            renewable: Lifetime(rawValue: proto.renewable),
-            endpoints: try Wire.endpoints(proto.endpoints)
+            renewable: Lifetime(rawValue: proto.renewable)
         )
+        guard proto.groupDigest.count <= 8 else { throw .malformed("session.group_digest") }
+        groupDigest = Array(proto.groupDigest)
+        member = proto.hasMember ? try Member(proto.member) : nil
+        undelivered = proto.undelivered
     }
 }
 
@@ -71,8 +76,7 @@ extension ProtoJoinRequest {
         invitePayload = Data(request.invite.payload)
         inviteSignature = Data(request.invite.signature.bytes)
         joinSecret = Data(request.joinSecret)
-        profile = request.profile ?? ""
-        endpoints = request.endpoints.map(\.description)
+        member = ProtoMember(request.member)
     }
 }
 
@@ -86,8 +90,7 @@ extension JoinRequest {
         self.init(
             invite: SignedInvite(payload: Array(proto.invitePayload), signature: signature),
             joinSecret: Array(proto.joinSecret),
-            profile: try boundedText(proto.profile, Limits.nameByteCount, "join_request.profile"),
-            endpoints: try Wire.endpoints(proto.endpoints)
+            member: try Member(proto.member)
         )
     }
 }
@@ -99,33 +102,18 @@ extension ProtoWelcome {
         genesis.creator = Data(welcome.genesis.creator.bytes)
         genesis.createdAt = welcome.genesis.createdAt.milliseconds
         genesis.signature = Data(welcome.genesis.signature.bytes)
-        name = welcome.name ?? ""
-        membership = welcome.membership
-        members = welcome.members.map { member in
-            var proto = ProtoMember()
-            proto.key = Data(member.key.bytes)
-            proto.profile = member.profile ?? ""
-            proto.endpoints = member.endpoints.map(\.description)
-            return proto
-        }
+        group = ProtoGroupState(welcome.group)
+        members = welcome.members.map(ProtoMember.init)
         expiresAt = welcome.expiresAt?.milliseconds ?? 0
+        notice = Data(welcome.notice ?? [])
     }
 }
 
 extension Welcome {
     init(_ proto: ProtoWelcome) throws(WireError) {
         guard let tag = InviteTag(proto.tag) else { throw .malformed("welcome.tag") }
-        guard proto.members.count <= Limits.memberCount else { throw .tooLong("welcome.members") }
-        var members: [Member] = []
-        for member in proto.members {
-            members.append(
-                Member(
-                    key: try publicKey(member.key, "member.key"),
-                    profile: try boundedText(member.profile, Limits.nameByteCount, "member.profile"),
-                    endpoints: try Wire.endpoints(member.endpoints)
-                )
-            )
-        }
+        guard [0, Limits.noticeByteCount].contains(proto.notice.count) else { throw .malformed("welcome.notice") }
+        let members = try Wire.members(proto.members, "welcome.members")
         self.init(
             tag: tag,
             genesis: Genesis(
@@ -134,10 +122,10 @@ extension Welcome {
                 createdAt: Timestamp(milliseconds: proto.genesis.createdAt),
                 signature: try signature(proto.genesis.signature, "genesis.signature")
             ),
-            name: try boundedText(proto.name, Limits.nameByteCount, "welcome.name"),
-            membership: min(proto.membership, 1 << 32),
+            group: try GroupState(proto.group),
             members: members,
-            expiresAt: proto.expiresAt == 0 ? nil : Timestamp(milliseconds: proto.expiresAt)
+            expiresAt: proto.expiresAt == 0 ? nil : Timestamp(milliseconds: proto.expiresAt),
+            notice: proto.notice.isEmpty ? nil : Array(proto.notice)
         )
     }
 }

@@ -271,13 +271,25 @@ package nonisolated struct ProtoSessionStart: Sendable {
 
   package var renewable: String = String()
 
-  package var endpoints: [String] = []
+  package var member: ProtoMember {
+    get {_member ?? ProtoMember()}
+    set {_member = newValue}
+  }
+  /// Returns true if `member` has been explicitly set.
+  package var hasMember: Bool {self._member != nil}
+  /// Clears the value of `member`. Subsequent reads from it will return its default value.
+  package mutating func clearMember() {self._member = nil}
+
+  package var groupDigest: Data = Data()
+
+  package var undelivered: UInt64 = 0
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
 
   fileprivate var _head: ProtoAgreement? = nil
+  fileprivate var _member: ProtoMember? = nil
 }
 
 package nonisolated struct ProtoAgreement: Sendable {
@@ -352,13 +364,20 @@ package nonisolated struct ProtoJoinRequest: Sendable {
 
   package var joinSecret: Data = Data()
 
-  package var profile: String = String()
-
-  package var endpoints: [String] = []
+  package var member: ProtoMember {
+    get {_member ?? ProtoMember()}
+    set {_member = newValue}
+  }
+  /// Returns true if `member` has been explicitly set.
+  package var hasMember: Bool {self._member != nil}
+  /// Clears the value of `member`. Subsequent reads from it will return its default value.
+  package mutating func clearMember() {self._member = nil}
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
+
+  fileprivate var _member: ProtoMember? = nil
 }
 
 package nonisolated struct ProtoWelcome: Sendable {
@@ -377,19 +396,28 @@ package nonisolated struct ProtoWelcome: Sendable {
   /// Clears the value of `genesis`. Subsequent reads from it will return its default value.
   package mutating func clearGenesis() {self._genesis = nil}
 
-  package var name: String = String()
-
-  package var membership: UInt64 = 0
-
   package var members: [ProtoMember] = []
 
   package var expiresAt: Int64 = 0
+
+  package var group: ProtoGroupState {
+    get {_group ?? ProtoGroupState()}
+    set {_group = newValue}
+  }
+  /// Returns true if `group` has been explicitly set.
+  package var hasGroup: Bool {self._group != nil}
+  /// Clears the value of `group`. Subsequent reads from it will return its default value.
+  package mutating func clearGroup() {self._group = nil}
+
+  /// sealed, of a scheduled explosion
+  package var notice: Data = Data()
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
 
   fileprivate var _genesis: ProtoGenesis? = nil
+  fileprivate var _group: ProtoGroupState? = nil
 }
 
 package nonisolated struct ProtoGenesis: Sendable {
@@ -410,6 +438,7 @@ package nonisolated struct ProtoGenesis: Sendable {
   package init() {}
 }
 
+/// A member's description of itself, signed by it.
 package nonisolated struct ProtoMember: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
@@ -421,9 +450,80 @@ package nonisolated struct ProtoMember: Sendable {
 
   package var endpoints: [String] = []
 
+  package var version: UInt64 = 0
+
+  package var signature: Data = Data()
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
+}
+
+/// Signed by the creator.
+package nonisolated struct ProtoGroupState: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var conversation: Data = Data()
+
+  package var version: UInt64 = 0
+
+  package var membership: UInt64 = 0
+
+  package var name: String = String()
+
+  package var locked: Bool = false
+
+  package var members: [Data] = []
+
+  package var signature: Data = Data()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+/// Signed by the member, or by the creator.
+package nonisolated struct ProtoDeparture: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var conversation: Data = Data()
+
+  package var member: Data = Data()
+
+  package var signature: Data = Data()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+package nonisolated struct ProtoGroupUpdate: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var state: ProtoGroupState {
+    get {_state ?? ProtoGroupState()}
+    set {_state = newValue}
+  }
+  /// Returns true if `state` has been explicitly set.
+  package var hasState: Bool {self._state != nil}
+  /// Clears the value of `state`. Subsequent reads from it will return its default value.
+  package mutating func clearState() {self._state = nil}
+
+  package var members: [ProtoMember] = []
+
+  package var departures: [ProtoDeparture] = []
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+
+  fileprivate var _state: ProtoGroupState? = nil
 }
 
 package nonisolated struct ProtoDeletionReceipt: Sendable {
@@ -576,8 +676,19 @@ package nonisolated struct ProtoTombstone: Sendable {
 
   package var members: [ProtoTombstone.Member] = []
 
-  /// 8 bytes each
-  package var knockTokens: Data = Data()
+  /// 32 bytes each
+  package var inviteKnocks: Data = Data()
+
+  package var tag: String = String()
+
+  package var statedAt: Int64 = 0
+
+  /// signature
+  package var statement: Data = Data()
+
+  package var isPrepared: Bool = false
+
+  package var isTraceless: Bool = false
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -590,6 +701,10 @@ package nonisolated struct ProtoTombstone: Sendable {
 
     /// 0: not yet
     package var confirmedAt: Int64 = 0
+
+    package var knock: Data = Data()
+
+    package var isCreator: Bool = false
 
     package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -1038,7 +1153,7 @@ nonisolated extension ProtoAttachmentChunk: SwiftProtobuf.Message, SwiftProtobuf
 
 nonisolated extension ProtoSessionStart: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".SessionStart"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}reset\0\u{3}in_force\0\u{1}head\0\u{1}renewable\0\u{1}endpoints\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}reset\0\u{3}in_force\0\u{1}head\0\u{1}renewable\0\u{2}\u{2}member\0\u{3}group_digest\0\u{1}undelivered\0\u{c}\u{5}\u{1}")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1050,7 +1165,9 @@ nonisolated extension ProtoSessionStart: SwiftProtobuf.Message, SwiftProtobuf._M
       case 2: try { try decoder.decodeSingularBytesField(value: &self.inForce) }()
       case 3: try { try decoder.decodeSingularMessageField(value: &self._head) }()
       case 4: try { try decoder.decodeSingularStringField(value: &self.renewable) }()
-      case 5: try { try decoder.decodeRepeatedStringField(value: &self.endpoints) }()
+      case 6: try { try decoder.decodeSingularMessageField(value: &self._member) }()
+      case 7: try { try decoder.decodeSingularBytesField(value: &self.groupDigest) }()
+      case 8: try { try decoder.decodeSingularUInt64Field(value: &self.undelivered) }()
       default: break
       }
     }
@@ -1073,8 +1190,14 @@ nonisolated extension ProtoSessionStart: SwiftProtobuf.Message, SwiftProtobuf._M
     if !self.renewable.isEmpty {
       try visitor.visitSingularStringField(value: self.renewable, fieldNumber: 4)
     }
-    if !self.endpoints.isEmpty {
-      try visitor.visitRepeatedStringField(value: self.endpoints, fieldNumber: 5)
+    try { if let v = self._member {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 6)
+    } }()
+    if !self.groupDigest.isEmpty {
+      try visitor.visitSingularBytesField(value: self.groupDigest, fieldNumber: 7)
+    }
+    if self.undelivered != 0 {
+      try visitor.visitSingularUInt64Field(value: self.undelivered, fieldNumber: 8)
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -1084,7 +1207,9 @@ nonisolated extension ProtoSessionStart: SwiftProtobuf.Message, SwiftProtobuf._M
     if lhs.inForce != rhs.inForce {return false}
     if lhs._head != rhs._head {return false}
     if lhs.renewable != rhs.renewable {return false}
-    if lhs.endpoints != rhs.endpoints {return false}
+    if lhs._member != rhs._member {return false}
+    if lhs.groupDigest != rhs.groupDigest {return false}
+    if lhs.undelivered != rhs.undelivered {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1232,7 +1357,7 @@ nonisolated extension ProtoAcknowledgement: SwiftProtobuf.Message, SwiftProtobuf
 
 nonisolated extension ProtoJoinRequest: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".JoinRequest"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}invite_payload\0\u{3}invite_signature\0\u{3}join_secret\0\u{1}profile\0\u{1}endpoints\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}invite_payload\0\u{3}invite_signature\0\u{3}join_secret\0\u{2}\u{3}member\0\u{c}\u{4}\u{1}\u{c}\u{5}\u{1}")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1243,14 +1368,17 @@ nonisolated extension ProtoJoinRequest: SwiftProtobuf.Message, SwiftProtobuf._Me
       case 1: try { try decoder.decodeSingularBytesField(value: &self.invitePayload) }()
       case 2: try { try decoder.decodeSingularBytesField(value: &self.inviteSignature) }()
       case 3: try { try decoder.decodeSingularBytesField(value: &self.joinSecret) }()
-      case 4: try { try decoder.decodeSingularStringField(value: &self.profile) }()
-      case 5: try { try decoder.decodeRepeatedStringField(value: &self.endpoints) }()
+      case 6: try { try decoder.decodeSingularMessageField(value: &self._member) }()
       default: break
       }
     }
   }
 
   package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
     if !self.invitePayload.isEmpty {
       try visitor.visitSingularBytesField(value: self.invitePayload, fieldNumber: 1)
     }
@@ -1260,12 +1388,9 @@ nonisolated extension ProtoJoinRequest: SwiftProtobuf.Message, SwiftProtobuf._Me
     if !self.joinSecret.isEmpty {
       try visitor.visitSingularBytesField(value: self.joinSecret, fieldNumber: 3)
     }
-    if !self.profile.isEmpty {
-      try visitor.visitSingularStringField(value: self.profile, fieldNumber: 4)
-    }
-    if !self.endpoints.isEmpty {
-      try visitor.visitRepeatedStringField(value: self.endpoints, fieldNumber: 5)
-    }
+    try { if let v = self._member {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 6)
+    } }()
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1273,8 +1398,7 @@ nonisolated extension ProtoJoinRequest: SwiftProtobuf.Message, SwiftProtobuf._Me
     if lhs.invitePayload != rhs.invitePayload {return false}
     if lhs.inviteSignature != rhs.inviteSignature {return false}
     if lhs.joinSecret != rhs.joinSecret {return false}
-    if lhs.profile != rhs.profile {return false}
-    if lhs.endpoints != rhs.endpoints {return false}
+    if lhs._member != rhs._member {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1282,7 +1406,7 @@ nonisolated extension ProtoJoinRequest: SwiftProtobuf.Message, SwiftProtobuf._Me
 
 nonisolated extension ProtoWelcome: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Welcome"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}tag\0\u{1}genesis\0\u{1}name\0\u{1}membership\0\u{1}members\0\u{3}expires_at\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}tag\0\u{1}genesis\0\u{2}\u{3}members\0\u{3}expires_at\0\u{1}group\0\u{2}\u{8}notice\0\u{c}\u{3}\u{1}\u{c}\u{4}\u{1}")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1292,10 +1416,10 @@ nonisolated extension ProtoWelcome: SwiftProtobuf.Message, SwiftProtobuf._Messag
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularStringField(value: &self.tag) }()
       case 2: try { try decoder.decodeSingularMessageField(value: &self._genesis) }()
-      case 3: try { try decoder.decodeSingularStringField(value: &self.name) }()
-      case 4: try { try decoder.decodeSingularUInt64Field(value: &self.membership) }()
       case 5: try { try decoder.decodeRepeatedMessageField(value: &self.members) }()
       case 6: try { try decoder.decodeSingularInt64Field(value: &self.expiresAt) }()
+      case 7: try { try decoder.decodeSingularMessageField(value: &self._group) }()
+      case 15: try { try decoder.decodeSingularBytesField(value: &self.notice) }()
       default: break
       }
     }
@@ -1312,17 +1436,17 @@ nonisolated extension ProtoWelcome: SwiftProtobuf.Message, SwiftProtobuf._Messag
     try { if let v = self._genesis {
       try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
     } }()
-    if !self.name.isEmpty {
-      try visitor.visitSingularStringField(value: self.name, fieldNumber: 3)
-    }
-    if self.membership != 0 {
-      try visitor.visitSingularUInt64Field(value: self.membership, fieldNumber: 4)
-    }
     if !self.members.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.members, fieldNumber: 5)
     }
     if self.expiresAt != 0 {
       try visitor.visitSingularInt64Field(value: self.expiresAt, fieldNumber: 6)
+    }
+    try { if let v = self._group {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 7)
+    } }()
+    if !self.notice.isEmpty {
+      try visitor.visitSingularBytesField(value: self.notice, fieldNumber: 15)
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -1330,10 +1454,10 @@ nonisolated extension ProtoWelcome: SwiftProtobuf.Message, SwiftProtobuf._Messag
   package static func ==(lhs: ProtoWelcome, rhs: ProtoWelcome) -> Bool {
     if lhs.tag != rhs.tag {return false}
     if lhs._genesis != rhs._genesis {return false}
-    if lhs.name != rhs.name {return false}
-    if lhs.membership != rhs.membership {return false}
     if lhs.members != rhs.members {return false}
     if lhs.expiresAt != rhs.expiresAt {return false}
+    if lhs._group != rhs._group {return false}
+    if lhs.notice != rhs.notice {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1386,7 +1510,7 @@ nonisolated extension ProtoGenesis: SwiftProtobuf.Message, SwiftProtobuf._Messag
 
 nonisolated extension ProtoMember: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Member"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}key\0\u{1}profile\0\u{1}endpoints\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}key\0\u{1}profile\0\u{1}endpoints\0\u{1}version\0\u{1}signature\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1397,6 +1521,8 @@ nonisolated extension ProtoMember: SwiftProtobuf.Message, SwiftProtobuf._Message
       case 1: try { try decoder.decodeSingularBytesField(value: &self.key) }()
       case 2: try { try decoder.decodeSingularStringField(value: &self.profile) }()
       case 3: try { try decoder.decodeRepeatedStringField(value: &self.endpoints) }()
+      case 4: try { try decoder.decodeSingularUInt64Field(value: &self.version) }()
+      case 5: try { try decoder.decodeSingularBytesField(value: &self.signature) }()
       default: break
       }
     }
@@ -1412,6 +1538,12 @@ nonisolated extension ProtoMember: SwiftProtobuf.Message, SwiftProtobuf._Message
     if !self.endpoints.isEmpty {
       try visitor.visitRepeatedStringField(value: self.endpoints, fieldNumber: 3)
     }
+    if self.version != 0 {
+      try visitor.visitSingularUInt64Field(value: self.version, fieldNumber: 4)
+    }
+    if !self.signature.isEmpty {
+      try visitor.visitSingularBytesField(value: self.signature, fieldNumber: 5)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1419,6 +1551,152 @@ nonisolated extension ProtoMember: SwiftProtobuf.Message, SwiftProtobuf._Message
     if lhs.key != rhs.key {return false}
     if lhs.profile != rhs.profile {return false}
     if lhs.endpoints != rhs.endpoints {return false}
+    if lhs.version != rhs.version {return false}
+    if lhs.signature != rhs.signature {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoGroupState: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".GroupState"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}conversation\0\u{1}version\0\u{1}membership\0\u{1}name\0\u{1}locked\0\u{1}members\0\u{1}signature\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.conversation) }()
+      case 2: try { try decoder.decodeSingularUInt64Field(value: &self.version) }()
+      case 3: try { try decoder.decodeSingularUInt64Field(value: &self.membership) }()
+      case 4: try { try decoder.decodeSingularStringField(value: &self.name) }()
+      case 5: try { try decoder.decodeSingularBoolField(value: &self.locked) }()
+      case 6: try { try decoder.decodeRepeatedBytesField(value: &self.members) }()
+      case 7: try { try decoder.decodeSingularBytesField(value: &self.signature) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.conversation.isEmpty {
+      try visitor.visitSingularBytesField(value: self.conversation, fieldNumber: 1)
+    }
+    if self.version != 0 {
+      try visitor.visitSingularUInt64Field(value: self.version, fieldNumber: 2)
+    }
+    if self.membership != 0 {
+      try visitor.visitSingularUInt64Field(value: self.membership, fieldNumber: 3)
+    }
+    if !self.name.isEmpty {
+      try visitor.visitSingularStringField(value: self.name, fieldNumber: 4)
+    }
+    if self.locked != false {
+      try visitor.visitSingularBoolField(value: self.locked, fieldNumber: 5)
+    }
+    if !self.members.isEmpty {
+      try visitor.visitRepeatedBytesField(value: self.members, fieldNumber: 6)
+    }
+    if !self.signature.isEmpty {
+      try visitor.visitSingularBytesField(value: self.signature, fieldNumber: 7)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoGroupState, rhs: ProtoGroupState) -> Bool {
+    if lhs.conversation != rhs.conversation {return false}
+    if lhs.version != rhs.version {return false}
+    if lhs.membership != rhs.membership {return false}
+    if lhs.name != rhs.name {return false}
+    if lhs.locked != rhs.locked {return false}
+    if lhs.members != rhs.members {return false}
+    if lhs.signature != rhs.signature {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoDeparture: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".Departure"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}conversation\0\u{1}member\0\u{1}signature\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.conversation) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.member) }()
+      case 3: try { try decoder.decodeSingularBytesField(value: &self.signature) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.conversation.isEmpty {
+      try visitor.visitSingularBytesField(value: self.conversation, fieldNumber: 1)
+    }
+    if !self.member.isEmpty {
+      try visitor.visitSingularBytesField(value: self.member, fieldNumber: 2)
+    }
+    if !self.signature.isEmpty {
+      try visitor.visitSingularBytesField(value: self.signature, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoDeparture, rhs: ProtoDeparture) -> Bool {
+    if lhs.conversation != rhs.conversation {return false}
+    if lhs.member != rhs.member {return false}
+    if lhs.signature != rhs.signature {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoGroupUpdate: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".GroupUpdate"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}state\0\u{1}members\0\u{1}departures\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularMessageField(value: &self._state) }()
+      case 2: try { try decoder.decodeRepeatedMessageField(value: &self.members) }()
+      case 3: try { try decoder.decodeRepeatedMessageField(value: &self.departures) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    try { if let v = self._state {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
+    } }()
+    if !self.members.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.members, fieldNumber: 2)
+    }
+    if !self.departures.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.departures, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoGroupUpdate, rhs: ProtoGroupUpdate) -> Bool {
+    if lhs._state != rhs._state {return false}
+    if lhs.members != rhs.members {return false}
+    if lhs.departures != rhs.departures {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1725,7 +2003,7 @@ nonisolated extension ProtoDelivery: SwiftProtobuf.Message, SwiftProtobuf._Messa
 
 nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Tombstone"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}conversation\0\u{3}is_creator\0\u{3}exploded_at\0\u{3}keep_until\0\u{1}notice\0\u{1}receipt\0\u{1}members\0\u{3}knock_tokens\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}conversation\0\u{3}is_creator\0\u{3}exploded_at\0\u{3}keep_until\0\u{1}notice\0\u{1}receipt\0\u{1}members\0\u{4}\u{2}invite_knocks\0\u{1}tag\0\u{3}stated_at\0\u{1}statement\0\u{3}is_prepared\0\u{3}is_traceless\0\u{c}\u{8}\u{1}")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1740,7 +2018,12 @@ nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._Mess
       case 5: try { try decoder.decodeSingularBytesField(value: &self.notice) }()
       case 6: try { try decoder.decodeSingularBytesField(value: &self.receipt) }()
       case 7: try { try decoder.decodeRepeatedMessageField(value: &self.members) }()
-      case 8: try { try decoder.decodeSingularBytesField(value: &self.knockTokens) }()
+      case 9: try { try decoder.decodeSingularBytesField(value: &self.inviteKnocks) }()
+      case 10: try { try decoder.decodeSingularStringField(value: &self.tag) }()
+      case 11: try { try decoder.decodeSingularInt64Field(value: &self.statedAt) }()
+      case 12: try { try decoder.decodeSingularBytesField(value: &self.statement) }()
+      case 13: try { try decoder.decodeSingularBoolField(value: &self.isPrepared) }()
+      case 14: try { try decoder.decodeSingularBoolField(value: &self.isTraceless) }()
       default: break
       }
     }
@@ -1768,8 +2051,23 @@ nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._Mess
     if !self.members.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.members, fieldNumber: 7)
     }
-    if !self.knockTokens.isEmpty {
-      try visitor.visitSingularBytesField(value: self.knockTokens, fieldNumber: 8)
+    if !self.inviteKnocks.isEmpty {
+      try visitor.visitSingularBytesField(value: self.inviteKnocks, fieldNumber: 9)
+    }
+    if !self.tag.isEmpty {
+      try visitor.visitSingularStringField(value: self.tag, fieldNumber: 10)
+    }
+    if self.statedAt != 0 {
+      try visitor.visitSingularInt64Field(value: self.statedAt, fieldNumber: 11)
+    }
+    if !self.statement.isEmpty {
+      try visitor.visitSingularBytesField(value: self.statement, fieldNumber: 12)
+    }
+    if self.isPrepared != false {
+      try visitor.visitSingularBoolField(value: self.isPrepared, fieldNumber: 13)
+    }
+    if self.isTraceless != false {
+      try visitor.visitSingularBoolField(value: self.isTraceless, fieldNumber: 14)
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -1782,7 +2080,12 @@ nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._Mess
     if lhs.notice != rhs.notice {return false}
     if lhs.receipt != rhs.receipt {return false}
     if lhs.members != rhs.members {return false}
-    if lhs.knockTokens != rhs.knockTokens {return false}
+    if lhs.inviteKnocks != rhs.inviteKnocks {return false}
+    if lhs.tag != rhs.tag {return false}
+    if lhs.statedAt != rhs.statedAt {return false}
+    if lhs.statement != rhs.statement {return false}
+    if lhs.isPrepared != rhs.isPrepared {return false}
+    if lhs.isTraceless != rhs.isTraceless {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1790,7 +2093,7 @@ nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._Mess
 
 nonisolated extension ProtoTombstone.Member: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = ProtoTombstone.protoMessageName + ".Member"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}key\0\u{3}confirmed_at\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}key\0\u{3}confirmed_at\0\u{1}knock\0\u{3}is_creator\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1800,6 +2103,8 @@ nonisolated extension ProtoTombstone.Member: SwiftProtobuf.Message, SwiftProtobu
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularBytesField(value: &self.key) }()
       case 2: try { try decoder.decodeSingularInt64Field(value: &self.confirmedAt) }()
+      case 3: try { try decoder.decodeSingularBytesField(value: &self.knock) }()
+      case 4: try { try decoder.decodeSingularBoolField(value: &self.isCreator) }()
       default: break
       }
     }
@@ -1812,12 +2117,20 @@ nonisolated extension ProtoTombstone.Member: SwiftProtobuf.Message, SwiftProtobu
     if self.confirmedAt != 0 {
       try visitor.visitSingularInt64Field(value: self.confirmedAt, fieldNumber: 2)
     }
+    if !self.knock.isEmpty {
+      try visitor.visitSingularBytesField(value: self.knock, fieldNumber: 3)
+    }
+    if self.isCreator != false {
+      try visitor.visitSingularBoolField(value: self.isCreator, fieldNumber: 4)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: ProtoTombstone.Member, rhs: ProtoTombstone.Member) -> Bool {
     if lhs.key != rhs.key {return false}
     if lhs.confirmedAt != rhs.confirmedAt {return false}
+    if lhs.knock != rhs.knock {return false}
+    if lhs.isCreator != rhs.isCreator {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

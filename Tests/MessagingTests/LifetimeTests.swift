@@ -430,8 +430,8 @@ import Testing
         other.agree(on: .thirtyDays)
         let foreign = other.machines[0].record.head!
         for head in [foreign] {
-            let start = SessionStart(reset: false, inForce: head.id, head: head, renewable: nil, endpoints: [])
-            let sent = talk.machines[0].sessionStart(reset: false, policy: .ask, endpoints: [])
+            let start = SessionStart(reset: false, inForce: head.id, head: head, renewable: nil)
+            let sent = talk.machines[0].sessionStart(reset: false, policy: .ask)
             _ = talk.machines[0].sessionEstablished(
                 sent: sent,
                 received: start,
@@ -597,8 +597,8 @@ import Testing
             peer: peer.publicKey,
             record: LifetimeStateMachine.Record()
         )
-        let ours = rejoined.sessionStart(reset: false, policy: .ask, endpoints: [])
-        let theirs = SessionStart(reset: false, inForce: head.id, head: head, renewable: nil, endpoints: [])
+        let ours = rejoined.sessionStart(reset: false, policy: .ask)
+        let theirs = SessionStart(reset: false, inForce: head.id, head: head, renewable: nil)
         var random = Randomness.seeded(5)
         _ = rejoined.sessionEstablished(sent: ours, received: theirs, now: talk.now, key: own, random: &random)
         #expect(rejoined.lifetime == .ephemeral && rejoined.storable(under: head.id) == nil)
@@ -616,8 +616,8 @@ import Testing
         }
         #expect(!talk.machines[0].record.withdrawn.contains(first.id))
         let head = Agreement(proposal: first, accept: talk.acceptance(of: first, by: .two))
-        let ours = talk.machines[0].sessionStart(reset: false, policy: .ask, endpoints: [])
-        let theirs = SessionStart(reset: false, inForce: head.id, head: head, renewable: nil, endpoints: [])
+        let ours = talk.machines[0].sessionStart(reset: false, policy: .ask)
+        let theirs = SessionStart(reset: false, inForce: head.id, head: head, renewable: nil)
         var random = Randomness.seeded(6)
         let actions = talk.machines[0].sessionEstablished(
             sent: ours,

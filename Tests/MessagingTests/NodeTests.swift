@@ -15,6 +15,8 @@ struct Pair {
     var archive: [[MessageID: (message: Message, keeping: NodeAction.Keeping)]] = [[:], [:]]
     var events: [[Event.Kind]] = [[], []]
     var exploded: [ExplodeStateMachine.Record?] = [nil, nil]
+    var armed: [ExplodeStateMachine.Record?] = [nil, nil]
+    var knocks: [[NodeAction.Knock]] = [[], []]
     var dials: [NodeAction.Dial?] = [nil, nil]
     var closed: Set<LinkID> = []
     var invite: VerifiedInvite?
@@ -79,7 +81,6 @@ struct Pair {
             case .dial(_, let dial): dials[node] = dial
             case .close(let link): closed.insert(link)
             case .notify(let event): events[node].append(event.kind)
-            case .save, .saveTombstone, .removeTombstone, .register, .unregister, .knock: break
             case .setDelivery(_, let id, let delivery): archive[node][id]?.message.merge([delivery])
             case .keepChunk(_, let chunk, _, _): chunks[node][chunk.message, default: [:]][chunk.index] = chunk
             case .forgetChunks(_, let id): chunks[node][id] = nil
@@ -94,6 +95,9 @@ struct Pair {
                 } while !served.isEmpty
             case .transmitChunk(let link, _, let id, let index):
                 if let chunk = chunks[node][id]?[index] { wire.append((1 - node, link, .attachmentChunk(chunk))) }
+            case .knock(let knock): knocks[node].append(knock)
+            case .armExplosion(_, let record, _): armed[node] = record
+            case .save, .saveTombstone, .removeTombstone, .register, .unregister: break
             }
         }
     }
@@ -347,7 +351,7 @@ struct Pair {
         pair.run()
         let id = try pair.send("for you alone", from: 0)
         pair.wire.removeAll()
-        pair.command(1) { machine, _ in machine.leave() }
+        pair.command(1) { machine, turn in machine.leave(&turn) }
         pair.run()
         #expect(pair.archive[0][id]?.message.state == .cancelled)
         #expect(pair.machines[0]?.currentMembers.isEmpty == true)
@@ -426,8 +430,7 @@ struct Pair {
         let request = JoinRequest(
             invite: invite.signed,
             joinSecret: invite.invite.joinSecret,
-            profile: nil,
-            endpoints: []
+            member: Member(profile: nil, endpoints: [], version: 1, key: second, &pair.random)
         )
         pair.step(0) { core, turn in core.receive(.joinRequest(request), on: LinkID(99), verify: { _ in invite }, &turn)
         }

@@ -40,6 +40,8 @@ struct Oracle {
     /// By how much clocks were stepped in all.
     var steps: Milliseconds = 0
     var wakesNow: [Int: (time: Int64, count: Int)] = [:]
+    /// The end that a watcher was told of: it only comes nearer.
+    var shownEnd: [ClientID: Timestamp] = [:]
 
     /// The signed bytes, put together here again from the specification and not by the code under test.
     static func isSigned(_ agreement: Agreement, by members: Set<PublicKey>) -> Bool {
@@ -209,6 +211,17 @@ struct Oracle {
                 }
             }
             shown[key] = Shown(incarnation: node.incarnation, onDisk: disk != nil, expiresAt: message?.expiresAt)
+        case .explosionScheduled(let end):
+            guard let client = event.client else { return }
+            if let before = shownEnd[client], before < end {
+                violations.append("t=\(simulation.time) I5 node \(node.index) shows an explosion put off")
+            }
+            if case .conversation(let record)? = node.durable.inboxes[client]?.record.role,
+                record.schedule.map({ $0.expiresAt > end }) ?? true
+            {
+                violations.append("t=\(simulation.time) I5 node \(node.index) shows a schedule that is not durable")
+            }
+            shownEnd[client] = end
         default: break
         }
     }
@@ -246,10 +259,38 @@ extension Simulation {
                 }
             }
         }
-        if node.core.linkCount > 64 { violation("I7 node \(node.index) holds \(node.core.linkCount) links") }
+        for conversation in node.core.conversations {
+            guard let end = oracle.shownEnd[conversation.client] else { continue }
+            if conversation.record.schedule.map({ $0.expiresAt > end }) ?? true {
+                violation("I5 node \(node.index) has put off an explosion")
+            }
+        }
+        if node.core.linkCount > 160 { violation("I7 node \(node.index) holds \(node.core.linkCount) links") }
     }
 
-    /// The two inboxes of a conversation that both still have it and know each other.
+    /// Whoever has had its turn holds nothing whose time has come by its own clock.
+    func checkSchedules(_ node: SimulatedNode) {
+        for conversation in node.core.conversations {
+            guard let schedule = conversation.record.schedule, schedule.expiresAt <= node.now(time) else { continue }
+            violation("I5 node \(node.index) has a conversation after its time")
+        }
+    }
+
+    /// By this node's clock the time of an explosion that has happened elsewhere is still to come.
+    private func isToCome(_ tombstone: ExplodeStateMachine.Record, _ node: SimulatedNode) -> Bool {
+        guard let notice = ExplodeNotice(opening: tombstone.notice, conversation: tombstone.conversation) else {
+            return false
+        }
+        return !notice.isDue(now: node.now(time))
+    }
+
+    /// Where this one looks for a member, it is now.
+    private func knows(_ machine: ConversationStateMachine, _ member: PublicKey, _ node: SimulatedNode) -> Bool {
+        machine.record.members.first { $0.key == member }?.endpoints.contains(node.endpoint) ?? false
+    }
+
+    /// The two inboxes of a conversation that both still have it and know each other; without those that have both moved
+    /// and have nobody who could tell them.
     func pairs() -> [(SimulatedNode, ConversationStateMachine, SimulatedNode, ConversationStateMachine)] {
         var result: [(SimulatedNode, ConversationStateMachine, SimulatedNode, ConversationStateMachine)] = []
         var found: [ConversationID: [(SimulatedNode, ConversationStateMachine)]] = [:]
@@ -258,10 +299,12 @@ extension Simulation {
         }
         for conversation in found.keys.sorted() {
             let members = found[conversation]!
-            for (node, machine) in members where machine.isCreator {
-                for (other, theirs) in members where !theirs.isCreator {
+            for (index, (node, machine)) in members.enumerated() {
+                for (other, theirs) in members[..<index] {
                     guard machine.currentMembers.contains(where: { $0.key == theirs.key.publicKey }),
                         theirs.currentMembers.contains(where: { $0.key == machine.key.publicKey })
+                    else { continue }
+                    guard knows(machine, theirs.key.publicKey, other) || knows(theirs, machine.key.publicKey, node)
                     else { continue }
                     result.append((node, machine, other, theirs))
                 }
@@ -279,14 +322,17 @@ extension Simulation {
             guard let link = one.link(to: two.key.publicKey), link == two.link(to: one.key.publicKey),
                 let state = links[link], !state.isBroken
             else { return "nodes \(node.index) and \(other.index) do not know that their link is lost" }
-            guard one.outboxCount == 0, two.outboxCount == 0 else {
-                return
-                    "the outboxes of nodes \(node.index) and \(other.index) hold \(one.outboxCount) and \(two.outboxCount)"
+            let waiting = one.outbox(to: two.key.publicKey).count + two.outbox(to: one.key.publicKey).count
+            if waiting > 0 {
+                return "the outboxes of nodes \(node.index) and \(other.index) hold \(waiting) for each other"
+            }
+            guard one.groupDigest == two.groupDigest else {
+                return "nodes \(node.index) and \(other.index) know different things of their group"
             }
         }
         for node in nodes {
             if !node.pending.isEmpty || !node.outputs.isEmpty { return "node \(node.index) has not committed" }
-            for tombstone in node.core.tombstones where tombstone.role == .creator {
+            for tombstone in node.core.tombstones where tombstone.role == .creator && !tombstone.isTraceless {
                 for member in tombstone.members where tombstone.confirmed[member] == nil {
                     // Whoever left or cancelled has nothing to confirm with.
                     let holder = nodes.first { holder in
@@ -296,6 +342,7 @@ extension Simulation {
                         confirmer.core.tombstone(tombstone.conversation) != nil
                             && confirmer.keys.values.contains { $0.publicKey == member }
                     }
+                    if let holder, isToCome(tombstone, holder) { continue }
                     if let waits = holder ?? confirmer {
                         return "node \(waits.index) has not confirmed an explosion to node \(node.index)"
                     }
@@ -303,8 +350,25 @@ extension Simulation {
             }
             // A member whose creator is gone must have learned it.
             for machine in node.core.conversations where !machine.isCreator {
-                if oracle.exploded.values.contains(where: { $0.contains(machine.conversation) }) {
+                let tombstones = nodes.compactMap { $0.core.tombstone(machine.conversation) }
+                if tombstones.contains(where: { !isToCome($0, node) }) {
                     return "node \(node.index) still has an exploded conversation"
+                }
+            }
+            for machine in node.core.conversations where machine.isCreator {
+                for other in nodes {
+                    for theirs in other.core.conversations
+                    where theirs.conversation == machine.conversation && !theirs.isCreator {
+                        let isListed = machine.currentMembers.contains { $0.key == theirs.key.publicKey }
+                        if isListed, !theirs.currentMembers.contains(where: { $0.key == machine.key.publicKey }) {
+                            return "node \(other.index) does not know that it is a member"
+                        }
+                        if !isListed, !theirs.record.isRemoved, knows(theirs, machine.key.publicKey, node),
+                            machine.record.former.contains(theirs.key.publicKey)
+                        {
+                            return "node \(other.index) does not know that it was removed"
+                        }
+                    }
                 }
             }
             for join in node.core.joins where join.record.state == .joining {

@@ -66,18 +66,29 @@ struct Fixtures {
         let proposal = agreement.proposal
         let genesis = Genesis(conversation: conversation(), createdAt: now, key: ann, &random)
         let signed = SignedInvite(payload: random.bytes(80), signedBy: ann.secret)
-        let member = Member(key: ann.publicKey, profile: "ann", endpoints: [Endpoint(host: "example.org", port: 1)])
+        let member = Member(
+            profile: "ann",
+            endpoints: [Endpoint(host: "example.org", port: 1)],
+            version: 7,
+            key: ann,
+            &random
+        )
+        let group = GroupState.Unsigned(
+            conversation: genesis.conversation,
+            version: 3,
+            membership: 2,
+            name: "room",
+            isLocked: true,
+            members: [ann.publicKey, bob.publicKey]
+        ).signed(by: ann, &random)
+        let departure = Departure(of: bob.publicKey, conversation: genesis.conversation, key: bob, &random)
+        var start = SessionStart(reset: true, inForce: agreement.id, head: agreement, renewable: .oneDay)
+        start.member = member
+        start.groupDigest = random.bytes(8)
+        start.undelivered = 3
         return [
-            .session(
-                SessionStart(
-                    reset: true,
-                    inForce: agreement.id,
-                    head: agreement,
-                    renewable: .oneDay,
-                    endpoints: member.endpoints
-                )
-            ),
-            .session(SessionStart(reset: false, inForce: nil, head: nil, renewable: nil, endpoints: [])),
+            .session(start),
+            .session(SessionStart(reset: false, inForce: nil, head: nil, renewable: nil)),
             .content(content(), age: 5_000),
             .content(content(ContentType("example.org/poll:2.1")), age: 0),
             .acknowledgement(MessageID.random(&random), stored: true),
@@ -85,17 +96,24 @@ struct Fixtures {
             .lifetime(.accept(agreement.accept)),
             .lifetime(.reject(proposal.id, .policy)),
             .lifetime(.withdraw(proposal.id)),
-            .joinRequest(
-                JoinRequest(invite: signed, joinSecret: random.bytes(32), profile: "bob", endpoints: member.endpoints)
+            .joinRequest(JoinRequest(invite: signed, joinSecret: random.bytes(32), member: member)),
+            .welcome(
+                Welcome(
+                    tag: InviteTag.random(&random),
+                    genesis: genesis,
+                    group: group,
+                    members: [member],
+                    expiresAt: nil
+                )
             ),
             .welcome(
                 Welcome(
                     tag: InviteTag.random(&random),
                     genesis: genesis,
-                    name: "room",
-                    membership: 2,
+                    group: group,
                     members: [member],
-                    expiresAt: nil
+                    expiresAt: Timestamp(milliseconds: 1_795_247_146_000),
+                    notice: random.bytes(Limits.noticeByteCount)
                 )
             ),
             .joinError(
@@ -108,7 +126,7 @@ struct Fixtures {
             .explosion(random.bytes(Limits.noticeByteCount)),
             .deletionReceipt(DeletionReceipt(conversation: conversation(), destroyedAt: now, key: bob, &random)),
             .invitation(Invitation(id: MessageID.random(&random), slug: "mayfly:join/abc", name: "room")),
-            .memberLeft,
+            .memberLeft(departure),
             .ping(.max),
             .pong(0),
             .closing,
@@ -127,6 +145,9 @@ struct Fixtures {
                 AttachmentChunk(message: MessageID.random(&random), index: 3, isDeflated: true, bytes: random.bytes(60))
             ),
             .attachmentGone(MessageID.random(&random)),
+            .group(GroupUpdate(state: group, members: [member, member], departures: [departure])),
+            .group(GroupUpdate(state: nil, members: [], departures: [])),
+            .profile(member),
         ]
     }
 

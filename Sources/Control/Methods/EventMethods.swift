@@ -31,6 +31,15 @@ package enum EventKind: String, Codable, Hashable, Sendable, CaseIterable {
     case unlocked
     case messageDelivery
     case attachmentProgress
+    /// Name or lock state.
+    case conversationUpdated
+    case memberRemoved
+    /// We were removed.
+    case removed
+    case profileChanged
+    /// A member gave up messages that were for us.
+    case messagesMissed
+    case explosionReminder
 }
 
 /// `subscribe`: turns this connection into a stream of events.

@@ -41,4 +41,7 @@ package enum CommandError: Error, Hashable, Sendable {
     case fileMemoryFull(limit: Int64)
     /// The agreement changed while a file was handed over.
     case agreementChanged
+    /// The creator has removed us from this conversation.
+    case removed
+    case unknownMember
 }

@@ -19,6 +19,7 @@ package struct ConversationStateMachine: Sendable {
         var serving = AttachmentSenderStateMachine()
         /// What we have read of it and not told it yet.
         var readReceipts: [MessageID] = []
+        var profileBucket = TokenBucket(interval: Limits.profileInterval, burst: Limits.profileBurst)
     }
 
     package let client: ClientID
@@ -38,13 +39,19 @@ package struct ConversationStateMachine: Sendable {
     var incoming: [MessageID: IncomingAttachment] = [:]
     /// What we have said to have read since the node started.
     var receipted: Set<MessageID> = []
+    /// Watchers and members know of the scheduled explosion.
+    var isScheduleTold = true
+    /// What the scheduled explosion was prepared for.
+    var armed: Arming?
+    /// It could not be prepared: the storage was locked.
+    var isArmingOwed = false
 
     package init(client: ClientID, key: IdentityKey, record: ConversationRecord, isFresh: Bool, now: Timestamp) {
         self.client = client
         self.key = key
         self.record = record
         issuer = record.issuer.map(IssuerStateMachine.init)
-        for member in record.members where !record.left.contains(member.key) {
+        for member in record.current {
             members[member.key] = MemberState(
                 link: LinkStateMachine(
                     own: key.publicKey,
@@ -71,6 +78,11 @@ package struct ConversationStateMachine: Sendable {
     /// Everyone but ourselves and those who have left.
     package var currentMembers: [Member] { record.members.filter { members[$0.key] != nil } }
 
+    /// Whose tokens lead here: the members', at the creator those of removed ones, and in a removed one the creator's.
+    package var reachableBy: [PublicKey] {
+        record.isRemoved ? [record.genesis.creator] : currentMembers.map(\.key) + record.former
+    }
+
     /// Whether the session with this member is established.
     package func isOnline(_ member: PublicKey) -> Bool { members[member]?.isEstablished ?? false }
     /// The link in use.
@@ -96,6 +108,7 @@ package struct ConversationStateMachine: Sendable {
     /// When ``advance(_:)`` has something to do; `nil` for never.
     package var nextDeadline: Timestamp? {
         var earliest = lifetimeMachine?.nextDeadline
+        if let deadline = scheduleDeadline { earliest = min(earliest ?? deadline, deadline) }
         for member in members.values {
             for deadline in [member.link.nextDeadline, member.outbox.nextDeadline] {
                 if let deadline { earliest = min(earliest ?? deadline, deadline) }
@@ -117,16 +130,25 @@ package struct ConversationStateMachine: Sendable {
     }
 
     mutating func makeLifetimeMachine() {
-        guard let other = record.members.first(where: { members[$0.key] != nil }) else {
+        guard members.count == 1, let other = currentMembers.first else {
             lifetimeMachine = nil
             return
         }
         lifetimeMachine = LifetimeStateMachine(
             conversation: conversation,
-            membership: record.membership,
+            membership: record.group.membership,
             own: key.publicKey,
             peer: other.key,
             record: record.lifetime
         )
+    }
+
+    /// Nothing is agreed with whoever is there now.
+    mutating func lifetimeMembersChanged(_ turn: inout Turn) -> [NodeAction] {
+        let policy = policy
+        record.lifetime = LifetimeStateMachine.Record()
+        record.lifetime.policy = policy
+        makeLifetimeMachine()
+        return [.save(client)]
     }
 }

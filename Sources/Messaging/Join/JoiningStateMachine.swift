@@ -8,6 +8,8 @@ package struct JoiningStateMachine: Sendable {
     package private(set) var record: JoinRecord
     private var joiner: JoinerStateMachine
     private var link: LinkStateMachine
+    /// What we said of ourselves on the newest link.
+    private var own: Member?
 
     package init(client: ClientID, key: IdentityKey, record: JoinRecord, now: Timestamp) {
         self.client = client
@@ -37,17 +39,24 @@ package struct JoiningStateMachine: Sendable {
     }
 
     /// A handshake with the invite's creator has ended: the request goes out.
-    package mutating func linkOpened(_ link: LinkID, _ turn: Turn) -> [NodeAction] {
+    package mutating func linkOpened(_ link: LinkID, _ turn: inout Turn) -> [NodeAction] {
         guard joiner.state == .joining else { return [.close(link)] }
         var result: [NodeAction] = []
         for action in self.link.opened(link, dialer: key.publicKey, now: turn.now) {
             switch action {
             case .use(let link):
+                let member = Member(
+                    profile: record.profile,
+                    endpoints: Member.fitting(turn.endpoints),
+                    version: max(UInt64(clamping: turn.now.milliseconds), (own?.version ?? 0) + 1),
+                    key: key,
+                    &turn.random
+                )
+                own = member
                 let request = JoinRequest(
                     invite: record.signed,
                     joinSecret: record.invite.joinSecret,
-                    profile: record.profile,
-                    endpoints: turn.endpoints
+                    member: member
                 )
                 result.append(.transmit(link, .joinRequest(request)))
             case .retire(let link): result.append(.close(link))
@@ -62,18 +71,20 @@ package struct JoiningStateMachine: Sendable {
         self.link.heard(link, now: turn.now)
         switch frame {
         case .welcome(let welcome):
-            switch joiner.receive(welcome, from: sender) {
+            // A welcome answers the request on the same link.
+            guard let own else { return .pending([.close(link)]) }
+            switch joiner.receive(welcome, from: sender, to: key.publicKey) {
             case .drop: return .pending([.close(link)])
             case .enter:
                 record.state = joiner.state
-                let entered = ConversationRecord(
+                var entered = ConversationRecord(
                     genesis: welcome.genesis,
-                    name: welcome.name,
-                    profile: record.profile,
-                    membership: welcome.membership,
+                    group: welcome.group,
+                    own: own,
                     members: welcome.members,
                     issuer: nil
                 )
+                entered.schedule = welcome.scheduledExplosion.map { ExplosionSchedule($0, now: turn.now) }
                 return .entered(entered, link)
             }
         case .joinError(let error):
@@ -82,7 +93,7 @@ package struct JoiningStateMachine: Sendable {
             return .failed(error.errorType, [.close(link)])
         case .ping(let nonce): return .pending([.transmit(link, .pong(nonce))])
         // A creator that has admitted us before we know it speaks to us as to a member, and then answers our request.
-        case .session, .pong, .unknown: return .pending([])
+        case .session, .group, .profile, .pong, .unknown: return .pending([])
         case .content, .acknowledgement, .lifetime, .joinRequest, .explosion, .deletionReceipt, .invitation,
             .memberLeft, .closing, .receipt, .attachmentRequest, .attachmentChunk, .attachmentGone:
             return .pending([.close(link)])
@@ -95,8 +106,19 @@ package struct JoiningStateMachine: Sendable {
     }
 
     /// No endpoint of the invite answered.
-    package mutating func dialFailed(_ turn: inout Turn) {
+    /// - Parameter isUnknownThere: a node was there and did not know the invite's token: its conversation may be gone.
+    package mutating func dialFailed(isUnknownThere: Bool, _ turn: inout Turn) -> [NodeAction] {
         link.dialFailed(now: turn.now, random: &turn.random)
+        guard isUnknownThere, joiner.state == .joining else { return [] }
+        return [.knock(.askByInvite(client, record.invite.id, record.invite.endpoints))]
+    }
+
+    /// A tombstone has answered our question.
+    package mutating func receive(_ statement: ExpiredStatement) -> Outcome {
+        guard statement.isValid(creator: record.creator), joiner.receive(statement.joinError, from: record.creator)
+        else { return .pending([]) }
+        record.state = joiner.state
+        return .failed(.conversationExpired, link.link.map { [.close($0)] } ?? [])
     }
 
     /// Dials now.

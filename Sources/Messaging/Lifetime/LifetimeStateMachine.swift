@@ -363,14 +363,13 @@ package struct LifetimeStateMachine: Hashable, Sendable {
     /// - Parameters:
     ///   - reset: our session has ended since the last link.
     ///   - policy: our standing answer now; decides what we would renew.
-    package func sessionStart(reset: Bool, policy: LifetimePolicy, endpoints: [Endpoint]) -> SessionStart {
+    package func sessionStart(reset: Bool, policy: LifetimePolicy) -> SessionStart {
         let last = record.inForce?.lifetime ?? record.renewable
         return SessionStart(
             reset: reset,
             inForce: record.inForce?.id,
             head: record.head,
-            renewable: last.flatMap { $0 != .ephemeral && policy.accepts($0) ? $0 : nil },
-            endpoints: endpoints
+            renewable: last.flatMap { $0 != .ephemeral && policy.accepts($0) ? $0 : nil }
         )
     }
 

@@ -19,6 +19,9 @@ package enum NodeAction: Hashable, Sendable {
     case destroy(ClientID)
     case saveTombstone(ConversationID)
     case removeTombstone(ConversationID)
+    /// An explosion is scheduled for the record's ``ExplodeStateMachine/Record/explodedAt``: prepare its tombstone and
+    /// the list of whom to tell, and let the store destroy the inbox's keys at that time, whoever is running then.
+    case armExplosion(ClientID, ExplodeStateMachine.Record, fanOut: [Member])
 
     // MARK: Links
 
@@ -98,6 +101,10 @@ package enum NodeAction: Hashable, Sendable {
         case deliver(ConversationID, PublicKey)
         /// Ask a member that does not know our tokens any more whether the conversation is gone.
         case ask(ClientID, PublicKey, [Endpoint])
+        /// Ask the creator of an invite that does not know its token any more.
+        case askByInvite(ClientID, InviteID, [Endpoint])
+        /// Bring our receipt to the creator's tombstone, once; it comes for it otherwise.
+        case report(ConversationID, [Endpoint])
     }
 }
 
@@ -136,6 +143,10 @@ package struct Event: Hashable, Sendable {
         case invited(MessageID, from: PublicKey)
         case exploded
         case deletionReceipt(PublicKey)
+        /// Everybody's copy ends at this time.
+        case explosionScheduled(Timestamp)
+        /// It is about to: said once.
+        case explosionReminder(Timestamp)
         case peerOnline(PublicKey)
         case peerOffline(PublicKey)
         case locked
@@ -144,5 +155,14 @@ package struct Event: Hashable, Sendable {
         case messageDelivery(MessageID, PublicKey, DeliveryState)
         /// Chunks of a file that have come from this member, or were sent to it.
         case attachmentProgress(MessageID, PublicKey, count: Int, of: Int)
+        /// Name or lock state.
+        case conversationUpdated(name: String?, isLocked: Bool)
+        /// The creator has removed a member.
+        case memberRemoved(PublicKey)
+        /// The creator has removed us.
+        case removed
+        case profileChanged(PublicKey, profile: String?)
+        /// A member's messages that never reached us, and never will.
+        case messagesMissed(PublicKey, count: UInt64)
     }
 }

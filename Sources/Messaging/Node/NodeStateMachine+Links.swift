@@ -21,11 +21,14 @@ extension NodeStateMachine {
             return machine.linkOpened(link, to: remote, weDialled: weDialled, turn)
         case .joining(var machine):
             defer { inboxes[client] = .joining(machine) }
-            return machine.linkOpened(link, turn)
+            return machine.linkOpened(link, &turn)
         case .conversation(var machine):
             // A joiner comes by an invite's token; its first frame says what it wants.
             defer { inboxes[client] = .conversation(machine) }
-            guard machine.members[remote] != nil else { return welcomeGuest(link, turn) }
+            guard machine.members[remote] != nil else {
+                return machine.record.former.contains(remote)
+                    ? machine.turnAway(remote, on: link, &turn) : welcomeGuest(link, turn)
+            }
             return settle(machine.linkOpened(link, to: remote, weDialled: weDialled, &turn), &turn)
         }
     }
@@ -129,8 +132,9 @@ extension NodeStateMachine {
                 kind: .joined
             )
             var actions: [NodeAction] = [.save(client)]
-            actions += record.members.map { .register(client, .member($0.key)) }
+            actions += machine.reachableBy.map { .register(client, .member($0)) }
             actions.append(.notify(joined))
+            actions += machine.enterSchedule(&turn)
             actions += machine.linkOpened(link, to: creator, weDialled: true, &turn)
             inboxes[client] = .conversation(machine)
             return actions
@@ -171,9 +175,8 @@ extension NodeStateMachine {
             inboxes[client] = .contact(machine)
             return []
         case .joining(var machine):
-            machine.dialFailed(&turn)
-            inboxes[client] = .joining(machine)
-            return []
+            defer { inboxes[client] = .joining(machine) }
+            return machine.dialFailed(isUnknownThere: isUnknownThere, &turn)
         case .conversation(var machine):
             defer { inboxes[client] = .conversation(machine) }
             return machine.dialFailed(to: remote, isUnknownThere: isUnknownThere, &turn)

@@ -163,17 +163,29 @@ package struct NodeStateMachine: Sendable {
                 now: turn.now
             )
             inboxes[record.client] = .conversation(machine)
-            return machine.currentMembers.map { .register(record.client, .member($0.key)) }
+            return machine.reachableBy.map { .register(record.client, .member($0)) }
                 + (machine.issuer?.open(now: turn.now) ?? []).map { .register(record.client, .invite($0.id)) }
         }
     }
 
     /// An explosion from the disk. Load these before the inboxes: what has exploded stays gone.
-    package mutating func load(_ tombstone: ExplodeStateMachine.Record, now: Timestamp) {
+    ///
+    /// A prepared one whose time has come is one from now on: the store has destroyed its inbox, or it goes when it is
+    /// loaded. One whose time is to come is not taken; it serves the inbox that prepared it.
+    @discardableResult
+    package mutating func load(_ tombstone: ExplodeStateMachine.Record, now: Timestamp) -> [NodeAction] {
+        var machine = ExplodeStateMachine(record: tombstone)
+        if tombstone.isPrepared {
+            guard tombstone.explodedAt <= now else { return [] }
+            machine.begin()
+        }
         explosions[tombstone.conversation] = Explosion(
-            machine: ExplodeStateMachine(record: tombstone),
-            knockAt: tombstone.role == .creator ? now : nil
+            machine: machine,
+            knockAt: tombstone.role == .creator && !tombstone.isTraceless ? now : nil
         )
+        guard tombstone.isPrepared else { return [] }
+        let event = Event(client: nil, conversation: tombstone.conversation, at: now, kind: .exploded)
+        return [.saveTombstone(tombstone.conversation), .notify(event)]
     }
 
     /// A new inbox for the pool.
@@ -200,18 +212,28 @@ package struct NodeStateMachine: Sendable {
         _ turn: inout Turn
     ) throws(CommandError) -> [NodeAction] {
         guard case .unused(let key)? = inboxes[client] else { throw .unknownConversation }
-        for text in [name, profile] {
-            if let text, !Self.isName(text) { throw .invalidName }
-            if let count = text?.utf8.count, count > Limits.nameByteCount {
-                throw .nameTooLong(byteCount: count, limit: Limits.nameByteCount)
-            }
-        }
+        try Self.checkName(name)
+        try Self.checkName(profile)
         let conversation = ConversationID.random(&turn.random)
+        let group = GroupState.Unsigned(
+            conversation: conversation,
+            version: 1,
+            membership: 1,
+            name: name,
+            isLocked: false,
+            members: [key.publicKey]
+        )
+        let own = Member(
+            profile: profile,
+            endpoints: Member.fitting(turn.endpoints),
+            version: UInt64(clamping: turn.now.milliseconds),
+            key: key,
+            &turn.random
+        )
         let record = ConversationRecord(
             genesis: Genesis(conversation: conversation, createdAt: turn.now, key: key, &turn.random),
-            name: name,
-            profile: profile,
-            membership: 1,
+            group: group.signed(by: key, &turn.random),
+            own: own,
             members: [],
             issuer: IssuerStateMachine.Record(tag: InviteTag.random(&turn.random))
         )
@@ -228,6 +250,15 @@ package struct NodeStateMachine: Sendable {
             && text.unicodeScalars.allSatisfy { $0.value >= 0x20 && !(0x7f..<0xa0).contains($0.value) }
     }
 
+    /// - Parameter name: `nil` for none, which is allowed.
+    static func checkName(_ name: String?) throws(CommandError) {
+        guard let name else { return }
+        guard isName(name) else { throw .invalidName }
+        guard name.utf8.count <= Limits.nameByteCount else {
+            throw .nameTooLong(byteCount: name.utf8.count, limit: Limits.nameByteCount)
+        }
+    }
+
     /// Takes the pooled inbox for a join.
     package mutating func join(
         _ client: ClientID,
@@ -236,10 +267,7 @@ package struct NodeStateMachine: Sendable {
         _ turn: inout Turn
     ) throws(CommandError) -> [NodeAction] {
         guard case .unused(let key)? = inboxes[client] else { throw .unknownConversation }
-        if let profile, !Self.isName(profile) { throw .invalidName }
-        if let count = profile?.utf8.count, count > Limits.nameByteCount {
-            throw .nameTooLong(byteCount: count, limit: Limits.nameByteCount)
-        }
+        try Self.checkName(profile)
         try checkJoin(invite, turn)
         records[client] = turn.now
         let record = JoinRecord(invite, profile: profile, startedAt: turn.now)
@@ -249,10 +277,11 @@ package struct NodeStateMachine: Sendable {
 
     /// What is wrong with joining by this invite, before an inbox is spent on it.
     package func checkJoin(_ invite: VerifiedInvite, _ turn: Turn) throws(CommandError) {
-        guard invite.invite.expiresAt > turn.now else { throw .inviteExpired(invite.invite.expiresAt) }
+        let end = min(invite.invite.expiresAt, invite.invite.conversationExpiresAt ?? .latest)
+        guard end > turn.now else { throw .inviteExpired(end) }
         for conversation in conversations {
             if conversation.key.publicKey == invite.creatorKey { throw .ownInvite }
-            if conversation.currentMembers.contains(where: { $0.key == invite.creatorKey }) {
+            if conversation.record.genesis.creator == invite.creatorKey {
                 throw .alreadyMember(conversation.client)
             }
         }
@@ -319,6 +348,19 @@ package struct NodeStateMachine: Sendable {
         inboxes[client] = .conversation(machine)
     }
 
+    /// This node can be reached elsewhere now: the members of all conversations are told.
+    package mutating func endpointsChanged(_ turn: inout Turn) -> [NodeAction] {
+        var result: [NodeAction] = []
+        for client in clients {
+            guard case .conversation? = inboxes[client], case .conversation(var machine)? = take(client) else {
+                continue
+            }
+            result += machine.endpointsChanged(&turn)
+            inboxes[client] = .conversation(machine)
+        }
+        return result
+    }
+
     /// Runs a step of the contact inbox; nothing happens while there is none.
     package mutating func withContact(
         _ turn: inout Turn,
@@ -334,10 +376,10 @@ package struct NodeStateMachine: Sendable {
     mutating func settle(_ actions: [NodeAction], _ turn: inout Turn) -> [NodeAction] {
         for action in actions {
             switch action {
-            case .explode(let client, let record, _):
+            case .explode(let client, let record, let fanOut):
                 explosions[record.conversation] = Explosion(
                     machine: ExplodeStateMachine(record: record),
-                    knockAt: record.role == .creator ? turn.now + Limits.knockFirst : nil,
+                    knockAt: fanOut.isEmpty ? nil : turn.now + Limits.knockFirst,
                     client: client
                 )
                 inboxes[client] = nil
@@ -390,8 +432,9 @@ package struct NodeStateMachine: Sendable {
             inboxes[client] = .joining(machine)
             return finish(outcome, client: client, key: machine.key, tag: machine.record.invite.tag, &turn)
         case .conversation(var machine):
-            defer { inboxes[client] = .conversation(machine) }
-            return machine.advance(&turn)
+            let actions = machine.advance(&turn)
+            inboxes[client] = .conversation(machine)
+            return settle(actions, &turn)
         }
     }
 
@@ -406,7 +449,8 @@ package struct NodeStateMachine: Sendable {
     /// Dials the members of a conversation now.
     package mutating func retry(_ client: ClientID, _ turn: inout Turn) -> [NodeAction] {
         guard case .conversation? = inboxes[client], case .conversation(var machine)? = take(client) else { return [] }
-        defer { inboxes[client] = .conversation(machine) }
-        return machine.retry(&turn)
+        let actions = machine.retry(&turn)
+        inboxes[client] = .conversation(machine)
+        return settle(actions, &turn)
     }
 }

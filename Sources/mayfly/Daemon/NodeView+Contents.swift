@@ -25,7 +25,7 @@ extension NodeView {
             type: content.type.description,
             text: text.isEmpty ? nil : text,
             sentAt: timestamp(content.sentAt),
-            expiresAt: message.expiresAt.map(timestamp),
+            expiresAt: end(of: message, conversation).map(timestamp),
             stored: read.isStored,
             state: message.state.rawValue,
             replyTo: content.replyTo?.description,

@@ -82,8 +82,9 @@ enum NodeView {
                 )
             },
             lifetime: LifetimeValue(machine.lifetime),
-            locked: machine.invites?.isLocked ?? false,
-            state: "ready",
+            expiresAt: machine.record.schedule.map { timestamp($0.expiresAt) },
+            locked: machine.record.group.isLocked,
+            state: machine.record.isRemoved ? "removed" : machine.record.schedule == nil ? "ready" : "scheduled",
             inbox: machine.client.description
         )
     }
@@ -149,7 +150,7 @@ enum NodeView {
             slug: nil,
             url: nil,
             tag: issued.tag.description,
-            expiresAt: timestamp(issued.expiresAt),
+            expiresAt: timestamp(min(issued.expiresAt, conversation.record.schedule?.expiresAt ?? .latest)),
             singleUse: issued.singleUse,
             creator: InboxID(conversation.key.publicKey).description,
             lifetime: LifetimeValue(conversation.lifetime),
@@ -164,6 +165,14 @@ enum NodeView {
         if message.content.type == .systemMessage { return "system" }
         guard let sender = message.sender else { return "me" }
         return conversation.record.members.first { $0.key == sender }?.profile ?? member(sender)
+    }
+
+    /// A message ends with its conversation, if not before.
+    static func end(
+        of message: Messaging.Message,
+        _ conversation: ConversationStateMachine?
+    ) -> Messaging.Timestamp? {
+        [message.expiresAt, conversation?.record.schedule?.expiresAt].compactMap { $0 }.min()
     }
 
     /// The answer to `send`, once the message has come as far as asked.
@@ -205,7 +214,7 @@ enum NodeView {
                 message: id.description,
                 state: state,
                 stored: read.isStored,
-                expiresAt: read.message.expiresAt.map(timestamp)
+                expiresAt: end(of: read.message, try? node.conversation(client.description)).map(timestamp)
             )
         )
     }
@@ -217,7 +226,9 @@ enum NodeView {
             to: item.conversation.record.members.first { $0.key == item.member }?.profile ?? member(item.member),
             attempts: item.entry.attempts,
             nextAttempt: item.entry.nextAttempt.map(timestamp),
-            expiresAt: timestamp(item.entry.deadline),
+            expiresAt: timestamp(
+                min(item.entry.deadline, item.conversation.record.schedule?.expiresAt ?? .latest)
+            ),
             state: item.entry.state.rawValue
         )
     }
@@ -251,13 +262,49 @@ enum NodeView {
         )
     }
 
-    static func explosion(_ record: ExplodeStateMachine.Record) -> ExplosionStatus {
-        ExplosionStatus(
+    /// Of a conversation that has exploded.
+    static func explosion(_ record: ExplodeStateMachine.Record, _ node: isolated Node) -> ExplosionStatus {
+        var status = ExplosionStatus(
             conversation: record.conversation.description,
             expiresAt: timestamp(record.explodedAt),
             state: "exploded",
             confirmed: record.members.filter { record.confirmed[$0] != nil }.map(member),
-            waiting: ExplodeStateMachine(record: record).waiting.map(member)
+            waiting: ExplodeStateMachine(record: record).waiting.map(member),
+            receipts: record.members.compactMap { key in
+                record.confirmed[key].map {
+                    ExplosionStatus.Receipt(member: member(key), destroyedAt: timestamp($0))
+                }
+            },
+            trace: !record.isTraceless
+        )
+        switch node.progress(of: record.conversation) {
+        case .exploded: break
+        case .exploding: status.state = "exploding"
+        case .failed(let failure):
+            status.state = "error"
+            status.error = "the keys could not be destroyed yet: \(failure)"
+        }
+        return status
+    }
+
+    /// Of a conversation that is still there.
+    static func explosion(_ machine: ConversationStateMachine) -> ExplosionStatus {
+        guard let schedule = machine.record.schedule else {
+            return ExplosionStatus(
+                conversation: machine.conversation.description,
+                state: "none",
+                confirmed: [],
+                waiting: []
+            )
+        }
+        let members = machine.currentMembers.map(\.key)
+        return ExplosionStatus(
+            conversation: machine.conversation.description,
+            expiresAt: timestamp(schedule.expiresAt),
+            state: "scheduled",
+            confirmed: members.filter(schedule.confirmed.contains).map(member),
+            waiting: members.filter { !schedule.confirmed.contains($0) }.map(member),
+            trace: machine.isCreator ? !schedule.isTraceless : nil
         )
     }
 
@@ -326,6 +373,10 @@ enum NodeView {
             let from = node.invitations().first { $0.id == id }?.from
             return (.invited, ["join": text(id), "from": from.map { .string($0) } ?? .null])
         case .exploded: return (.exploded, [:])
+        case .explosionScheduled(let at):
+            return (.explosionScheduled, ["expiresAt": .string(timestamp(at).iso8601)])
+        case .explosionReminder(let at):
+            return (.explosionReminder, ["expiresAt": .string(timestamp(at).iso8601)])
         case .deletionReceipt(let key): return (.deletionReceipt, ["member": .string(member(key))])
         case .peerOnline(let key): return (.peerOnline, ["member": .string(member(key))])
         case .peerOffline(let key): return (.peerOffline, ["member": .string(member(key))])
@@ -342,6 +393,14 @@ enum NodeView {
                 .attachmentProgress,
                 ["message": text(id), "member": .string(member(key)), "percent": .integer(Int64(percent))]
             )
+        case .conversationUpdated(let name, let isLocked):
+            return (.conversationUpdated, ["name": name.map { .string($0) } ?? .null, "locked": .bool(isLocked)])
+        case .memberRemoved(let key): return (.memberRemoved, ["member": .string(member(key))])
+        case .removed: return (.removed, [:])
+        case .profileChanged(let key, let profile):
+            return (.profileChanged, ["member": .string(member(key)), "profile": profile.map { .string($0) } ?? .null])
+        case .messagesMissed(let key, let count):
+            return (.messagesMissed, ["member": .string(member(key)), "count": .integer(Int64(clamping: count))])
         }
     }
 }
