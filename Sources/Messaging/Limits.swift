@@ -63,8 +63,10 @@ package enum Limits {
     /// Unread contents that one inbox keeps in memory, and all inboxes together.
     package static let memoryByteCount = 1 << 20
     package static let memoryTotalByteCount = 16 << 20
-    /// Messages that one inbox stores; beyond it what peers send is not acknowledged until some have expired.
-    package static let storedCount = 200_000
+    /// Bytes that one inbox stores unless `config.json` says otherwise; beyond it what peers send is not acknowledged
+    /// until some has expired. A stored record counts as so many at least, for its place in the index.
+    package static let storedByteCount: Int64 = 4 << 30
+    package static let storedRecordByteCount: Int64 = 1_024
     /// What peers send is not stored when less than this is free on the disk, or a twentieth of it if that is less.
     package static let freeByteCount: UInt64 = 256 << 20
     /// Invites of one conversation that have not expired.
@@ -120,8 +122,6 @@ package enum Limits {
 
     /// Largest file that is sent or taken, in bytes, unless the configuration says otherwise.
     package static let attachmentByteCount: Int64 = 1 << 30
-    /// Bytes of files that one inbox stores.
-    package static let attachmentStoredByteCount: Int64 = 16 << 30
     /// Without an agreement a file stays in memory: bytes of one, and of all together.
     package static let attachmentMemoryByteCount: Int64 = 8 << 20
     package static let attachmentMemoryTotalByteCount: Int64 = 32 << 20

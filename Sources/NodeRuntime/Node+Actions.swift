@@ -22,8 +22,7 @@ extension Node {
             }
             if case .disk = keeping {
                 changed(client)
-                let now = now
-                room.stored(client) { rows[client].flatMap { try? store.messageCount($0, now: now.milliseconds) } ?? 0 }
+                room.stored()
             }
         case .setState(let client, let id, let state):
             storing(client) { row throws(StoreError) in

@@ -24,10 +24,8 @@ extension Node {
     }
 
     func hasRoom(_ client: ClientID, byteCount: Int64) -> Bool {
-        guard room.isFor(byteCount: byteCount), let row = rows[client], !store.isLocked,
-            let stored = try? store.storedByteCount(row)
-        else { return false }
-        return stored + byteCount <= Limits.attachmentStoredByteCount
+        guard let row = rows[client], !store.isLocked, let stored = try? store.storedAmount(row) else { return false }
+        return room.isFor(file: byteCount, besides: stored.byteCount)
     }
 
     // MARK: Out

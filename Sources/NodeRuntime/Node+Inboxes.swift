@@ -193,7 +193,6 @@ extension Node {
         keys[client] = nil
         unsaved.remove(client)
         archive.forget(client)
-        room.forget(client)
         troubled[client] = nil
         unarmed[client] = nil
         unregisterAll(client)

@@ -156,7 +156,7 @@ package actor Node {
         let store = try Store.open(home: options.home, now: realtime)
         self.store = store
         archive = MessageArchive(store: store)
-        room = StorageRoom(home: options.home)
+        room = StorageRoom(home: options.home, limits: configuration.storage ?? NodeConfiguration.Storage())
         clock = NodeClock(mark: store.clockMark(), realtime: realtime, boottime: NodeClock.boottime())
         routing = RoutingTable(day: Timestamp(milliseconds: realtime).day)
         events = EventLog(start: realtime * 1_000)
@@ -229,7 +229,7 @@ package actor Node {
             sessionGrace: options.sessionGrace,
             // Not a copy of the archive: what the turn changes would be copied with it.
             isKnown: { [unowned self] client, id in archive.contains(id, client: client, row: rows[client]) },
-            hasRoom: { [unowned self] client in room.isFor(client) },
+            hasRoom: { [unowned self] client in hasRoom(client) },
             isNamedPeer: { [unowned self] key in peers.peers.contains { $0.contact?.key == key } },
             contents: ContentLookup(
                 message: { [unowned self] client, id in
@@ -249,6 +249,13 @@ package actor Node {
                 sendsReadReceipts: configuration.readReceipts ?? false
             )
         )
+    }
+
+    /// Whether the inbox may store more of what peers send.
+    private func hasRoom(_ client: ClientID) -> Bool {
+        // Counted by the store; while it is locked nothing is stored.
+        guard let row = rows[client], let stored = try? store.storedAmount(row) else { return true }
+        return room.isFor(byteCount: stored.byteCount, recordCount: stored.recordCount)
     }
 
     /// One step of the core and what follows from it.
@@ -283,10 +290,10 @@ package actor Node {
     /// Hides and destroys what has expired.
     func reap(_ reading: NodeClock.Reading) {
         let report = store.reap(hide: reading.hide.milliseconds, destroy: reading.confirmed.milliseconds)
-        let clients = Dictionary(uniqueKeysWithValues: rows.map { ($1, $0) })
+        let isIdle = report.expired.isEmpty && report.rows.isEmpty
+        let clients = isIdle ? [:] : Dictionary(uniqueKeysWithValues: rows.map { ($1, $0) })
         for expired in report.expired {
             guard let client = clients[expired.row], let id = Messaging.MessageID(expired.id) else { continue }
-            room.expired(client)
             archive.expired(id, client: client)
             publish(client, .messageExpired(id))
         }
