@@ -109,7 +109,7 @@ extension Store {
         _ = try makeColumn(header, keys)
         row.fuse = moment
         for (fuse, other) in fuses(of: id.slot)
-        where other.rowFingerprint == row.fingerprint && other.notAfter > moment {
+        where other.rowFingerprint == header.rowFingerprint && other.notAfter > moment {
             headers[fuse] = nil
             doom(.columns, fuse)
         }
