@@ -40,6 +40,13 @@ package enum MethodCatalogue {
         [
             "methods": .array(methods.map { describe($0) }),
             "events": .array(EventKind.allCases.map { .string($0.rawValue) }),
+            "eventFields": .object(
+                Dictionary(
+                    uniqueKeysWithValues: EventKind.allCases.map { kind in
+                        (kind.rawValue, .array((EventKind.commonFields + kind.fields).map { .string($0) }))
+                    }
+                )
+            ),
             "failures": .array(
                 FailureKind.allCases.map { kind in
                     [

@@ -23,6 +23,7 @@ package struct ContentType: Hashable, Sendable, Codable, CustomStringConvertible
     package static let reaction = ContentType("mayfly/reaction:1.0")
     package static let attachment = ContentType("mayfly/attachment:1.0")
     package static let receipt = ContentType("mayfly/receipt:1.0")
+    package static let joinCancelled = ContentType("mayfly/join_cancelled:1.0")
     package static let groupUpdated = ContentType("mayfly/group_updated:1.0")
     package static let profile = ContentType("mayfly/profile:1.0")
 }

@@ -35,6 +35,8 @@ package enum Frame: Hashable, Sendable {
     case group(GroupUpdate)
     /// A member describes itself anew.
     case profile(Member)
+    /// A joiner gives up. The creator may have admitted it already.
+    case joinCancelled
 }
 
 /// What two members tell each other when a link opens, so that both come to the same lifetime (section 6, point 6).

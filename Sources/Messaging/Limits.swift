@@ -103,6 +103,15 @@ package enum Limits {
     package static let profileBurst = 3
     /// Invitations from peers that wait for an answer.
     package static let invitationCount = 64
+    /// Join requests that a node looks at: 60 at once, then one a second.
+    package static let joinRequestInterval: Milliseconds = .second
+    package static let joinRequestBurst = 60
+    /// Refused requests of one invite tag that are answered: 5 at once, then one every 12 s; and tags that are counted.
+    package static let joinRefusalInterval: Milliseconds = 12 * .second
+    package static let joinRefusalBurst = 5
+    package static let joinTagCount = 1_024
+    /// A join that has failed stays listed until this long after it began, then its inbox is destroyed.
+    package static let joinListedLifetime: Milliseconds = 2 * joinLifetime
 
     // MARK: Contents: peers rely on these.
 

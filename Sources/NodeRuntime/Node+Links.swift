@@ -313,6 +313,13 @@ extension Node {
         touchedLinks.insert(link)
     }
 
+    /// Cuts the links of one of our inboxes to another one.
+    func abortLinks(of client: ClientID, to remote: PublicKey) {
+        for link in links.values where link.client == client && link.connection.peer.publicKey == remote {
+            link.connection.abort()
+        }
+    }
+
     func close(_ link: LinkID) {
         links[link]?.connection.close()
     }

@@ -13,6 +13,9 @@ package enum NodeError: Error {
     case locked
     case unknownConversation(String)
     case unknownJoin(String)
+    case unknownInvite(String)
+    /// The join has failed or was cancelled.
+    case joinEnded(String)
     case unknownPeer(String)
     case unknownMessage(String)
     case unknownMember(String)

@@ -26,6 +26,7 @@ package enum FrameCodec {
             proto.content = control(.memberLeft, serialized(ProtoDeparture(departure)))
         case .group(let update): proto.content = control(.groupUpdated, serialized(ProtoGroupUpdate(update)))
         case .profile(let member): proto.content = control(.profile, serialized(ProtoMember(member)))
+        case .joinCancelled: proto.content = control(.joinCancelled, [])
         case .ping(let nonce): proto.ping = nonce
         case .pong(let nonce): proto.pong = nonce
         case .closing: proto.closing = true
@@ -96,6 +97,7 @@ package enum FrameCodec {
         case .memberLeft: return .memberLeft(try Departure(try parse(ProtoDeparture.self, payload)))
         case .groupUpdated: return .group(try GroupUpdate(try parse(ProtoGroupUpdate.self, payload)))
         case .profile: return .profile(try Member(try parse(ProtoMember.self, payload)))
+        case .joinCancelled: return .joinCancelled
         default:
             // A type that we do not know: kept and shown by its fallback.
             return .content(try Content(proto), age: max(0, proto.age))

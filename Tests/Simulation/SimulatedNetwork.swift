@@ -276,6 +276,7 @@ extension Simulation {
         case .group(let update): mix(update.state?.signature.bytes ?? [24])
         case .profile(let member): mix(member.signature.bytes)
         case .closing: mix(22)
+        case .joinCancelled: mix(25)
         case .unknown: mix(23)
         case .receipt(let receipt): for id in receipt.messages { mix(id.bytes + [UInt8(receipt.kind.rawValue)]) }
         case .attachmentRequest(let id, let first, let count):
@@ -312,6 +313,7 @@ extension Frame {
         case .deletionReceipt: "receipt"
         case .invitation: "invitation"
         case .memberLeft: "memberLeft"
+        case .joinCancelled: "joinCancelled"
         case .ping: "ping"
         case .pong: "pong"
         case .closing: "closing"

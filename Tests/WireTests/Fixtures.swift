@@ -127,6 +127,7 @@ struct Fixtures {
             .deletionReceipt(DeletionReceipt(conversation: conversation(), destroyedAt: now, key: bob, &random)),
             .invitation(Invitation(id: MessageID.random(&random), slug: "mayfly:join/abc", name: "room")),
             .memberLeft(departure),
+            .joinCancelled,
             .ping(.max),
             .pong(0),
             .closing,

@@ -189,6 +189,7 @@ extension ConversationStateMachine {
         case .memberLeft(let departure): return receive(departure, from: member, &turn)
         case .group(let update): return receive(update, from: member, &turn)
         case .profile(let description): return receive(description, from: member, &turn)
+        case .joinCancelled: return receiveJoinCancelled(from: member, &turn)
         case .ping(let nonce): return [.transmit(link, .pong(nonce))]
         case .pong, .unknown: return []
         case .closing: return receiveClosing(from: member, on: link, turn)

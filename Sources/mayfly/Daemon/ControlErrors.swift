@@ -34,6 +34,14 @@ private func nodeError(_ error: NodeError) -> ControlError {
         )
     case .unknownJoin(let text):
         return ControlError(.notFound, "no join `\(text)`", hint: "`mayfly join list` shows what there is")
+    case .unknownInvite(let text):
+        return ControlError(.notFound, "no invite `\(text)`", hint: "`mayfly invite list C` shows what there is")
+    case .joinEnded(let text):
+        return ControlError(
+            .failed,
+            "the join `\(text)` has ended",
+            hint: "ask for a new invite; `mayfly join cancel \(text)` forgets this one"
+        )
     case .unknownPeer(let text):
         return ControlError(.notFound, "no peer `\(text)`", hint: "`mayfly peer list` shows what there is")
     case .unknownMember(let text):
@@ -84,6 +92,7 @@ private func nodeError(_ error: NodeError) -> ControlError {
             switch failure {
             case .notACard: "not a contact card"
             case .truncated: "a contact card that was cut off"
+            case .damaged: "a contact card of which a character was changed or lost"
             case .unknownVersion(let version): "a contact card of version \(version), which this version does not know"
             case .invalidKey: "a contact card with a damaged key"
             case .invalidEndpoint: "a contact card with a damaged endpoint"

@@ -15,7 +15,7 @@ enum NodeView {
     /// Short name of a member: the beginning of its inbox id.
     static func member(_ key: PublicKey) -> String { String(InboxID(key).description.prefix(12)) }
 
-    static func status(_ node: isolated Node) -> NodeStatus {
+    static func status(_ node: isolated Node, hooks: HookRunner? = nil) -> NodeStatus {
         let status = node.status()
         var checks: [HealthCheck] = [
             HealthCheck(
@@ -50,7 +50,8 @@ enum NodeView {
             links: status.links,
             outbox: status.outbox,
             nextExpiry: status.nextExpiry.map(timestamp),
-            checks: checks
+            checks: checks,
+            hooks: hooks?.counts
         )
     }
 
@@ -118,7 +119,9 @@ enum NodeView {
             state: .joining,
             inviteTag: join.record.invite.tag.description,
             startedAt: timestamp(join.record.startedAt),
-            expiresAt: timestamp(join.record.startedAt + Limits.joinLifetime)
+            expiresAt: timestamp(join.record.startedAt + Limits.joinLifetime),
+            attempts: join.attempts,
+            nextAttempt: join.nextAttempt.map(timestamp)
         )
     }
 
@@ -135,6 +138,7 @@ enum NodeView {
                 state: .joinFailed,
                 inviteTag: tag,
                 errorType: type.rawValue,
+                title: type.userFacingTitle,
                 message: type.userFacingMessage
             )
         case .failure: return JoinStatus(join: client.description, state: .cancelled)
@@ -149,13 +153,15 @@ enum NodeView {
         Control.Invite(
             slug: nil,
             url: nil,
+            invite: issued.id.description,
             tag: issued.tag.description,
             expiresAt: timestamp(min(issued.expiresAt, conversation.record.schedule?.expiresAt ?? .latest)),
             singleUse: issued.singleUse,
             creator: InboxID(conversation.key.publicKey).description,
             lifetime: LifetimeValue(conversation.lifetime),
             signature: .valid,
-            name: conversation.record.name
+            name: conversation.record.name,
+            admitted: issued.admitted.count
         )
     }
 
@@ -366,6 +372,7 @@ enum NodeView {
                 .joinFailed,
                 [
                     "errorType": .string(type.rawValue), "inviteTag": text(tag),
+                    "title": .string(type.userFacingTitle),
                     "message": .string(type.userFacingMessage),
                 ]
             )
@@ -439,6 +446,7 @@ extension Control.Invite {
         self.init(
             slug: "mayfly:join/" + bare,
             url: "mayfly:join/" + bare,
+            invite: invite.id.description,
             tag: invite.tag.description,
             expiresAt: NodeView.timestamp(invite.expiresAt),
             singleUse: invite.singleUse,
