@@ -114,6 +114,15 @@ package actor Node {
     var pingSentAt: [UInt64: NIODeadline] = [:]
     var peerSightings: [String: PeerSighting] = [:]
 
+    // Contents
+    /// Links with chunks to send.
+    var servedLinks: Set<LinkID> = []
+    var isServing = false
+    /// Files that users of this node are handing over.
+    var uploads: [UploadID: Upload] = [:]
+    /// Files whose hash is being computed.
+    var verifications: [Messaging.MessageID: Verification] = [:]
+
     var timer: Scheduled<Void>?
     var timerDeadline: Timestamp?
     var isStopped = false
@@ -221,7 +230,24 @@ package actor Node {
             // Not a copy of the archive: what the turn changes would be copied with it.
             isKnown: { [unowned self] client, id in archive.contains(id, client: client, row: rows[client]) },
             hasRoom: { [unowned self] client in hasRoom(client) },
-            isNamedPeer: { [unowned self] key in peers.peers.contains { $0.contact?.key == key } }
+            isNamedPeer: { [unowned self] key in peers.peers.contains { $0.contact?.key == key } },
+            contents: ContentLookup(
+                message: { [unowned self] client, id in
+                    archive.read(id, client: client, row: rows[client], now: readClock().hide)?.message
+                },
+                isStored: { [unowned self] client, id in
+                    archive.read(id, client: client, row: rows[client], now: readClock().hide)?.isStored ?? false
+                },
+                hasChunk: { [unowned self] client, id, index in
+                    archive.hasChunk(index, of: id, client: client, row: rows[client])
+                },
+                hasRoom: { [unowned self] client, byteCount in hasRoom(client, byteCount: byteCount) },
+                memoryAvailable: { [unowned self] in
+                    Limits.attachmentMemoryTotalByteCount - archive.heldChunkByteCount
+                },
+                attachmentByteCount: attachmentByteCount,
+                sendsReadReceipts: configuration.readReceipts ?? false
+            )
         )
     }
 
@@ -268,6 +294,7 @@ package actor Node {
         let clients = isIdle ? [:] : Dictionary(uniqueKeysWithValues: rows.map { ($1, $0) })
         for expired in report.expired {
             guard let client = clients[expired.row], let id = Messaging.MessageID(expired.id) else { continue }
+            archive.expired(id, client: client)
             publish(client, .messageExpired(id))
         }
         for (client, id) in archive.expire(now: reading.hide) { publish(client, .messageExpired(id)) }
@@ -355,7 +382,9 @@ extension Event.Kind {
     /// The message that this is about.
     fileprivate var message: Messaging.MessageID? {
         switch self {
-        case .message(let id), .messageState(let id, _, _), .messageExpired(let id): id
+        case .message(let id), .messageState(let id, _, _), .messageExpired(let id), .messageDelivery(let id, _, _),
+            .attachmentProgress(let id, _, _, _):
+            id
         default: nil
         }
     }

@@ -13,22 +13,10 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     package var advertise: [Endpoint]
     /// The answer to proposals in conversations that have none of their own.
     package var policy: String
-    /// Programs that are started when something happens; absent means none.
-    package var hooks: [Hook]?
-
-    /// A program that is started when something happens.
-    package struct Hook: Hashable, Sendable, Codable {
-        /// Names of events; absent means all.
-        package var events: [String]?
-        /// The program, by its absolute path, and its arguments. No shell reads it.
-        package var command: [String]
-
-        package init(events: [String]?, command: [String]) {
-            self.events = events
-            self.command = command
-        }
-    }
-
+    /// Largest file that is sent or taken, in bytes; ``Limits/attachmentByteCount`` if absent.
+    package var attachmentByteCount: Int64?
+    /// Whether others are told what was read, where a conversation has no setting of its own; no if absent.
+    package var readReceipts: Bool?
     /// How much of what peers send is stored; absent for the usual.
     package var storage: Storage?
 
@@ -81,6 +69,22 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
             inboxByteCount =
                 try container.decodeIfPresent(ByteCount.self, forKey: .inboxByteCount) ?? usual.inboxByteCount
             freeByteCount = try container.decodeIfPresent(ByteCount.self, forKey: .freeByteCount) ?? usual.freeByteCount
+        }
+    }
+
+    /// Programs that are started when something happens; absent means none.
+    package var hooks: [Hook]?
+
+    /// A program that is started when something happens.
+    package struct Hook: Hashable, Sendable, Codable {
+        /// Names of events; absent means all.
+        package var events: [String]?
+        /// The program, by its absolute path, and its arguments. No shell reads it.
+        package var command: [String]
+
+        package init(events: [String]?, command: [String]) {
+            self.events = events
+            self.command = command
         }
     }
 
