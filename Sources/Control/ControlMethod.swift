@@ -28,7 +28,7 @@ package enum MethodCatalogue {
     package static let methods: [any ControlMethod.Type] =
         NodeMethods.all + PeerMethods.all + ConversationMethods.all + InviteMethods.all + JoinMethods.all
         + MessageMethods.all + LifetimeMethods.all + ExplodeMethods.all + OutboxMethods.all + InboxMethods.all
-        + EventMethods.all
+        + EventMethods.all + AttachmentMethods.all
 
     /// The method of that name.
     package static func method(named name: String) -> (any ControlMethod.Type)? {

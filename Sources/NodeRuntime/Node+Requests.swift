@@ -305,7 +305,7 @@ extension Node {
         return (machine, listed.map { ReadMessage(message: $0.message, isStored: $0.isStored) })
     }
 
-    private func messageID(_ text: String, _ machine: ConversationStateMachine, _ row: RowID) throws(NodeError)
+    func messageID(_ text: String, _ machine: ConversationStateMachine, _ row: RowID) throws(NodeError)
         -> Messaging.MessageID?
     {
         if let whole = Messaging.MessageID(hex: text) { return whole }

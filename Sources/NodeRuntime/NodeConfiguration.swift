@@ -13,6 +13,65 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     package var advertise: [Endpoint]
     /// The answer to proposals in conversations that have none of their own.
     package var policy: String
+    /// Largest file that is sent or taken, in bytes; ``Limits/attachmentByteCount`` if absent.
+    package var attachmentByteCount: Int64?
+    /// Whether others are told what was read, where a conversation has no setting of its own; no if absent.
+    package var readReceipts: Bool?
+    /// How much of what peers send is stored; absent for the usual.
+    package var storage: Storage?
+
+    /// Limits of what peers send, in bytes.
+    package struct Storage: Hashable, Sendable, Codable {
+        /// A number of bytes that is not negative.
+        package struct ByteCount: Hashable, Sendable, Codable {
+            package var value: Int64
+
+            package init(_ value: Int64) { self.value = max(0, value) }
+
+            package init(from decoder: any Decoder) throws {
+                let container = try decoder.singleValueContainer()
+                value = try container.decode(Int64.self)
+                if value < 0 {
+                    throw DecodingError.dataCorruptedError(
+                        in: container,
+                        debugDescription: "a number of bytes is not negative"
+                    )
+                }
+            }
+
+            package func encode(to encoder: any Encoder) throws {
+                var container = encoder.singleValueContainer()
+                try container.encode(value)
+            }
+        }
+
+        /// Of one inbox.
+        package var inboxByteCount: ByteCount
+        /// What stays free on the disk, or a twentieth of it if that is less.
+        package var freeByteCount: ByteCount
+
+        private enum CodingKeys: String, CodingKey {
+            case inboxByteCount = "bytesPerInbox"
+            case freeByteCount = "bytesFree"
+        }
+
+        package init(
+            inboxByteCount: ByteCount = ByteCount(Limits.storedByteCount),
+            freeByteCount: ByteCount = ByteCount(Int64(clamping: Limits.freeByteCount))
+        ) {
+            self.inboxByteCount = inboxByteCount
+            self.freeByteCount = freeByteCount
+        }
+
+        package init(from decoder: any Decoder) throws {
+            let container = try decoder.container(keyedBy: CodingKeys.self)
+            let usual = Storage()
+            inboxByteCount =
+                try container.decodeIfPresent(ByteCount.self, forKey: .inboxByteCount) ?? usual.inboxByteCount
+            freeByteCount = try container.decodeIfPresent(ByteCount.self, forKey: .freeByteCount) ?? usual.freeByteCount
+        }
+    }
+
     /// Programs that are started when something happens; absent means none.
     package var hooks: [Hook]?
 

@@ -29,6 +29,8 @@ package enum EventKind: String, Codable, Hashable, Sendable, CaseIterable {
     case inboxAsleep
     case locked
     case unlocked
+    case messageDelivery
+    case attachmentProgress
     /// Name or lock state.
     case conversationUpdated
     case memberRemoved

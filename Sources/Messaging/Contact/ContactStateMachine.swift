@@ -143,7 +143,8 @@ package struct ContactStateMachine: Sendable {
             return [.save(client)] + (release(remote).map { [.close($0)] } ?? [])
         case .closing: return [.close(link)]
         case .session, .content, .lifetime, .joinRequest, .welcome, .joinError, .explosion, .deletionReceipt,
-            .memberLeft, .joinCancelled, .unknown, .group, .profile:
+            .memberLeft, .joinCancelled, .unknown, .group, .profile, .receipt, .attachmentRequest,
+            .attachmentChunk, .attachmentGone:
             return [.close(link)]
         }
     }

@@ -27,6 +27,7 @@ struct ControlHandlers: Sendable {
         addExplosions(&router)
         addOutbox(&router)
         addEvents(&router)
+        addContents(&router)
         return router
     }
 

@@ -173,24 +173,8 @@ enum NodeView {
         return conversation.record.members.first { $0.key == sender }?.profile ?? member(sender)
     }
 
-    static func message(_ read: Node.ReadMessage, _ conversation: ConversationStateMachine) -> Control.Message {
-        let message = read.message
-        return Control.Message(
-            message: message.content.id.description,
-            conversation: conversation.conversation.description,
-            from: from(message, conversation),
-            type: message.content.type.description,
-            text: message.content.displayText,
-            sentAt: timestamp(message.content.sentAt),
-            expiresAt: end(of: message, conversation).map(timestamp),
-            stored: read.isStored,
-            state: message.state.rawValue,
-            agreement: message.content.agreement?.description
-        )
-    }
-
     /// A message ends with its conversation, if not before.
-    private static func end(
+    static func end(
         of message: Messaging.Message,
         _ conversation: ConversationStateMachine?
     ) -> Messaging.Timestamp? {
@@ -211,7 +195,16 @@ enum NodeView {
         switch read.message.state {
         case .queued, .received: state = .queued
         case .sent: state = .sent
-        case .delivered: state = .delivered
+        case .delivered, .read: state = .delivered
+        case .receiving: state = .queued
+        case .failed:
+            return .failure(
+                ControlError(
+                    .refused,
+                    "a member did not take the file of message \(id)",
+                    hint: "it is larger than that member takes, or did not arrive as it was sent"
+                )
+            )
         case .expiredUndelivered: return .failure(ControlError(.expired, "message \(id) expired undelivered"))
         case .cancelled: return .failure(ControlError(.failed, "message \(id) was cancelled"))
         }
@@ -346,7 +339,7 @@ enum NodeView {
             // What cannot be read any more is not shown here either.
             guard let client = event.client, let read = node.message(id, client: client),
                 let conversation = try? node.conversation(client.description),
-                case .object(let details)? = try? JSONValue(encoding: message(read, conversation))
+                case .object(let details)? = try? JSONValue(encoding: message(read, conversation, node))
             else { return (.message, ["message": text(id)]) }
             return (.message, details)
         case .messageState(let id, let state, let stored):
@@ -396,6 +389,17 @@ enum NodeView {
         case .peerOffline(let key): return (.peerOffline, ["member": .string(member(key))])
         case .locked: return (.locked, [:])
         case .unlocked: return (.unlocked, [:])
+        case .messageDelivery(let id, let key, let state):
+            return (
+                .messageDelivery,
+                ["message": text(id), "member": .string(member(key)), "state": .string(state.rawValue)]
+            )
+        case .attachmentProgress(let id, let key, let count, let total):
+            let percent = total == 0 ? 100 : count * 100 / total
+            return (
+                .attachmentProgress,
+                ["message": text(id), "member": .string(member(key)), "percent": .integer(Int64(percent))]
+            )
         case .conversationUpdated(let name, let isLocked):
             return (.conversationUpdated, ["name": name.map { .string($0) } ?? .null, "locked": .bool(isLocked)])
         case .memberRemoved(let key): return (.memberRemoved, ["member": .string(member(key))])
