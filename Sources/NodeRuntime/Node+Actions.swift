@@ -22,15 +22,19 @@ extension Node {
             }
             if case .disk = keeping {
                 changed(client)
-                let now = now
-                room.stored(client) { rows[client].flatMap { try? store.messageCount($0, now: now.milliseconds) } ?? 0 }
+                room.stored()
             }
         case .setState(let client, let id, let state):
             storing(client) { row throws(StoreError) in
                 try archive.setState(state, of: id, client: client, row: row)
             }
+            switch state {
+            // What has become of a file is said to its sender, who then does not send it again.
+            case .received, .failed: changed(client)
+            case .sent: break
             // Not worth waiting for: if it is lost, the message is sent and acknowledged once more.
-            if state != .sent { scheduleLateCommit() }
+            case .queued, .delivered, .expiredUndelivered, .cancelled, .read, .receiving: scheduleLateCommit()
+            }
         case .erase(let client, let ids):
             storing(client) { row throws(StoreError) in try archive.erase(ids, client: client, row: row) }
             changed(client)
@@ -50,6 +54,39 @@ extension Node {
         case .notify(let event):
             guard let client = event.client else { return notify(event) }
             leave(.action(action), for: client)
+        case .setDelivery(let client, let id, let delivery):
+            storing(client) { row throws(StoreError) in
+                try archive.setDelivery(delivery, of: id, client: client, row: row)
+            }
+            if delivery.state == .read { scheduleLateCommit() }
+        case .keepChunk(let client, let chunk, let expiresAt, let keeping):
+            keep(chunk, client: client, expiresAt: expiresAt, keeping)
+        case .forgetChunks(let client, let id):
+            storing(client) { row throws(StoreError) in
+                try archive.forgetChunks(id, client: client, row: row)
+            }
+            changed(client)
+        case .verifyAttachment(let client, let id): verifyAttachment(id, client: client)
+        case .serveChunks(let link): serveChunks(on: link)
+        // What it is part of has left before; it need not wait for what others have changed since.
+        case .transmitChunk(let link, let client, let id, let index):
+            transmitChunk(id, index, client: client, on: link)
+        }
+    }
+
+    /// A chunk goes beside its message, or into memory.
+    func keep(
+        _ chunk: AttachmentChunk,
+        client: ClientID,
+        expiresAt: Messaging.Timestamp?,
+        _ keeping: NodeAction.Keeping
+    ) {
+        storing(client) { row throws(StoreError) in
+            try archive.keep(chunk, keeping, expiresAt: expiresAt, client: client, row: row)
+        }
+        if case .disk = keeping {
+            changed(client)
+            room.took(byteCount: chunk.bytes.count)
         }
     }
 
@@ -72,7 +109,8 @@ extension Node {
             case .close(let link): close(link)
             case .notify(let event): notify(event)
             case .save, .keep, .setState, .erase, .forgetMemory, .explode, .destroy, .saveTombstone, .removeTombstone,
-                .register, .unregister, .dial, .knock, .armExplosion:
+                .register, .unregister, .dial, .knock, .armExplosion, .setDelivery, .keepChunk, .forgetChunks,
+                .verifyAttachment, .serveChunks, .transmitChunk:
                 preconditionFailure("\(action) does not leave the node")
             }
         }
@@ -80,7 +118,7 @@ extension Node {
 
     // MARK: Storage
 
-    private func storing(_ client: ClientID, _ body: (RowID) throws(StoreError) -> Void) {
+    func storing(_ client: ClientID, _ body: (RowID) throws(StoreError) -> Void) {
         guard let row = rows[client] else { return }
         do throws(StoreError) { try body(row) } catch {
             storageFailed(client, error)
@@ -102,7 +140,7 @@ extension Node {
         changed(client)
     }
 
-    private func changed(_ client: ClientID) {
+    func changed(_ client: ClientID) {
         guard !store.isLocked else { return }
         effects.changed(client)
         scheduleCommit()
@@ -185,7 +223,7 @@ extension Node {
     }
 
     /// The store has refused a change: the inbox goes on from what is durable.
-    private func storageFailed(_ client: ClientID, _ error: StoreError) {
+    func storageFailed(_ client: ClientID, _ error: StoreError) {
         log.error("a change could not be stored", metadata: ["inbox": "\(client)", "error": "\(error)"])
         lastStorageFailure = error
         storageTrouble = (error, now)

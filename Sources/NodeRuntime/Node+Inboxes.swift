@@ -89,6 +89,7 @@ extension Node {
             else { continue }
             core.restoreOutbox(message, client: client)
         }
+        restoreHidden(client, row: row, messages: stored)
     }
 
     /// An inbox's storage has failed: everything since the last durable state is void.
@@ -192,7 +193,6 @@ extension Node {
         keys[client] = nil
         unsaved.remove(client)
         archive.forget(client)
-        room.forget(client)
         troubled[client] = nil
         unarmed[client] = nil
         unregisterAll(client)

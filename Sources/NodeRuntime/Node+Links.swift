@@ -61,6 +61,9 @@ extension Node {
             assumeIsolated { $0.receive(bytes, on: connection) }
         }
         transport.events.batchEnded = { [unowned self] _ in assumeIsolated { $0.flushLinks() } }
+        transport.events.becameWritable = { [unowned self] connection in
+            assumeIsolated { $0.becameWritable(LinkID(connection.id)) }
+        }
         transport.events.linkClosed = { [unowned self] connection, _ in
             assumeIsolated { $0.linkClosed(connection) }
         }
@@ -298,6 +301,7 @@ extension Node {
     private func linkClosed(_ connection: PeerConnection) {
         let id = LinkID(connection.id)
         guard links.removeValue(forKey: id) != nil else { return }
+        servedLinks.remove(id)
         turn { core.linkClosed(id, &$0) }
     }
 
@@ -307,6 +311,13 @@ extension Node {
         // A link that cannot take more is closed by the transport; the outbox sends again on the next.
         try? connection.send(FrameCodec.encode(frame))
         touchedLinks.insert(link)
+    }
+
+    /// Cuts the links of one of our inboxes to another one.
+    func abortLinks(of client: ClientID, to remote: PublicKey) {
+        for link in links.values where link.client == client && link.connection.peer.publicKey == remote {
+            link.connection.abort()
+        }
     }
 
     func close(_ link: LinkID) {

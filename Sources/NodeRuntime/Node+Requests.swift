@@ -160,7 +160,21 @@ extension Node {
         return whenDurable(client).map { (verified, slug: InviteSlug.encode(signed)) }
     }
 
-    /// Voids one invite by the beginning of its id, or all of them.
+    /// Voids one invite.
+    /// - Parameter invite: its text, or the beginning of its id.
+    /// - Throws: ``NodeError/unknownInvite(_:)``, ``NodeError/ambiguous(_:matches:)``.
+    package func revokeInvite(_ text: String, _ invite: String) throws(NodeError) {
+        let issued = try conversation(text).invites?.invites ?? []
+        let named = (try? Self.inspect(invite)).map { $0.invite.id }
+        let matches = issued.map(\.id).filter { id in
+            named.map { $0 == id } ?? (!invite.isEmpty && id.description.hasPrefix(invite.lowercased()))
+        }
+        guard let first = matches.first else { throw .unknownInvite(String(invite.prefix(24))) }
+        guard matches.count == 1 else { throw .ambiguous(invite, matches: matches.map { "\($0)" }) }
+        _ = try command(text) { machine, turn throws(CommandError) in ((), try machine.revoke(first)) }
+    }
+
+    /// Voids all invites made so far.
     package func revokeInvites(_ text: String) throws(NodeError) {
         _ = try command(text) { machine, turn throws(CommandError) in ((), try machine.revokeAll(&turn)) }
     }
@@ -216,6 +230,15 @@ extension Node {
         }
         perform(actions)
         schedule()
+    }
+
+    /// Dials the creator of a join under way now.
+    /// - Throws: ``NodeError/joinEnded(_:)`` when there is nothing to retry.
+    package func retryJoin(_ text: String) throws(NodeError) -> ClientID {
+        let join = try resolveJoin(text)
+        guard join.record.state == .joining else { throw .joinEnded(text) }
+        turn { core.retryJoin(join.client, &$0) }
+        return join.client
     }
 
     /// How a join has ended; `nil` while it goes on.
@@ -282,7 +305,7 @@ extension Node {
         return (machine, listed.map { ReadMessage(message: $0.message, isStored: $0.isStored) })
     }
 
-    private func messageID(_ text: String, _ machine: ConversationStateMachine, _ row: RowID) throws(NodeError)
+    func messageID(_ text: String, _ machine: ConversationStateMachine, _ row: RowID) throws(NodeError)
         -> Messaging.MessageID?
     {
         if let whole = Messaging.MessageID(hex: text) { return whole }

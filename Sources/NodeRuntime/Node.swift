@@ -114,6 +114,15 @@ package actor Node {
     var pingSentAt: [UInt64: NIODeadline] = [:]
     var peerSightings: [String: PeerSighting] = [:]
 
+    // Contents
+    /// Links with chunks to send.
+    var servedLinks: Set<LinkID> = []
+    var isServing = false
+    /// Files that users of this node are handing over.
+    var uploads: [UploadID: Upload] = [:]
+    /// Files whose hash is being computed.
+    var verifications: [Messaging.MessageID: Verification] = [:]
+
     var timer: Scheduled<Void>?
     var timerDeadline: Timestamp?
     var isStopped = false
@@ -147,7 +156,7 @@ package actor Node {
         let store = try Store.open(home: options.home, now: realtime)
         self.store = store
         archive = MessageArchive(store: store)
-        room = StorageRoom(home: options.home)
+        room = StorageRoom(home: options.home, limits: configuration.storage ?? NodeConfiguration.Storage())
         clock = NodeClock(mark: store.clockMark(), realtime: realtime, boottime: NodeClock.boottime())
         routing = RoutingTable(day: Timestamp(milliseconds: realtime).day)
         events = EventLog(start: realtime * 1_000)
@@ -220,9 +229,33 @@ package actor Node {
             sessionGrace: options.sessionGrace,
             // Not a copy of the archive: what the turn changes would be copied with it.
             isKnown: { [unowned self] client, id in archive.contains(id, client: client, row: rows[client]) },
-            hasRoom: { [unowned self] client in room.isFor(client) },
-            isNamedPeer: { [unowned self] key in peers.peers.contains { $0.contact?.key == key } }
+            hasRoom: { [unowned self] client in hasRoom(client) },
+            isNamedPeer: { [unowned self] key in peers.peers.contains { $0.contact?.key == key } },
+            contents: ContentLookup(
+                message: { [unowned self] client, id in
+                    archive.read(id, client: client, row: rows[client], now: readClock().hide)?.message
+                },
+                isStored: { [unowned self] client, id in
+                    archive.read(id, client: client, row: rows[client], now: readClock().hide)?.isStored ?? false
+                },
+                hasChunk: { [unowned self] client, id, index in
+                    archive.hasChunk(index, of: id, client: client, row: rows[client])
+                },
+                hasRoom: { [unowned self] client, byteCount in hasRoom(client, byteCount: byteCount) },
+                memoryAvailable: { [unowned self] in
+                    Limits.attachmentMemoryTotalByteCount - archive.heldChunkByteCount
+                },
+                attachmentByteCount: attachmentByteCount,
+                sendsReadReceipts: configuration.readReceipts ?? false
+            )
         )
+    }
+
+    /// Whether the inbox may store more of what peers send.
+    private func hasRoom(_ client: ClientID) -> Bool {
+        // Counted by the store; while it is locked nothing is stored.
+        guard let row = rows[client], let stored = try? store.storedAmount(row) else { return true }
+        return room.isFor(byteCount: stored.byteCount, recordCount: stored.recordCount)
     }
 
     /// One step of the core and what follows from it.
@@ -257,10 +290,11 @@ package actor Node {
     /// Hides and destroys what has expired.
     func reap(_ reading: NodeClock.Reading) {
         let report = store.reap(hide: reading.hide.milliseconds, destroy: reading.confirmed.milliseconds)
-        let clients = Dictionary(uniqueKeysWithValues: rows.map { ($1, $0) })
+        let isIdle = report.expired.isEmpty && report.rows.isEmpty
+        let clients = isIdle ? [:] : Dictionary(uniqueKeysWithValues: rows.map { ($1, $0) })
         for expired in report.expired {
             guard let client = clients[expired.row], let id = Messaging.MessageID(expired.id) else { continue }
-            room.expired(client)
+            archive.expired(id, client: client)
             publish(client, .messageExpired(id))
         }
         for (client, id) in archive.expire(now: reading.hide) { publish(client, .messageExpired(id)) }
@@ -348,7 +382,9 @@ extension Event.Kind {
     /// The message that this is about.
     fileprivate var message: Messaging.MessageID? {
         switch self {
-        case .message(let id), .messageState(let id, _, _), .messageExpired(let id): id
+        case .message(let id), .messageState(let id, _, _), .messageExpired(let id), .messageDelivery(let id, _, _),
+            .attachmentProgress(let id, _, _, _):
+            id
         default: nil
         }
     }

@@ -15,13 +15,17 @@ extension Store {
         var failure: StoreError?
         let listed = dirtyFiles
         dirtyFiles = []
+        movesAreWaiting = false
         for file in listed {
             file.isListed = false
-            guard file.isDirty else { continue }
+            guard file.isDirty, !isGone(file) else { continue }
             do throws(StoreError) {
                 let descriptor = try descriptor(of: file)
                 if let segment = segments[file.number] {
                     segment.covered.append((sequence, segment.records.count))
+                    for index in segment.moved.indices where segment.moved[index].sequence == nil {
+                        segment.moved[index].sequence = sequence
+                    }
                 } else if let log = stateLogs[file.number] {
                     log.covered.append((sequence, log.latest))
                 }
@@ -42,6 +46,11 @@ extension Store {
         closeSurplusFiles()
     }
 
+    /// Whether the file belongs to an inbox that is destroyed.
+    private func isGone(_ file: RecordFile) -> Bool {
+        segments[file.number]?.row.isGone ?? stateLogs[file.number]?.isGone ?? false
+    }
+
     func markDirty(_ file: RecordFile) {
         guard !file.isListed else { return }
         file.isListed = true
@@ -50,7 +59,9 @@ extension Store {
 
     /// Takes note of commits that have finished.
     func absorbOutcomes() {
-        for outcome in committer.takeOutcomes() {
+        let outcomes = committer.takeOutcomes()
+        for outcome in outcomes where outcome.error != nil { failedFiles.insert(outcome.file) }
+        for outcome in outcomes {
             if let segment = segments[outcome.file] {
                 absorb(outcome, segment)
             } else if let log = stateLogs[outcome.file] {
@@ -63,6 +74,8 @@ extension Store {
         segment.file.committed(sequence: outcome.sequence)
         let covered = segment.covered.filter { $0.sequence <= outcome.sequence }.map(\.count).max()
         segment.covered.removeAll { $0.sequence <= outcome.sequence }
+        if segment.row.isGone { return }
+        settleMoves(outcome, segment)
         guard let error = outcome.error else {
             if let covered { segment.durableCount = max(segment.durableCount, covered) }
             segment.row.directoryIsDurable = true
@@ -78,7 +91,9 @@ extension Store {
             }
             guard position >= segment.durableCount, record.state != .failed, record.state != .erased else { continue }
             segment.records[position].state = .failed
-            if let place = segment.row.index[record.id], place.segment === segment, place.record == position {
+            if let place = segment.row.index[record.id], Int(place.file) == segment.file.number,
+                place.record == position
+            {
                 segment.row.removeFromIndex(record.id)
                 restoreOlderVersion(of: record, in: segment.row)
             }
@@ -87,7 +102,7 @@ extension Store {
 
     private func restoreOlderVersion(of record: MessageRecord, in row: Row) {
         guard record.version > 0 else { return }
-        for segment in row.segments where !segment.isDead {
+        for segment in row.segments.values where !segment.isDead {
             for position in segment.records.indices {
                 let other = segment.records[position]
                 guard other.id == record.id, other.state == .superseded else { continue }
@@ -102,6 +117,7 @@ extension Store {
         log.file.committed(sequence: outcome.sequence)
         let covered = log.covered.last { $0.sequence <= outcome.sequence }
         log.covered.removeAll { $0.sequence <= outcome.sequence }
+        if log.isGone { return }
         if let error = outcome.error {
             report("\(home.path(Self.inboxesName))/\(log.file.path): \(error)")
             log.file.isClosed = true
@@ -165,16 +181,19 @@ extension Store {
         guard !segment.isDead else { return }
         discard(segment.file)
         segment.isDead = true
-        if !segment.row.index.isEmpty {
-            for record in segment.records where segment.row.index[record.id]?.segment === segment {
+        let number = segment.file.number
+        if !segment.row.isGone {
+            for record in segment.records {
+                guard let place = segment.row.index[record.id], Int(place.file) == number else { continue }
                 segment.row.removeFromIndex(record.id)
             }
         }
-        segments[segment.file.number] = nil
-        segment.row.segments.removeAll { $0 === segment }
+        segments[number] = nil
+        segment.row.segments[number] = nil
+        withholding.remove(number)
         if segment.row.appending[segment.column.slot] === segment {
             segment.row.appending[segment.column.slot] = nil
         }
-        segment.column.segments.removeAll { $0 === segment }
+        segment.column.segments[number] = nil
     }
 }

@@ -19,6 +19,8 @@ struct FileJob: Sendable {
     let path: String
     let setup: [SetupStep]
     let writes: [Write]
+    /// Zeros over what has moved to another file: written once that one is durable.
+    var erasures: [(write: Write, newFile: Int)] = []
 }
 
 struct CommitJob: Sendable {
@@ -128,6 +130,7 @@ final class Committer: Sendable {
                 failed[file] = error
             }
         }
+        eraseMoved(batch, &failed)
         let result = failed
         state.withLock { state in
             state.failed = result
@@ -140,6 +143,32 @@ final class Committer: Sendable {
         for job in batch {
             let error = job.files.lazy.compactMap { result[$0.file] }.first
             job.completion(error.map { .failure($0) } ?? .success(()))
+        }
+    }
+
+    /// Never before the new version is known to be on the disk: a crash in between leaves both.
+    private func eraseMoved(_ batch: [CommitJob], _ failed: inout [Int: StoreError]) {
+        var touched: [FileJob] = []
+        for part in batch.flatMap(\.files) where !part.erasures.isEmpty && failed[part.file] == nil {
+            do throws(StoreError) {
+                for erasure in part.erasures where failed[erasure.newFile] == nil {
+                    try onDisk(part.path) { () throws(SystemError) in
+                        try disk.write(part.descriptor, at: erasure.write.offset, erasure.write.bytes)
+                    }
+                }
+                touched.append(part)
+            } catch {
+                failed[part.file] = error
+            }
+        }
+        for part in touched where failed[part.file] == nil {
+            do throws(StoreError) {
+                try onDisk(part.path) { () throws(SystemError) in
+                    try disk.synchronize(part.descriptor, dataOnly: true)
+                }
+            } catch {
+                failed[part.file] = error
+            }
         }
     }
 

@@ -23,8 +23,9 @@ extension Store {
         }
         let opened = KeyPage.open(page, file: rowFile.name, index: slot, headerByteCount: 0, keys: keys)
         guard let secret = opened else { preconditionFailure("a page that was just sealed opens") }
-        let row = Row(slot: number, secret: secret, fingerprint: KeyPage.fingerprint(page))
-        row.isScanned = true
+        let row = Row(slot: number, secret: secret)
+        row.contents = .open
+        row.isAsleep = false
         row.logIsLoaded = true
         rowSlots[slot] = .used
         rows[row.id] = row
@@ -40,8 +41,8 @@ extension Store {
         try row(id).derive(label: label)
     }
 
-    /// Overwrites the inbox's key page, which is the end of everything under it, and reads it back; then removes the
-    /// files as far as that goes.
+    /// Overwrites the inbox's key page, which is the end of everything under it, and reads it back. That takes the same
+    /// time whatever the inbox holds: memory and files are left to ``collect(limit:)``.
     /// - Throws: when the page may still be there. Nothing is served from the row any more, and ``reap(hide:destroy:)``
     ///   tries again.
     ///
@@ -51,7 +52,6 @@ extension Store {
         guard let row = rows[id] else { throw .unknownRow }
         if isReadOnly { throw .readOnly(path: rowFile.path) }
         let slot = Int(id.slot)
-        let directory = row.directory
         withdraw(row)
         rowSlots[slot] = .unreadable
         do throws(StoreError) {
@@ -62,12 +62,17 @@ extension Store {
             throw error
         }
         rowSlots[slot] = .free
-        for (fuse, header) in fuses(of: id.slot) where header.rowFingerprint == row.fingerprint {
+        abandon(directory: row.directory)
+        extinguishFuses(of: id.slot)
+    }
+
+    /// Whatever page they were made for is gone now.
+    private func extinguishFuses(of slot: UInt32) {
+        for (fuse, _) in fuses(of: slot) {
             headers[fuse] = nil
             doom(.columns, fuse)
         }
         _ = destroyDoomedPages()
-        removeDirectory(directory)
     }
 
     private func destroyLockedRow(_ id: RowID) throws(StoreError) {
@@ -83,12 +88,8 @@ extension Store {
             throw error
         }
         rowSlots[slot] = .free
-        for (fuse, _) in fuses(of: id.slot) {
-            headers[fuse] = nil
-            doom(.columns, fuse)
-        }
-        _ = destroyDoomedPages()
-        removeDirectory(directory)
+        abandon(directory: directory)
+        extinguishFuses(of: id.slot)
     }
 
     /// Lets the reaper destroy the row at a moment, without a passphrase. The earliest moment wins: a later one changes
@@ -102,13 +103,13 @@ extension Store {
             tier: .fuse,
             expiresAt: moment,
             rowSlot: id.slot,
-            rowFingerprint: row.fingerprint
+            rowFingerprint: KeyPage.fingerprint(try rowFile.read(Int(id.slot)))
         )
         if let fuse = row.fuse, fuse <= moment { return }
         _ = try makeColumn(header, keys)
         row.fuse = moment
         for (fuse, other) in fuses(of: id.slot)
-        where other.rowFingerprint == row.fingerprint && other.notAfter > moment {
+        where other.rowFingerprint == header.rowFingerprint && other.notAfter > moment {
             headers[fuse] = nil
             doom(.columns, fuse)
         }
@@ -124,30 +125,32 @@ extension Store {
         headers.filter { $0.value.tier == .fuse && $0.value.rowSlot == slot }.map { ($0.key, $0.value) }
     }
 
+    /// The live row a fuse names.
+    func row(of fuse: ColumnHeader) throws(StoreError) -> Row? {
+        guard let row = rowOfSlot[fuse.rowSlot],
+            KeyPage.fingerprint(try rowFile.read(Int(fuse.rowSlot))) == fuse.rowFingerprint
+        else { return nil }
+        return row
+    }
+
     func row(_ id: RowID) throws(StoreError) -> Row {
         _ = try unlockedKeys()
         guard let row = rows[id] else { throw .unknownRow }
         return row
     }
 
-    /// The live row a fuse names.
-    func row(of fuse: ColumnHeader) -> Row? {
-        rowOfSlot[fuse.rowSlot].flatMap { $0.fingerprint == fuse.rowFingerprint ? $0 : nil }
-    }
-
-    /// Takes a row out of service and its keys out of memory.
+    /// Takes a row out of service and its keys out of memory: as much work as it has segments, not messages.
     private func withdraw(_ row: Row) {
         rows[row.id] = nil
         rowOfSlot[row.id.slot] = nil
-        // First, so that burying does not take the messages out one by one.
-        row.index = [:]
-        row.timeline = []
-        for segment in row.segments { bury(segment) }
-        if let log = row.log {
-            stateLogs[log.file.number] = nil
-            discard(log.file)
-        }
-        row.log = nil
+        row.isGone = true
+        let names = row.names
+        row.secret.wipe()
+        names.sidecarKey.wipe()
+        for segment in row.segments.values { segment.file.wipeKey() }
+        row.log?.file.wipeKey()
+        drowsyRows.remove(row.id)
+        remains.append(.row(row, segments: Array(row.segments.values)))
     }
 
     // MARK: - Column pages
@@ -186,8 +189,8 @@ extension Store {
         guard let secret = opened else { preconditionFailure("a page that was just sealed opens") }
         columnSlots[slot] = .used
         headers[slot] = header
+        notePageEnd(header.notAfter)
         let column = Column(slot: slot, header: header, secret: secret)
-        column.isIndexed = true
         if header.tier != .fuse { enter(column) }
         return column
     }
@@ -208,20 +211,5 @@ extension Store {
 
     func openDirectory(_ name: String) throws(SystemError) -> FileDescriptor {
         try disk.open(name, in: inboxes, .directory)
-    }
-
-    /// Removes an inbox's directory. Errors do not matter: what is in it cannot be opened any more, and unlocking removes
-    /// it later.
-    func removeDirectory(_ name: String) {
-        if let directory = try? openDirectory(name) {
-            for file in (try? disk.list(directory)) ?? [] {
-                try? disk.remove(file, in: directory, isDirectory: false)
-            }
-            disk.close(directory)
-            try? disk.remove(name, in: inboxes, isDirectory: true)
-        } else {
-            // A file where only directories belong.
-            try? disk.remove(name, in: inboxes, isDirectory: false)
-        }
     }
 }

@@ -7,28 +7,34 @@ extension Store {
     /// Makes every message of a row known.
     func index(_ row: Row) throws(StoreError) {
         absorbOutcomes()
+        row.isAsleep = false
         guard !row.isIndexed else { return }
         try scan(row)
-        for segment in row.segments where !segment.isIndexed { index(segment) }
+        for number in row.segments.keys.sorted() {
+            if let segment = row.segments[number], !segment.isIndexed { index(segment) }
+        }
+        row.isIndexed = true
+        eraseLeftBehind(row)
     }
 
     /// Reads the sidecars of a row. What has none, a foreign one or a changed one counts as expired: it is overwritten
     /// and removed.
     func scan(_ row: Row) throws(StoreError) {
-        guard !row.isScanned else { return }
+        if case .resting = row.contents { open(row) }
+        guard !row.isOpen else { return }
         let directory: FileDescriptor
         do throws(SystemError) {
             directory = try openDirectory(row.directory)
         } catch {
             if error.code == ENOENT {
-                row.isScanned = true
+                row.contents = .open
                 return
             }
             throw StoreError(error, path: row.directory)
         }
         defer { disk.close(directory) }
         let names = try onDisk(row.directory) { () throws(SystemError) in try disk.list(directory) }
-        row.isScanned = true
+        row.contents = .open
         let present = Set(names)
         for name in names {
             let stem = String(name.prefix { $0 != "." })
@@ -61,8 +67,8 @@ extension Store {
             let sidecar = ExpirySidecar(
                 bytes,
                 segmentID: segmentID,
-                inboxTag: row.tag,
-                key: row.sidecarKey.bytes
+                inboxTag: row.names.tag,
+                key: row.names.sidecarKey.bytes
             )
         else {
             dispose(stem, in: directory, reporting: "\(path): no valid sidecar, so it counts as expired")
@@ -93,8 +99,10 @@ extension Store {
 
     func enter(_ segment: Segment) {
         segments[segment.file.number] = segment
-        segment.row.segments.append(segment)
-        segment.column.segments.append(segment)
+        segment.row.segments[segment.file.number] = segment
+        segment.column.segments[segment.file.number] = segment
+        if !segment.isIndexed { segment.row.isIndexed = false }
+        announce(segment)
     }
 
     /// Overwrites and removes a segment that counts as expired, as far as that goes; its keys are not there or not to be
@@ -124,6 +132,10 @@ extension Store {
     func index(_ segment: Segment) {
         guard !segment.isIndexed else { return }
         segment.isIndexed = true
+        defer {
+            segment.settleEarliest()
+            announce(segment)
+        }
         let path = "\(home.path(Self.inboxesName))/\(segment.file.path)"
         let bytes: [UInt8]
         do throws(StoreError) {
@@ -147,6 +159,7 @@ extension Store {
             }
         }
         if !result.isSound { report("\(path) is damaged; what can be opened is served") }
+        if !result.isWhole { report("\(path): its end makes no record: a write that was interrupted, or damage") }
         if !result.isSound || !result.isWhole { segment.file.isClosed = true }
         segment.durableCount = segment.records.count
     }
@@ -155,13 +168,7 @@ extension Store {
         segment.records.append(record)
         let position = segment.records.count - 1
         segment.row.insert(segment, position)
-        expiries.insert(
-            ExpiryItem(
-                expiresAt: min(record.expiresAt, segment.sidecar.notAfter),
-                segment: segment.file.number,
-                record: position
-            )
-        )
+        segment.noteExpiry(of: position)
     }
 
     /// A segment that takes appends, made if there is none: its sidecar and directory entry become durable with the
@@ -169,7 +176,7 @@ extension Store {
     func segment(for row: Row, in column: Column) throws(StoreError) -> Segment {
         if isReadOnly { throw .readOnly(path: home.path) }
         var usable = row.appending[column.slot].flatMap { $0.acceptsAppends ? $0 : nil }
-        usable = usable ?? row.segments.first { $0.column === column && $0.acceptsAppends }
+        usable = usable ?? row.segments.values.first { $0.column === column && $0.acceptsAppends }
         if let usable {
             _ = try descriptor(of: usable.file)
             row.appending[column.slot] = usable
@@ -178,8 +185,8 @@ extension Store {
         let sidecar = ExpirySidecar(
             segmentID: randomBytes(16),
             column: column,
-            inboxTag: row.tag,
-            key: row.sidecarKey.bytes
+            inboxTag: row.names.tag,
+            key: row.names.sidecarKey.bytes
         )
         let segment = makeSegment(row: row, column: column, sidecar: sidecar)
         let sidecarName = Hex.encode(sidecar.segmentID) + ".expiry"
@@ -188,6 +195,7 @@ extension Store {
             return [.write(file, sidecar.encoded), .synchronize(file), .close(file)]
         }
         segment.isIndexed = true
+        segment.earliest = .max
         enter(segment)
         row.appending[column.slot] = segment
         return segment

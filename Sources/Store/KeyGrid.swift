@@ -20,9 +20,12 @@ final class GridKeys {
 
 /// A secret with a reference, so that dropping the last one wipes it.
 final class SharedSecret {
-    let bytes: SecretBytes
+    private(set) var bytes: SecretBytes
 
     init(_ bytes: consuming SecretBytes) { self.bytes = bytes }
+
+    /// Zeros from here on, whoever still has a reference.
+    func wipe() { bytes = SecretBytes(byteCount: bytes.byteCount) { _ in } }
 }
 
 /// One 4 KiB page whose random payload is mixed into a 32-byte secret: overwrite any sector of it and the secret is gone.

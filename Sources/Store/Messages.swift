@@ -13,16 +13,20 @@ extension Store {
     /// Stores a message; it is durable when a later commit completes.
     /// - Parameters:
     ///   - id: 16 bytes, new in this inbox.
-    ///   - expiresAt: milliseconds since the epoch. At it the message is gone.
+    ///   - expiresAt: milliseconds since the epoch. At it the message is gone. It may be sooner than the tier's lifetime.
+    ///   - isHidden: found by its identifier only: ``read(_:id:now:)``, ``contains(_:id:)``, ``update(_:id:payload:)``
+    ///     and ``erase(_:id:)`` work as with any other; it is in no list and no count, has no place in the order, and no
+    ///     ``ReapReport`` names it. For the parts of attachments.
     package func append(
         _ id: RowID,
         id messageID: [UInt8],
         tier: Tier,
         expiresAt: Int64,
-        payload: [UInt8]
+        payload: [UInt8],
+        isHidden: Bool = false
     ) throws(StoreError) {
         guard tier != .fuse, tier != .control else { throw .invalidArgument("tier for a message") }
-        try append(to: row(id), MessageID.parse(messageID), tier, expiresAt, payload)
+        try append(to: row(id), MessageID.parse(messageID), tier, expiresAt, payload, isHidden: isHidden)
     }
 
     func append(
@@ -30,14 +34,15 @@ extension Store {
         _ id: MessageID,
         _ tier: Tier,
         _ expiresAt: Int64,
-        _ payload: [UInt8]
+        _ payload: [UInt8],
+        isHidden: Bool = false
     ) throws(StoreError) {
         try index(row)
         guard payload.count <= Self.maximumPayload else { throw .tooLarge(limit: Self.maximumPayload) }
         guard Tier.times.contains(expiresAt) else { throw .invalidArgument("time \(expiresAt)") }
         guard row.index[id] == nil else { throw .duplicateMessage }
         let segment = try segment(for: row, in: column(tier, expiresAt: expiresAt))
-        write(id, expiresAt, order: row.nextOrder, version: 0, payload, to: segment)
+        write(id, expiresAt, order: isHidden ? 0 : row.nextOrder, version: 0, isHidden: isHidden, payload, to: segment)
     }
 
     /// A new version of a message, with the same expiry and place. The old version's ciphertext is overwritten when the
@@ -46,19 +51,29 @@ extension Store {
         let row = try row(id)
         try index(row)
         guard payload.count <= Self.maximumPayload else { throw .tooLarge(limit: Self.maximumPayload) }
-        guard let place = row.index[try MessageID.parse(messageID)] else { throw .unknownMessage }
-        let old = place.segment.records[place.record]
-        guard old.version < UInt32.max - 1 else { throw .invalidArgument("number of versions") }
-        let segment =
-            place.segment.acceptsAppends ? place.segment : try segment(for: row, in: place.segment.column)
-        write(old.id, old.expiresAt, order: old.order, version: old.version + 1, payload, to: segment)
+        guard let place = row.index[try MessageID.parse(messageID)], let holder = row.segments[Int(place.file)] else {
+            throw .unknownMessage
+        }
+        let old = holder.records[place.record]
+        guard old.version < MessageRecord.maximumVersion else { throw .invalidArgument("number of versions") }
+        let segment = holder.acceptsAppends ? holder : try segment(for: row, in: holder.column)
+        write(
+            old.id,
+            old.expiresAt,
+            order: old.order,
+            version: old.version + 1,
+            isHidden: old.isHidden,
+            payload,
+            to: segment
+        )
     }
 
-    private func write(
+    func write(
         _ id: MessageID,
         _ expiresAt: Int64,
         order: UInt64,
         version: UInt32,
+        isHidden: Bool,
         _ payload: [UInt8],
         to segment: Segment
     ) {
@@ -67,6 +82,7 @@ extension Store {
             expiresAt: expiresAt,
             order: order,
             version: version,
+            isHidden: isHidden,
             payload: payload
         )
         defer { wipe(&plaintext) }
@@ -81,11 +97,13 @@ extension Store {
                 version: version,
                 number: number,
                 length: UInt32(span.length),
-                offset: span.offset,
+                offset: UInt32(clamping: span.offset),
+                isHidden: isHidden,
                 state: .live
             ),
             in: segment
         )
+        announce(segment)
     }
 
     /// Takes a message out of service and overwrites every version of it; durable when a later commit completes.
@@ -98,11 +116,11 @@ extension Store {
 
     func erase(in row: Row, _ id: MessageID) throws(StoreError) {
         if isReadOnly { throw .readOnly(path: home.path) }
-        guard let place = row.index[id] else { throw .unknownMessage }
-        _ = try descriptor(of: place.segment.file)
+        guard let place = row.index[id], let holder = row.segments[Int(place.file)] else { throw .unknownMessage }
+        _ = try descriptor(of: holder.file)
         row.removeFromIndex(id)
         var failure: StoreError?
-        for segment in place.hasOlder ? row.segments : [place.segment] {
+        for segment in place.hasOlder ? Array(row.segments.values) : [holder] {
             let positions = place.hasOlder ? Array(segment.records.indices) : [place.record]
             for position in positions where segment.records[position].id == id {
                 do throws(StoreError) {
@@ -141,7 +159,7 @@ extension Store {
         let row = try row(id)
         try index(row)
         guard !isDue(row, now), let place = row.index[try MessageID.parse(messageID)] else { return nil }
-        return try open(place, now)?.payload
+        return try open(place, row, now)?.payload
     }
 
     /// Whether the message is stored; it may be due.
@@ -172,17 +190,16 @@ extension Store {
         var floor: UInt64?
         if let after {
             guard let place = row.index[try MessageID.parse(after)] else { throw .unknownMessage }
-            floor = place.segment.records[place.record].order
+            guard let record = row.record(at: place), !record.isHidden else { throw .unknownMessage }
+            floor = record.order
         }
         row.sortTimeline()
         var found: [StoredMessage] = []
         for entry in row.timeline.reversed() {
             if let floor, entry.order <= floor { break }
             if let last, found.count >= last { break }
-            guard let place = row.index[entry.id], place.segment.records[place.record].order == entry.order else {
-                continue
-            }
-            if let message = try open(place, now) { found.append(message) }
+            guard let place = row.index[entry.id], row.record(at: place)?.order == entry.order else { continue }
+            if let message = try open(place, row, now) { found.append(message) }
         }
         return found.reversed()
     }
@@ -192,21 +209,40 @@ extension Store {
         let row = try row(id)
         try index(row)
         guard !isDue(row, now) else { return 0 }
-        return row.index.values.count { effectiveExpiry($0) > max(now, latestHide) }
+        let moment = max(now, latestHide)
+        // What is due and not reaped yet is in the segments whose first expiry has come.
+        var due = 0
+        for segment in row.segments.values where segment.earliest <= moment || segment.withholds {
+            for position in segment.records.indices where segment.expiry(of: position) <= moment {
+                let record = segment.records[position]
+                guard !record.isHidden, let place = row.index[record.id] else { continue }
+                if Int(place.file) == segment.file.number, place.record == position { due += 1 }
+            }
+        }
+        return row.visibleCount - due
+    }
+
+    /// Sealed bytes of everything live in the inbox, hidden records included, and in how many records.
+    package func storedAmount(_ id: RowID) throws(StoreError) -> (byteCount: Int64, recordCount: Int) {
+        let row = try row(id)
+        try index(row)
+        return (row.storedByteCount, row.index.count)
     }
 
     /// What is due at `now`, or was at the last reap, is not served.
-    private func open(_ place: Row.Place, _ now: Int64) throws(StoreError) -> StoredMessage? {
-        guard effectiveExpiry(place) > max(now, latestHide) else { return nil }
-        let record = place.segment.records[place.record]
-        let file = place.segment.file
+    func open(_ place: Row.Place, _ row: Row, _ now: Int64) throws(StoreError) -> StoredMessage? {
+        guard let segment = row.segments[Int(place.file)],
+            segment.expiry(of: place.record) > max(now, latestHide)
+        else { return nil }
+        let record = segment.records[place.record]
+        let file = segment.file
         let sealed: [UInt8]
         if let unwritten = file.unwritten(record.span) {
             sealed = unwritten
         } else {
             let descriptor = try descriptor(of: file)
             sealed = try onDisk(file.path) { () throws(SystemError) in
-                try disk.read(descriptor, at: record.offset, count: Int(record.length))
+                try disk.read(descriptor, at: Int64(record.offset), count: Int(record.length))
             }
         }
         guard case .opened(let plaintext) = file.open(sealed, number: record.number),
@@ -219,16 +255,6 @@ extension Store {
             id: record.id.bytes,
             expiresAt: record.expiresAt,
             payload: Array(plaintext[MessageRecord.headerByteCount...])
-        )
-    }
-
-    /// The earliest of what the record, the sidecar and the column page say.
-    private func effectiveExpiry(_ place: Row.Place) -> Int64 {
-        let segment = place.segment
-        return min(
-            segment.records[place.record].expiresAt,
-            segment.sidecar.notAfter,
-            segment.column.header.notAfter
         )
     }
 
@@ -246,11 +272,18 @@ extension Store {
         let row = try indexedControlRow()
         let messageID = try MessageID.parse(id)
         guard payload.count <= Self.maximumPayload else { throw .tooLarge(limit: Self.maximumPayload) }
-        if let place = row.index[messageID] {
-            let old = place.segment.records[place.record]
-            let segment =
-                place.segment.acceptsAppends ? place.segment : try segment(for: row, in: place.segment.column)
-            write(messageID, old.expiresAt, order: old.order, version: old.version + 1, payload, to: segment)
+        if let place = row.index[messageID], let holder = row.segments[Int(place.file)] {
+            let old = holder.records[place.record]
+            let segment = holder.acceptsAppends ? holder : try segment(for: row, in: holder.column)
+            write(
+                messageID,
+                old.expiresAt,
+                order: old.order,
+                version: old.version + 1,
+                isHidden: false,
+                payload,
+                to: segment
+            )
         } else {
             try append(to: row, messageID, .control, expiresAt, payload)
         }

@@ -114,6 +114,7 @@ extension Store {
             }
         }
         readTombstoneHeaders()
+        settlePageEnds()
     }
 
     /// Derives the keys and makes the inboxes readable.
@@ -126,20 +127,23 @@ extension Store {
         let keys = try keystore.unwrap(passphrase: passphrase, floor: argon2Floor, home: home)
         self.keys = keys
         rowsAtLock = [:]
-        controlRow = Row(
-            slot: .max,
-            secret: SharedSecret(keys.control.clone()),
-            fingerprint: [UInt8](repeating: 0, count: 16)
-        )
-        let isComplete = openRows(keys)
-        openColumns(keys)
+        controlRow = Row(slot: .max, secret: SharedSecret(keys.control.clone()))
+        controlRow?.isAsleep = false
+        let (isComplete, fingerprints) = openRows(keys)
+        openColumns(keys, fingerprints)
         openTombstones(keys)
-        if isComplete { removeOrphans() }
+        unknownRows = Deque(rows.keys.sorted())
+        firstColumnStart = columns.values.lazy.map(\.start).min()
+        if isComplete { sortOrphans() }
+        collect()
     }
 
-    /// - Returns: false when a page could not be read, so that a directory may belong to a row we do not see.
-    private func openRows(_ keys: GridKeys) -> Bool {
+    /// - Returns: false when a page could not be read, so that a directory may belong to a row we do not see; and the
+    ///   fingerprints of pages that a fuse may name.
+    private func openRows(_ keys: GridKeys) -> (isComplete: Bool, fingerprints: [UInt32: [UInt8]]) {
         var isComplete = true
+        var fingerprints: [UInt32: [UInt8]] = [:]
+        let fused = Set(headers.values.lazy.filter { $0.tier == .fuse }.map(\.rowSlot))
         rowSlots = SlotMap()
         rowSlots.extend(to: rowFile.pageCount)
         if rowFile.pageCount < SlotFile.growth {
@@ -161,16 +165,20 @@ extension Store {
             let opened = KeyPage.open(page, file: rowFile.name, index: slot, headerByteCount: 0, keys: keys)
             guard let secret = opened, let number = UInt32(exactly: slot) else { return }
             rowSlots[slot] = .used
-            let row = Row(slot: number, secret: secret, fingerprint: KeyPage.fingerprint(page))
+            let row = Row(slot: number, secret: secret)
             rows[row.id] = row
             rowOfSlot[number] = row
+            if fused.contains(number) { fingerprints[number] = KeyPage.fingerprint(page) }
         }
-        return isComplete
+        return (isComplete, fingerprints)
     }
 
     /// Opens the column pages. One that does not open was changed: it is destroyed, and with a changed fuse its row, so
     /// that a changed header can only shorten.
-    private func openColumns(_ keys: GridKeys) {
+    private func openColumns(_ keys: GridKeys, _ fingerprints: [UInt32: [UInt8]]) {
+        func row(of fuse: ColumnHeader) -> Row? {
+            fingerprints[fuse.rowSlot] == fuse.rowFingerprint ? rowOfSlot[fuse.rowSlot] : nil
+        }
         for slot in headers.keys.sorted() {
             guard let header = headers[slot] else { continue }
             guard let page = try? columnFile.read(slot) else {
@@ -201,31 +209,20 @@ extension Store {
         }
     }
 
-    /// Removes directories that belong to no row: the remains of destroyed inboxes.
-    private func removeOrphans() {
-        guard !isReadOnly, let names = try? disk.list(inboxes) else { return }
-        var known = Set(rows.values.map(\.directory))
-        if let controlRow { known.insert(controlRow.directory) }
-        for name in names where !known.contains(name) {
-            // Its inbox was destroyed and we were stopped before the files went, or its key page is damaged.
-            report("\(home.path(Self.inboxesName))/\(name) belongs to no key page and was removed")
-            removeDirectory(name)
-        }
-    }
-
     /// Commits what was appended, wipes every key from memory, and serves nothing until the next unlock.
     package func lock() {
         guard !isLocked else { return }
         commit { _ in }
         committer.drain()
         absorbOutcomes()
+        collect(limit: .max)
         for file in openFiles { closeDescriptor(of: file) }
         openFiles = []
         dirtyFiles = []
-        for column in columns.values { column.segments = [] }
-        rowsAtLock = rows.mapValues(\.directory)
-        for row in rows.values { forget(row) }
-        if let controlRow { forget(controlRow) }
+        for column in columns.values { column.segments = [:] }
+        rowsAtLock = rows.mapValues(\.directoryOnce)
+        for row in rows.values { row.forgetContents() }
+        controlRow?.forgetContents()
         controlRow = nil
         rows = [:]
         rowOfSlot = [:]
@@ -235,18 +232,13 @@ extension Store {
         segments = [:]
         stateLogs = [:]
         tombstoneTexts = [:]
-        expiries = []
-        hidden = []
+        unknownRows = []
+        firstColumnStart = nil
+        drowsyRows = []
+        deadlines = []
+        withholding = []
         pendingErasures = []
         keys = nil
-    }
-
-    private func forget(_ row: Row) {
-        row.segments = []
-        row.appending = [:]
-        row.index = [:]
-        row.timeline = []
-        row.log = nil
     }
 
     /// ``lock()``, then lets go of the home.
@@ -254,6 +246,7 @@ extension Store {
         guard !isClosed else { return }
         lock()
         isClosed = true
+        sweeper.drain()
         rowFile.close()
         columnFile.close()
         tombstoneFile.close()

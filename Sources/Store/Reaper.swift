@@ -9,8 +9,7 @@ package struct ReapReport: Sendable {
         package let id: [UInt8]
     }
 
-    /// Messages that are no longer served since this reap, in the order of their moments. Only those the store had
-    /// read: an inbox nobody has looked at since the unlock is read when its buckets begin to fall due.
+    /// Messages that are no longer served since this reap, in the order of their moments. Hidden records are not named.
     package internal(set) var expired: [Expired] = []
     /// Records whose overwriting this reap has handed to a commit (which it starts).
     package internal(set) var recordsOverwritten = 0
@@ -45,14 +44,7 @@ extension Store {
             if hasOverduePages(at: destroy) { report.failures.append(.overdueOnReadOnly(path: home.path)) }
             return report
         }
-        reapFuses(destroy, &report)
-        reapColumns(destroy, &report)
-        for slot in keepUntil.keys.sorted() where keepUntil[slot].map({ $0 <= destroy }) ?? false {
-            keepUntil[slot] = nil
-            tombstoneTexts[slot] = nil
-            doom(.tombstones, slot)
-            report.tombstonesDestroyed += 1
-        }
+        if let earliestPage, earliestPage <= destroy { reapPages(destroy, &report) }
         let failures = destroyDoomedPages()
         if !failures.isEmpty {
             // Only pages that were read back count.
@@ -63,78 +55,83 @@ extension Store {
         }
         report.failures += failures
         retryErasures(&report)
-        if !dirtyFiles.isEmpty, report.recordsOverwritten > 0 { commit { _ in } }
+        if !dirtyFiles.isEmpty, report.recordsOverwritten > 0 || movesAreWaiting { commit { _ in } }
+        restDrowsyRows()
+        collect()
         return report
     }
 
-    /// The next moment at which a reap has something to do: a message's expiry, the end of a bucket, a fuse, a
-    /// tombstone's end, another attempt at what failed. `nil` when there is nothing.
-    ///
-    /// What the last reap hid and was not allowed to destroy does not count: who withheld the permission knows when to
-    /// come back.
-    package var nextDeadline: Int64? {
-        var next: Int64?
-        func consider(_ moment: Int64) {
-            if moment > latestHide { next = min(next ?? moment, moment) }
+    private func reapPages(_ destroy: Int64, _ report: inout ReapReport) {
+        reapFuses(destroy, &report)
+        reapColumns(destroy, &report)
+        for slot in keepUntil.keys.sorted() where keepUntil[slot].map({ $0 <= destroy }) ?? false {
+            keepUntil[slot] = nil
+            tombstoneTexts[slot] = nil
+            doom(.tombstones, slot)
+            report.tombstonesDestroyed += 1
         }
-        if let item = expiries.min { consider(item.expiresAt) }
-        for header in headers.values { consider(header.notAfter) }
-        for column in columns.values where !column.isIndexed { consider(max(column.start, latestHide) + 1) }
-        for moment in keepUntil.values { consider(moment) }
-        if !doomedPages.isEmpty || !pendingErasures.isEmpty { consider(latestHide + Self.retryInterval) }
-        return next
+        reapLostDirectories(destroy)
+        settlePageEnds()
     }
 
     // MARK: - Messages
 
     private func reapMessages(_ hide: Int64, _ destroy: Int64, _ report: inout ReapReport) {
         guard !isLocked else { return }
-        indexColumns(startingBefore: hide)
-        for item in hidden { expiries.insert(item) }
-        hidden = []
-        while let item = expiries.min, item.expiresAt <= hide {
-            expiries.removeMin()
-            guard let segment = segments[item.segment] else { continue }
-            let record = segment.records[item.record]
-            guard record.state != .erased else { continue }
-            if record.state == .live, !record.isReported {
-                segment.records[item.record].isReported = true
-                if segment.row !== controlRow {
-                    report.expired.append(ReapReport.Expired(row: segment.row.id, id: record.id.bytes))
-                }
-            }
-            if item.expiresAt > destroy || isReadOnly {
-                hidden.append(item)
+        scanNextRows(hide)
+        for number in withholding.sorted() {
+            guard let segment = segments[number] else { continue }
+            segment.reconsider()
+            announce(segment)
+        }
+        withholding = []
+        var expired: [(moment: Int64, segment: Int, position: Int, ReapReport.Expired)] = []
+        while let segment = takeDueSegment(hide) {
+            if !segment.isIndexed {
+                index(segment)
                 continue
             }
-            if let place = segment.row.index[record.id], place.segment === segment, place.record == item.record {
-                segment.row.removeFromIndex(record.id)
+            while let position = segment.takeDue(hide) {
+                reap(segment, position, destroy, &report) { message in
+                    expired.append((segment.expiry(of: position), segment.file.number, position, message))
+                }
             }
-            // A bucket that ends now needs no overwriting: its key goes.
-            guard segment.column.header.notAfter > destroy else { continue }
-            do throws(StoreError) {
-                _ = try descriptor(of: segment.file)
-                overwrite(segment, item.record)
-                report.recordsOverwritten += 1
-            } catch {
-                segment.records[item.record].state = .erased
-                pendingErasures.append(PendingErasure(segment: item.segment, span: record.span))
-                report.failures.append(error)
-            }
+            if segment.withholds { withholding.insert(segment.file.number) }
+            announce(segment)
         }
+        report.expired += expired.sorted { ($0.moment, $0.segment, $0.position) < ($1.moment, $1.segment, $1.position) }
+            .map(\.3)
     }
 
-    /// Reads, of inboxes nobody has used since the unlock, the segments whose records begin to fall due.
-    private func indexColumns(startingBefore hide: Int64) {
-        let due = columns.values.filter { !$0.isIndexed && $0.start < hide }.sorted { $0.slot < $1.slot }
-        guard !due.isEmpty else { return }
-        var isComplete = true
-        for row in rows.values.sorted(by: { $0.id < $1.id }) + [controlRow].compactMap({ $0 }) where !row.isScanned {
-            do throws(StoreError) { try scan(row) } catch { isComplete = false }
+    private func reap(
+        _ segment: Segment,
+        _ position: Int,
+        _ destroy: Int64,
+        _ report: inout ReapReport,
+        _ tell: (ReapReport.Expired) -> Void
+    ) {
+        let record = segment.records[position]
+        guard record.state != .erased else { return }
+        if record.state == .live, !record.isReported {
+            segment.records[position].isReported = true
+            if segment.row !== controlRow, !record.isHidden {
+                tell(ReapReport.Expired(row: segment.row.id, id: record.id.bytes))
+            }
         }
-        for column in due {
-            for segment in column.segments { index(segment) }
-            column.isIndexed = isComplete
+        if segment.expiry(of: position) > destroy || isReadOnly { return segment.withhold(position) }
+        if let place = segment.row.index[record.id], Int(place.file) == segment.file.number, place.record == position {
+            segment.row.removeFromIndex(record.id)
+        }
+        // A bucket that ends now needs no overwriting: its key goes.
+        guard segment.column.header.notAfter > destroy else { return }
+        do throws(StoreError) {
+            _ = try descriptor(of: segment.file)
+            overwrite(segment, position)
+            report.recordsOverwritten += 1
+        } catch {
+            segment.records[position].state = .erased
+            pendingErasures.append(PendingErasure(segment: segment.file.number, span: record.span))
+            report.failures.append(error)
         }
     }
 
@@ -143,7 +140,7 @@ extension Store {
         let pending = pendingErasures
         pendingErasures = []
         for erasure in pending {
-            guard let segment = segments[erasure.segment] else { continue }
+            guard let segment = segments[erasure.segment], !segment.row.isGone else { continue }
             do throws(StoreError) {
                 try overwriteNow(segment, erasure.span)
             } catch {
@@ -177,7 +174,7 @@ extension Store {
         for slot in headers.keys.sorted() {
             guard let header = headers[slot], header.tier == .fuse, header.notAfter <= destroy else { continue }
             do throws(StoreError) {
-                if let row = row(of: header) {
+                if let row = try row(of: header) {
                     try destroyRow(row.id)
                     report.rows.append(row.id)
                     report.rowsDestroyed += 1
@@ -187,7 +184,7 @@ extension Store {
                     if page < rowFile.pageCount, KeyPage.fingerprint(try rowFile.read(page)) == header.rowFingerprint {
                         try rowFile.destroy(page)
                         doomedPages.removeAll { $0 == DoomedPage(file: .rows, slot: page) }
-                        if !isLocked { rowSlots[page] = .free }
+                        if isLocked { noteBurntRow() } else { rowSlots[page] = .free }
                         report.rowsDestroyed += 1
                     }
                 }
@@ -201,16 +198,14 @@ extension Store {
     }
 
     private func reapColumns(_ destroy: Int64, _ report: inout ReapReport) {
+        var ended: Set<Int> = []
         for slot in headers.keys.sorted() {
             guard let header = headers[slot], header.tier != .fuse, header.notAfter <= destroy else { continue }
-            var dead: [(directory: String, name: String)] = []
+            ended.insert(slot)
+            var dead: [Segment] = []
             if let column = columns[slot] {
-                let ended = column.segments
-                column.segments = []
-                for segment in ended {
-                    dead.append((segment.file.directory, segment.file.name))
-                    bury(segment)
-                }
+                dead = column.segments.sorted { $0.key < $1.key }.map(\.value)
+                for segment in dead { bury(segment) }
                 columns[slot] = nil
                 columnOfTag[column.tag] = nil
                 let key = BucketKey(tier: header.tier, bucket: header.bucket)
@@ -220,15 +215,11 @@ extension Store {
             doom(.columns, slot)
             report.columnsDestroyed += 1
             report.failures += destroyDoomedPages(only: DoomedPage(file: .columns, slot: slot))
-            for (directory, name) in dead { unlinkSegment(directory, name) }
+            for segment in dead where !segment.row.isGone {
+                remains.append(.segment(directory: segment.file.directory, stem: String(segment.file.name.dropLast(4))))
+            }
         }
-    }
-
-    private func unlinkSegment(_ directory: String, _ name: String) {
-        guard let opened = try? openDirectory(directory) else { return }
-        defer { disk.close(opened) }
-        try? disk.remove(name, in: opened, isDirectory: false)
-        try? disk.remove(String(name.dropLast(4)) + ".expiry", in: opened, isDirectory: false)
+        dropResting(columns: ended)
     }
 
     /// Marks a page for destruction; nothing is served from it from here on.

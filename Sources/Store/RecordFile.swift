@@ -42,13 +42,18 @@ final class RecordFile {
     private(set) var nextNumber: UInt32 = 0
     /// No appends any more: a write or fsync failed, or the tail is torn.
     var isClosed = false
-    var isDirty: Bool { !buffered.isEmpty || !erasures.isEmpty || !setup.isEmpty }
+    var isDirty: Bool {
+        !buffered.isEmpty || !erasures.isEmpty || !movedErasures.isEmpty || !setup.isEmpty || needsSynchronizing
+    }
     /// Whether the store's list of files to commit has it.
     var isListed = false
     /// What the commit thread has of this file at the moment.
     private(set) var inFlight: [(sequence: UInt64, offset: Int64, bytes: [UInt8])] = []
     private var buffered: [UInt8]
     private var erasures: [Span] = []
+    private var movedErasures: [(span: Span, newFile: Int)] = []
+    /// Something of it may be in the kernel's cache only.
+    var needsSynchronizing = false
     var setup: [SetupStep] = []
 
     init(
@@ -71,6 +76,12 @@ final class RecordFile {
 
     var path: String { directory + "/" + name }
 
+    /// Nothing can be opened or added from here on.
+    func wipeKey() {
+        key.wipe()
+        isClosed = true
+    }
+
     // MARK: - Writing
 
     func append(_ plaintext: [UInt8]) -> Span {
@@ -91,6 +102,9 @@ final class RecordFile {
     /// Zeros over a record, with the next commit.
     func erase(_ span: Span) { erasures.append(span) }
 
+    /// Zeros over a record with the next commit, once that has made the other file durable.
+    func erase(_ span: Span, after newFile: Int) { movedErasures.append((span, newFile)) }
+
     /// Everything since the last commit, in an order in which zeros come after what they erase.
     func takeJob(sequence: UInt64, descriptor: FileDescriptor) -> FileJob {
         var writes: [FileJob.Write] = []
@@ -102,13 +116,25 @@ final class RecordFile {
         } else {
             inFlight.append((sequence, end, []))
         }
-        for span in erasures {
-            writes.append(FileJob.Write(offset: span.offset, bytes: [UInt8](repeating: 0, count: span.length)))
-        }
+        for span in erasures { writes.append(Self.zeros(span)) }
+        let moved = movedErasures.map { (write: Self.zeros($0.span), newFile: $0.newFile) }
         erasures = []
+        movedErasures = []
+        needsSynchronizing = false
         let steps = setup
         setup = []
-        return FileJob(file: number, descriptor: descriptor, path: path, setup: steps, writes: writes)
+        return FileJob(
+            file: number,
+            descriptor: descriptor,
+            path: path,
+            setup: steps,
+            writes: writes,
+            erasures: moved
+        )
+    }
+
+    private static func zeros(_ span: Span) -> FileJob.Write {
+        FileJob.Write(offset: span.offset, bytes: [UInt8](repeating: 0, count: span.length))
     }
 
     func committed(sequence: UInt64) { inFlight.removeAll { $0.sequence <= sequence } }
@@ -118,6 +144,8 @@ final class RecordFile {
         end -= Int64(buffered.count)
         buffered = []
         erasures = []
+        movedErasures = []
+        needsSynchronizing = false
         defer { setup = [] }
         return setup
     }

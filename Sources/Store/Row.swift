@@ -19,32 +19,85 @@ package struct RowID: Hashable, Comparable, Sendable, CustomStringConvertible {
 }
 
 /// An inbox's row while the store is unlocked. Everything of the inbox hangs on `secret` and dies with it.
+///
+///     unknown ── first use, or its turn of the scan ──▶ open ── release ──▶ resting ── use, or a record is due ──▶ open
+///        └──────────────────────────── the directory holds nothing but the log ────────────────────┘
+///
+/// Of the rows of a large home most are unknown or resting: a few hundred bytes each.
 final class Row {
-    /// Where a live version of a message is.
+    /// Where a live version of a message is: plain bytes, so that letting go of a million of them takes no time.
     struct Place {
-        let segment: Segment
-        let record: Int
+        /// Number of the segment's file; 32 bits outlast any process.
+        let file: UInt32
+        private var bits: UInt32
+        private static let olderBit: UInt32 = 1 << 31
+
+        init(_ segment: Segment, _ position: Int, hasOlder: Bool) {
+            file = UInt32(truncatingIfNeeded: segment.file.number)
+            bits = UInt32(truncatingIfNeeded: position) & ~Self.olderBit | (hasOlder ? Self.olderBit : 0)
+        }
+
+        /// The position among the segment's records.
+        var record: Int { Int(bits & ~Self.olderBit) }
         /// Older versions lie around somewhere.
-        var hasOlder: Bool
+        var hasOlder: Bool { bits & Self.olderBit != 0 }
+        mutating func noteOlder() { bits |= Self.olderBit }
+    }
+
+    /// What is kept of a segment while the row rests.
+    struct RestingSegment {
+        let id: MessageID
+        /// Slot of its column.
+        let column: Int
+        /// No record in it expires before this moment.
+        let moment: Int64
+    }
+
+    enum Contents {
+        /// The directory has not been looked at since the unlock.
+        case unknown
+        case resting([RestingSegment])
+        /// Every segment is in `segments`.
+        case open
+    }
+
+    /// What follows from the secret. 16 random-looking bytes each: nothing on the disk ties a name to a slot.
+    final class Names {
+        let directory: String
+        let log: String
+        let tag: [UInt8]
+        let sidecarKey: SharedSecret
+
+        init(_ secret: SharedSecret) {
+            directory = Self.directory(secret)
+            log = Hex.encode(Self.bytes(secret, "log name")) + ".log"
+            tag = Self.bytes(secret, "tag")
+            sidecarKey = SharedSecret(BLAKE2b.derive(key: secret.bytes, Array("mayfly row sidecar".utf8)))
+        }
+
+        static func directory(_ secret: SharedSecret) -> String { Hex.encode(bytes(secret, "directory")) }
+
+        static func bytes(_ secret: SharedSecret, _ label: String) -> [UInt8] {
+            BLAKE2b.authenticate(key: secret.bytes, Array("mayfly row \(label)".utf8), byteCount: 16)
+        }
     }
 
     let id: RowID
     /// S_i.
     let secret: SharedSecret
-    /// Of the key page, for fuses.
-    let fingerprint: [UInt8]
-    /// 16 random-looking bytes in hex, derived: nothing on the disk ties a name to a slot.
-    let directory: String
-    let logName: String
-    let tag: [UInt8]
-    let sidecarKey: SharedSecret
+    private var loadedNames: Names?
 
     /// When the row is to be destroyed, in milliseconds since the epoch.
     var fuse: Int64?
     /// Whether the directory exists and its entry is known to be durable.
     var directoryIsDurable = false
-    var isScanned = false
-    var segments: [Segment] = []
+    /// Its page is destroyed, or about to be: only files and memory are left to remove.
+    var isGone = false
+    /// Nobody uses its messages: what the reaper reads of them is let go again.
+    var isAsleep = true
+    var contents = Contents.unknown
+    /// By number of their file.
+    var segments: [Int: Segment] = [:]
     /// The segment that took the last append, by the slot of its column.
     var appending: [Int: Segment] = [:]
     var index: [MessageID: Place] = [:]
@@ -52,58 +105,103 @@ final class Row {
     var timeline: [(order: UInt64, id: MessageID)] = []
     var timelineIsSorted = true
     var nextOrder: UInt64 = 0
+    /// Live messages that are listed.
+    private(set) var visibleCount = 0
+    /// Sealed bytes of what is live.
+    private(set) var storedByteCount: Int64 = 0
+    /// Messages found twice with different expiries: moving them was interrupted.
+    var halfMoved: Set<MessageID> = []
     var log: StateLog?
     var logIsLoaded = false
 
-    init(slot: UInt32, secret: SharedSecret, fingerprint: [UInt8]) {
+    init(slot: UInt32, secret: SharedSecret) {
         self.secret = secret
-        self.fingerprint = fingerprint
-        func derived(_ label: String) -> [UInt8] {
-            BLAKE2b.authenticate(key: secret.bytes, Array("mayfly row \(label)".utf8), byteCount: 16)
-        }
-        let generation = derived("generation").integer(UInt64.self, at: 0) ?? 0
-        id = RowID(slot: slot, generation: generation)
-        directory = Hex.encode(derived("directory"))
-        logName = Hex.encode(derived("log name")) + ".log"
-        tag = derived("tag")
-        sidecarKey = SharedSecret(BLAKE2b.derive(key: secret.bytes, Array("mayfly row sidecar".utf8)))
+        id = RowID(slot: slot, generation: Names.bytes(secret, "generation").integer(UInt64.self, at: 0) ?? 0)
     }
+
+    var names: Names {
+        if let loadedNames { return loadedNames }
+        let names = Names(secret)
+        loadedNames = names
+        return names
+    }
+
+    var directory: String { names.directory }
+    var logName: String { names.log }
+
+    /// The directory's name, without keeping the others in memory.
+    var directoryOnce: String { loadedNames?.directory ?? Names.directory(secret) }
 
     /// A secret of the layers above, in a domain of its own.
     func derive(label: String) -> SecretBytes {
         BLAKE2b.derive(key: secret.bytes, Array("mayfly row use: \(label)".utf8))
     }
 
+    var isOpen: Bool { if case .open = contents { true } else { false } }
+
     /// Every segment's records are in `index`.
-    var isIndexed: Bool { isScanned && segments.allSatisfy { $0.isIndexed || $0.isDead } }
+    var isIndexed = false
+
+    /// Forgets what the directory can tell again.
+    func forgetContents() {
+        segments = [:]
+        isIndexed = false
+        appending = [:]
+        index = [:]
+        timeline = []
+        timelineIsSorted = true
+        nextOrder = 0
+        visibleCount = 0
+        storedByteCount = 0
+        halfMoved = []
+        log = nil
+        logIsLoaded = false
+        loadedNames = nil
+    }
+
+    // MARK: - Index
+
+    func record(at place: Place) -> MessageRecord? { segments[Int(place.file)]?.records[place.record] }
 
     /// Enters record `position` of `segment`: the highest (order, version) of an identifier is the live one.
     func insert(_ segment: Segment, _ position: Int) {
         let record = segment.records[position]
-        nextOrder = max(nextOrder, record.order + 1)
-        var hasOlder = false
-        if let known = index[record.id] {
-            let other = known.segment.records[known.record]
-            hasOlder = true
-            if (other.order, other.version) >= (record.order, record.version) {
-                segment.records[position].state = .superseded
-                index[record.id]?.hasOlder = true
-                return
-            }
-            known.segment.records[known.record].state = .superseded
-            if other.order == record.order {
-                index[record.id] = Place(segment: segment, record: position, hasOlder: true)
-                return
-            }
+        if !record.isHidden { nextOrder = max(nextOrder, record.order + 1) }
+        let place = Place(segment, position, hasOlder: false)
+        guard let known = index[record.id], let holder = segments[Int(known.file)] else {
+            index[record.id] = place
+            count(record, 1)
+            return enterTimeline(record)
         }
-        index[record.id] = Place(segment: segment, record: position, hasOlder: hasOlder)
+        let other = holder.records[known.record]
+        if other.expiresAt != record.expiresAt { halfMoved.insert(record.id) }
+        if (other.order, other.version) >= (record.order, record.version) {
+            segment.records[position].state = .superseded
+            index[record.id]?.noteOlder()
+            return
+        }
+        holder.records[known.record].state = .superseded
+        index[record.id] = Place(segment, position, hasOlder: true)
+        count(other, -1)
+        count(record, 1)
+        if other.order != record.order { enterTimeline(record) }
+    }
+
+    private func enterTimeline(_ record: MessageRecord) {
+        if record.isHidden { return }
         if let last = timeline.last, last.order > record.order { timelineIsSorted = false }
         timeline.append((record.order, record.id))
     }
 
+    private func count(_ record: MessageRecord, _ step: Int) {
+        if !record.isHidden { visibleCount += step }
+        storedByteCount += Int64(step) * Int64(record.length)
+    }
+
     /// Takes a message out of service and sweeps the timeline when it is mostly gaps.
     func removeFromIndex(_ id: MessageID) {
-        index[id] = nil
+        guard let place = index.removeValue(forKey: id) else { return }
+        if let record = record(at: place) { count(record, -1) }
         if timeline.count > 2 * index.count + 64 { sweepTimeline() }
     }
 
@@ -120,9 +218,6 @@ final class Row {
     }
 
     private func sweepTimeline() {
-        timeline.removeAll { entry in
-            guard let place = index[entry.id] else { return true }
-            return place.segment.records[place.record].order != entry.order
-        }
+        timeline.removeAll { entry in index[entry.id].flatMap { record(at: $0)?.order } != entry.order }
     }
 }

@@ -11,6 +11,9 @@ final class StateLog {
     private static let magic = Array("MFLOG1\0\0".utf8)
 
     let file: RecordFile
+    private let row: Row
+    /// Its inbox is destroyed.
+    var isGone: Bool { row.isGone }
     /// There are records and none of them opens: damage, not a log that was never written.
     var holdsUnreadableBytes = false
     /// The newest snapshot, committed or not.
@@ -20,6 +23,7 @@ final class StateLog {
     var covered: [(sequence: UInt64, latest: (number: UInt32, span: RecordFile.Span)?)] = []
 
     init(row: Row, fileID: [UInt8], number: Int, isNew: Bool) {
+        self.row = row
         let key = SharedSecret(BLAKE2b.derive(key: row.secret.bytes, Array("mayfly row log".utf8), fileID))
         file = RecordFile(
             number: number,

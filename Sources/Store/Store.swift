@@ -20,6 +20,10 @@ package final class Store {
     static let openFileLimit = 256
     /// Most entries of the damage list; more are counted only.
     static let damageLimit = 100
+    /// How much ``collect(limit:)`` does by default, in files: a millisecond or two.
+    package static let collectLimit = 64
+    /// Most directories looked through in one reap.
+    static let scanLimit = 128
     /// How long after a failed destruction the next attempt is due, in milliseconds.
     static let retryInterval: Int64 = 1_000
 
@@ -41,6 +45,7 @@ package final class Store {
     let argon2Floor: Argon2Parameters
     let inboxes: FileDescriptor
     let committer: Committer
+    let sweeper: Sweeper
     var isClosed = false
 
     // The pages.
@@ -56,6 +61,12 @@ package final class Store {
     var keepUntil: [Int: Int64] = [:]
     /// Pages that could not be destroyed yet. Nothing is served from them.
     var doomedPages: [DoomedPage] = []
+    /// The first end of a column, a tombstone or a lost directory, due or not.
+    var earliestPage: Int64?
+    /// Directories that belong to no key page, and until when they are kept.
+    var lostDirectories: [String: Int64] = [:]
+    /// What destroyed inboxes and buckets have left to remove.
+    var remains: Deque<Remains> = []
 
     // While unlocked.
     var keys: GridKeys?
@@ -74,10 +85,24 @@ package final class Store {
     var tombstoneTexts: [Int: TombstonePage] = [:]
     var segments: [Int: Segment] = [:]
     var stateLogs: [Int: StateLog] = [:]
-    var expiries = Heap<ExpiryItem>()
-    /// Expired and hidden, and not yet to be destroyed.
-    var hidden: [ExpiryItem] = []
+    /// Rows whose directories have not been looked at, in slot order.
+    var unknownRows: Deque<RowID> = []
+    /// When the first of the buckets that the unlock has found begins to fall due: rows that are unknown may have records
+    /// in it.
+    var firstColumnStart: Int64?
+    /// No directory of the last scan could be read.
+    var scanFailed = false
+    /// Rows that go to rest as soon as nothing of them is on its way to the disk.
+    var drowsyRows: Set<RowID> = []
+    /// Segments, and rows at rest, by their next expiry. An entry that is out of date is skipped.
+    var deadlines = Heap<Deadline>()
+    /// Segments with records that expired, are hidden, and are not yet to be destroyed.
+    var withholding: Set<Int> = []
     var pendingErasures: [PendingErasure] = []
+    /// Numbers of files that have failed.
+    var failedFiles: Set<Int> = []
+    /// A commit is wanted for moves that were interrupted earlier.
+    var movesAreWaiting = false
 
     // Commits.
     var nextFileNumber = 0
@@ -104,6 +129,7 @@ package final class Store {
         protection = keystore.protection
         erasurePromise = home.disk.erasurePromise(home: home.descriptor, smallFile: smallFile)
         committer = Committer(disk: home.disk, thread: thread)
+        sweeper = Sweeper(disk: home.disk, thread: thread)
         var opened: [SlotFile] = []
         do throws(StoreError) {
             rowFile = try SlotFile(Self.rowsName, in: home)
@@ -156,17 +182,6 @@ struct DoomedPage: Equatable {
 struct BucketKey: Hashable {
     let tier: Tier
     let bucket: Int64
-}
-
-/// A record's moment.
-struct ExpiryItem: Comparable {
-    let expiresAt: Int64
-    let segment: Int
-    let record: Int
-
-    static func < (left: ExpiryItem, right: ExpiryItem) -> Bool {
-        (left.expiresAt, left.segment, left.record) < (right.expiresAt, right.segment, right.record)
-    }
 }
 
 /// Ciphertext whose overwriting failed.

@@ -163,6 +163,7 @@ extension Store {
         }
         tombstoneSlots[slot] = .used
         keepUntil[slot] = tombstone.keepUntil
+        notePageEnd(tombstone.keepUntil)
         tombstoneTexts[slot] = tombstone
     }
 

@@ -12,12 +12,13 @@ extension ProtoContent {
         self.age = age
         fallback = content.fallback
         shouldPush = content.shouldPush
-        payload = Data(content.payload)
+        payload = Data(content.payload.isEmpty ? ContentCodec.payload(of: content.body) : content.payload)
     }
 }
 
 extension Content {
     init(_ proto: ProtoContent) throws(WireError) {
+        let (payload, body) = try ContentCodec.decode(ContentType(proto.type), Array(proto.payload))
         self.init(
             type: ContentType(proto.type),
             id: try identifier(proto.id, "content.id"),
@@ -27,7 +28,8 @@ extension Content {
             agreement: proto.agreement.isEmpty ? nil : try identifier(proto.agreement, "content.agreement"),
             fallback: try boundedText(proto.fallback, Limits.fallbackByteCount, "content.fallback") ?? "",
             shouldPush: proto.shouldPush,
-            payload: Array(proto.payload)
+            payload: payload,
+            body: body
         )
     }
 }

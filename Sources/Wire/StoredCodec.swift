@@ -12,19 +12,46 @@ package enum StoredCodec {
         proto.state = message.state.rawValue
         proto.expiresAt = message.expiresAt?.milliseconds ?? 0
         proto.arrivedAt = arrivedAt.milliseconds
+        proto.deliveries = message.deliveries.map { delivery in
+            var one = ProtoDelivery()
+            one.member = Data(delivery.member.bytes)
+            one.state = delivery.state.rawValue
+            one.at = delivery.at.milliseconds
+            return one
+        }
         return serialized(proto)
     }
 
     package static func decodeMessage(_ bytes: [UInt8]) throws(WireError) -> (Message, arrivedAt: Timestamp) {
         let proto = try parse(ProtoStoredMessage.self, bytes)
         guard let state = DeliveryState(rawValue: proto.state) else { throw .malformed("message.state") }
-        let message = Message(
+        var message = Message(
             content: try Content(proto.content),
             sender: proto.sender.isEmpty ? nil : try publicKey(proto.sender, "message.sender"),
             state: state,
             expiresAt: proto.expiresAt == 0 ? nil : Timestamp(milliseconds: proto.expiresAt)
         )
+        for delivery in proto.deliveries {
+            guard let state = DeliveryState(rawValue: delivery.state) else { throw .malformed("delivery.state") }
+            message.deliveries.append(
+                Delivery(
+                    member: try publicKey(delivery.member, "delivery.member"),
+                    state: state,
+                    at: Timestamp(milliseconds: delivery.at)
+                )
+            )
+        }
         return (message, Timestamp(milliseconds: proto.arrivedAt))
+    }
+
+    /// A chunk of a file: a byte that says whether it is deflated, and its bytes. No message begins like this.
+    package static func encode(_ chunk: AttachmentChunk) -> [UInt8] { [chunk.isDeflated ? 1 : 0] + chunk.bytes }
+
+    package static func decodeChunk(_ bytes: [UInt8], message: MessageID, index: Int) throws(WireError)
+        -> AttachmentChunk
+    {
+        guard let first = bytes.first, first <= 1 else { throw .malformed("chunk") }
+        return AttachmentChunk(message: message, index: index, isDeflated: first == 1, bytes: Array(bytes.dropFirst()))
     }
 
     /// Small enough for one page of the store.

@@ -276,7 +276,16 @@ extension Simulation {
         case .group(let update): mix(update.state?.signature.bytes ?? [24])
         case .profile(let member): mix(member.signature.bytes)
         case .closing: mix(22)
+        case .joinCancelled: mix(25)
         case .unknown: mix(23)
+        case .receipt(let receipt): for id in receipt.messages { mix(id.bytes + [UInt8(receipt.kind.rawValue)]) }
+        case .attachmentRequest(let id, let first, let count):
+            mix(id.bytes)
+            mix(UInt64(clamping: first) << 32 | UInt64(clamping: count))
+        case .attachmentChunk(let chunk):
+            mix(chunk.message.bytes)
+            mix(UInt64(clamping: chunk.index))
+        case .attachmentGone(let id): mix(id.bytes + [24])
         }
     }
 }
@@ -304,10 +313,15 @@ extension Frame {
         case .deletionReceipt: "receipt"
         case .invitation: "invitation"
         case .memberLeft: "memberLeft"
+        case .joinCancelled: "joinCancelled"
         case .ping: "ping"
         case .pong: "pong"
         case .closing: "closing"
         case .unknown: "unknown"
+        case .receipt(let receipt): "receipt \(receipt.kind) of \(receipt.messages.count)"
+        case .attachmentRequest(_, let first, let count): "request \(first)+\(count)"
+        case .attachmentChunk(let chunk): "chunk \(chunk.index)"
+        case .attachmentGone: "gone"
         case .group(let update):
             "group \(update.state?.version ?? 0) members \(update.members.count) departures \(update.departures.count)"
         case .profile: "profile"
@@ -338,6 +352,12 @@ extension NodeAction {
         case .close(let link): "close \(link.value)"
         case .knock: "knock"
         case .notify(let event): "notify \(event.kind.name)"
+        case .setDelivery(_, let id, let delivery): "delivery \(Hex.encode(id.bytes.prefix(3))) \(delivery.state)"
+        case .keepChunk(_, let chunk, _, _): "keep chunk \(chunk.index)"
+        case .forgetChunks: "forget chunks"
+        case .verifyAttachment: "verify"
+        case .serveChunks: "serve"
+        case .transmitChunk(_, _, _, let index): "transmit chunk \(index)"
         }
     }
 }
@@ -374,6 +394,8 @@ extension Event.Kind {
         case .messagesMissed: "messagesMissed"
         case .locked: "locked"
         case .unlocked: "unlocked"
+        case .messageDelivery(_, _, let state): "delivery \(state)"
+        case .attachmentProgress(_, _, let count, let total): "progress \(count) of \(total)"
         }
     }
 }

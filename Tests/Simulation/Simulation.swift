@@ -359,6 +359,10 @@ package final class Simulation {
             case .close(let link): put(.close(link), node)
             case .knock(let knock): put(.knock(knock), node)
             case .notify(let event): put(.notify(event), node)
+            // What members have said of a message is shown and decides nothing here.
+            case .setDelivery: count("deliveries")
+            case .keepChunk, .forgetChunks, .verifyAttachment, .serveChunks, .transmitChunk:
+                violation("node \(node.index) deals with a file that nobody has sent")
             }
         }
         checkAfterStep(node)

@@ -64,6 +64,17 @@ private final class History {
         }
     }
 
+    /// - Returns: whether it is known to have moved. If not, it may expire at either time; it is there until the sooner.
+    private func reschedule(_ row: RowID, _ number: Int, _ tier: Tier, _ expiry: Int64) throws -> Bool {
+        var hasMoved = false
+        try attempt {
+            try store.reschedule(row, id: messageID(number), tier: tier, expiresAt: expiry)
+            try store.commitNow()
+            hasMoved = true
+        }
+        return hasMoved
+    }
+
     private func state(_ row: RowID, _ state: String, padding: Int = 0) throws {
         try attempt {
             let padded = state + String(repeating: "-", count: padding)
@@ -127,8 +138,23 @@ private final class History {
         }
         try put(a, 5, .oneHour, start + hour, "a5")
         try erase(a, 3)
+        try moves(a)
         try put(a, 6, .sevenDays, start + hour, "a6")
         try state(a, "last")
+    }
+
+    /// Sooner: the old version, in a bucket that lives on, must be gone with the new one. Later: it must not be lost with
+    /// the old bucket.
+    private func moves(_ row: RowID) throws {
+        try put(row, 7, .thirtyDays, start + 700 * hour, "a7")
+        try put(row, 8, .oneHour, start + 19_000, "a8")
+        store.release(row)
+        let isSooner = try reschedule(row, 7, .oneHour, start + 19_500)
+        let isLater = try reschedule(row, 8, .sevenDays, start + 100 * hour)
+        store.release(row)
+        if !isSooner { promise.kept[row]?[7] = nil }
+        if !isLater { promise.kept[row]?[8] = nil }
+        try reap(start + 20_000, isSooner ? [(row, 7)] : [])
     }
 
     private func tombstones() throws {
@@ -163,6 +189,7 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
     for row in store.liveRows() {
         #expect(!promise.destroyedRows.contains(row), comment)
         let messages = try store.list(row, now: start)
+        #expect(Set(messages.map(\.id)).count == messages.count, comment)
         readable.formUnion(messages.map { String(decoding: $0.payload, as: UTF8.self) })
         let state = try store.loadState(row).map { String(decoding: $0, as: UTF8.self) }
         if let states = promise.states[row], !states.isEmpty { #expect(states.contains(state ?? "none"), comment) }

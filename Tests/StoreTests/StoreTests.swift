@@ -348,4 +348,46 @@ import Testing
         #expect(store.liveRows() == [kept])
         #expect(try store.loadState(kept) == text("state"))
     }
+
+    @Test func `hidden records are found by their identifier and are in no list, count or report`() throws {
+        let disk = try makeHome()
+        var store = try openHome(disk)
+        let row = try store.createRow()
+        func hide(_ number: Int, at expiry: Int64) throws {
+            try store.append(
+                row,
+                id: messageID(number),
+                tier: .oneHour,
+                expiresAt: expiry,
+                payload: text("part \(number)"),
+                isHidden: true
+            )
+        }
+        try hide(100, at: start + 9_000)
+        try store.put(row, 1, at: start + 9_500, "one")
+        try hide(101, at: start + 9_000)
+        try store.put(row, 2, at: start + 9_500, "two")
+        try hide(102, at: start + 9_500)
+        try store.update(row, id: messageID(101), payload: text("part 101, updated"))
+        try store.commitNow()
+        for _ in 0..<2 {
+            #expect(try store.messageCount(row, now: start) == 2)
+            #expect(try store.list(row, now: start).map(\.id) == [messageID(1), messageID(2)])
+            #expect(try store.list(row, last: 2, now: start).count == 2)
+            #expect(try store.get(row, 100, now: start) == "part 100")
+            #expect(try store.get(row, 101, now: start) == "part 101, updated")
+            #expect(try store.contains(row, id: messageID(102)))
+            #expect(throws: StoreError.unknownMessage) { try store.list(row, after: messageID(100), now: start) }
+            #expect(throws: StoreError.duplicateMessage) { try hide(1, at: start + 9_000) }
+            store.close()
+            store = try openHome(disk)
+        }
+        try store.erase(row, id: messageID(102))
+        #expect(try store.get(row, 102, now: start) == nil)
+        let report = store.reap(hide: start + 9_200, destroy: start + 9_200)
+        #expect(report.expired.isEmpty && report.recordsOverwritten == 3)
+        #expect(try store.get(row, 100, now: start) == nil)
+        try store.put(row, 3, at: start + 20_000, "three")
+        #expect(try store.list(row, now: start).map(\.id) == [1, 2, 3].map { messageID($0) })
+    }
 }

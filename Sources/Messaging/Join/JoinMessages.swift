@@ -134,6 +134,15 @@ package enum JoinErrorType: Hashable, Sendable, Codable {
         }
     }
 
+    /// The seed's titles for people.
+    package var userFacingTitle: String {
+        switch self {
+        case .conversationExpired: "Convo no longer exists"
+        case .singleUseConsumed: "Invite already used"
+        case .genericFailure, .unknown: "Couldn't join"
+        }
+    }
+
     /// The seed's texts for people.
     package var userFacingMessage: String {
         switch self {

@@ -39,6 +39,22 @@ package enum NodeAction: Hashable, Sendable {
 
     case notify(Event)
 
+    // MARK: Contents
+
+    /// Note what a member has said of one of our messages. Written with the next ``setState(_:_:_:)``, or at once when
+    /// it was read.
+    case setDelivery(ClientID, MessageID, Delivery)
+    /// Keep a chunk of a file beside its message, with the message's expiry.
+    case keepChunk(ClientID, AttachmentChunk, expiresAt: Timestamp?, Keeping)
+    /// Overwrite all chunks of a file wherever they are.
+    case forgetChunks(ClientID, MessageID)
+    /// Compare the chunks of a file, which are all here, with its hash, and tell the core.
+    case verifyAttachment(ClientID, MessageID)
+    /// There are chunks to send: call ``NodeStateMachine/chunksMayGo(on:_:)`` while the link takes them.
+    case serveChunks(LinkID)
+    /// Send a chunk from the archive.
+    case transmitChunk(LinkID, ClientID, MessageID, index: Int)
+
     /// Where a message is kept.
     package enum Keeping: Hashable, Sendable {
         /// In memory until the conversation is closed or the node stops.
@@ -135,6 +151,10 @@ package struct Event: Hashable, Sendable {
         case peerOffline(PublicKey)
         case locked
         case unlocked
+        /// In a conversation of more than two: what one member has said of our message.
+        case messageDelivery(MessageID, PublicKey, DeliveryState)
+        /// Chunks of a file that have come from this member, or were sent to it.
+        case attachmentProgress(MessageID, PublicKey, count: Int, of: Int)
         /// Name or lock state.
         case conversationUpdated(name: String?, isLocked: Bool)
         /// The creator has removed a member.

@@ -33,6 +33,8 @@ package struct NodeStateMachine: Sendable {
     /// How many of the links are guests'.
     var guests = 0
     var explosions: [ConversationID: Explosion] = [:]
+    /// How many join requests are looked at and refused.
+    var joinRates = JoinRates()
 
     package init() {}
 
@@ -295,7 +297,8 @@ package struct NodeStateMachine: Sendable {
         guard case .joining(var machine)? = inboxes[client], machine.cancel() else { return nil }
         let open = links.filter { $0.value.client == client }.keys.sorted()
         remove(client)
-        return open.map { .close($0) } + [.destroy(client)]
+        // The creator may have admitted us already: it is told, so that nobody's place stays taken by nobody.
+        return open.flatMap { [.transmit($0, .joinCancelled), .close($0)] } + [.destroy(client)]
     }
 
     /// Lets go of an inbox whose keys are gone.

@@ -11,46 +11,21 @@ extension ControlHandlers {
 
     func addMessages(_ router: inout ControlRouter) {
         later(&router, SendMethod.self) { node, params, connection in
-            if params.file != nil {
-                throw ControlError(.failed, "files are not supported by this version", hint: "send text")
-            }
-            if params.replyTo != nil {
-                throw ControlError(
-                    .failed,
-                    "replies are not supported by this version",
-                    hint: "send without --reply-to"
-                )
-            }
-            let (client, sent) = try node.send(params.conversation, text: params.text)
-            return sent.flatMap { [node] id in
-                node.assumeIsolated { node in
-                    Self.wait(
-                        node,
-                        for: connection,
-                        message: id,
-                        concerns: { kind in
-                            // That it was sent is no news to who waits for its delivery.
-                            if case .messageState(_, .sent, _) = kind { params.wait != .delivered } else { true }
-                        },
-                        timeout: params.timeout?.milliseconds ?? 60_000,
-                        timedOut: { _ in
-                            .failure(
-                                NodeError.timedOut(
-                                    "message \(id) was not \(params.wait?.rawValue ?? "sent") in time; it stays in the outbox"
-                                )
-                            )
-                        },
-                        check: { node in NodeView.sentMessage(id, client, until: params.wait ?? .queued, node) }
-                    )
-                }
-            }
+            Self.answer(
+                try Self.send(params, node),
+                wait: params.wait,
+                timeout: params.timeout,
+                connection,
+                node
+            )
         }
         on(&router, ReadMethod.self) { node, params in
             let page = 256
             let (conversation, messages) = try node.read(params.conversation, last: params.last, after: params.since)
-            let shown = messages.prefix(page)
+            let shown = Array(messages.prefix(page))
+            node.markRead(shown, client: conversation.client)
             return ReadMethod.Result(
-                messages: shown.map { NodeView.message($0, conversation) },
+                messages: shown.map { NodeView.message($0, conversation, node) },
                 more: messages.count > page ? true : nil
             )
         }

@@ -15,7 +15,7 @@ enum NodeView {
     /// Short name of a member: the beginning of its inbox id.
     static func member(_ key: PublicKey) -> String { String(InboxID(key).description.prefix(12)) }
 
-    static func status(_ node: isolated Node) -> NodeStatus {
+    static func status(_ node: isolated Node, hooks: HookRunner? = nil) -> NodeStatus {
         let status = node.status()
         var checks: [HealthCheck] = [
             HealthCheck(
@@ -50,7 +50,8 @@ enum NodeView {
             links: status.links,
             outbox: status.outbox,
             nextExpiry: status.nextExpiry.map(timestamp),
-            checks: checks
+            checks: checks,
+            hooks: hooks?.counts
         )
     }
 
@@ -118,7 +119,9 @@ enum NodeView {
             state: .joining,
             inviteTag: join.record.invite.tag.description,
             startedAt: timestamp(join.record.startedAt),
-            expiresAt: timestamp(join.record.startedAt + Limits.joinLifetime)
+            expiresAt: timestamp(join.record.startedAt + Limits.joinLifetime),
+            attempts: join.attempts,
+            nextAttempt: join.nextAttempt.map(timestamp)
         )
     }
 
@@ -135,6 +138,7 @@ enum NodeView {
                 state: .joinFailed,
                 inviteTag: tag,
                 errorType: type.rawValue,
+                title: type.userFacingTitle,
                 message: type.userFacingMessage
             )
         case .failure: return JoinStatus(join: client.description, state: .cancelled)
@@ -149,13 +153,15 @@ enum NodeView {
         Control.Invite(
             slug: nil,
             url: nil,
+            invite: issued.id.description,
             tag: issued.tag.description,
             expiresAt: timestamp(min(issued.expiresAt, conversation.record.schedule?.expiresAt ?? .latest)),
             singleUse: issued.singleUse,
             creator: InboxID(conversation.key.publicKey).description,
             lifetime: LifetimeValue(conversation.lifetime),
             signature: .valid,
-            name: conversation.record.name
+            name: conversation.record.name,
+            admitted: issued.admitted.count
         )
     }
 
@@ -167,24 +173,8 @@ enum NodeView {
         return conversation.record.members.first { $0.key == sender }?.profile ?? member(sender)
     }
 
-    static func message(_ read: Node.ReadMessage, _ conversation: ConversationStateMachine) -> Control.Message {
-        let message = read.message
-        return Control.Message(
-            message: message.content.id.description,
-            conversation: conversation.conversation.description,
-            from: from(message, conversation),
-            type: message.content.type.description,
-            text: message.content.displayText,
-            sentAt: timestamp(message.content.sentAt),
-            expiresAt: end(of: message, conversation).map(timestamp),
-            stored: read.isStored,
-            state: message.state.rawValue,
-            agreement: message.content.agreement?.description
-        )
-    }
-
     /// A message ends with its conversation, if not before.
-    private static func end(
+    static func end(
         of message: Messaging.Message,
         _ conversation: ConversationStateMachine?
     ) -> Messaging.Timestamp? {
@@ -205,7 +195,16 @@ enum NodeView {
         switch read.message.state {
         case .queued, .received: state = .queued
         case .sent: state = .sent
-        case .delivered: state = .delivered
+        case .delivered, .read: state = .delivered
+        case .receiving: state = .queued
+        case .failed:
+            return .failure(
+                ControlError(
+                    .refused,
+                    "a member did not take the file of message \(id)",
+                    hint: "it is larger than that member takes, or did not arrive as it was sent"
+                )
+            )
         case .expiredUndelivered: return .failure(ControlError(.expired, "message \(id) expired undelivered"))
         case .cancelled: return .failure(ControlError(.failed, "message \(id) was cancelled"))
         }
@@ -340,7 +339,7 @@ enum NodeView {
             // What cannot be read any more is not shown here either.
             guard let client = event.client, let read = node.message(id, client: client),
                 let conversation = try? node.conversation(client.description),
-                case .object(let details)? = try? JSONValue(encoding: message(read, conversation))
+                case .object(let details)? = try? JSONValue(encoding: message(read, conversation, node))
             else { return (.message, ["message": text(id)]) }
             return (.message, details)
         case .messageState(let id, let state, let stored):
@@ -373,6 +372,7 @@ enum NodeView {
                 .joinFailed,
                 [
                     "errorType": .string(type.rawValue), "inviteTag": text(tag),
+                    "title": .string(type.userFacingTitle),
                     "message": .string(type.userFacingMessage),
                 ]
             )
@@ -389,6 +389,17 @@ enum NodeView {
         case .peerOffline(let key): return (.peerOffline, ["member": .string(member(key))])
         case .locked: return (.locked, [:])
         case .unlocked: return (.unlocked, [:])
+        case .messageDelivery(let id, let key, let state):
+            return (
+                .messageDelivery,
+                ["message": text(id), "member": .string(member(key)), "state": .string(state.rawValue)]
+            )
+        case .attachmentProgress(let id, let key, let count, let total):
+            let percent = total == 0 ? 100 : count * 100 / total
+            return (
+                .attachmentProgress,
+                ["message": text(id), "member": .string(member(key)), "percent": .integer(Int64(percent))]
+            )
         case .conversationUpdated(let name, let isLocked):
             return (.conversationUpdated, ["name": name.map { .string($0) } ?? .null, "locked": .bool(isLocked)])
         case .memberRemoved(let key): return (.memberRemoved, ["member": .string(member(key))])
@@ -435,6 +446,7 @@ extension Control.Invite {
         self.init(
             slug: "mayfly:join/" + bare,
             url: "mayfly:join/" + bare,
+            invite: invite.id.description,
             tag: invite.tag.description,
             expiresAt: NodeView.timestamp(invite.expiresAt),
             singleUse: invite.singleUse,

@@ -1,0 +1,95 @@
+import Primitives
+
+/// Moving a message to another expiry: for lifetimes that count from reading.
+extension Store {
+    /// Moves a live message or hidden record to another tier and expiry, sooner or later than before; identifier, order
+    /// and payload stay. Durable when a later commit completes, and that commit overwrites the old ciphertext too: after
+    /// the new one is on the disk, so that the message is never lost. A crash in between leaves both; the new one is
+    /// served then, and the old one is overwritten when the inbox is read; if the new one's time has come by then, the old
+    /// one is served again. So the message goes at the later of its two expiries, at the latest.
+    /// - Parameter expiresAt: milliseconds since the epoch.
+    /// - Throws: ``StoreError/unknownMessage`` too.
+    package func reschedule(
+        _ id: RowID,
+        id messageID: [UInt8],
+        tier: Tier,
+        expiresAt: Int64
+    ) throws(StoreError) {
+        guard tier != .fuse, tier != .control else { throw .invalidArgument("tier for a message") }
+        guard Tier.times.contains(expiresAt) else { throw .invalidArgument("time \(expiresAt)") }
+        let row = try row(id)
+        try index(row)
+        if isReadOnly { throw .readOnly(path: home.path) }
+        let messageID = try MessageID.parse(messageID)
+        guard let place = row.index[messageID], let holder = row.segments[Int(place.file)],
+            let message = try open(place, row, latestHide)
+        else { throw .unknownMessage }
+        let old = holder.records[place.record]
+        let column = try column(tier, expiresAt: expiresAt)
+        if old.expiresAt == expiresAt, holder.column === column { return }
+        guard old.version < MessageRecord.maximumVersion else { throw .invalidArgument("number of versions") }
+        _ = try descriptor(of: holder.file)
+        let segment = try segment(for: row, in: column)
+        var payload = message.payload
+        defer { wipe(&payload) }
+        write(
+            messageID,
+            expiresAt,
+            order: old.order,
+            version: old.version + 1,
+            isHidden: old.isHidden,
+            payload,
+            to: segment
+        )
+        // The new one may have come back to an expiry that an older version had.
+        row.halfMoved.remove(messageID)
+        // Versions of before have the expiry of the old one, and so its column.
+        let holders = place.hasOlder ? row.segments.values.filter { $0.column === holder.column } : [holder]
+        eraseOlder(messageID, in: holders, than: segment)
+    }
+
+    /// Has every superseded version with another expiry overwritten, once `segment` is durable.
+    private func eraseOlder(_ id: MessageID, in holders: [Segment], than segment: Segment) {
+        let row = segment.row
+        guard let live = row.index[id].flatMap({ row.record(at: $0) }) else { return }
+        for holder in holders {
+            for position in holder.records.indices {
+                let record = holder.records[position]
+                guard record.id == id, record.state == .superseded, record.expiresAt != live.expiresAt,
+                    !holder.moved.contains(where: { $0.position == position })
+                else { continue }
+                holder.moved.append((nil, position, segment.file.number))
+                holder.file.erase(record.span, after: segment.file.number)
+                markDirty(holder.file)
+            }
+        }
+    }
+
+    /// What an interrupted move has left twice: the newer version is made durable, and the older one overwritten.
+    func eraseLeftBehind(_ row: Row) {
+        guard !row.halfMoved.isEmpty, !isReadOnly else { return }
+        for id in row.halfMoved {
+            guard let place = row.index[id], let segment = row.segments[Int(place.file)] else { continue }
+            do throws(StoreError) { _ = try descriptor(of: segment.file) } catch { continue }
+            segment.file.needsSynchronizing = true
+            markDirty(segment.file)
+            eraseOlder(id, in: Array(row.segments.values), than: segment)
+        }
+        row.halfMoved = []
+        movesAreWaiting = true
+    }
+
+    /// A commit has taken the moves out of this segment, or has not been able to.
+    func settleMoves(_ outcome: Committer.Outcome, _ segment: Segment) {
+        let settled = segment.moved.filter { $0.sequence.map { $0 <= outcome.sequence } ?? false }
+        segment.moved.removeAll { $0.sequence.map { $0 <= outcome.sequence } ?? false }
+        for move in settled where !failedFiles.contains(move.newFile) {
+            guard segment.records[move.position].state == .superseded else { continue }
+            segment.records[move.position].state = .erased
+            if outcome.error != nil {
+                let span = segment.records[move.position].span
+                pendingErasures.append(PendingErasure(segment: segment.file.number, span: span))
+            }
+        }
+    }
+}

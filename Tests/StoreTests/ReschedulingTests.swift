@@ -1,0 +1,135 @@
+import Glibc
+import Primitives
+import Testing
+
+@testable import Store
+
+@Suite struct ReschedulingTests {
+    private func home() throws -> (disk: SimulatedDisk, store: Store, row: RowID) {
+        let disk = try makeHome()
+        let store = try openHome(disk)
+        let row = try store.createRow()
+        for number in 1...3 { try store.put(row, number, .thirtyDays, at: start + 700 * hour, "text \(number)") }
+        try store.commitNow()
+        return (disk, store, row)
+    }
+
+    /// Where a file of the disk is zero now and was not before.
+    private func erasedCount(_ before: [String: [UInt8]], _ after: [String: [UInt8]]) -> Int {
+        before.reduce(0) { sum, entry in
+            guard let now = after[entry.key], now.count >= entry.value.count else { return sum }
+            return sum + zip(entry.value, now).count { $0 != 0 && $1 == 0 }
+        }
+    }
+
+    private func segments(_ disk: SimulatedDisk) -> [String: [UInt8]] {
+        disk.files().filter { $0.key.hasSuffix(".seg") }
+    }
+
+    @Test(arguments: [
+        (Tier.oneHour, start + 9_000), (.sevenDays, start + 100 * hour), (.thirtyDays, start + 710 * hour),
+    ])
+    func
+        `a message moves to a sooner or later expiry, keeps its place, and its old ciphertext is overwritten by the same commit`(
+            tier: Tier,
+            expiry: Int64
+        ) throws
+    {
+        var (disk, store, row) = try home()
+        try store.update(row, id: messageID(2), payload: text("text 2, changed"))
+        try store.commitNow()
+        let before = segments(disk)
+        try store.reschedule(row, id: messageID(2), tier: tier, expiresAt: expiry)
+        #expect(try store.get(row, 2, now: start) == "text 2, changed")
+        #expect(erasedCount(before, segments(disk)) == 0)
+        try store.commitNow()
+        // Both versions, with their nonces and tags.
+        #expect(erasedCount(before, segments(disk)) > 150)
+        for _ in 0..<2 {
+            let listed = try store.list(row, now: start)
+            #expect(listed.map(\.id) == [1, 2, 3].map { messageID($0) })
+            #expect(listed[1].expiresAt == expiry && listed[1].payload == text("text 2, changed"))
+            #expect(try store.messageCount(row, now: start) == 3)
+            #expect(try store.get(row, 2, now: expiry) == nil)
+            store.close()
+            store = try openHome(disk)
+        }
+        let report = store.reap(hide: expiry, destroy: expiry)
+        #expect(report.expired.map(\.id).contains(messageID(2)))
+        #expect(try store.contains(row, id: messageID(2)) == false)
+        #expect(store.damage.isEmpty)
+    }
+
+    @Test func `within one bucket and one file too`() throws {
+        let (disk, store, row) = try home()
+        let before = segments(disk)
+        try store.reschedule(row, id: messageID(1), tier: .thirtyDays, expiresAt: start + 700 * hour - 5)
+        try store.reschedule(row, id: messageID(1), tier: .thirtyDays, expiresAt: start + 700 * hour - 7)
+        try store.commitNow()
+        #expect(segments(disk).count == 1 && erasedCount(before, segments(disk)) > 60)
+        store.close()
+        let again = try openHome(disk)
+        #expect(try again.list(row, now: start).map(\.expiresAt) == [-7, 0, 0].map { start + 700 * hour + $0 })
+    }
+
+    @Test func `hidden records stay hidden, and what is unknown or due is not moved`() throws {
+        let (_, store, row) = try home()
+        try store.append(
+            row,
+            id: messageID(9),
+            tier: .thirtyDays,
+            expiresAt: start + 700 * hour,
+            payload: text("part"),
+            isHidden: true
+        )
+        try store.reschedule(row, id: messageID(9), tier: .oneHour, expiresAt: start + hour)
+        try store.commitNow()
+        #expect(try store.get(row, 9, now: start) == "part")
+        #expect(try store.messageCount(row, now: start) == 3)
+        #expect(throws: StoreError.unknownMessage) {
+            try store.reschedule(row, id: messageID(8), tier: .oneHour, expiresAt: start + hour)
+        }
+        try store.reschedule(row, id: messageID(9), tier: .oneHour, expiresAt: start + 5_000)
+        try store.commitNow()
+        store.reap(hide: start + 5_000, destroy: start)
+        #expect(throws: StoreError.unknownMessage) {
+            try store.reschedule(row, id: messageID(9), tier: .oneHour, expiresAt: start + hour)
+        }
+    }
+
+    @Test(arguments: 1...12)
+    func `a commit that fails leaves one version, the old or the new`(operation: Int) throws {
+        let (disk, store, row) = try home()
+        try store.reschedule(row, id: messageID(2), tier: .oneHour, expiresAt: start + hour)
+        disk.with { $0.fault = .init(at: $0.operations + operation, code: EIO, isLasting: false) }
+        _ = try? store.commitNow()
+        disk.with { $0.fault = nil }
+        #expect(try store.list(row, now: start).map(\.id) == [1, 2, 3].map { messageID($0) })
+        #expect(try store.get(row, 2, now: start) == "text 2")
+        store.reap(hide: start + 2_000, destroy: start + 2_000)
+        #expect(try store.get(row, 2, now: start) == "text 2")
+        let expiry = try store.list(row, now: start)[1].expiresAt
+        store.close()
+        let again = try openHome(disk)
+        let listed = try again.list(row, now: start)
+        #expect(listed.map(\.id) == [1, 2, 3].map { messageID($0) } && listed[1].payload == text("text 2"))
+        #expect(listed[1].expiresAt == expiry)
+    }
+
+    @Test func `a move that was interrupted is finished when the inbox is read`() throws {
+        let (disk, store, row) = try home()
+        let old = try #require(segments(disk).first)
+        try store.reschedule(row, id: messageID(2), tier: .oneHour, expiresAt: start + hour)
+        try store.commitNow()
+        store.close()
+        // As if the power had gone between the new version and the end of the old one.
+        disk.replace(old.key, with: old.value)
+        let again = try openHome(disk)
+        #expect(try again.list(row, now: start).map(\.expiresAt) == [700, 1, 700].map { start + $0 * hour })
+        again.reap(hide: start, destroy: start)
+        #expect(erasedCount([old.key: old.value], segments(disk)) > 60)
+        again.close()
+        let last = try openHome(disk, now: start + hour)
+        #expect(try last.list(row, now: start).map(\.id) == [messageID(1), messageID(3)])
+    }
+}

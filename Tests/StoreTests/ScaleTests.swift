@@ -1,0 +1,258 @@
+import Primitives
+import Testing
+
+@testable import Store
+
+/// What must not grow with the amount of data: an explosion, a sleeping inbox, an unlock.
+@Suite struct ScaleTests {
+    private func fill(_ store: Store, _ row: RowID, _ count: Int, at expiry: Int64 = start + hour) throws {
+        for number in 1...count { try store.put(row, number, at: expiry, "text \(number)") }
+        try store.saveState(row, text("state"))
+        try store.commitNow()
+    }
+
+    private func segments(_ disk: SimulatedDisk) -> [String: [UInt8]] {
+        disk.files().filter { $0.key.hasSuffix(".seg") }
+    }
+
+    @Test func `an explosion is as many operations for a thousand messages as for one; the files go afterwards`() throws
+    {
+        var operations: Set<Int> = []
+        for count in [1, 1_000] {
+            let disk = try makeHome()
+            let store = try openHome(disk)
+            let row = try store.createRow()
+            try fill(store, row, count)
+            let before = disk.operations
+            try store.destroyRow(row)
+            operations.insert(disk.operations - before)
+            #expect(store.liveRows().isEmpty && segments(disk).count == 1)
+            #expect(throws: StoreError.unknownRow) { try store.list(row, now: start) }
+            #expect(store.nextDeadline == start + 1)
+            store.reap(hide: start + 1, destroy: start + 1)
+            #expect(segments(disk).isEmpty && store.segments.isEmpty && store.remains.isEmpty)
+            #expect(store.nextDeadline == start + hour && store.damage.isEmpty)
+        }
+        #expect(operations.count == 1)
+    }
+
+    @Test func `an inbox that was never read is exploded without being read`() throws {
+        let disk = try makeHome()
+        var store = try openHome(disk)
+        let row = try store.createRow()
+        try fill(store, row, 10)
+        store.close()
+        store = try openHome(disk)
+        try store.destroyRow(row)
+        #expect(store.segments.isEmpty)
+        store.collect()
+        #expect(segments(disk).isEmpty && store.remains.isEmpty)
+    }
+
+    @Test func `removing what is left goes on in slices, and a new inbox in the same slot is not touched`() throws {
+        let disk = try makeHome()
+        let store = try openHome(disk)
+        let row = try store.createRow()
+        for number in 1...30 { try store.put(row, number, at: start + Int64(number) * 10_000, "text") }
+        try store.commitNow()
+        try store.destroyRow(row)
+        let again = try store.createRow()
+        #expect(again.slot == row.slot)
+        try store.put(again, 1, at: start + 10_000, "kept")
+        try store.commitNow()
+        var slices = 0
+        while !store.remains.isEmpty {
+            store.collect(limit: 4)
+            slices += 1
+        }
+        #expect(slices > 5 && segments(disk).count == 1)
+        #expect(try store.get(again, 1, now: start) == "kept")
+    }
+
+    @Test func `what is buffered or under way for an exploded inbox is not written, and harms no other`() throws {
+        let disk = try makeHome()
+        let store = try openHome(disk)
+        let (doomed, kept) = (try store.createRow(), try store.createRow())
+        try fill(store, doomed, 2)
+        try store.put(doomed, 3, at: start + hour, "buffered")
+        try store.put(kept, 1, at: start + hour, "kept")
+        let size = segments(disk).values.reduce(0) { $0 + $1.count }
+        try store.destroyRow(doomed)
+        try store.commitNow()
+        #expect(try store.get(kept, 1, now: start) == "kept")
+        store.close()
+        let again = try openHome(disk)
+        #expect(again.liveRows() == [kept] && again.damage.isEmpty)
+        #expect(try again.get(kept, 1, now: start) == "kept")
+        #expect(size > 0 && segments(disk).count == 1)
+    }
+
+    @Test
+    func `a released inbox keeps its deadlines: what is due is overwritten in place, reported, and it rests again`()
+        throws
+    {
+        let disk = try makeHome()
+        let store = try openHome(disk)
+        let row = try store.createRow()
+        try store.put(row, 1, at: start + 3_000, "one")
+        try store.put(row, 2, at: start + 5_000, "two")
+        try store.put(row, 3, .thirtyDays, at: start + 700 * hour, "three")
+        try store.saveState(row, text("state"))
+        // Not committed yet: it rests later.
+        store.release(row)
+        #expect(!store.segments.isEmpty)
+        try store.commitNow()
+        store.reap(hide: start, destroy: start)
+        #expect(store.segments.isEmpty && store.stateLogs.isEmpty && store.openFiles.isEmpty)
+        #expect(store.nextDeadline == start + 3_000)
+        let before = segments(disk)
+        let report = store.reap(hide: start + 3_000, destroy: start + 3_000)
+        #expect(report.expired == [ReapReport.Expired(row: row, id: messageID(1))])
+        #expect(report.recordsOverwritten == 1)
+        let after = segments(disk)
+        #expect(before.keys == after.keys && before != after)
+        #expect(store.nextDeadline == start + 5_000)
+        store.reap(hide: start + 3_001, destroy: start + 3_001)
+        #expect(store.segments.isEmpty && store.nextDeadline == start + 5_000)
+        // The bucket ends while it rests: its key and its file go.
+        let end = store.reap(hide: start + 10_000, destroy: start + 10_000)
+        #expect(end.columnsDestroyed == 1 && segments(disk).count == 1)
+        #expect(try store.list(row, now: start + 10_000).map(\.id) == [messageID(3)])
+        #expect(try store.loadState(row) == text("state"))
+        #expect(!store.segments.isEmpty)
+        try store.put(row, 4, at: start + 30_000, "four")
+        try store.commitNow()
+        store.release(row)
+        #expect(store.segments.isEmpty && store.nextDeadline == start + 20_000 + 10_000)
+        #expect(try store.list(row, now: start + 10_000).map(\.id) == [messageID(3), messageID(4)])
+        store.release(row)
+        try store.destroyRow(row)
+        store.reap(hide: start + 10_001, destroy: start + 10_001)
+        #expect(segments(disk).isEmpty && store.damage.isEmpty)
+    }
+
+    @Test func `a bucket that ends while an inbox rests takes the files along, unread`() throws {
+        let disk = try makeHome()
+        let store = try openHome(disk)
+        let row = try store.createRow()
+        try store.put(row, 1, at: start + 10_000, "one")
+        try store.put(row, 2, at: start + hour, "two")
+        try store.commitNow()
+        store.release(row)
+        let report = store.reap(hide: start + 10_000, destroy: start + 10_000)
+        #expect(report.columnsDestroyed == 1)
+        #expect(segments(disk).count == 1)
+        #expect(try store.list(row, now: start + 10_000).map(\.id) == [messageID(2)])
+    }
+
+    @Test func `a home of many inboxes is looked through in slices, and what is due in any of them is overwritten`()
+        throws
+    {
+        let disk = try makeHome()
+        var store = try openHome(disk)
+        let count = 3 * Store.scanLimit
+        for number in 0..<count {
+            let row = try store.createRow()
+            try store.put(row, 1, at: start + 5_000, "text \(number)")
+            try store.put(row, 2, .thirtyDays, at: start + 600 * hour, "later")
+        }
+        try store.commitNow()
+        store.close()
+        store = try openHome(disk)
+        #expect(store.liveRows().count == count && store.segments.isEmpty)
+        var slices = 0
+        var expired = 0
+        while !store.unknownRows.isEmpty {
+            #expect(store.nextDeadline == start + 5_000 + Int64(slices) + (slices == 0 ? -4_999 : 0))
+            slices += 1
+            expired +=
+                store.reap(hide: start + 4_999 + Int64(slices), destroy: start + 4_999 + Int64(slices)).expired.count
+            if slices > 10 { break }
+        }
+        #expect(slices == 3 && expired == count)
+        store.reap(hide: start + 5_010, destroy: start + 5_010)
+        // Nobody reads them: nothing but their deadlines stays in memory.
+        #expect(store.segments.isEmpty && store.damage.isEmpty)
+        store.reap(hide: start + 10_000, destroy: start + 10_000)
+        while !store.remains.isEmpty { store.collect() }
+        #expect(segments(disk).count == count)
+        #expect(try store.list(store.liveRows()[200], now: start).map(\.id) == [messageID(2)])
+    }
+
+    @Test func `counts and bytes follow what is live, due or not reaped yet`() throws {
+        let disk = try makeHome()
+        var store = try openHome(disk)
+        let row = try store.createRow()
+        func byteCount() throws -> Int64 { try store.storedAmount(row).byteCount }
+        #expect(try byteCount() == 0)
+        try store.put(row, 1, at: start + 5_000, "four")
+        let one = try byteCount()
+        try store.put(row, 2, at: start + hour, "four")
+        try store.update(row, id: messageID(2), payload: text("eightful"))
+        #expect(try byteCount() == 2 * one + 4)
+        try store.commitNow()
+        for _ in 0..<2 {
+            #expect(try store.storedAmount(row) == (2 * one + 4, 2))
+            #expect(try store.messageCount(row, now: start) == 2)
+            #expect(try store.messageCount(row, now: start + 5_000) == 1)
+            store.close()
+            store = try openHome(disk)
+        }
+        store.reap(hide: start + 5_000, destroy: start + 5_000)
+        #expect(try byteCount() == one + 4)
+        #expect(try store.messageCount(row, now: start) == 1)
+        try store.erase(row, id: messageID(2))
+        #expect(try byteCount() == 0)
+        #expect(try store.messageCount(row, now: start) == 0)
+    }
+
+    @Test func `a directory without a key page is set aside, said, comes back with its page, and goes after a week`()
+        throws
+    {
+        let disk = try makeHome()
+        var store = try openHome(disk)
+        let rows = [try store.createRow(), try store.createRow()]
+        for row in rows { try fill(store, row, 2, at: start + 700 * hour) }
+        store.close()
+        let whole = try #require(disk.files()["/home/rows.slots"])
+        var damaged = whole
+        damaged[1_000] ^= 1
+        disk.replace("/home/rows.slots", with: damaged)
+        for _ in 0..<2 {
+            store = try openHome(disk)
+            #expect(store.liveRows() == [rows[1]] && store.damage.count == 1)
+            #expect(store.nextDeadline == start + Store.lostInterval)
+            #expect(segments(disk).count == 2)
+            store.close()
+        }
+        disk.replace("/home/rows.slots", with: whole)
+        store = try openHome(disk)
+        #expect(store.liveRows() == rows && store.damage.count == 1)
+        #expect(try store.list(rows[0], now: start).count == 2)
+        #expect(try store.loadState(rows[0]) == text("state"))
+        store.close()
+        disk.replace("/home/rows.slots", with: damaged)
+        store = try openHome(disk)
+        store.reap(hide: start + 2, destroy: start + 2)
+        store.reap(hide: start + Store.lostInterval, destroy: start + Store.lostInterval)
+        #expect(segments(disk).count == 1)
+        store.close()
+        store = try openHome(disk, now: start + Store.lostInterval)
+        #expect(store.damage.isEmpty)
+    }
+
+    @Test func `a stop right after an explosion leaves nothing that looks like damage`() throws {
+        let disk = try makeHome()
+        var store = try openHome(disk)
+        let row = try store.createRow()
+        try fill(store, row, 2)
+        try store.destroyRow(row)
+        // As after a kill: the files are still there.
+        #expect(segments(disk).count == 1)
+        disk.with { $0.locks = [:] }
+        store = try openHome(disk)
+        #expect(store.damage.isEmpty)
+        store.collect()
+        #expect(segments(disk).isEmpty)
+    }
+}
