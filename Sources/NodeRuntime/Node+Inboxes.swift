@@ -14,13 +14,18 @@ extension Node {
     /// Takes up everything that is in the unlocked store.
     func load() throws {
         hasLoaded = true
+        var begun: [NodeAction] = []
         for tombstone in try store.tombstones() {
             guard let record = try? StoredCodec.decodeTombstone(tombstone.payload) else {
                 continue
             }
             tombstoneIDs[record.conversation] = tombstone.id
-            core.load(record, now: now)
-            register(tombstone: record)
+            begun += core.load(record, now: now)
+            if core.tombstone(record.conversation) == nil {
+                armed[record.conversation] = record
+            } else {
+                register(tombstone: record)
+            }
         }
         let summaries = loadSummaries()
         for row in store.liveRows() {
@@ -33,6 +38,13 @@ extension Node {
             }
         }
         core.launch(now: now)
+        perform(begun)
+        // Its inbox was left, and we were stopped before it went.
+        if skipped.isEmpty {
+            for conversation in armed.keys.sorted() where core.client(of: conversation) == nil {
+                removeTombstone(conversation)
+            }
+        }
         for damage in store.damage { log.warning("the store is damaged", metadata: ["what": "\(damage)"]) }
         try ensureContact()
         ensureUnused()
@@ -56,7 +68,8 @@ extension Node {
         {
             // We were stopped between the tombstone and the end of the keys: go on from there.
             let others = record.current + record.members.filter { record.former.contains($0.key) }
-            return explode(client, tombstone, fanOut: tombstone.role == .creator ? others : [])
+            let tells = tombstone.role == .creator && !tombstone.isTraceless
+            return explode(client, tombstone, fanOut: tells ? others : [])
         }
         guard case .conversation = snapshot.record.role else { return enter(snapshot, key: key, sessionGoesOn: false) }
         // Conversations sleep until it is known which of them are to be awake.
@@ -98,8 +111,9 @@ extension Node {
     }
 
     private func restoreOutbox(_ client: ClientID) {
-        guard core.conversation(client) != nil else { return }
+        guard core.conversation(client) != nil, let row = rows[client] else { return }
         for message in undelivered(client) { core.restoreOutbox(message, client: client) }
+        restoreHidden(client, row: row)
     }
 
     /// An inbox's storage has failed: everything since the last durable state is void.
@@ -127,6 +141,7 @@ extension Node {
             return
         }
         keys[client] = key
+        archive.hiddenIsKnown.remove(client)
         if wasAsleep, case .conversation = snapshot.record.role { return enterSleeping(snapshot, key: key) }
         enter(snapshot, key: key, sessionGoesOn: sessionGoesOn)
     }
@@ -154,6 +169,7 @@ extension Node {
         rows[client] = row
         keys[client] = key
         settled.insert(client)
+        archive.hiddenIsKnown.insert(client)
         turn { core.addUnused(client, key: key, $0) }
         return client
     }
@@ -187,9 +203,13 @@ extension Node {
         destroyRow(client)
     }
 
-    func destroyRow(_ client: ClientID) {
+    /// - Returns: why the keys may still be there; the store tries again.
+    @discardableResult
+    func destroyRow(_ client: ClientID) -> StoreError? {
+        var failure: StoreError?
         if let row = rows[client] {
             do throws(StoreError) { try store.destroyRow(row) } catch {
+                failure = error
                 log.critical(
                     "an inbox's keys could not be destroyed; trying again",
                     metadata: ["error": "\(error)"]
@@ -197,6 +217,7 @@ extension Node {
             }
         }
         letGo(client)
+        return failure
     }
 
     /// Wipes what is in memory of an inbox whose keys are gone. Open links stay until they have said why.
@@ -207,6 +228,7 @@ extension Node {
         settled.remove(client)
         archive.forget(client)
         troubled[client] = nil
+        unarmed[client] = nil
         unregisterAll(client)
         // What waited for this inbox's disk has nothing to wait for any more.
         for effect in effects.drop(client) { release(effect, isDurable: true) }
@@ -237,11 +259,7 @@ extension Node {
     }
 
     private func saveWhatWaited() {
-        for conversation in unsavedTombstones.sorted() {
-            saveTombstone(conversation)
-            saveFanOut(conversation)
-        }
-        unsavedTombstones = []
+        saveWhatWasRefused()
         for client in rows.keys.sorted() {
             guard let row = rows[client] else { continue }
             do throws(StoreError) {

@@ -29,6 +29,7 @@ extension Node {
                 ((), try core.wake(snapshot.record, key: key, undelivered: undelivered, reason, &turn))
             }
             archive.wake(client)
+            if let row = rows[client] { restoreHidden(client, row: row) }
         } catch {
             if core.isSleeping(client) {
                 keys[client] = nil

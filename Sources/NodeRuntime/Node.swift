@@ -65,6 +65,16 @@ package actor Node {
     var unsavedTombstones: Set<ConversationID> = []
     /// The lists by which the members of exploded conversations are told.
     var fanOuts: [ConversationID: FanOut] = [:]
+    /// Those that are not on the disk: it was locked, or full.
+    var unsavedFanOuts: Set<ConversationID> = []
+    /// Prepared tombstones of explosions to come.
+    var armed: [ConversationID: ExplodeStateMachine.Record] = [:]
+    /// Inboxes whose scheduled destruction the store has refused so far.
+    var unarmed: [ClientID: Timestamp] = [:]
+    /// Exploded conversations whose key page could not be overwritten yet, and why.
+    var undestroyed: [ConversationID: StoreError] = [:]
+    /// By which our receipt is brought to the creator of a conversation that has just exploded.
+    var reports: [ConversationID: KnockSecret] = [:]
     var hasLoaded = false
     /// Why the store refused the newest change that it refused.
     var lastStorageFailure: StoreError?
@@ -85,7 +95,7 @@ package actor Node {
     var routing: RoutingTable
     var routeTargets: [UInt64: RouteTarget] = [:]
     var routeNumbers: [ClientID: [NodeAction.Route: UInt64]] = [:]
-    var tombstoneRoutes: [ConversationID: UInt64] = [:]
+    var tombstoneRoutes: [ConversationID: [RouteTarget.Knocker: UInt64]] = [:]
     var nextRoute: UInt64 = 1
     var dialTokens: [LinkName: DialTokens] = [:]
     var dials: [UInt64: ActiveDial] = [:]
@@ -113,6 +123,15 @@ package actor Node {
     /// When a ping went out, once its link was open.
     var pingSentAt: [UInt64: NIODeadline] = [:]
     var peerSightings: [String: PeerSighting] = [:]
+
+    // Contents
+    /// Links with chunks to send.
+    var servedLinks: Set<LinkID> = []
+    var isServing = false
+    /// Files that users of this node are handing over.
+    var uploads: [UploadID: Upload] = [:]
+    /// Files whose hash is being computed.
+    var verifications: [Messaging.MessageID: Verification] = [:]
 
     var timer: Scheduled<Void>?
     var timerDeadline: Timestamp?
@@ -223,7 +242,24 @@ package actor Node {
             // Not a copy of the archive: what the turn changes would be copied with it.
             isKnown: { [unowned self] client, id in archive.contains(id, client: client, row: rows[client]) },
             hasRoom: { [unowned self] client in hasRoom(client) },
-            isNamedPeer: { [unowned self] key in peers.peers.contains { $0.contact?.key == key } }
+            isNamedPeer: { [unowned self] key in peers.peers.contains { $0.contact?.key == key } },
+            contents: ContentLookup(
+                message: { [unowned self] client, id in
+                    archive.read(id, client: client, row: rows[client], now: readClock().hide)?.message
+                },
+                isStored: { [unowned self] client, id in
+                    archive.read(id, client: client, row: rows[client], now: readClock().hide)?.isStored ?? false
+                },
+                hasChunk: { [unowned self] client, id, index in
+                    archive.hasChunk(index, of: id, client: client, row: rows[client])
+                },
+                hasRoom: { [unowned self] client, byteCount in hasRoom(client, byteCount: byteCount) },
+                memoryAvailable: { [unowned self] in
+                    Limits.attachmentMemoryTotalByteCount - archive.heldChunkByteCount
+                },
+                attachmentByteCount: attachmentByteCount,
+                sendsReadReceipts: configuration.readReceipts ?? false
+            )
         )
     }
 
@@ -247,7 +283,11 @@ package actor Node {
         guard !isStopped else { return }
         advertisedNow = nil
         let reading = readClock()
+        // First, for the store destroys the keys at the same moment, and they sign what is left.
+        for client in core.sleepersDue(now: reading.confirmed) { wakeIfPossible(client, .activityRanking) }
+        turn { core.explodeDue(&$0) }
         reap(reading)
+        saveWhatWasRefused()
         room.look()
         if reading.confirmed.day != routing.day { routing.beginRoll(to: reading.confirmed.day) }
         if routing.isRolling { routing.continueRoll(routes: Self.rollBatchCount) }
@@ -269,6 +309,7 @@ package actor Node {
         let clients = isIdle ? [:] : Dictionary(uniqueKeysWithValues: rows.map { ($1, $0) })
         for expired in report.expired {
             guard let client = clients[expired.row], let id = Messaging.MessageID(expired.id) else { continue }
+            archive.expired(id, client: client)
             publish(client, .messageExpired(id))
         }
         for (client, id) in archive.expire(now: reading.hide) { publish(client, .messageExpired(id)) }
@@ -278,6 +319,7 @@ package actor Node {
         for failure in report.failures {
             log.critical("something that is due could not be destroyed", metadata: ["error": "\(failure)"])
         }
+        if report.failures.isEmpty { undestroyed = [:] }
         if report.recordsOverwritten > 0 { scheduleCommit() }
     }
 
@@ -356,7 +398,9 @@ extension Event.Kind {
     /// The message that this is about.
     fileprivate var message: Messaging.MessageID? {
         switch self {
-        case .message(let id), .messageState(let id, _, _), .messageExpired(let id): id
+        case .message(let id), .messageState(let id, _, _), .messageExpired(let id), .messageDelivery(let id, _, _),
+            .attachmentProgress(let id, _, _, _):
+            id
         default: nil
         }
     }

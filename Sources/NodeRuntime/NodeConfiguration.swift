@@ -15,6 +15,10 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     package var policy: String
     /// How many inboxes are awake at a time; absent: ``Limits/inboxCapacity``.
     package var capacity: Int?
+    /// Largest file that is sent or taken, in bytes; ``Limits/attachmentByteCount`` if absent.
+    package var attachmentByteCount: Int64?
+    /// Whether others are told what was read, where a conversation has no setting of its own; no if absent.
+    package var readReceipts: Bool?
     /// How much of what peers send is stored; absent for the usual.
     package var storage: Storage?
 
@@ -70,6 +74,22 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         }
     }
 
+    /// Programs that are started when something happens; absent means none.
+    package var hooks: [Hook]?
+
+    /// A program that is started when something happens.
+    package struct Hook: Hashable, Sendable, Codable {
+        /// Names of events; absent means all.
+        package var events: [String]?
+        /// The program, by its absolute path, and its arguments. No shell reads it.
+        package var command: [String]
+
+        package init(events: [String]?, command: [String]) {
+            self.events = events
+            self.command = command
+        }
+    }
+
     package init(
         name: String?,
         listen: [Endpoint],
@@ -97,6 +117,45 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         }
         return configuration
     }
+
+    /// What is wrong with the hooks: their number, commands and events.
+    /// - Parameter events: the names that there are.
+    package func checkHooks(events: [String], home: String) throws(HomeFileError) {
+        func fail(_ path: [FilePathKey], _ place: String, _ reason: String) -> HomeFileError {
+            HomeFileError(
+                kind: .malformed,
+                path: "\(home)/\(Self.fileName)",
+                line: HomeFile.line(of: path, Self.fileName, home: home),
+                reason: "`\(place)`: \(reason)"
+            )
+        }
+        let hooks = hooks ?? []
+        guard hooks.count <= Self.hookCount else {
+            throw fail(["hooks"], "hooks", "at most \(Self.hookCount), found \(hooks.count)")
+        }
+        for (index, hook) in hooks.enumerated() {
+            let here: [FilePathKey] = ["hooks", FilePathKey(intValue: index)]
+            guard let program = hook.command.first, program.hasPrefix("/"),
+                hook.command.allSatisfy({ !$0.utf8.contains(0) })
+            else {
+                throw fail(
+                    here + ["command"],
+                    "hooks[\(index)].command",
+                    "expected a program's absolute path and its arguments"
+                )
+            }
+            for (position, event) in (hook.events ?? []).enumerated() where !events.contains(event) {
+                throw fail(
+                    here + ["events", FilePathKey(intValue: position)],
+                    "hooks[\(index)].events[\(position)]",
+                    "there is no event `\(event)`; `mayfly schema` lists them"
+                )
+            }
+        }
+    }
+
+    /// Most hooks of a node.
+    package static let hookCount = 64
 
     /// Replaces the file, durably.
     package func save(home: String) throws(HomeFileError) {

@@ -8,6 +8,8 @@ package struct StorageRoom {
     private let limits: NodeConfiguration.Storage
     private var storedCount = 0
     private var hasDiskSpace = true
+    /// Bytes on the disk above the floor when it was asked, less what files took since.
+    private var spareByteCount: UInt64 = 0
 
     package init(home: String, limits: NodeConfiguration.Storage) {
         self.home = home
@@ -21,7 +23,20 @@ package struct StorageRoom {
         guard statvfs(home, &status) == 0 else { return }
         let block = UInt64(status.f_frsize)
         let floor = min(UInt64(limits.freeByteCount.value), UInt64(status.f_blocks) * block / 20)
-        hasDiskSpace = UInt64(status.f_bavail) * block >= floor
+        let available = UInt64(status.f_bavail) * block
+        hasDiskSpace = available >= floor
+        spareByteCount = available >= floor ? available - floor : 0
+    }
+
+    /// Whether a file, or a part of one, may be stored besides what the inbox has.
+    package func isFor(file byteCount: Int64, besides stored: Int64) -> Bool {
+        byteCount >= 0 && UInt64(byteCount) <= spareByteCount && stored <= limits.inboxByteCount.value
+            && byteCount <= limits.inboxByteCount.value - stored
+    }
+
+    /// Part of a file has been stored.
+    package mutating func took(byteCount: Int) {
+        spareByteCount -= min(spareByteCount, UInt64(max(0, byteCount)))
     }
 
     /// - Parameters:

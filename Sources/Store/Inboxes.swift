@@ -92,7 +92,8 @@ extension Store {
         extinguishFuses(of: id.slot)
     }
 
-    /// Lets the reaper destroy the row at a moment, without a passphrase. Several fuses may burn: the earliest wins.
+    /// Lets the reaper destroy the row at a moment, without a passphrase. The earliest moment wins: a later one changes
+    /// nothing, an earlier one takes the place of what was there.
     /// - Parameter moment: milliseconds since the epoch.
     package func scheduleDestruction(of id: RowID, at moment: Int64) throws(StoreError) {
         let keys = try unlockedKeys()
@@ -104,9 +105,15 @@ extension Store {
             rowSlot: id.slot,
             rowFingerprint: KeyPage.fingerprint(try rowFile.read(Int(id.slot)))
         )
-        if headers.values.contains(header) { return }
+        if let fuse = row.fuse, fuse <= moment { return }
         _ = try makeColumn(header, keys)
-        row.fuse = min(row.fuse ?? moment, moment)
+        row.fuse = moment
+        for (fuse, other) in fuses(of: id.slot)
+        where other.rowFingerprint == header.rowFingerprint && other.notAfter > moment {
+            headers[fuse] = nil
+            doom(.columns, fuse)
+        }
+        _ = destroyDoomedPages()
     }
 
     /// The earliest scheduled destruction of a row.

@@ -24,6 +24,11 @@ final class Sweeper: Sendable {
         if let queue { queue.async(execute: body) } else { body() }
     }
 
+    /// Lets go of large values elsewhere: giving back a hundred megabytes takes a while too.
+    func free(_ values: some Sendable) {
+        run { withExtendedLifetime(values) {} }
+    }
+
     /// Removes a directory with its files, or a file in its place. Errors do not matter: unlocking removes it later.
     func remove(directory name: String, in parent: FileDescriptor) {
         run { [disk] in
@@ -75,7 +80,7 @@ extension Store {
 
     /// Removes a bounded part of what destroyed inboxes and buckets have left behind. ``reap(hide:destroy:)`` calls it;
     /// ``nextDeadline`` says when there is more.
-    /// - Parameter limit: how much, in files or thousands of records.
+    /// - Parameter limit: how much, in files.
     package func collect(limit: Int = Store.collectLimit) {
         guard !isReadOnly, !isClosed else { return }
         var budget = limit
@@ -112,12 +117,14 @@ extension Store {
                 return 1
             }
             bury(segment)
+            sweeper.free(segment.records)
             remains.prepend(.row(row, segments: segments))
-            return 1 + segment.records.count / 1_000
+            return 1
         }
-        let count = row.index.count
+        sweeper.free(row.index)
+        sweeper.free(row.timeline)
         row.forgetContents()
-        return 1 + count / 10_000
+        return 1
     }
 
     /// Marks the directory of an inbox whose page is destroyed, so that nobody takes it for one whose page is damaged;

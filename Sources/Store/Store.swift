@@ -20,7 +20,7 @@ package final class Store {
     static let openFileLimit = 256
     /// Most entries of the damage list; more are counted only.
     static let damageLimit = 100
-    /// How much ``collect(limit:)`` does by default, in files or thousands of records: a few milliseconds.
+    /// How much ``collect(limit:)`` does by default, in files: a millisecond or two.
     package static let collectLimit = 64
     /// Most directories looked through in one reap.
     static let scanLimit = 128

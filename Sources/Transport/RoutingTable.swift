@@ -4,9 +4,9 @@
 ///
 /// | route        | tokens that are valid on days −1…+1                                     | used up |
 /// |--------------|-------------------------------------------------------------------------|---------|
-/// | `member`     | a window of 32 counters from that day's next, and counter 0 for knocks   | yes     |
+/// | `member`     | a window of 32 counters from that day's next (used up), and one to knock | yes     |
 /// | `shared`     | 32 slots, counters 1…32                                                 | no      |
-/// | `knockOnly`  | a list of first halves of tokens, made beforehand                       | no      |
+/// | `knockOnly`  | one to knock                                                            | no      |
 package struct RoutingTable: Sendable {
     /// Counters in a window, and slots of a shared secret.
     package static let windowCount: UInt32 = 32
@@ -16,7 +16,7 @@ package struct RoutingTable: Sendable {
         case member(UInt64)
         /// A contact card or an invite.
         case shared(UInt64)
-        /// A tombstone.
+        /// Who may knock at a tombstone.
         case knockOnly(UInt64)
     }
 
@@ -34,10 +34,9 @@ package struct RoutingTable: Sendable {
     /// What is stored under the first half of a token, in 8 bytes: with thousands of sleeping inboxes the table is most
     /// of what they take. The second half is made again from the secret when a first half matches.
     private struct Entry: Sendable {
-        /// route number (32) ‖ 0 ‖ is a stub (1) ‖ is for knocks (1) ‖ day modulo 4 (2) ‖ counter modulo 64 (6). Of three days
+        /// route number (32) ‖ 0 ‖ is for knocks (1) ‖ day modulo 4 (2) ‖ counter modulo 64 (6). Of three days
         /// in a row and 32 counters in a row that says which.
         private let bits: UInt64
-        private static let stub: UInt64 = 1 << 9
         private static let knock: UInt64 = 1 << 8
 
         init(slot: UInt32, day: UInt32, counter: UInt32) {
@@ -45,11 +44,7 @@ package struct RoutingTable: Sendable {
                 UInt64(slot) << 32 | (counter == 0 ? Self.knock : 0) | UInt64(day & 3) << 6 | UInt64(counter & 63)
         }
 
-        /// Of a tombstone: the first half is all there is.
-        init(stub slot: UInt32) { bits = UInt64(slot) << 32 | Self.stub }
-
         var slot: UInt32 { UInt32(bits >> 32) }
-        var isStub: Bool { bits & Self.stub != 0 }
         var isKnock: Bool { bits & Self.knock != 0 }
         func isOf(day: UInt32) -> Bool { UInt64(day & 3) == bits >> 6 & 3 }
         func isOf(counter: UInt32) -> Bool { UInt64(counter & 63) == bits & 63 }
@@ -57,7 +52,10 @@ package struct RoutingTable: Sendable {
 
     private struct Holder: Sendable {
         let route: Route
-        let secret: RoutingSecret
+        /// `nil` where no link may be opened.
+        let secret: RoutingSecret?
+        /// Where knocks are all there is.
+        let knock: KnockSecret?
         /// The lowest counter of each day that is not used up.
         var next: [UInt32: UInt32]
         /// The day around which its tokens are in the table.
@@ -66,7 +64,6 @@ package struct RoutingTable: Sendable {
 
     private var entries: [UInt64: Entry] = [:]
     private var holders: [UInt32: Holder] = [:]
-    private var stubs: [UInt32: (route: Route, heads: [UInt64])] = [:]
     private var slots: [Route: UInt32] = [:]
     private var freeSlots: [UInt32] = []
     private var nextSlot: UInt32 = 0
@@ -88,27 +85,26 @@ package struct RoutingTable: Sendable {
         var next: [UInt32: UInt32] = [:]
         let days = Self.days(around: day)
         for counter in counters where days.contains(counter.day) { next[counter.day] = counter.next }
-        add(.member(id), secret, next)
+        add(.member(id), secret, nil, next)
     }
 
     /// Lets whoever holds a card or an invite dial.
-    package mutating func addShared(_ id: UInt64, secret: RoutingSecret) { add(.shared(id), secret, [:]) }
+    package mutating func addShared(_ id: UInt64, secret: RoutingSecret) { add(.shared(id), secret, nil, [:]) }
 
-    private mutating func add(_ route: Route, _ secret: RoutingSecret, _ next: [UInt32: UInt32]) {
+    /// Lets somebody knock at what is gone: a late member of a conversation, or whoever holds an invite to it.
+    package mutating func addKnockOnly(_ id: UInt64, secret: KnockSecret) { add(.knockOnly(id), nil, secret, [:]) }
+
+    private mutating func add(
+        _ route: Route,
+        _ secret: RoutingSecret?,
+        _ knock: KnockSecret?,
+        _ next: [UInt32: UInt32]
+    ) {
         remove(route)
         let slot = takeSlot(route)
-        let holder = Holder(route: route, secret: secret, next: next, day: day)
+        let holder = Holder(route: route, secret: secret, knock: knock, next: next, day: day)
         holders[slot] = holder
         for day in Self.days(around: day) { insert(holder, slot, day) }
-    }
-
-    /// Lets late members of a conversation that is gone knock.
-    /// - Parameter heads: ``RoutingToken/head`` of each token.
-    package mutating func addKnockOnly(_ id: UInt64, heads: [UInt64]) {
-        remove(.knockOnly(id))
-        let slot = takeSlot(.knockOnly(id))
-        stubs[slot] = (.knockOnly(id), heads)
-        for head in heads where entries[head] == nil { entries[head] = Entry(stub: slot) }
     }
 
     private mutating func takeSlot(_ route: Route) -> UInt32 {
@@ -128,9 +124,6 @@ package struct RoutingTable: Sendable {
         if let holder = holders.removeValue(forKey: slot) {
             for day in Self.days(around: holder.day) { evict(holder, slot, day) }
         }
-        if let stub = stubs.removeValue(forKey: slot) {
-            for head in stub.heads where entries[head]?.slot == slot { entries[head] = nil }
-        }
         freeSlots.append(slot)
     }
 
@@ -143,11 +136,10 @@ package struct RoutingTable: Sendable {
 
     private func find(_ token: RoutingToken) -> (route: Route, slot: UInt32, day: UInt32, counter: UInt32)? {
         guard let entry = entries[token.head] else { return nil }
-        if entry.isStub { return stubs[entry.slot].map { ($0.route, entry.slot, 0, 0) } }
         guard let holder = holders[entry.slot],
             let day = Self.days(around: holder.day).first(where: { entry.isOf(day: $0) }),
             let counter = entry.isKnock ? 0 : Self.window(holder, day).first(where: { entry.isOf(counter: $0) }),
-            holder.secret.token(day: day, counter: counter) == token
+            Self.token(holder, day, counter) == token
         else { return nil }
         return (holder.route, entry.slot, day, counter)
     }
@@ -211,7 +203,7 @@ package struct RoutingTable: Sendable {
 
     /// What a member's tokens are made from, to be kept for a start without its key; wiped by whoever asks.
     package func secretBytes(ofMember id: UInt64) -> [UInt8]? {
-        slots[.member(id)].flatMap { holders[$0] }.map { $0.secret.withBytes { Array($0) } }
+        slots[.member(id)].flatMap { holders[$0] }.flatMap { $0.secret?.withBytes { Array($0) } }
     }
 
     // MARK: Windows
@@ -227,26 +219,37 @@ package struct RoutingTable: Sendable {
         return first...(first + windowCount - 1)
     }
 
+    /// `nil` where there is none: nobody knocks at a card or an invite.
+    private static func token(_ holder: Holder, _ day: UInt32, _ counter: UInt32) -> RoutingToken? {
+        switch (holder.route, counter) {
+        case (.knockOnly, 0): holder.knock?.token(day: day)
+        case (.member, 0): holder.secret?.knock.token(day: day)
+        case (.shared, 0), (.knockOnly, _): nil
+        case (.member, _), (.shared, _): holder.secret?.token(day: day, counter: counter)
+        }
+    }
+
     private mutating func insert(_ holder: Holder, _ slot: UInt32, _ day: UInt32) {
-        if case .member = holder.route { insert(holder, slot, day, 0) }
+        insert(holder, slot, day, 0)
+        guard holder.secret != nil else { return }
         for counter in Self.window(holder, day) { insert(holder, slot, day, counter) }
     }
 
     private mutating func evict(_ holder: Holder, _ slot: UInt32, _ day: UInt32) {
         evict(holder, slot, day, 0)
+        guard holder.secret != nil else { return }
         for counter in Self.window(holder, day) { evict(holder, slot, day, counter) }
     }
 
     private mutating func insert(_ holder: Holder, _ slot: UInt32, _ day: UInt32, _ counter: UInt32) {
-        let head = holder.secret.token(day: day, counter: counter).head
         // Two tokens with one head: the first stays. The other route has 31 more.
-        if entries[head] == nil { entries[head] = Entry(slot: slot, day: day, counter: counter) }
+        guard let head = Self.token(holder, day, counter)?.head, entries[head] == nil else { return }
+        entries[head] = Entry(slot: slot, day: day, counter: counter)
     }
 
     private mutating func evict(_ holder: Holder, _ slot: UInt32, _ day: UInt32, _ counter: UInt32) {
-        let head = holder.secret.token(day: day, counter: counter).head
-        guard let entry = entries[head], !entry.isStub, entry.slot == slot, entry.isKnock == (counter == 0),
-            entry.isOf(day: day), entry.isOf(counter: counter)
+        guard let head = Self.token(holder, day, counter)?.head, let entry = entries[head], entry.slot == slot,
+            entry.isKnock == (counter == 0), entry.isOf(day: day), entry.isOf(counter: counter)
         else { return }
         entries[head] = nil
     }

@@ -92,6 +92,31 @@ package nonisolated struct ProtoFrame: Sendable {
     set {body = .explosion(newValue)}
   }
 
+  package var attachmentRequest: ProtoAttachmentRequest {
+    get {
+      if case .attachmentRequest(let v)? = body {return v}
+      return ProtoAttachmentRequest()
+    }
+    set {body = .attachmentRequest(newValue)}
+  }
+
+  package var attachmentChunk: ProtoAttachmentChunk {
+    get {
+      if case .attachmentChunk(let v)? = body {return v}
+      return ProtoAttachmentChunk()
+    }
+    set {body = .attachmentChunk(newValue)}
+  }
+
+  /// a message id
+  package var attachmentGone: Data {
+    get {
+      if case .attachmentGone(let v)? = body {return v}
+      return Data()
+    }
+    set {body = .attachmentGone(newValue)}
+  }
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package nonisolated enum OneOf_Body: Equatable, Sendable {
@@ -102,8 +127,126 @@ package nonisolated struct ProtoFrame: Sendable {
     case pong(UInt64)
     case closing(Bool)
     case explosion(Data)
+    case attachmentRequest(ProtoAttachmentRequest)
+    case attachmentChunk(ProtoAttachmentChunk)
+    /// a message id
+    case attachmentGone(Data)
 
   }
+
+  package init() {}
+}
+
+/// Payload of mayfly/reply:1.x.
+package nonisolated struct ProtoReply: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// a message id
+  package var replyTo: Data = Data()
+
+  package var text: String = String()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+/// Payload of mayfly/reaction:1.x.
+package nonisolated struct ProtoReaction: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var message: Data = Data()
+
+  package var emoji: String = String()
+
+  package var removed: Bool = false
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+/// Payload of mayfly/attachment:1.x. The message id names the file.
+package nonisolated struct ProtoAttachment: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var name: String = String()
+
+  package var mediaType: String = String()
+
+  package var byteCount: Int64 = 0
+
+  /// 32,768
+  package var chunkSize: UInt32 = 0
+
+  /// of the whole file
+  package var sha256: Data = Data()
+
+  package var text: String = String()
+
+  /// a message id, or empty
+  package var replyTo: Data = Data()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+/// Payload of mayfly/receipt:1.x.
+package nonisolated struct ProtoReceipt: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// 1 read, 2 too large, 3 damaged
+  package var kind: UInt32 = 0
+
+  /// 1 to 256 message ids
+  package var messages: [Data] = []
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+package nonisolated struct ProtoAttachmentRequest: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var message: Data = Data()
+
+  package var first: UInt32 = 0
+
+  /// 1 to 32
+  package var count: UInt32 = 0
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+package nonisolated struct ProtoAttachmentChunk: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var message: Data = Data()
+
+  package var index: UInt32 = 0
+
+  /// raw DEFLATE
+  package var deflated: Bool = false
+
+  package var bytes: Data = Data()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
 }
@@ -265,6 +408,9 @@ package nonisolated struct ProtoWelcome: Sendable {
   package var hasGroup: Bool {self._group != nil}
   /// Clears the value of `group`. Subsequent reads from it will return its default value.
   package mutating func clearGroup() {self._group = nil}
+
+  /// sealed, of a scheduled explosion
+  package var notice: Data = Data()
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -484,11 +630,30 @@ package nonisolated struct ProtoStoredMessage: Sendable {
 
   package var arrivedAt: Int64 = 0
 
+  package var deliveries: [ProtoDelivery] = []
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
 
   fileprivate var _content: ProtoContent? = nil
+}
+
+/// What a member has said of our message.
+package nonisolated struct ProtoDelivery: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var member: Data = Data()
+
+  package var state: String = String()
+
+  package var at: Int64 = 0
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
 }
 
 /// What is left of an exploded conversation: one page, sealed.
@@ -511,8 +676,19 @@ package nonisolated struct ProtoTombstone: Sendable {
 
   package var members: [ProtoTombstone.Member] = []
 
-  /// 8 bytes each
-  package var knockTokens: Data = Data()
+  /// 32 bytes each
+  package var inviteKnocks: Data = Data()
+
+  package var tag: String = String()
+
+  package var statedAt: Int64 = 0
+
+  /// signature
+  package var statement: Data = Data()
+
+  package var isPrepared: Bool = false
+
+  package var isTraceless: Bool = false
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -525,6 +701,10 @@ package nonisolated struct ProtoTombstone: Sendable {
 
     /// 0: not yet
     package var confirmedAt: Int64 = 0
+
+    package var knock: Data = Data()
+
+    package var isCreator: Bool = false
 
     package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -540,7 +720,7 @@ fileprivate nonisolated let _protobuf_package = "mayfly"
 
 nonisolated extension ProtoFrame: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Frame"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}session\0\u{1}content\0\u{1}acknowledgement\0\u{1}ping\0\u{1}pong\0\u{1}closing\0\u{1}explosion\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}session\0\u{1}content\0\u{1}acknowledgement\0\u{1}ping\0\u{1}pong\0\u{1}closing\0\u{1}explosion\0\u{4}\u{d}attachment_request\0\u{3}attachment_chunk\0\u{3}attachment_gone\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -619,6 +799,40 @@ nonisolated extension ProtoFrame: SwiftProtobuf.Message, SwiftProtobuf._MessageI
           self.body = .explosion(v)
         }
       }()
+      case 20: try {
+        var v: ProtoAttachmentRequest?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .attachmentRequest(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .attachmentRequest(v)
+        }
+      }()
+      case 21: try {
+        var v: ProtoAttachmentChunk?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .attachmentChunk(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .attachmentChunk(v)
+        }
+      }()
+      case 22: try {
+        var v: Data?
+        try decoder.decodeSingularBytesField(value: &v)
+        if let v = v {
+          if self.body != nil {try decoder.handleConflictingOneOf()}
+          self.body = .attachmentGone(v)
+        }
+      }()
       default: break
       }
     }
@@ -658,6 +872,18 @@ nonisolated extension ProtoFrame: SwiftProtobuf.Message, SwiftProtobuf._MessageI
       guard case .explosion(let v)? = self.body else { preconditionFailure() }
       try visitor.visitSingularBytesField(value: v, fieldNumber: 7)
     }()
+    case .attachmentRequest?: try {
+      guard case .attachmentRequest(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 20)
+    }()
+    case .attachmentChunk?: try {
+      guard case .attachmentChunk(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 21)
+    }()
+    case .attachmentGone?: try {
+      guard case .attachmentGone(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularBytesField(value: v, fieldNumber: 22)
+    }()
     case nil: break
     }
     try unknownFields.traverse(visitor: &visitor)
@@ -665,6 +891,261 @@ nonisolated extension ProtoFrame: SwiftProtobuf.Message, SwiftProtobuf._MessageI
 
   package static func ==(lhs: ProtoFrame, rhs: ProtoFrame) -> Bool {
     if lhs.body != rhs.body {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".Reply"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}reply_to\0\u{1}text\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.replyTo) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.text) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.replyTo.isEmpty {
+      try visitor.visitSingularBytesField(value: self.replyTo, fieldNumber: 1)
+    }
+    if !self.text.isEmpty {
+      try visitor.visitSingularStringField(value: self.text, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoReply, rhs: ProtoReply) -> Bool {
+    if lhs.replyTo != rhs.replyTo {return false}
+    if lhs.text != rhs.text {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoReaction: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".Reaction"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}message\0\u{1}emoji\0\u{1}removed\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.message) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.emoji) }()
+      case 3: try { try decoder.decodeSingularBoolField(value: &self.removed) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.message.isEmpty {
+      try visitor.visitSingularBytesField(value: self.message, fieldNumber: 1)
+    }
+    if !self.emoji.isEmpty {
+      try visitor.visitSingularStringField(value: self.emoji, fieldNumber: 2)
+    }
+    if self.removed != false {
+      try visitor.visitSingularBoolField(value: self.removed, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoReaction, rhs: ProtoReaction) -> Bool {
+    if lhs.message != rhs.message {return false}
+    if lhs.emoji != rhs.emoji {return false}
+    if lhs.removed != rhs.removed {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoAttachment: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".Attachment"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}name\0\u{3}media_type\0\u{3}byte_count\0\u{3}chunk_size\0\u{1}sha256\0\u{1}text\0\u{3}reply_to\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.name) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.mediaType) }()
+      case 3: try { try decoder.decodeSingularInt64Field(value: &self.byteCount) }()
+      case 4: try { try decoder.decodeSingularUInt32Field(value: &self.chunkSize) }()
+      case 5: try { try decoder.decodeSingularBytesField(value: &self.sha256) }()
+      case 6: try { try decoder.decodeSingularStringField(value: &self.text) }()
+      case 7: try { try decoder.decodeSingularBytesField(value: &self.replyTo) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.name.isEmpty {
+      try visitor.visitSingularStringField(value: self.name, fieldNumber: 1)
+    }
+    if !self.mediaType.isEmpty {
+      try visitor.visitSingularStringField(value: self.mediaType, fieldNumber: 2)
+    }
+    if self.byteCount != 0 {
+      try visitor.visitSingularInt64Field(value: self.byteCount, fieldNumber: 3)
+    }
+    if self.chunkSize != 0 {
+      try visitor.visitSingularUInt32Field(value: self.chunkSize, fieldNumber: 4)
+    }
+    if !self.sha256.isEmpty {
+      try visitor.visitSingularBytesField(value: self.sha256, fieldNumber: 5)
+    }
+    if !self.text.isEmpty {
+      try visitor.visitSingularStringField(value: self.text, fieldNumber: 6)
+    }
+    if !self.replyTo.isEmpty {
+      try visitor.visitSingularBytesField(value: self.replyTo, fieldNumber: 7)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoAttachment, rhs: ProtoAttachment) -> Bool {
+    if lhs.name != rhs.name {return false}
+    if lhs.mediaType != rhs.mediaType {return false}
+    if lhs.byteCount != rhs.byteCount {return false}
+    if lhs.chunkSize != rhs.chunkSize {return false}
+    if lhs.sha256 != rhs.sha256 {return false}
+    if lhs.text != rhs.text {return false}
+    if lhs.replyTo != rhs.replyTo {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoReceipt: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".Receipt"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}kind\0\u{1}messages\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularUInt32Field(value: &self.kind) }()
+      case 2: try { try decoder.decodeRepeatedBytesField(value: &self.messages) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if self.kind != 0 {
+      try visitor.visitSingularUInt32Field(value: self.kind, fieldNumber: 1)
+    }
+    if !self.messages.isEmpty {
+      try visitor.visitRepeatedBytesField(value: self.messages, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoReceipt, rhs: ProtoReceipt) -> Bool {
+    if lhs.kind != rhs.kind {return false}
+    if lhs.messages != rhs.messages {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoAttachmentRequest: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".AttachmentRequest"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}message\0\u{1}first\0\u{1}count\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.message) }()
+      case 2: try { try decoder.decodeSingularUInt32Field(value: &self.first) }()
+      case 3: try { try decoder.decodeSingularUInt32Field(value: &self.count) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.message.isEmpty {
+      try visitor.visitSingularBytesField(value: self.message, fieldNumber: 1)
+    }
+    if self.first != 0 {
+      try visitor.visitSingularUInt32Field(value: self.first, fieldNumber: 2)
+    }
+    if self.count != 0 {
+      try visitor.visitSingularUInt32Field(value: self.count, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoAttachmentRequest, rhs: ProtoAttachmentRequest) -> Bool {
+    if lhs.message != rhs.message {return false}
+    if lhs.first != rhs.first {return false}
+    if lhs.count != rhs.count {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoAttachmentChunk: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".AttachmentChunk"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}message\0\u{1}index\0\u{1}deflated\0\u{1}bytes\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.message) }()
+      case 2: try { try decoder.decodeSingularUInt32Field(value: &self.index) }()
+      case 3: try { try decoder.decodeSingularBoolField(value: &self.deflated) }()
+      case 4: try { try decoder.decodeSingularBytesField(value: &self.bytes) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.message.isEmpty {
+      try visitor.visitSingularBytesField(value: self.message, fieldNumber: 1)
+    }
+    if self.index != 0 {
+      try visitor.visitSingularUInt32Field(value: self.index, fieldNumber: 2)
+    }
+    if self.deflated != false {
+      try visitor.visitSingularBoolField(value: self.deflated, fieldNumber: 3)
+    }
+    if !self.bytes.isEmpty {
+      try visitor.visitSingularBytesField(value: self.bytes, fieldNumber: 4)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoAttachmentChunk, rhs: ProtoAttachmentChunk) -> Bool {
+    if lhs.message != rhs.message {return false}
+    if lhs.index != rhs.index {return false}
+    if lhs.deflated != rhs.deflated {return false}
+    if lhs.bytes != rhs.bytes {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -925,7 +1406,7 @@ nonisolated extension ProtoJoinRequest: SwiftProtobuf.Message, SwiftProtobuf._Me
 
 nonisolated extension ProtoWelcome: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Welcome"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}tag\0\u{1}genesis\0\u{2}\u{3}members\0\u{3}expires_at\0\u{1}group\0\u{c}\u{3}\u{1}\u{c}\u{4}\u{1}")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}tag\0\u{1}genesis\0\u{2}\u{3}members\0\u{3}expires_at\0\u{1}group\0\u{2}\u{8}notice\0\u{c}\u{3}\u{1}\u{c}\u{4}\u{1}")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -938,6 +1419,7 @@ nonisolated extension ProtoWelcome: SwiftProtobuf.Message, SwiftProtobuf._Messag
       case 5: try { try decoder.decodeRepeatedMessageField(value: &self.members) }()
       case 6: try { try decoder.decodeSingularInt64Field(value: &self.expiresAt) }()
       case 7: try { try decoder.decodeSingularMessageField(value: &self._group) }()
+      case 15: try { try decoder.decodeSingularBytesField(value: &self.notice) }()
       default: break
       }
     }
@@ -963,6 +1445,9 @@ nonisolated extension ProtoWelcome: SwiftProtobuf.Message, SwiftProtobuf._Messag
     try { if let v = self._group {
       try visitor.visitSingularMessageField(value: v, fieldNumber: 7)
     } }()
+    if !self.notice.isEmpty {
+      try visitor.visitSingularBytesField(value: self.notice, fieldNumber: 15)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -972,6 +1457,7 @@ nonisolated extension ProtoWelcome: SwiftProtobuf.Message, SwiftProtobuf._Messag
     if lhs.members != rhs.members {return false}
     if lhs.expiresAt != rhs.expiresAt {return false}
     if lhs._group != rhs._group {return false}
+    if lhs.notice != rhs.notice {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1418,7 +1904,7 @@ nonisolated extension ProtoSignedInvite: SwiftProtobuf.Message, SwiftProtobuf._M
 
 nonisolated extension ProtoStoredMessage: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".StoredMessage"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}content\0\u{1}sender\0\u{1}state\0\u{3}expires_at\0\u{3}arrived_at\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}content\0\u{1}sender\0\u{1}state\0\u{3}expires_at\0\u{3}arrived_at\0\u{1}deliveries\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1431,6 +1917,7 @@ nonisolated extension ProtoStoredMessage: SwiftProtobuf.Message, SwiftProtobuf._
       case 3: try { try decoder.decodeSingularStringField(value: &self.state) }()
       case 4: try { try decoder.decodeSingularInt64Field(value: &self.expiresAt) }()
       case 5: try { try decoder.decodeSingularInt64Field(value: &self.arrivedAt) }()
+      case 6: try { try decoder.decodeRepeatedMessageField(value: &self.deliveries) }()
       default: break
       }
     }
@@ -1456,6 +1943,9 @@ nonisolated extension ProtoStoredMessage: SwiftProtobuf.Message, SwiftProtobuf._
     if self.arrivedAt != 0 {
       try visitor.visitSingularInt64Field(value: self.arrivedAt, fieldNumber: 5)
     }
+    if !self.deliveries.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.deliveries, fieldNumber: 6)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1465,6 +1955,47 @@ nonisolated extension ProtoStoredMessage: SwiftProtobuf.Message, SwiftProtobuf._
     if lhs.state != rhs.state {return false}
     if lhs.expiresAt != rhs.expiresAt {return false}
     if lhs.arrivedAt != rhs.arrivedAt {return false}
+    if lhs.deliveries != rhs.deliveries {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoDelivery: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".Delivery"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}member\0\u{1}state\0\u{1}at\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.member) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.state) }()
+      case 3: try { try decoder.decodeSingularInt64Field(value: &self.at) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.member.isEmpty {
+      try visitor.visitSingularBytesField(value: self.member, fieldNumber: 1)
+    }
+    if !self.state.isEmpty {
+      try visitor.visitSingularStringField(value: self.state, fieldNumber: 2)
+    }
+    if self.at != 0 {
+      try visitor.visitSingularInt64Field(value: self.at, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoDelivery, rhs: ProtoDelivery) -> Bool {
+    if lhs.member != rhs.member {return false}
+    if lhs.state != rhs.state {return false}
+    if lhs.at != rhs.at {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1472,7 +2003,7 @@ nonisolated extension ProtoStoredMessage: SwiftProtobuf.Message, SwiftProtobuf._
 
 nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Tombstone"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}conversation\0\u{3}is_creator\0\u{3}exploded_at\0\u{3}keep_until\0\u{1}notice\0\u{1}receipt\0\u{1}members\0\u{3}knock_tokens\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}conversation\0\u{3}is_creator\0\u{3}exploded_at\0\u{3}keep_until\0\u{1}notice\0\u{1}receipt\0\u{1}members\0\u{4}\u{2}invite_knocks\0\u{1}tag\0\u{3}stated_at\0\u{1}statement\0\u{3}is_prepared\0\u{3}is_traceless\0\u{c}\u{8}\u{1}")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1487,7 +2018,12 @@ nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._Mess
       case 5: try { try decoder.decodeSingularBytesField(value: &self.notice) }()
       case 6: try { try decoder.decodeSingularBytesField(value: &self.receipt) }()
       case 7: try { try decoder.decodeRepeatedMessageField(value: &self.members) }()
-      case 8: try { try decoder.decodeSingularBytesField(value: &self.knockTokens) }()
+      case 9: try { try decoder.decodeSingularBytesField(value: &self.inviteKnocks) }()
+      case 10: try { try decoder.decodeSingularStringField(value: &self.tag) }()
+      case 11: try { try decoder.decodeSingularInt64Field(value: &self.statedAt) }()
+      case 12: try { try decoder.decodeSingularBytesField(value: &self.statement) }()
+      case 13: try { try decoder.decodeSingularBoolField(value: &self.isPrepared) }()
+      case 14: try { try decoder.decodeSingularBoolField(value: &self.isTraceless) }()
       default: break
       }
     }
@@ -1515,8 +2051,23 @@ nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._Mess
     if !self.members.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.members, fieldNumber: 7)
     }
-    if !self.knockTokens.isEmpty {
-      try visitor.visitSingularBytesField(value: self.knockTokens, fieldNumber: 8)
+    if !self.inviteKnocks.isEmpty {
+      try visitor.visitSingularBytesField(value: self.inviteKnocks, fieldNumber: 9)
+    }
+    if !self.tag.isEmpty {
+      try visitor.visitSingularStringField(value: self.tag, fieldNumber: 10)
+    }
+    if self.statedAt != 0 {
+      try visitor.visitSingularInt64Field(value: self.statedAt, fieldNumber: 11)
+    }
+    if !self.statement.isEmpty {
+      try visitor.visitSingularBytesField(value: self.statement, fieldNumber: 12)
+    }
+    if self.isPrepared != false {
+      try visitor.visitSingularBoolField(value: self.isPrepared, fieldNumber: 13)
+    }
+    if self.isTraceless != false {
+      try visitor.visitSingularBoolField(value: self.isTraceless, fieldNumber: 14)
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -1529,7 +2080,12 @@ nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._Mess
     if lhs.notice != rhs.notice {return false}
     if lhs.receipt != rhs.receipt {return false}
     if lhs.members != rhs.members {return false}
-    if lhs.knockTokens != rhs.knockTokens {return false}
+    if lhs.inviteKnocks != rhs.inviteKnocks {return false}
+    if lhs.tag != rhs.tag {return false}
+    if lhs.statedAt != rhs.statedAt {return false}
+    if lhs.statement != rhs.statement {return false}
+    if lhs.isPrepared != rhs.isPrepared {return false}
+    if lhs.isTraceless != rhs.isTraceless {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1537,7 +2093,7 @@ nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._Mess
 
 nonisolated extension ProtoTombstone.Member: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = ProtoTombstone.protoMessageName + ".Member"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}key\0\u{3}confirmed_at\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}key\0\u{3}confirmed_at\0\u{1}knock\0\u{3}is_creator\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1547,6 +2103,8 @@ nonisolated extension ProtoTombstone.Member: SwiftProtobuf.Message, SwiftProtobu
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularBytesField(value: &self.key) }()
       case 2: try { try decoder.decodeSingularInt64Field(value: &self.confirmedAt) }()
+      case 3: try { try decoder.decodeSingularBytesField(value: &self.knock) }()
+      case 4: try { try decoder.decodeSingularBoolField(value: &self.isCreator) }()
       default: break
       }
     }
@@ -1559,12 +2117,20 @@ nonisolated extension ProtoTombstone.Member: SwiftProtobuf.Message, SwiftProtobu
     if self.confirmedAt != 0 {
       try visitor.visitSingularInt64Field(value: self.confirmedAt, fieldNumber: 2)
     }
+    if !self.knock.isEmpty {
+      try visitor.visitSingularBytesField(value: self.knock, fieldNumber: 3)
+    }
+    if self.isCreator != false {
+      try visitor.visitSingularBoolField(value: self.isCreator, fieldNumber: 4)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: ProtoTombstone.Member, rhs: ProtoTombstone.Member) -> Bool {
     if lhs.key != rhs.key {return false}
     if lhs.confirmedAt != rhs.confirmedAt {return false}
+    if lhs.knock != rhs.knock {return false}
+    if lhs.isCreator != rhs.isCreator {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -23,6 +23,15 @@ enum Figure: String, CaseIterable {
     case explodeManyEverywhere = "explode 10,000 messages, other side's receipt"
     case read = "read the last 50 of 10,000 messages"
     case memoryLoaded = "resident memory after 15,000 messages, sender"
+    case storeExplodeFew = "store alone: explode 10 messages"
+    case storeExplodeMany = "store alone: explode 10,000 messages"
+    case storeExplodeMost = "store alone: explode 1,000,000 messages"
+    case storeCollect = "store alone: longest step of removing them"
+    case storeIndexTime = "store alone: first use of 1,000,000 messages"
+    case storeIndexMemory = "store alone: index memory of a message"
+    case storeUnlock = "store alone: open and unlock 10,000 inboxes"
+    case storeInboxMemory = "store alone: memory of an unused inbox"
+    case storeWake = "store alone: state, last message of an inbox"
 
     case wakeMedian = "wake a sleeping inbox, p50"
     case wakeTail = "wake a sleeping inbox, p99"
@@ -38,17 +47,20 @@ enum Figure: String, CaseIterable {
         case perSecond = "/s"
         case mebibytes = "MiB"
         case kibibytes = "KiB"
+        case bytes = "bytes"
     }
 
     var unit: Unit {
         switch self {
         case .rawSynchronize, .rawPingPong, .rawSpawn, .ephemeralMedian, .ephemeralTail, .durableMedian, .durableTail,
             .identity, .explodeFew, .explodeMany, .explodeFewEverywhere, .explodeManyEverywhere, .read, .wakeMedian,
-            .wakeTail, .rebalanceFew, .rebalanceMany:
+            .wakeTail, .rebalanceFew, .rebalanceMany, .storeExplodeFew, .storeExplodeMany, .storeExplodeMost,
+            .storeCollect, .storeWake:
             .microseconds
-        case .startUp, .status, .startUpMany: .milliseconds
+        case .startUp, .status, .startUpMany, .storeIndexTime, .storeUnlock: .milliseconds
         case .memory, .memoryPeak, .memoryLoaded, .memoryMany: .mebibytes
         case .memoryAsleep: .kibibytes
+        case .storeIndexMemory, .storeInboxMemory: .bytes
         case .ephemeralRate, .durableRate, .durableRateMany: .perSecond
         }
     }
@@ -58,8 +70,10 @@ enum Figure: String, CaseIterable {
     var raw: Figure? {
         switch self {
         case .rawSynchronize, .rawPingPong, .rawSpawn, .memory, .memoryPeak, .memoryLoaded, .memoryMany, .memoryAsleep,
-            .rebalanceFew, .rebalanceMany:
+            .rebalanceFew, .rebalanceMany, .storeCollect, .storeIndexTime, .storeIndexMemory, .storeUnlock,
+            .storeInboxMemory, .storeWake:
             nil
+        case .storeExplodeFew, .storeExplodeMany, .storeExplodeMost: .rawSynchronize
         case .startUp, .status, .startUpMany: .rawSpawn
         case .ephemeralMedian, .ephemeralTail, .ephemeralRate: .rawPingPong
         case .identity, .durableMedian, .durableTail, .durableRate, .durableRateMany, .explodeFew, .explodeMany,
@@ -71,7 +85,7 @@ enum Figure: String, CaseIterable {
     /// `value`, in this figure's unit, as a multiple of `raw` in its own.
     func ratio(_ value: Double, to raw: Double) -> Double {
         switch unit {
-        case .microseconds, .mebibytes, .kibibytes: value / raw
+        case .microseconds, .mebibytes, .kibibytes, .bytes: value / raw
         case .milliseconds: value * 1_000 / raw
         case .perSecond: value * raw / 1_000_000
         }
@@ -88,6 +102,8 @@ enum Figure: String, CaseIterable {
         case .wakeTail: (5_000, false)
         case .rebalanceMany: (20_000, false)
         case .memoryAsleep: (8, false)
+        case .storeInboxMemory: (2_048, false)
+        case .storeWake: (1_000, false)
         default: nil
         }
     }

@@ -23,9 +23,9 @@ struct JSON: CustomStringConvertible {
     /// An ISO 8601 time as milliseconds since the epoch.
     var time: Int64? {
         let formatter = ISO8601DateFormatter()
-        // A whole second has no fraction.
-        formatter.formatOptions = [.withInternetDateTime]
-        if string?.contains(".") ?? false { formatter.formatOptions.insert(.withFractionalSeconds) }
+        // Whole seconds are written without a fraction.
+        let hasFraction = string?.contains(".") ?? false
+        formatter.formatOptions = hasFraction ? [.withInternetDateTime, .withFractionalSeconds] : .withInternetDateTime
         return string.flatMap { formatter.date(from: $0) }.map { Int64(($0.timeIntervalSince1970 * 1_000).rounded()) }
     }
 

@@ -213,7 +213,8 @@ func turn(
     now: Timestamp = noon,
     isLocked: Bool = false,
     endpoints: [Endpoint] = [Endpoint(host: "a", port: 1)],
-    known: @escaping (ClientID, MessageID) -> Bool = { _, _ in false }
+    known: @escaping (ClientID, MessageID) -> Bool = { _, _ in false },
+    contents: ContentLookup = ContentLookup()
 ) -> Turn {
     Turn(
         now: now,
@@ -222,6 +223,7 @@ func turn(
         isLocked: isLocked,
         defaultPolicy: .ask,
         sessionGrace: Limits.sessionGrace,
-        isKnown: known
+        isKnown: known,
+        contents: contents
     )
 }

@@ -109,7 +109,10 @@ extension ConversationStateMachine {
         guard let unconfirmed, unconfirmed.agreement == agreement else { return [] }
         self.unconfirmed = nil
         for member in memberKeys {
-            for message in unconfirmed.messages { _ = members[member]!.outbox.cancel(message) }
+            for message in unconfirmed.messages {
+                _ = members[member]!.outbox.cancel(message)
+                members[member]!.serving.remove(message)
+            }
         }
         return [.erase(client, unconfirmed.messages)]
             + unconfirmed.messages.map { event(.messageState($0, .cancelled, stored: nil), turn) }

@@ -24,6 +24,7 @@ extension ConversationStateMachine {
                     // It takes the place of another: what was in flight goes again, once both have said where they stand.
                     members[member]!.isEstablished = false
                     members[member]!.outbox.linkLost()
+                    filesLost(to: member)
                 }
                 let wasAway = !wasEstablished && (lostAt.map { turn.now - $0 > turn.sessionGrace } ?? false)
                 result += startSession(with: member, on: link, wasAway: wasAway, &turn)
@@ -80,7 +81,7 @@ extension ConversationStateMachine {
         ) {
             result += perform(actions, &turn)
         }
-        return result + flush(member, &turn)
+        return result + showSchedule(on: link, &turn) + flush(member, &turn) + flushReadReceipts(to: member)
     }
 
     /// What a member gave up was for us: the gap is shown.
@@ -103,6 +104,7 @@ extension ConversationStateMachine {
 
     mutating func linkLost(to member: PublicKey, _ turn: Turn) -> [NodeAction] {
         members[member]!.outbox.linkLost()
+        filesLost(to: member)
         members[member]!.sessionSent = nil
         members[member]!.isEstablished = false
         let wasShownOnline = members[member]!.isShownOnline
@@ -129,7 +131,9 @@ extension ConversationStateMachine {
 
     /// Dials, pings, sends again and ends what is due.
     package mutating func advance(_ turn: inout Turn) -> [NodeAction] {
-        var result: [NodeAction] = []
+        let schedule = advanceSchedule(&turn)
+        var result = schedule.actions
+        if schedule.hasEnded { return result }
         if let actions = lifetimeMachine?.expire(now: turn.now) { result += perform(actions, &turn) }
         for member in memberKeys {
             for action in members[member]!.link.advance(now: turn.now) {
@@ -146,7 +150,7 @@ extension ConversationStateMachine {
             let actions = members[member]!.outbox.advance(now: turn.now, isLinked: isLinked, random: &turn.random)
             result += perform(actions, to: member, on: members[member]!.link.link, turn)
         }
-        return result
+        return result + advanceFiles(turn)
     }
 
     private func dial(_ member: PublicKey) -> NodeAction {
@@ -165,6 +169,7 @@ extension ConversationStateMachine {
             result += cancelled(ended, turn)
         }
         result.append(.forgetMemory(client))
+        incoming = incoming.filter { $0.value.keeping != .memory }
         for member in memberKeys {
             members[member]!.hasEnded = true
             if let link = members[member]!.link.link {

@@ -22,6 +22,12 @@ extension NodeStateMachine {
     package func summary(_ client: ClientID) -> InboxSummary? { inboxes.sleeping[client]?.summary }
     /// Of all that sleep, in no order.
     package var sleepers: [InboxSummary] { inboxes.sleeping.values.map(\.summary) }
+    /// Those that have something to do by themselves now, such as to explode.
+    package func sleepersDue(now: Timestamp) -> [ClientID] {
+        guard let next = inboxes.nextDeadline, next <= now else { return [] }
+        return sleepers.filter { $0.deadline.map { $0 <= now } ?? false }.map(\.client).sorted()
+    }
+
     package func wakeReason(_ client: ClientID) -> WakeReason? { lifecycle.wakeReason(client) }
     package func lastActivity(_ client: ClientID) -> Timestamp? { lifecycle.lastActivity(client) }
 
