@@ -120,7 +120,8 @@ struct BehavioursTests {
 
     private static func allScripts() throws -> [Script] {
         let tests = root.appending(path: "Tests")
-        let files = FileManager.default.enumerator(at: tests, includingPropertiesForKeys: nil)?
+        let files =
+            FileManager.default.enumerator(at: tests, includingPropertiesForKeys: nil)?
             .compactMap { $0 as? URL }.filter { $0.pathExtension == "swift" } ?? []
         let targets = Dictionary(grouping: files) { $0.deletingLastPathComponent().path() }
         return try targets.values.flatMap { files in

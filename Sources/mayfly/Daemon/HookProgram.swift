@@ -102,10 +102,10 @@ struct HookProgram {
         let descriptor = process_descriptor(pid)
         defer { if descriptor >= 0 { close(descriptor) } }
         var isLate = false
-        if descriptor >= 0, !hasEnded(descriptor, stopped: stopped, within: Self.timeout) {
+        if !hasEnded(pid, descriptor, stopped: stopped, within: Self.timeout) {
             isLate = true
             kill(-pid, SIGTERM)
-            if !hasEnded(descriptor, stopped: -1, within: Self.grace) { kill(-pid, SIGKILL) }
+            if !hasEnded(pid, descriptor, stopped: -1, within: Self.grace) { kill(-pid, SIGKILL) }
         }
         var status: Int32 = 0
         while waitpid(pid, &status, 0) < 0, errno == EINTR {}
@@ -113,18 +113,26 @@ struct HookProgram {
         return status & 0x7F == 0 ? .exited(status >> 8 & 0xFF) : .killed(signal: status & 0x7F)
     }
 
-    private func hasEnded(_ descriptor: Int32, stopped: Int32, within milliseconds: Int64) -> Bool {
+    /// - Parameter descriptor: of the process; -1 where the kernel has none: then we look every 50 ms.
+    private func hasEnded(_ pid: pid_t, _ descriptor: Int32, stopped: Int32, within milliseconds: Int64) -> Bool {
         let end = ContinuousClock.now + .milliseconds(milliseconds)
         while true {
-            let left = max(.zero, end - ContinuousClock.now) / .milliseconds(1)
+            if descriptor < 0, isZombie(pid) { return true }
+            let left = Int64((max(.zero, end - ContinuousClock.now) / .milliseconds(1)).rounded(.up))
             var polled = [
                 pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0),
                 pollfd(fd: stopped, events: Int16(POLLIN), revents: 0),
             ]
-            let count = poll(&polled, 2, Int32(clamping: Int64(left.rounded(.up))))
-            if polled[0].revents != 0 { return true }
-            if count == 0 || polled[1].revents != 0 { return false }
-            if count < 0, errno != EINTR { return false }
+            let count = poll(&polled, 2, Int32(clamping: descriptor < 0 ? min(left, 50) : left))
+            if count > 0, polled[0].revents != 0 { return true }
+            if count > 0 || left == 0 || (count < 0 && errno != EINTR) { return false }
         }
+    }
+
+    /// Has ended, and waits for us.
+    private func isZombie(_ pid: pid_t) -> Bool {
+        var information = siginfo_t()
+        information.si_signo = 0
+        return waitid(P_PID, id_t(pid), &information, WEXITED | WNOHANG | WNOWAIT) == 0 && information.si_signo != 0
     }
 }
