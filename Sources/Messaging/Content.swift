@@ -19,6 +19,8 @@ package struct ContentType: Hashable, Sendable, Codable, CustomStringConvertible
     package static let lifetimeWithdraw = ContentType("mayfly/lifetime_withdraw:1.0")
     package static let invitation = ContentType("mayfly/invitation:1.0")
     package static let memberLeft = ContentType("mayfly/member_left:1.0")
+    package static let lifetimeAgreement = ContentType("mayfly/lifetime_agreement:1.0")
+    package static let lifetimeEnded = ContentType("mayfly/lifetime_ended:1.0")
 }
 
 /// A chat content with its envelope (protocol, section 3).
@@ -93,12 +95,21 @@ package struct Message: Hashable, Sendable {
     package var state: DeliveryState
     /// When it stops being readable; `nil` when ephemeral.
     package var expiresAt: Timestamp?
+    /// What reading makes of ``expiresAt``; `nil`: nothing.
+    package var onReading: Retention.OnReading?
 
-    package init(content: Content, sender: PublicKey?, state: DeliveryState, expiresAt: Timestamp?) {
+    package init(
+        content: Content,
+        sender: PublicKey?,
+        state: DeliveryState,
+        expiresAt: Timestamp?,
+        onReading: Retention.OnReading? = nil
+    ) {
         self.content = content
         self.sender = sender
         self.state = state
         self.expiresAt = expiresAt
+        self.onReading = onReading
     }
 
     /// Roughly what it takes in memory, in bytes.

@@ -30,27 +30,35 @@ package enum Frame: Hashable, Sendable {
 package struct SessionStart: Hashable, Sendable {
     /// The session has ended since the last link: the agreement in force ends with it.
     package var reset: Bool
-    /// The agreement in force here, if any.
+    /// The agreement that stands here, whether or not a new member has yet to sign it.
     package var inForce: AgreementID?
     /// The newest agreement that this side knows of, in force or not.
     package var head: Agreement?
-    /// A standing policy of this side would renew this lifetime.
-    package var renewable: Lifetime?
+    /// A standing policy of this side would renew these terms.
+    package var renewable: LifetimeTerms?
     /// Where this side can be reached.
     package var endpoints: [Endpoint]
+    /// The highest epoch of a proposal or an agreement that this side knows of.
+    package var epoch: UInt64
+    /// This side's own proposal that waits for answers.
+    package var open: ProposalID?
 
     package init(
         reset: Bool,
         inForce: AgreementID?,
         head: Agreement?,
-        renewable: Lifetime?,
-        endpoints: [Endpoint]
+        renewable: LifetimeTerms?,
+        endpoints: [Endpoint],
+        epoch: UInt64 = 0,
+        open: ProposalID? = nil
     ) {
         self.reset = reset
         self.inForce = inForce
         self.head = head
         self.renewable = renewable
         self.endpoints = endpoints
+        self.epoch = epoch
+        self.open = open
     }
 }
 

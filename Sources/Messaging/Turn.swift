@@ -20,6 +20,8 @@ package struct Turn {
     package let hasRoom: (ClientID) -> Bool
     /// Whether a contact inbox is that of a named peer.
     package let isNamedPeer: (PublicKey) -> Bool
+    /// Our bound on what is kept, where a conversation has none of its own.
+    package let defaultCap: LifetimeCap
 
     package init(
         now: Timestamp,
@@ -30,7 +32,8 @@ package struct Turn {
         sessionGrace: Milliseconds,
         isKnown: @escaping (ClientID, MessageID) -> Bool,
         hasRoom: @escaping (ClientID) -> Bool = { _ in true },
-        isNamedPeer: @escaping (PublicKey) -> Bool = { _ in false }
+        isNamedPeer: @escaping (PublicKey) -> Bool = { _ in false },
+        defaultCap: LifetimeCap = .none
     ) {
         self.now = now
         self.random = random
@@ -41,5 +44,6 @@ package struct Turn {
         self.isKnown = isKnown
         self.hasRoom = hasRoom
         self.isNamedPeer = isNamedPeer
+        self.defaultCap = defaultCap
     }
 }

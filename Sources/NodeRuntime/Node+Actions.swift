@@ -35,6 +35,17 @@ extension Node {
             storing(client) { row throws(StoreError) in try archive.erase(ids, client: client, row: row) }
             changed(client)
         case .forgetMemory(let client): archive.forgetMemory(client)
+        case .reschedule(let client, let id, let expiresAt):
+            storing(client) { row throws(StoreError) in
+                try archive.reschedule(id, expiresAt: expiresAt, client: client, row: row, now: now)
+            }
+            changed(client)
+        case .eraseSent(let client, let agreement):
+            storing(client) { row throws(StoreError) in
+                let ids = try archive.sent(under: agreement, client: client, row: row)
+                try archive.erase(ids, client: client, row: row)
+            }
+            changed(client)
         case .explode(let client, let record, let fanOut): explode(client, record, fanOut: fanOut)
         case .destroy(let client): destroy(client)
         case .saveTombstone(let conversation): saveTombstone(conversation)
@@ -70,7 +81,7 @@ extension Node {
                 transmit(.content(listed.message.content, age: age), on: link)
             case .close(let link): close(link)
             case .notify(let event): notify(event)
-            case .save, .keep, .setState, .erase, .forgetMemory, .explode, .destroy, .saveTombstone, .removeTombstone,
+            case .save, .keep, .setState, .erase, .forgetMemory, .reschedule, .eraseSent, .explode, .destroy, .saveTombstone, .removeTombstone,
                 .register, .unregister, .dial, .knock:
                 preconditionFailure("\(action) does not leave the node")
             }

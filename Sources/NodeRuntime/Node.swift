@@ -195,6 +195,8 @@ package actor Node {
 
     var defaultPolicy: LifetimePolicy { LifetimePolicy(configuration.policy) ?? .ask }
 
+    var defaultCap: LifetimeCap { configuration.cap.flatMap { LifetimeCap($0) } ?? .none }
+
     func makeTurn() -> Turn {
         let reading = readClock()
         let endpoints = advertisedNow ?? advertised
@@ -209,7 +211,8 @@ package actor Node {
             // Not a copy of the archive: what the turn changes would be copied with it.
             isKnown: { [unowned self] client, id in archive.contains(id, client: client, row: rows[client]) },
             hasRoom: { [unowned self] client in room.isFor(client) },
-            isNamedPeer: { [unowned self] key in peers.peers.contains { $0.contact?.key == key } }
+            isNamedPeer: { [unowned self] key in peers.peers.contains { $0.contact?.key == key } },
+            defaultCap: defaultCap
         )
     }
 

@@ -13,6 +13,8 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     package var advertise: [Endpoint]
     /// The answer to proposals in conversations that have none of their own.
     package var policy: String
+    /// The bound on what is kept in conversations that have none of their own; absent: none.
+    package var cap: String?
 
     package init(name: String?, listen: [Endpoint], advertise: [Endpoint], policy: String = LifetimePolicy.ask.text) {
         self.name = name

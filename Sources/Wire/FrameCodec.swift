@@ -65,6 +65,11 @@ package enum FrameCodec {
             return .deletionReceipt(try DeletionReceipt(try parse(ProtoDeletionReceipt.self, payload)))
         case .invitation: return .invitation(try Invitation(try parse(ProtoInvitation.self, payload)))
         case .memberLeft: return .memberLeft
+        case .lifetimeAgreement:
+            // One whose terms this version does not know: skipped.
+            guard let agreement = try Agreement.read(try parse(ProtoAgreement.self, payload)) else { return .unknown }
+            return .lifetime(.agreement(agreement))
+        case .lifetimeEnded: return .lifetime(try LifetimeMessage.read(try parse(ProtoLifetimeEnded.self, payload)))
         case .systemMessage: throw .malformed("content.type")
         case .text:
             guard payload.count <= Limits.textByteCount else { throw .tooLong("text") }
@@ -82,6 +87,9 @@ package enum FrameCodec {
         case .accept(let accept): control(.lifetimeAccept, SeedJSON.encode(accept))
         case .reject(let id, let reason): control(.lifetimeReject, SeedJSON.encodeRejection(of: id, reason))
         case .withdraw(let id): control(.lifetimeWithdraw, SeedJSON.encodeWithdrawal(of: id))
+        case .agreement(let agreement): control(.lifetimeAgreement, serialized(ProtoAgreement(agreement)))
+        case .ended(let id, let renewable):
+            control(.lifetimeEnded, serialized(ProtoLifetimeEnded(id, renewable: renewable)))
         case .unsupported: preconditionFailure("an unsupported proposal is received, never sent")
         }
     }

@@ -36,30 +36,24 @@ extension ProtoSessionStart {
     init(_ start: SessionStart) {
         reset = start.reset
         inForce = Data(start.inForce?.bytes ?? [])
-        if let agreement = start.head {
-            head.proposal = Data(SeedJSON.encode(agreement.proposal))
-            head.accept = Data(SeedJSON.encode(agreement.accept))
-        }
-        renewable = start.renewable?.rawValue ?? ""
+        if let agreement = start.head { head = ProtoAgreement(agreement) }
+        if let terms = start.renewable { renewable = ProtoLifetimeTerms(terms) }
         endpoints = start.endpoints.map(\.description)
+        epoch = start.epoch
+        open = Data(start.open?.bytes ?? [])
     }
 }
 
 extension SessionStart {
     init(_ proto: ProtoSessionStart) throws(WireError) {
-        var head: Agreement?
-        if proto.hasHead,
-            case .proposal(let proposal) = try SeedJSON.decodeLifetimeMessage(Array(proto.head.proposal)),
-            case .accept(let accept) = try SeedJSON.decodeLifetimeMessage(Array(proto.head.accept))
-        {
-            head = Agreement(proposal: proposal, accept: accept)
-        }
         self.init(
             reset: proto.reset,
             inForce: proto.inForce.isEmpty ? nil : try identifier(proto.inForce, "session.in_force"),
-            head: head,
-            renewable: Lifetime(rawValue: proto.renewable),
-            endpoints: try Wire.endpoints(proto.endpoints)
+            head: proto.hasHead ? try Agreement.read(proto.head) : nil,
+            renewable: proto.hasRenewable ? LifetimeTerms.read(proto.renewable) : nil,
+            endpoints: try Wire.endpoints(proto.endpoints),
+            epoch: proto.epoch,
+            open: proto.open.isEmpty ? nil : try identifier(proto.open, "session.open")
         )
     }
 }
@@ -107,6 +101,7 @@ extension ProtoWelcome {
             return proto
         }
         expiresAt = welcome.expiresAt?.milliseconds ?? 0
+        if let standing = welcome.agreement { agreement = ProtoAgreement(standing) }
     }
 }
 
@@ -135,7 +130,8 @@ extension Welcome {
             name: try boundedText(proto.name, Limits.nameByteCount, "welcome.name"),
             membership: min(proto.membership, 1 << 32),
             members: members,
-            expiresAt: proto.expiresAt == 0 ? nil : Timestamp(milliseconds: proto.expiresAt)
+            expiresAt: proto.expiresAt == 0 ? nil : Timestamp(milliseconds: proto.expiresAt),
+            agreement: proto.hasAgreement ? try Agreement.read(proto.agreement) : nil
         )
     }
 }

@@ -126,15 +126,27 @@ package nonisolated struct ProtoSessionStart: Sendable {
   /// Clears the value of `head`. Subsequent reads from it will return its default value.
   package mutating func clearHead() {self._head = nil}
 
-  package var renewable: String = String()
-
   package var endpoints: [String] = []
+
+  package var renewable: ProtoLifetimeTerms {
+    get {_renewable ?? ProtoLifetimeTerms()}
+    set {_renewable = newValue}
+  }
+  /// Returns true if `renewable` has been explicitly set.
+  package var hasRenewable: Bool {self._renewable != nil}
+  /// Clears the value of `renewable`. Subsequent reads from it will return its default value.
+  package mutating func clearRenewable() {self._renewable = nil}
+
+  package var epoch: UInt64 = 0
+
+  package var `open`: Data = Data()
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
 
   fileprivate var _head: ProtoAgreement? = nil
+  fileprivate var _renewable: ProtoLifetimeTerms? = nil
 }
 
 package nonisolated struct ProtoAgreement: Sendable {
@@ -146,11 +158,54 @@ package nonisolated struct ProtoAgreement: Sendable {
   package var proposal: Data = Data()
 
   /// the seed's JSON, as it was signed
-  package var accept: Data = Data()
+  package var accepts: [Data] = []
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
+}
+
+package nonisolated struct ProtoLifetimeTerms: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var lifetime: String = String()
+
+  /// empty: as lifetime
+  package var attachment: String = String()
+
+  /// milliseconds; 0: none
+  package var unopened: Int64 = 0
+
+  package var timer: String = String()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+package nonisolated struct ProtoLifetimeEnded: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var agreement: Data = Data()
+
+  package var renewable: ProtoLifetimeTerms {
+    get {_renewable ?? ProtoLifetimeTerms()}
+    set {_renewable = newValue}
+  }
+  /// Returns true if `renewable` has been explicitly set.
+  package var hasRenewable: Bool {self._renewable != nil}
+  /// Clears the value of `renewable`. Subsequent reads from it will return its default value.
+  package mutating func clearRenewable() {self._renewable = nil}
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+
+  fileprivate var _renewable: ProtoLifetimeTerms? = nil
 }
 
 /// Every content, chat or control: protocol, section 3.
@@ -242,11 +297,21 @@ package nonisolated struct ProtoWelcome: Sendable {
 
   package var expiresAt: Int64 = 0
 
+  package var agreement: ProtoAgreement {
+    get {_agreement ?? ProtoAgreement()}
+    set {_agreement = newValue}
+  }
+  /// Returns true if `agreement` has been explicitly set.
+  package var hasAgreement: Bool {self._agreement != nil}
+  /// Clears the value of `agreement`. Subsequent reads from it will return its default value.
+  package mutating func clearAgreement() {self._agreement = nil}
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
 
   fileprivate var _genesis: ProtoGenesis? = nil
+  fileprivate var _agreement: ProtoAgreement? = nil
 }
 
 package nonisolated struct ProtoGenesis: Sendable {
@@ -386,6 +451,12 @@ package nonisolated struct ProtoStoredMessage: Sendable {
   package var expiresAt: Int64 = 0
 
   package var arrivedAt: Int64 = 0
+
+  /// expiry once it is read; 0: none
+  package var readUntil: Int64 = 0
+
+  /// milliseconds from reading; 0: none
+  package var readLifetime: Int64 = 0
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -575,7 +646,7 @@ nonisolated extension ProtoFrame: SwiftProtobuf.Message, SwiftProtobuf._MessageI
 
 nonisolated extension ProtoSessionStart: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".SessionStart"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}reset\0\u{3}in_force\0\u{1}head\0\u{1}renewable\0\u{1}endpoints\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}reset\0\u{3}in_force\0\u{1}head\0\u{2}\u{2}endpoints\0\u{2}\u{5}renewable\0\u{1}epoch\0\u{1}open\0\u{c}\u{4}\u{1}")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -586,8 +657,10 @@ nonisolated extension ProtoSessionStart: SwiftProtobuf.Message, SwiftProtobuf._M
       case 1: try { try decoder.decodeSingularBoolField(value: &self.reset) }()
       case 2: try { try decoder.decodeSingularBytesField(value: &self.inForce) }()
       case 3: try { try decoder.decodeSingularMessageField(value: &self._head) }()
-      case 4: try { try decoder.decodeSingularStringField(value: &self.renewable) }()
       case 5: try { try decoder.decodeRepeatedStringField(value: &self.endpoints) }()
+      case 10: try { try decoder.decodeSingularMessageField(value: &self._renewable) }()
+      case 11: try { try decoder.decodeSingularUInt64Field(value: &self.epoch) }()
+      case 12: try { try decoder.decodeSingularBytesField(value: &self.`open`) }()
       default: break
       }
     }
@@ -607,11 +680,17 @@ nonisolated extension ProtoSessionStart: SwiftProtobuf.Message, SwiftProtobuf._M
     try { if let v = self._head {
       try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
     } }()
-    if !self.renewable.isEmpty {
-      try visitor.visitSingularStringField(value: self.renewable, fieldNumber: 4)
-    }
     if !self.endpoints.isEmpty {
       try visitor.visitRepeatedStringField(value: self.endpoints, fieldNumber: 5)
+    }
+    try { if let v = self._renewable {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 10)
+    } }()
+    if self.epoch != 0 {
+      try visitor.visitSingularUInt64Field(value: self.epoch, fieldNumber: 11)
+    }
+    if !self.`open`.isEmpty {
+      try visitor.visitSingularBytesField(value: self.`open`, fieldNumber: 12)
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -620,8 +699,10 @@ nonisolated extension ProtoSessionStart: SwiftProtobuf.Message, SwiftProtobuf._M
     if lhs.reset != rhs.reset {return false}
     if lhs.inForce != rhs.inForce {return false}
     if lhs._head != rhs._head {return false}
-    if lhs.renewable != rhs.renewable {return false}
     if lhs.endpoints != rhs.endpoints {return false}
+    if lhs._renewable != rhs._renewable {return false}
+    if lhs.epoch != rhs.epoch {return false}
+    if lhs.`open` != rhs.`open` {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -629,7 +710,7 @@ nonisolated extension ProtoSessionStart: SwiftProtobuf.Message, SwiftProtobuf._M
 
 nonisolated extension ProtoAgreement: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Agreement"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}proposal\0\u{1}accept\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}proposal\0\u{2}\u{2}accepts\0\u{c}\u{2}\u{1}")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -638,7 +719,7 @@ nonisolated extension ProtoAgreement: SwiftProtobuf.Message, SwiftProtobuf._Mess
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularBytesField(value: &self.proposal) }()
-      case 2: try { try decoder.decodeSingularBytesField(value: &self.accept) }()
+      case 3: try { try decoder.decodeRepeatedBytesField(value: &self.accepts) }()
       default: break
       }
     }
@@ -648,15 +729,99 @@ nonisolated extension ProtoAgreement: SwiftProtobuf.Message, SwiftProtobuf._Mess
     if !self.proposal.isEmpty {
       try visitor.visitSingularBytesField(value: self.proposal, fieldNumber: 1)
     }
-    if !self.accept.isEmpty {
-      try visitor.visitSingularBytesField(value: self.accept, fieldNumber: 2)
+    if !self.accepts.isEmpty {
+      try visitor.visitRepeatedBytesField(value: self.accepts, fieldNumber: 3)
     }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: ProtoAgreement, rhs: ProtoAgreement) -> Bool {
     if lhs.proposal != rhs.proposal {return false}
-    if lhs.accept != rhs.accept {return false}
+    if lhs.accepts != rhs.accepts {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoLifetimeTerms: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".LifetimeTerms"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}lifetime\0\u{1}attachment\0\u{1}unopened\0\u{1}timer\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.lifetime) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.attachment) }()
+      case 3: try { try decoder.decodeSingularInt64Field(value: &self.unopened) }()
+      case 4: try { try decoder.decodeSingularStringField(value: &self.timer) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.lifetime.isEmpty {
+      try visitor.visitSingularStringField(value: self.lifetime, fieldNumber: 1)
+    }
+    if !self.attachment.isEmpty {
+      try visitor.visitSingularStringField(value: self.attachment, fieldNumber: 2)
+    }
+    if self.unopened != 0 {
+      try visitor.visitSingularInt64Field(value: self.unopened, fieldNumber: 3)
+    }
+    if !self.timer.isEmpty {
+      try visitor.visitSingularStringField(value: self.timer, fieldNumber: 4)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoLifetimeTerms, rhs: ProtoLifetimeTerms) -> Bool {
+    if lhs.lifetime != rhs.lifetime {return false}
+    if lhs.attachment != rhs.attachment {return false}
+    if lhs.unopened != rhs.unopened {return false}
+    if lhs.timer != rhs.timer {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoLifetimeEnded: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".LifetimeEnded"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}agreement\0\u{1}renewable\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.agreement) }()
+      case 2: try { try decoder.decodeSingularMessageField(value: &self._renewable) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    if !self.agreement.isEmpty {
+      try visitor.visitSingularBytesField(value: self.agreement, fieldNumber: 1)
+    }
+    try { if let v = self._renewable {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
+    } }()
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoLifetimeEnded, rhs: ProtoLifetimeEnded) -> Bool {
+    if lhs.agreement != rhs.agreement {return false}
+    if lhs._renewable != rhs._renewable {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -819,7 +984,7 @@ nonisolated extension ProtoJoinRequest: SwiftProtobuf.Message, SwiftProtobuf._Me
 
 nonisolated extension ProtoWelcome: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Welcome"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}tag\0\u{1}genesis\0\u{1}name\0\u{1}membership\0\u{1}members\0\u{3}expires_at\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}tag\0\u{1}genesis\0\u{1}name\0\u{1}membership\0\u{1}members\0\u{3}expires_at\0\u{2}\u{e}agreement\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -833,6 +998,7 @@ nonisolated extension ProtoWelcome: SwiftProtobuf.Message, SwiftProtobuf._Messag
       case 4: try { try decoder.decodeSingularUInt64Field(value: &self.membership) }()
       case 5: try { try decoder.decodeRepeatedMessageField(value: &self.members) }()
       case 6: try { try decoder.decodeSingularInt64Field(value: &self.expiresAt) }()
+      case 20: try { try decoder.decodeSingularMessageField(value: &self._agreement) }()
       default: break
       }
     }
@@ -861,6 +1027,9 @@ nonisolated extension ProtoWelcome: SwiftProtobuf.Message, SwiftProtobuf._Messag
     if self.expiresAt != 0 {
       try visitor.visitSingularInt64Field(value: self.expiresAt, fieldNumber: 6)
     }
+    try { if let v = self._agreement {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 20)
+    } }()
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -871,6 +1040,7 @@ nonisolated extension ProtoWelcome: SwiftProtobuf.Message, SwiftProtobuf._Messag
     if lhs.membership != rhs.membership {return false}
     if lhs.members != rhs.members {return false}
     if lhs.expiresAt != rhs.expiresAt {return false}
+    if lhs._agreement != rhs._agreement {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1163,7 +1333,7 @@ nonisolated extension ProtoSignedInvite: SwiftProtobuf.Message, SwiftProtobuf._M
 
 nonisolated extension ProtoStoredMessage: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".StoredMessage"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}content\0\u{1}sender\0\u{1}state\0\u{3}expires_at\0\u{3}arrived_at\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}content\0\u{1}sender\0\u{1}state\0\u{3}expires_at\0\u{3}arrived_at\0\u{4}\u{f}read_until\0\u{3}read_lifetime\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1176,6 +1346,8 @@ nonisolated extension ProtoStoredMessage: SwiftProtobuf.Message, SwiftProtobuf._
       case 3: try { try decoder.decodeSingularStringField(value: &self.state) }()
       case 4: try { try decoder.decodeSingularInt64Field(value: &self.expiresAt) }()
       case 5: try { try decoder.decodeSingularInt64Field(value: &self.arrivedAt) }()
+      case 20: try { try decoder.decodeSingularInt64Field(value: &self.readUntil) }()
+      case 21: try { try decoder.decodeSingularInt64Field(value: &self.readLifetime) }()
       default: break
       }
     }
@@ -1201,6 +1373,12 @@ nonisolated extension ProtoStoredMessage: SwiftProtobuf.Message, SwiftProtobuf._
     if self.arrivedAt != 0 {
       try visitor.visitSingularInt64Field(value: self.arrivedAt, fieldNumber: 5)
     }
+    if self.readUntil != 0 {
+      try visitor.visitSingularInt64Field(value: self.readUntil, fieldNumber: 20)
+    }
+    if self.readLifetime != 0 {
+      try visitor.visitSingularInt64Field(value: self.readLifetime, fieldNumber: 21)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1210,6 +1388,8 @@ nonisolated extension ProtoStoredMessage: SwiftProtobuf.Message, SwiftProtobuf._
     if lhs.state != rhs.state {return false}
     if lhs.expiresAt != rhs.expiresAt {return false}
     if lhs.arrivedAt != rhs.arrivedAt {return false}
+    if lhs.readUntil != rhs.readUntil {return false}
+    if lhs.readLifetime != rhs.readLifetime {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -29,6 +29,7 @@ package enum EventKind: String, Codable, Hashable, Sendable, CaseIterable {
     case inboxAsleep
     case locked
     case unlocked
+    case lifetimeSuspended
 }
 
 /// `subscribe`: turns this connection into a stream of events.

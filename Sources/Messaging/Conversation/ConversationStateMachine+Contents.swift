@@ -17,14 +17,15 @@ extension ConversationStateMachine {
         }
         guard !members.isEmpty else { throw .noOtherMember }
         let id = MessageID.random(&turn.random)
-        let expiresAt = lifetime.milliseconds.map { turn.now + $0 }
+        let kept = placement(of: .text, turn)
+        let expiresAt = kept.expiresAt
         let message = Message(
             content: Content(
                 type: .text,
                 id: id,
                 sentAt: turn.now,
-                lifetime: lifetime,
-                agreement: expiresAt == nil ? nil : agreement?.id,
+                lifetime: kept.lifetime,
+                agreement: kept.agreement,
                 fallback: "",
                 shouldPush: true,
                 payload: Array(text.utf8)
@@ -40,24 +41,21 @@ extension ConversationStateMachine {
                     id,
                     sentAt: turn.now,
                     deadline: deadline,
-                    isStored: expiresAt != nil
+                    isStored: kept.keeping != .memory
                 )
             else {
                 throw .outboxFull(limit: Limits.outboxCount)
             }
         }
-        if let agreement = message.content.agreement, unconfirmed?.agreement == agreement {
-            unconfirmed!.messages.append(id)
-        }
-        let keeping: NodeAction.Keeping =
-            expiresAt == nil ? .memory : turn.isLocked ? .untilUnlocked(lifetime) : .disk(lifetime)
-        var actions: [NodeAction] = [.keep(client, message, keeping)]
+        noteUnconfirmed(message.content)
+        var actions: [NodeAction] = [.keep(client, message, kept.keeping)]
         for member in memberKeys { actions += flush(member, &turn) }
         return (message, actions)
     }
 
     /// Takes up again what was not delivered when the node stopped.
     package mutating func restoreOutbox(_ message: Message) {
+        noteUnconfirmed(message.content)
         let deadline = min(message.expiresAt ?? .latest, message.content.sentAt + Limits.outboxLifetime)
         for member in memberKeys {
             _ = members[member]!.outbox.enqueue(
@@ -125,10 +123,7 @@ extension ConversationStateMachine {
         case .content(let content, let age):
             return receive(content, age: age, from: member, on: link, memoryAvailable: memoryAvailable, turn)
         case .acknowledgement(let id, let stored):
-            if stored, let agreement = unconfirmed?.agreement, unconfirmed?.messages.contains(id) == true {
-                unconfirmed = nil
-                lifetimeMachine?.confirm(agreement)
-            }
+            if stored, unconfirmed.contains(id) { confirmAgreement(by: member) }
             guard members[member]!.outbox.acknowledge(id) else { return [] }
             return [
                 .setState(client, id, .delivered),
@@ -140,9 +135,9 @@ extension ConversationStateMachine {
                 droppedCount += 1
                 return []
             }
-            return receive(message, &turn)
+            return receive(message, from: member, &turn)
         case .explosion(let sealed): return receiveExplosion(sealed, on: link, &turn)
-        case .memberLeft: return receiveDeparture(of: member, on: link, turn)
+        case .memberLeft: return receiveDeparture(of: member, on: link, &turn)
         case .ping(let nonce): return [.transmit(link, .pong(nonce))]
         case .pong, .unknown: return []
         case .closing: return receiveClosing(from: member, on: link, turn)
@@ -165,25 +160,28 @@ extension ConversationStateMachine {
             return []
         }
         let id = content.id
-        if let agreement = content.agreement, unconfirmed?.agreement == agreement {
-            unconfirmed = nil
-            lifetimeMachine?.confirm(agreement)
-        }
+        if let named = content.agreement, named == agreement?.id { confirmAgreement(by: member) }
         if turn.isKnown(client, id) { return [.transmit(link, .acknowledgement(id, stored: false))] }
         // Section 6, point 7: no two clocks are compared; the age counts by the sender's clock, the rest by ours.
-        let agreed = content.agreement.flatMap { lifetimeMachine?.storable(under: $0, age: age, now: turn.now) }
-        let length = agreed?.milliseconds ?? content.lifetime.milliseconds
-        let expiresAt = length.map { turn.now + ($0 - min(max(age, 0), $0)) }
+        let terms = content.agreement.flatMap { lifetimeMachine?.storable(under: $0, age: age, now: turn.now) }
+        let retention = terms.flatMap {
+            Retention.received(content.kind, under: $0, age: age, cap: capNow(turn), now: turn.now)
+        }
+        // Without an agreement that we hold: in memory, and no longer than its sender keeps it.
+        let expiresAt =
+            retention?.expiresAt
+            ?? content.lifetime.milliseconds.map { turn.now + ($0 - min(max(age, 0), $0)) }
         if let expiresAt, expiresAt <= turn.now {
             return [.transmit(link, .acknowledgement(id, stored: false))]
         }
-        let message = Message(content: content, sender: member, state: .received, expiresAt: expiresAt)
-        let keeping: NodeAction.Keeping
-        if let agreed, agreed != .ephemeral {
-            keeping = turn.isLocked ? .untilUnlocked(agreed) : .disk(agreed)
-        } else {
-            keeping = .memory
-        }
+        let message = Message(
+            content: content,
+            sender: member,
+            state: .received,
+            expiresAt: expiresAt,
+            onReading: retention?.onReading
+        )
+        let keeping = keeping(retention, turn)
         switch keeping {
         case .disk:
             guard turn.hasRoom(client) else {

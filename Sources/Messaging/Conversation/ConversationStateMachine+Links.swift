@@ -25,7 +25,7 @@ extension ConversationStateMachine {
                     members[member]!.isEstablished = false
                     members[member]!.outbox.linkLost()
                 }
-                let wasAway = !wasEstablished && (lostAt.map { turn.now - $0 > turn.sessionGrace } ?? false)
+                let wasAway = !wasEstablished && endsSession(lostAt: lostAt, turn)
                 result += startSession(with: member, on: link, wasAway: wasAway, turn)
             // The transport ends our side behind what was sent and still hands over what comes; and it does not wait for
             // ever for a peer that keeps its side open.
@@ -62,11 +62,12 @@ extension ConversationStateMachine {
         var result = updateEndpoints(of: member, to: start.endpoints)
         members[member]!.sessionSent = nil
         members[member]!.isEstablished = true
-        members[member]!.hasEnded = false
+        noteSession(with: member, saidReset: sent.reset)
         let isNews = !members[member]!.isShownOnline
         members[member]!.isShownOnline = true
         if isNews { result.append(event(.peerOnline(member), turn)) }
         if let actions = lifetimeMachine?.sessionEstablished(
+            with: member,
             sent: sent,
             received: start,
             now: turn.now,
@@ -100,6 +101,7 @@ extension ConversationStateMachine {
         members[member]!.outbox.linkLost()
         members[member]!.sessionSent = nil
         members[member]!.isEstablished = false
+        noteLinkLost(turn)
         let wasShownOnline = members[member]!.isShownOnline
         members[member]!.isShownOnline = false
         return wasShownOnline ? [event(.peerOffline(member), turn)] : []
@@ -181,7 +183,7 @@ extension ConversationStateMachine {
         memberKeys.compactMap { link(to: $0) }.map { .transmit($0, .memberLeft) } + [.destroy(client)]
     }
 
-    mutating func receiveDeparture(of member: PublicKey, on link: LinkID, _ turn: Turn) -> [NodeAction] {
+    mutating func receiveDeparture(of member: PublicKey, on link: LinkID, _ turn: inout Turn) -> [NodeAction] {
         let undelivered = members[member]!.outbox.removeAll(onlyInMemory: false)
         members[member] = nil
         record.left.append(member)
@@ -190,10 +192,7 @@ extension ConversationStateMachine {
             record.members.removeAll { $0.key == forgotten }
         }
         record.membership += 1
-        record.lifetime = lifetimeMachine?.record ?? record.lifetime
-        record.lifetime.inForce = nil
-        makeLifetimeMachine()
-        return cancelled(undelivered, turn) + [
+        return lifetimeMembersChanged(&turn) + cancelled(undelivered, turn) + [
             .save(client),
             .unregister(client, .member(member)),
             event(.memberLeft(member), turn),

@@ -107,10 +107,8 @@ extension ConversationStateMachine {
                 ),
                 hasEnded: false
             )
-            record.lifetime = LifetimeStateMachine.Record()
-            record.lifetime.policy = policy
-            makeLifetimeMachine()
-            return [
+            let suspension = lifetimeMembersChanged(&turn)
+            return suspension + [
                 event(.joinRequested(joiner), turn),
                 .save(client),
                 .register(client, .member(joiner)),
@@ -132,7 +130,8 @@ extension ConversationStateMachine {
             name: record.name,
             membership: record.membership,
             members: [ourselves] + currentMembers.filter { $0.key != joiner },
-            expiresAt: nil
+            expiresAt: nil,
+            agreement: standingAgreement
         )
         // The link of the join is the first link of the member.
         return [.transmit(link, .welcome(welcome))] + linkOpened(link, to: joiner, weDialled: false, &turn)

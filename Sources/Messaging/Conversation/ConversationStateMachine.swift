@@ -24,8 +24,11 @@ package struct ConversationStateMachine: Sendable {
     var members: [PublicKey: MemberState] = [:]
     var lifetimeMachine: LifetimeStateMachine?
     var issuer: IssuerStateMachine?
-    /// What we have stored under an agreement that the proposer may have taken back before our accept reached it.
-    var unconfirmed: (agreement: AgreementID, messages: [MessageID])?
+    /// Messages of ours under an agreement that the proposer may have taken back before our accept reached it: an
+    /// acknowledgement of one shows that it has not.
+    var unconfirmed: Set<MessageID> = []
+    /// Since when no member has been linked; `nil` while one is, or none was yet.
+    var isolatedSince: Timestamp?
     /// Unread contents that are in memory only, in bytes.
     package internal(set) var heldByteCount = 0
     /// Messages of peers that were dropped: floods, forgeries, repeats.
@@ -57,7 +60,7 @@ package struct ConversationStateMachine: Sendable {
     /// The proposal on the table, and whether it is ours.
     package var pendingProposal: (proposal: LifetimeProposal, isOurs: Bool)? { lifetimeMachine?.pending }
     /// The agreement in force; `nil`: ephemeral.
-    package var agreement: Agreement? { lifetimeMachine?.record.inForce }
+    package var agreement: Agreement? { lifetimeMachine?.inForce }
     /// The creator's invites; `nil` for others.
     package var invites: IssuerStateMachine.Record? { issuer?.record }
     /// Everyone but ourselves and those who have left.
@@ -100,15 +103,15 @@ package struct ConversationStateMachine: Sendable {
     }
 
     mutating func makeLifetimeMachine() {
-        guard let other = record.members.first(where: { members[$0.key] != nil }) else {
+        guard !members.isEmpty else {
             lifetimeMachine = nil
             return
         }
         lifetimeMachine = LifetimeStateMachine(
             conversation: conversation,
-            membership: record.membership,
             own: key.publicKey,
-            peer: other.key,
+            members: memberKeys,
+            membership: record.membership,
             record: record.lifetime
         )
     }

@@ -27,6 +27,8 @@ package struct Welcome: Hashable, Sendable {
     /// Everyone but the joiner, the creator first.
     package var members: [Member]
     package var expiresAt: Timestamp?
+    /// The agreement that stands; whoever enters signs it too.
+    package var agreement: Agreement?
 
     package init(
         tag: InviteTag,
@@ -34,7 +36,8 @@ package struct Welcome: Hashable, Sendable {
         name: String?,
         membership: UInt64,
         members: [Member],
-        expiresAt: Timestamp?
+        expiresAt: Timestamp?,
+        agreement: Agreement? = nil
     ) {
         self.tag = tag
         self.genesis = genesis
@@ -42,6 +45,7 @@ package struct Welcome: Hashable, Sendable {
         self.membership = membership
         self.members = members
         self.expiresAt = expiresAt
+        self.agreement = agreement
     }
 }
 

@@ -20,6 +20,11 @@ package enum NodeAction: Hashable, Sendable {
     case saveTombstone(ConversationID)
     case removeTombstone(ConversationID)
 
+    /// A message has been read: its expiry is another one now, and reading it again changes nothing.
+    case reschedule(ClientID, MessageID, expiresAt: Timestamp)
+    /// Overwrite everything of our own that names this agreement: it was taken back.
+    case eraseSent(ClientID, AgreementID)
+
     // MARK: Links
 
     case register(ClientID, Route)
@@ -106,8 +111,8 @@ package struct Event: Hashable, Sendable {
         case message(MessageID)
         case messageState(MessageID, DeliveryState, stored: Bool?)
         case messageExpired(MessageID)
-        case lifetimeProposed(Lifetime, ours: Bool, ProposalID)
-        case lifetimeAgreed(Lifetime, AgreementID, automatic: Bool)
+        case lifetimeProposed(LifetimeTerms, ours: Bool, ProposalID)
+        case lifetimeAgreed(LifetimeTerms, AgreementID, automatic: Bool)
         case lifetimeRejected(ProposalID, LifetimeRejectReason)
         case lifetimeWithdrawn(ProposalID)
         case lifetimeExpired(ProposalID)
@@ -124,5 +129,7 @@ package struct Event: Hashable, Sendable {
         case peerOffline(PublicKey)
         case locked
         case unlocked
+        /// Somebody has joined and has yet to sign: ephemeral until then.
+        case lifetimeSuspended(previous: Lifetime)
     }
 }
