@@ -21,7 +21,7 @@ struct Fixtures {
             membership: 2,
             epoch: 3,
             previous: .none,
-            lifetime: .sevenDays,
+            terms: LifetimeTerms(.sevenDays, attachment: .oneDay, unopened: 90 * .minute, timer: .read),
             proposedAt: now,
             nonce: random.bytes(16)
         ).signed(by: ann, &random)
@@ -29,7 +29,7 @@ struct Fixtures {
 
     mutating func agreement() -> Agreement {
         let proposal = proposal()
-        return Agreement(proposal: proposal, accept: LifetimeAccept(proposal, at: now, by: bob, &random))
+        return Agreement(proposal: proposal, accepts: [LifetimeAccept(proposal, at: now, by: bob, &random)])
     }
 
     mutating func content(_ type: ContentType = .text, _ text: String = "grüße") -> Content {
@@ -73,8 +73,10 @@ struct Fixtures {
                     reset: true,
                     inForce: agreement.id,
                     head: agreement,
-                    renewable: .oneDay,
-                    endpoints: member.endpoints
+                    renewable: LifetimeTerms(.oneDay, unopened: .hour),
+                    endpoints: member.endpoints,
+                    epoch: 9,
+                    open: proposal.id
                 )
             ),
             .session(SessionStart(reset: false, inForce: nil, head: nil, renewable: nil, endpoints: [])),
@@ -82,7 +84,10 @@ struct Fixtures {
             .content(content(ContentType("example.org/poll:2.1")), age: 0),
             .acknowledgement(MessageID.random(&random), stored: true),
             .lifetime(.proposal(proposal)),
-            .lifetime(.accept(agreement.accept)),
+            .lifetime(.accept(agreement.accepts[0])),
+            .lifetime(.agreement(agreement)),
+            .lifetime(.ended(agreement.id, renewable: agreement.terms)),
+            .lifetime(.ended(agreement.id, renewable: nil)),
             .lifetime(.reject(proposal.id, .policy)),
             .lifetime(.withdraw(proposal.id)),
             .joinRequest(
@@ -95,7 +100,8 @@ struct Fixtures {
                     name: "room",
                     membership: 2,
                     members: [member],
-                    expiresAt: nil
+                    expiresAt: nil,
+                    agreement: agreement
                 )
             ),
             .joinError(
