@@ -19,6 +19,8 @@ package struct ContentType: Hashable, Sendable, Codable, CustomStringConvertible
     package static let lifetimeWithdraw = ContentType("mayfly/lifetime_withdraw:1.0")
     package static let invitation = ContentType("mayfly/invitation:1.0")
     package static let memberLeft = ContentType("mayfly/member_left:1.0")
+    package static let groupUpdated = ContentType("mayfly/group_updated:1.0")
+    package static let profile = ContentType("mayfly/profile:1.0")
     package static let lifetimeAgreement = ContentType("mayfly/lifetime_agreement:1.0")
     package static let lifetimeEnded = ContentType("mayfly/lifetime_ended:1.0")
 }

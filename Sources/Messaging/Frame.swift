@@ -16,14 +16,18 @@ package enum Frame: Hashable, Sendable {
     case explosion([UInt8])
     case deletionReceipt(DeletionReceipt)
     case invitation(Invitation)
-    /// The sender has destroyed its own copy of the conversation.
-    case memberLeft
+    /// A member has destroyed its own copy of the conversation.
+    case memberLeft(Departure)
     case ping(UInt64)
     case pong(UInt64)
     /// Nothing follows on this link; what was in flight goes by the other one.
     case closing
     /// A frame of a later version. Skipped.
     case unknown
+    /// Who is in the conversation, and how they describe themselves.
+    case group(GroupUpdate)
+    /// A member describes itself anew.
+    case profile(Member)
 }
 
 /// What two members tell each other when a link opens, so that both come to the same lifetime (section 6, point 6).
@@ -36,8 +40,12 @@ package struct SessionStart: Hashable, Sendable {
     package var head: Agreement?
     /// A standing policy of this side would renew these terms.
     package var renewable: LifetimeTerms?
-    /// Where this side can be reached.
-    package var endpoints: [Endpoint]
+    /// How this side describes itself now.
+    package var member: Member?
+    /// What this side knows of the group; who knows something else is sent it.
+    package var groupDigest: [UInt8] = []
+    /// How many messages to the other side were given up undelivered, since the conversation began.
+    package var undelivered: UInt64 = 0
     /// The highest epoch of a proposal or an agreement that this side knows of.
     package var epoch: UInt64
     /// This side's own proposal that waits for answers.
@@ -48,7 +56,6 @@ package struct SessionStart: Hashable, Sendable {
         inForce: AgreementID?,
         head: Agreement?,
         renewable: LifetimeTerms?,
-        endpoints: [Endpoint],
         epoch: UInt64 = 0,
         open: ProposalID? = nil
     ) {
@@ -56,7 +63,6 @@ package struct SessionStart: Hashable, Sendable {
         self.inForce = inForce
         self.head = head
         self.renewable = renewable
-        self.endpoints = endpoints
         self.epoch = epoch
         self.open = open
     }

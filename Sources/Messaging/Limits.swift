@@ -15,8 +15,10 @@ package enum Limits {
     /// Most endpoints of one node, and bytes of one.
     package static let endpointCount = 8
     package static let endpointByteCount = 255
-    /// Members of a conversation. Groups come with the next version of the protocol.
-    package static let memberCount = 2
+    /// Most bytes of all endpoints of one member: a frame holds the descriptions of a whole group.
+    package static let endpointsByteCount = 768
+    /// Members of a conversation, ourselves included.
+    package static let memberCount = 32
     /// A proposal that nobody has answered ends after this long.
     package static let proposalLifetime: Milliseconds = 24 * .hour
     /// The member that is asked stops this long before the proposer does, so that no accept comes too late.
@@ -61,7 +63,7 @@ package enum Limits {
     package static let freeByteCount: UInt64 = 256 << 20
     /// Invites of one conversation that have not expired.
     package static let inviteCount = 64
-    /// Joiners that one invite admits in all, and departed members that are remembered by name.
+    /// Joiners that one invite admits in all, and removed members that are remembered, so that they can be told.
     package static let admissionCount = 256
     package static let departedCount = 8
     /// Invitations from one sender that wait, and from all senders that are not named peers.
@@ -94,6 +96,9 @@ package enum Limits {
     /// Waits between knocks of an explosion's redelivery.
     package static let knockFirst: Milliseconds = 2 * .second
     package static let knockLongest: Milliseconds = 15 * .minute
+    /// Changes of one member's description: one every 5 s, bursts of 3. What is dropped is learned at the next session.
+    package static let profileInterval: Milliseconds = 5 * .second
+    package static let profileBurst = 3
     /// Invitations from peers that wait for an answer.
     package static let invitationCount = 64
 }

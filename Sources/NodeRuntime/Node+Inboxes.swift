@@ -52,7 +52,7 @@ extension Node {
             let tombstone = core.tombstone(record.genesis.conversation)
         {
             // We were stopped between the tombstone and the end of the keys: go on from there.
-            let others = record.members.filter { !record.left.contains($0.key) }
+            let others = record.current + record.members.filter { record.former.contains($0.key) }
             return explode(client, tombstone, fanOut: tombstone.role == .creator ? others : [])
         }
         enter(snapshot, key: key, sessionGoesOn: false)

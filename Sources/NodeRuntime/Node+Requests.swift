@@ -133,14 +133,7 @@ extension Node {
 
     /// Destroys our own copy and tells the member that is online.
     package func leave(_ text: String) throws(NodeError) -> ConversationID {
-        try command(text) { machine, _ in (machine.conversation, machine.leave()) }.1
-    }
-
-    /// Locks or unlocks a conversation of our own: a locked one admits nobody.
-    package func setLocked(_ text: String, _ isLocked: Bool) throws(NodeError) {
-        _ = try command(text) { machine, turn throws(CommandError) in
-            ((), try machine.setLocked(isLocked, &turn))
-        }
+        try command(text) { machine, turn in (machine.conversation, machine.leave(&turn)) }.1
     }
 
     // MARK: Invites

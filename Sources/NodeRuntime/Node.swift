@@ -44,6 +44,8 @@ package actor Node {
     var listeners: [TCPListener] = []
     /// ``advertised`` as of the last tick: asking the system for its addresses takes longer than a turn.
     var advertisedNow: [Messaging.Endpoint]?
+    /// What the members of our conversations were told last.
+    var announced: [Messaging.Endpoint]?
     var clock: NodeClock
     var lastMark: Timestamp?
 
@@ -238,6 +240,7 @@ package actor Node {
                 log.error("the clock's high-water mark could not be saved", metadata: ["error": "\(error)"])
             }
         }
+        announceEndpoints()
         turn { core.advance(&$0) }
     }
 

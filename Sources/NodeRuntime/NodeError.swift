@@ -15,6 +15,7 @@ package enum NodeError: Error {
     case unknownJoin(String)
     case unknownPeer(String)
     case unknownMessage(String)
+    case unknownMember(String)
     case ambiguous(String, matches: [String])
     /// The conversation has exploded.
     case exploded(ConversationID)

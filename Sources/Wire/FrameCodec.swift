@@ -22,7 +22,10 @@ package enum FrameCodec {
         case .deletionReceipt(let receipt):
             proto.content = control(.deletionReceipt, serialized(ProtoDeletionReceipt(receipt)))
         case .invitation(let invitation): proto.content = control(.invitation, serialized(ProtoInvitation(invitation)))
-        case .memberLeft: proto.content = control(.memberLeft, [])
+        case .memberLeft(let departure):
+            proto.content = control(.memberLeft, serialized(ProtoDeparture(departure)))
+        case .group(let update): proto.content = control(.groupUpdated, serialized(ProtoGroupUpdate(update)))
+        case .profile(let member): proto.content = control(.profile, serialized(ProtoMember(member)))
         case .ping(let nonce): proto.ping = nonce
         case .pong(let nonce): proto.pong = nonce
         case .closing: proto.closing = true
@@ -64,7 +67,9 @@ package enum FrameCodec {
         case .deletionReceipt:
             return .deletionReceipt(try DeletionReceipt(try parse(ProtoDeletionReceipt.self, payload)))
         case .invitation: return .invitation(try Invitation(try parse(ProtoInvitation.self, payload)))
-        case .memberLeft: return .memberLeft
+        case .memberLeft: return .memberLeft(try Departure(try parse(ProtoDeparture.self, payload)))
+        case .groupUpdated: return .group(try GroupUpdate(try parse(ProtoGroupUpdate.self, payload)))
+        case .profile: return .profile(try Member(try parse(ProtoMember.self, payload)))
         case .lifetimeAgreement:
             // One whose terms this version does not know: skipped.
             guard let agreement = try Agreement.read(try parse(ProtoAgreement.self, payload)) else { return .unknown }

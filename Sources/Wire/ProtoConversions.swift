@@ -38,7 +38,9 @@ extension ProtoSessionStart {
         inForce = Data(start.inForce?.bytes ?? [])
         if let agreement = start.head { head = ProtoAgreement(agreement) }
         if let terms = start.renewable { renewable = ProtoLifetimeTerms(terms) }
-        endpoints = start.endpoints.map(\.description)
+        if let own = start.member { member = ProtoMember(own) }
+        groupDigest = Data(start.groupDigest)
+        undelivered = start.undelivered
         epoch = start.epoch
         open = Data(start.open?.bytes ?? [])
     }
@@ -51,10 +53,13 @@ extension SessionStart {
             inForce: proto.inForce.isEmpty ? nil : try identifier(proto.inForce, "session.in_force"),
             head: proto.hasHead ? try Agreement.read(proto.head) : nil,
             renewable: proto.hasRenewable ? LifetimeTerms.read(proto.renewable) : nil,
-            endpoints: try Wire.endpoints(proto.endpoints),
             epoch: proto.epoch,
             open: proto.open.isEmpty ? nil : try identifier(proto.open, "session.open")
         )
+        guard proto.groupDigest.count <= 8 else { throw .malformed("session.group_digest") }
+        groupDigest = Array(proto.groupDigest)
+        member = proto.hasMember ? try Member(proto.member) : nil
+        undelivered = proto.undelivered
     }
 }
 
@@ -63,8 +68,7 @@ extension ProtoJoinRequest {
         invitePayload = Data(request.invite.payload)
         inviteSignature = Data(request.invite.signature.bytes)
         joinSecret = Data(request.joinSecret)
-        profile = request.profile ?? ""
-        endpoints = request.endpoints.map(\.description)
+        member = ProtoMember(request.member)
     }
 }
 
@@ -78,8 +82,7 @@ extension JoinRequest {
         self.init(
             invite: SignedInvite(payload: Array(proto.invitePayload), signature: signature),
             joinSecret: Array(proto.joinSecret),
-            profile: try boundedText(proto.profile, Limits.nameByteCount, "join_request.profile"),
-            endpoints: try Wire.endpoints(proto.endpoints)
+            member: try Member(proto.member)
         )
     }
 }
@@ -91,15 +94,8 @@ extension ProtoWelcome {
         genesis.creator = Data(welcome.genesis.creator.bytes)
         genesis.createdAt = welcome.genesis.createdAt.milliseconds
         genesis.signature = Data(welcome.genesis.signature.bytes)
-        name = welcome.name ?? ""
-        membership = welcome.membership
-        members = welcome.members.map { member in
-            var proto = ProtoMember()
-            proto.key = Data(member.key.bytes)
-            proto.profile = member.profile ?? ""
-            proto.endpoints = member.endpoints.map(\.description)
-            return proto
-        }
+        group = ProtoGroupState(welcome.group)
+        members = welcome.members.map(ProtoMember.init)
         expiresAt = welcome.expiresAt?.milliseconds ?? 0
         if let standing = welcome.agreement { agreement = ProtoAgreement(standing) }
     }
@@ -108,17 +104,7 @@ extension ProtoWelcome {
 extension Welcome {
     init(_ proto: ProtoWelcome) throws(WireError) {
         guard let tag = InviteTag(proto.tag) else { throw .malformed("welcome.tag") }
-        guard proto.members.count <= Limits.memberCount else { throw .tooLong("welcome.members") }
-        var members: [Member] = []
-        for member in proto.members {
-            members.append(
-                Member(
-                    key: try publicKey(member.key, "member.key"),
-                    profile: try boundedText(member.profile, Limits.nameByteCount, "member.profile"),
-                    endpoints: try Wire.endpoints(member.endpoints)
-                )
-            )
-        }
+        let members = try Wire.members(proto.members, "welcome.members")
         self.init(
             tag: tag,
             genesis: Genesis(
@@ -127,8 +113,7 @@ extension Welcome {
                 createdAt: Timestamp(milliseconds: proto.genesis.createdAt),
                 signature: try signature(proto.genesis.signature, "genesis.signature")
             ),
-            name: try boundedText(proto.name, Limits.nameByteCount, "welcome.name"),
-            membership: min(proto.membership, 1 << 32),
+            group: try GroupState(proto.group),
             members: members,
             expiresAt: proto.expiresAt == 0 ? nil : Timestamp(milliseconds: proto.expiresAt),
             agreement: proto.hasAgreement ? try Agreement.read(proto.agreement) : nil

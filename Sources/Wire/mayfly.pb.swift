@@ -108,45 +108,73 @@ package nonisolated struct ProtoFrame: Sendable {
   package init() {}
 }
 
-package nonisolated struct ProtoSessionStart: Sendable {
+package nonisolated struct ProtoSessionStart: @unchecked Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  package var reset: Bool = false
+  package var reset: Bool {
+    get {_storage._reset}
+    set {_uniqueStorage()._reset = newValue}
+  }
 
-  package var inForce: Data = Data()
+  package var inForce: Data {
+    get {_storage._inForce}
+    set {_uniqueStorage()._inForce = newValue}
+  }
 
   package var head: ProtoAgreement {
-    get {_head ?? ProtoAgreement()}
-    set {_head = newValue}
+    get {_storage._head ?? ProtoAgreement()}
+    set {_uniqueStorage()._head = newValue}
   }
   /// Returns true if `head` has been explicitly set.
-  package var hasHead: Bool {self._head != nil}
+  package var hasHead: Bool {_storage._head != nil}
   /// Clears the value of `head`. Subsequent reads from it will return its default value.
-  package mutating func clearHead() {self._head = nil}
+  package mutating func clearHead() {_uniqueStorage()._head = nil}
 
-  package var endpoints: [String] = []
+  package var member: ProtoMember {
+    get {_storage._member ?? ProtoMember()}
+    set {_uniqueStorage()._member = newValue}
+  }
+  /// Returns true if `member` has been explicitly set.
+  package var hasMember: Bool {_storage._member != nil}
+  /// Clears the value of `member`. Subsequent reads from it will return its default value.
+  package mutating func clearMember() {_uniqueStorage()._member = nil}
+
+  package var groupDigest: Data {
+    get {_storage._groupDigest}
+    set {_uniqueStorage()._groupDigest = newValue}
+  }
+
+  package var undelivered: UInt64 {
+    get {_storage._undelivered}
+    set {_uniqueStorage()._undelivered = newValue}
+  }
 
   package var renewable: ProtoLifetimeTerms {
-    get {_renewable ?? ProtoLifetimeTerms()}
-    set {_renewable = newValue}
+    get {_storage._renewable ?? ProtoLifetimeTerms()}
+    set {_uniqueStorage()._renewable = newValue}
   }
   /// Returns true if `renewable` has been explicitly set.
-  package var hasRenewable: Bool {self._renewable != nil}
+  package var hasRenewable: Bool {_storage._renewable != nil}
   /// Clears the value of `renewable`. Subsequent reads from it will return its default value.
-  package mutating func clearRenewable() {self._renewable = nil}
+  package mutating func clearRenewable() {_uniqueStorage()._renewable = nil}
 
-  package var epoch: UInt64 = 0
+  package var epoch: UInt64 {
+    get {_storage._epoch}
+    set {_uniqueStorage()._epoch = newValue}
+  }
 
-  package var `open`: Data = Data()
+  package var `open`: Data {
+    get {_storage._open}
+    set {_uniqueStorage()._open = newValue}
+  }
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
 
-  fileprivate var _head: ProtoAgreement? = nil
-  fileprivate var _renewable: ProtoLifetimeTerms? = nil
+  fileprivate var _storage = _StorageClass.defaultInstance
 }
 
 package nonisolated struct ProtoAgreement: Sendable {
@@ -264,13 +292,20 @@ package nonisolated struct ProtoJoinRequest: Sendable {
 
   package var joinSecret: Data = Data()
 
-  package var profile: String = String()
-
-  package var endpoints: [String] = []
+  package var member: ProtoMember {
+    get {_member ?? ProtoMember()}
+    set {_member = newValue}
+  }
+  /// Returns true if `member` has been explicitly set.
+  package var hasMember: Bool {self._member != nil}
+  /// Clears the value of `member`. Subsequent reads from it will return its default value.
+  package mutating func clearMember() {self._member = nil}
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
+
+  fileprivate var _member: ProtoMember? = nil
 }
 
 package nonisolated struct ProtoWelcome: Sendable {
@@ -289,13 +324,18 @@ package nonisolated struct ProtoWelcome: Sendable {
   /// Clears the value of `genesis`. Subsequent reads from it will return its default value.
   package mutating func clearGenesis() {self._genesis = nil}
 
-  package var name: String = String()
-
-  package var membership: UInt64 = 0
-
   package var members: [ProtoMember] = []
 
   package var expiresAt: Int64 = 0
+
+  package var group: ProtoGroupState {
+    get {_group ?? ProtoGroupState()}
+    set {_group = newValue}
+  }
+  /// Returns true if `group` has been explicitly set.
+  package var hasGroup: Bool {self._group != nil}
+  /// Clears the value of `group`. Subsequent reads from it will return its default value.
+  package mutating func clearGroup() {self._group = nil}
 
   package var agreement: ProtoAgreement {
     get {_agreement ?? ProtoAgreement()}
@@ -311,6 +351,7 @@ package nonisolated struct ProtoWelcome: Sendable {
   package init() {}
 
   fileprivate var _genesis: ProtoGenesis? = nil
+  fileprivate var _group: ProtoGroupState? = nil
   fileprivate var _agreement: ProtoAgreement? = nil
 }
 
@@ -332,6 +373,7 @@ package nonisolated struct ProtoGenesis: Sendable {
   package init() {}
 }
 
+/// A member's description of itself, signed by it.
 package nonisolated struct ProtoMember: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
@@ -343,9 +385,80 @@ package nonisolated struct ProtoMember: Sendable {
 
   package var endpoints: [String] = []
 
+  package var version: UInt64 = 0
+
+  package var signature: Data = Data()
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
+}
+
+/// Signed by the creator.
+package nonisolated struct ProtoGroupState: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var conversation: Data = Data()
+
+  package var version: UInt64 = 0
+
+  package var membership: UInt64 = 0
+
+  package var name: String = String()
+
+  package var locked: Bool = false
+
+  package var members: [Data] = []
+
+  package var signature: Data = Data()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+/// Signed by the member, or by the creator.
+package nonisolated struct ProtoDeparture: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var conversation: Data = Data()
+
+  package var member: Data = Data()
+
+  package var signature: Data = Data()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+package nonisolated struct ProtoGroupUpdate: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var state: ProtoGroupState {
+    get {_state ?? ProtoGroupState()}
+    set {_state = newValue}
+  }
+  /// Returns true if `state` has been explicitly set.
+  package var hasState: Bool {self._state != nil}
+  /// Clears the value of `state`. Subsequent reads from it will return its default value.
+  package mutating func clearState() {self._state = nil}
+
+  package var members: [ProtoMember] = []
+
+  package var departures: [ProtoDeparture] = []
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+
+  fileprivate var _state: ProtoGroupState? = nil
 }
 
 package nonisolated struct ProtoDeletionReceipt: Sendable {
@@ -646,63 +759,125 @@ nonisolated extension ProtoFrame: SwiftProtobuf.Message, SwiftProtobuf._MessageI
 
 nonisolated extension ProtoSessionStart: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".SessionStart"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}reset\0\u{3}in_force\0\u{1}head\0\u{2}\u{2}endpoints\0\u{2}\u{5}renewable\0\u{1}epoch\0\u{1}open\0\u{c}\u{4}\u{1}")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}reset\0\u{3}in_force\0\u{1}head\0\u{2}\u{3}member\0\u{3}group_digest\0\u{1}undelivered\0\u{2}\u{2}renewable\0\u{1}epoch\0\u{1}open\0\u{c}\u{4}\u{1}\u{c}\u{5}\u{1}")
+
+  fileprivate class _StorageClass {
+    var _reset: Bool = false
+    var _inForce: Data = Data()
+    var _head: ProtoAgreement? = nil
+    var _member: ProtoMember? = nil
+    var _groupDigest: Data = Data()
+    var _undelivered: UInt64 = 0
+    var _renewable: ProtoLifetimeTerms? = nil
+    var _epoch: UInt64 = 0
+    var _open: Data = Data()
+
+      // This property is used as the initial default value for new instances of the type.
+      // The type itself is protecting the reference to its storage via CoW semantics.
+      // This will force a copy to be made of this reference when the first mutation occurs;
+      // hence, it is safe to mark this as `nonisolated(unsafe)`.
+      static nonisolated(unsafe) let defaultInstance = _StorageClass()
+
+    private init() {}
+
+    init(copying source: _StorageClass) {
+      _reset = source._reset
+      _inForce = source._inForce
+      _head = source._head
+      _member = source._member
+      _groupDigest = source._groupDigest
+      _undelivered = source._undelivered
+      _renewable = source._renewable
+      _epoch = source._epoch
+      _open = source._open
+    }
+  }
+
+  fileprivate mutating func _uniqueStorage() -> _StorageClass {
+    if !isKnownUniquelyReferenced(&_storage) {
+      _storage = _StorageClass(copying: _storage)
+    }
+    return _storage
+  }
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    while let fieldNumber = try decoder.nextFieldNumber() {
-      // The use of inline closures is to circumvent an issue where the compiler
-      // allocates stack space for every case branch when no optimizations are
-      // enabled. https://github.com/apple/swift-protobuf/issues/1034
-      switch fieldNumber {
-      case 1: try { try decoder.decodeSingularBoolField(value: &self.reset) }()
-      case 2: try { try decoder.decodeSingularBytesField(value: &self.inForce) }()
-      case 3: try { try decoder.decodeSingularMessageField(value: &self._head) }()
-      case 5: try { try decoder.decodeRepeatedStringField(value: &self.endpoints) }()
-      case 10: try { try decoder.decodeSingularMessageField(value: &self._renewable) }()
-      case 11: try { try decoder.decodeSingularUInt64Field(value: &self.epoch) }()
-      case 12: try { try decoder.decodeSingularBytesField(value: &self.`open`) }()
-      default: break
+    _ = _uniqueStorage()
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      while let fieldNumber = try decoder.nextFieldNumber() {
+        // The use of inline closures is to circumvent an issue where the compiler
+        // allocates stack space for every case branch when no optimizations are
+        // enabled. https://github.com/apple/swift-protobuf/issues/1034
+        switch fieldNumber {
+        case 1: try { try decoder.decodeSingularBoolField(value: &_storage._reset) }()
+        case 2: try { try decoder.decodeSingularBytesField(value: &_storage._inForce) }()
+        case 3: try { try decoder.decodeSingularMessageField(value: &_storage._head) }()
+        case 6: try { try decoder.decodeSingularMessageField(value: &_storage._member) }()
+        case 7: try { try decoder.decodeSingularBytesField(value: &_storage._groupDigest) }()
+        case 8: try { try decoder.decodeSingularUInt64Field(value: &_storage._undelivered) }()
+        case 10: try { try decoder.decodeSingularMessageField(value: &_storage._renewable) }()
+        case 11: try { try decoder.decodeSingularUInt64Field(value: &_storage._epoch) }()
+        case 12: try { try decoder.decodeSingularBytesField(value: &_storage._open) }()
+        default: break
+        }
       }
     }
   }
 
   package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    // The use of inline closures is to circumvent an issue where the compiler
-    // allocates stack space for every if/case branch local when no optimizations
-    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
-    // https://github.com/apple/swift-protobuf/issues/1182
-    if self.reset != false {
-      try visitor.visitSingularBoolField(value: self.reset, fieldNumber: 1)
-    }
-    if !self.inForce.isEmpty {
-      try visitor.visitSingularBytesField(value: self.inForce, fieldNumber: 2)
-    }
-    try { if let v = self._head {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
-    } }()
-    if !self.endpoints.isEmpty {
-      try visitor.visitRepeatedStringField(value: self.endpoints, fieldNumber: 5)
-    }
-    try { if let v = self._renewable {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 10)
-    } }()
-    if self.epoch != 0 {
-      try visitor.visitSingularUInt64Field(value: self.epoch, fieldNumber: 11)
-    }
-    if !self.`open`.isEmpty {
-      try visitor.visitSingularBytesField(value: self.`open`, fieldNumber: 12)
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every if/case branch local when no optimizations
+      // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+      // https://github.com/apple/swift-protobuf/issues/1182
+      if _storage._reset != false {
+        try visitor.visitSingularBoolField(value: _storage._reset, fieldNumber: 1)
+      }
+      if !_storage._inForce.isEmpty {
+        try visitor.visitSingularBytesField(value: _storage._inForce, fieldNumber: 2)
+      }
+      try { if let v = _storage._head {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
+      } }()
+      try { if let v = _storage._member {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 6)
+      } }()
+      if !_storage._groupDigest.isEmpty {
+        try visitor.visitSingularBytesField(value: _storage._groupDigest, fieldNumber: 7)
+      }
+      if _storage._undelivered != 0 {
+        try visitor.visitSingularUInt64Field(value: _storage._undelivered, fieldNumber: 8)
+      }
+      try { if let v = _storage._renewable {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 10)
+      } }()
+      if _storage._epoch != 0 {
+        try visitor.visitSingularUInt64Field(value: _storage._epoch, fieldNumber: 11)
+      }
+      if !_storage._open.isEmpty {
+        try visitor.visitSingularBytesField(value: _storage._open, fieldNumber: 12)
+      }
     }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: ProtoSessionStart, rhs: ProtoSessionStart) -> Bool {
-    if lhs.reset != rhs.reset {return false}
-    if lhs.inForce != rhs.inForce {return false}
-    if lhs._head != rhs._head {return false}
-    if lhs.endpoints != rhs.endpoints {return false}
-    if lhs._renewable != rhs._renewable {return false}
-    if lhs.epoch != rhs.epoch {return false}
-    if lhs.`open` != rhs.`open` {return false}
+    if lhs._storage !== rhs._storage {
+      let storagesAreEqual: Bool = withExtendedLifetime((lhs._storage, rhs._storage)) { (_args: (_StorageClass, _StorageClass)) in
+        let _storage = _args.0
+        let rhs_storage = _args.1
+        if _storage._reset != rhs_storage._reset {return false}
+        if _storage._inForce != rhs_storage._inForce {return false}
+        if _storage._head != rhs_storage._head {return false}
+        if _storage._member != rhs_storage._member {return false}
+        if _storage._groupDigest != rhs_storage._groupDigest {return false}
+        if _storage._undelivered != rhs_storage._undelivered {return false}
+        if _storage._renewable != rhs_storage._renewable {return false}
+        if _storage._epoch != rhs_storage._epoch {return false}
+        if _storage._open != rhs_storage._open {return false}
+        return true
+      }
+      if !storagesAreEqual {return false}
+    }
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -934,7 +1109,7 @@ nonisolated extension ProtoAcknowledgement: SwiftProtobuf.Message, SwiftProtobuf
 
 nonisolated extension ProtoJoinRequest: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".JoinRequest"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}invite_payload\0\u{3}invite_signature\0\u{3}join_secret\0\u{1}profile\0\u{1}endpoints\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}invite_payload\0\u{3}invite_signature\0\u{3}join_secret\0\u{2}\u{3}member\0\u{c}\u{4}\u{1}\u{c}\u{5}\u{1}")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -945,14 +1120,17 @@ nonisolated extension ProtoJoinRequest: SwiftProtobuf.Message, SwiftProtobuf._Me
       case 1: try { try decoder.decodeSingularBytesField(value: &self.invitePayload) }()
       case 2: try { try decoder.decodeSingularBytesField(value: &self.inviteSignature) }()
       case 3: try { try decoder.decodeSingularBytesField(value: &self.joinSecret) }()
-      case 4: try { try decoder.decodeSingularStringField(value: &self.profile) }()
-      case 5: try { try decoder.decodeRepeatedStringField(value: &self.endpoints) }()
+      case 6: try { try decoder.decodeSingularMessageField(value: &self._member) }()
       default: break
       }
     }
   }
 
   package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
     if !self.invitePayload.isEmpty {
       try visitor.visitSingularBytesField(value: self.invitePayload, fieldNumber: 1)
     }
@@ -962,12 +1140,9 @@ nonisolated extension ProtoJoinRequest: SwiftProtobuf.Message, SwiftProtobuf._Me
     if !self.joinSecret.isEmpty {
       try visitor.visitSingularBytesField(value: self.joinSecret, fieldNumber: 3)
     }
-    if !self.profile.isEmpty {
-      try visitor.visitSingularStringField(value: self.profile, fieldNumber: 4)
-    }
-    if !self.endpoints.isEmpty {
-      try visitor.visitRepeatedStringField(value: self.endpoints, fieldNumber: 5)
-    }
+    try { if let v = self._member {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 6)
+    } }()
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -975,8 +1150,7 @@ nonisolated extension ProtoJoinRequest: SwiftProtobuf.Message, SwiftProtobuf._Me
     if lhs.invitePayload != rhs.invitePayload {return false}
     if lhs.inviteSignature != rhs.inviteSignature {return false}
     if lhs.joinSecret != rhs.joinSecret {return false}
-    if lhs.profile != rhs.profile {return false}
-    if lhs.endpoints != rhs.endpoints {return false}
+    if lhs._member != rhs._member {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -984,7 +1158,7 @@ nonisolated extension ProtoJoinRequest: SwiftProtobuf.Message, SwiftProtobuf._Me
 
 nonisolated extension ProtoWelcome: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Welcome"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}tag\0\u{1}genesis\0\u{1}name\0\u{1}membership\0\u{1}members\0\u{3}expires_at\0\u{2}\u{e}agreement\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}tag\0\u{1}genesis\0\u{2}\u{3}members\0\u{3}expires_at\0\u{1}group\0\u{2}\u{d}agreement\0\u{c}\u{3}\u{1}\u{c}\u{4}\u{1}")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -994,10 +1168,9 @@ nonisolated extension ProtoWelcome: SwiftProtobuf.Message, SwiftProtobuf._Messag
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularStringField(value: &self.tag) }()
       case 2: try { try decoder.decodeSingularMessageField(value: &self._genesis) }()
-      case 3: try { try decoder.decodeSingularStringField(value: &self.name) }()
-      case 4: try { try decoder.decodeSingularUInt64Field(value: &self.membership) }()
       case 5: try { try decoder.decodeRepeatedMessageField(value: &self.members) }()
       case 6: try { try decoder.decodeSingularInt64Field(value: &self.expiresAt) }()
+      case 7: try { try decoder.decodeSingularMessageField(value: &self._group) }()
       case 20: try { try decoder.decodeSingularMessageField(value: &self._agreement) }()
       default: break
       }
@@ -1015,18 +1188,15 @@ nonisolated extension ProtoWelcome: SwiftProtobuf.Message, SwiftProtobuf._Messag
     try { if let v = self._genesis {
       try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
     } }()
-    if !self.name.isEmpty {
-      try visitor.visitSingularStringField(value: self.name, fieldNumber: 3)
-    }
-    if self.membership != 0 {
-      try visitor.visitSingularUInt64Field(value: self.membership, fieldNumber: 4)
-    }
     if !self.members.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.members, fieldNumber: 5)
     }
     if self.expiresAt != 0 {
       try visitor.visitSingularInt64Field(value: self.expiresAt, fieldNumber: 6)
     }
+    try { if let v = self._group {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 7)
+    } }()
     try { if let v = self._agreement {
       try visitor.visitSingularMessageField(value: v, fieldNumber: 20)
     } }()
@@ -1036,10 +1206,9 @@ nonisolated extension ProtoWelcome: SwiftProtobuf.Message, SwiftProtobuf._Messag
   package static func ==(lhs: ProtoWelcome, rhs: ProtoWelcome) -> Bool {
     if lhs.tag != rhs.tag {return false}
     if lhs._genesis != rhs._genesis {return false}
-    if lhs.name != rhs.name {return false}
-    if lhs.membership != rhs.membership {return false}
     if lhs.members != rhs.members {return false}
     if lhs.expiresAt != rhs.expiresAt {return false}
+    if lhs._group != rhs._group {return false}
     if lhs._agreement != rhs._agreement {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
@@ -1093,7 +1262,7 @@ nonisolated extension ProtoGenesis: SwiftProtobuf.Message, SwiftProtobuf._Messag
 
 nonisolated extension ProtoMember: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Member"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}key\0\u{1}profile\0\u{1}endpoints\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}key\0\u{1}profile\0\u{1}endpoints\0\u{1}version\0\u{1}signature\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1104,6 +1273,8 @@ nonisolated extension ProtoMember: SwiftProtobuf.Message, SwiftProtobuf._Message
       case 1: try { try decoder.decodeSingularBytesField(value: &self.key) }()
       case 2: try { try decoder.decodeSingularStringField(value: &self.profile) }()
       case 3: try { try decoder.decodeRepeatedStringField(value: &self.endpoints) }()
+      case 4: try { try decoder.decodeSingularUInt64Field(value: &self.version) }()
+      case 5: try { try decoder.decodeSingularBytesField(value: &self.signature) }()
       default: break
       }
     }
@@ -1119,6 +1290,12 @@ nonisolated extension ProtoMember: SwiftProtobuf.Message, SwiftProtobuf._Message
     if !self.endpoints.isEmpty {
       try visitor.visitRepeatedStringField(value: self.endpoints, fieldNumber: 3)
     }
+    if self.version != 0 {
+      try visitor.visitSingularUInt64Field(value: self.version, fieldNumber: 4)
+    }
+    if !self.signature.isEmpty {
+      try visitor.visitSingularBytesField(value: self.signature, fieldNumber: 5)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1126,6 +1303,152 @@ nonisolated extension ProtoMember: SwiftProtobuf.Message, SwiftProtobuf._Message
     if lhs.key != rhs.key {return false}
     if lhs.profile != rhs.profile {return false}
     if lhs.endpoints != rhs.endpoints {return false}
+    if lhs.version != rhs.version {return false}
+    if lhs.signature != rhs.signature {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoGroupState: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".GroupState"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}conversation\0\u{1}version\0\u{1}membership\0\u{1}name\0\u{1}locked\0\u{1}members\0\u{1}signature\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.conversation) }()
+      case 2: try { try decoder.decodeSingularUInt64Field(value: &self.version) }()
+      case 3: try { try decoder.decodeSingularUInt64Field(value: &self.membership) }()
+      case 4: try { try decoder.decodeSingularStringField(value: &self.name) }()
+      case 5: try { try decoder.decodeSingularBoolField(value: &self.locked) }()
+      case 6: try { try decoder.decodeRepeatedBytesField(value: &self.members) }()
+      case 7: try { try decoder.decodeSingularBytesField(value: &self.signature) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.conversation.isEmpty {
+      try visitor.visitSingularBytesField(value: self.conversation, fieldNumber: 1)
+    }
+    if self.version != 0 {
+      try visitor.visitSingularUInt64Field(value: self.version, fieldNumber: 2)
+    }
+    if self.membership != 0 {
+      try visitor.visitSingularUInt64Field(value: self.membership, fieldNumber: 3)
+    }
+    if !self.name.isEmpty {
+      try visitor.visitSingularStringField(value: self.name, fieldNumber: 4)
+    }
+    if self.locked != false {
+      try visitor.visitSingularBoolField(value: self.locked, fieldNumber: 5)
+    }
+    if !self.members.isEmpty {
+      try visitor.visitRepeatedBytesField(value: self.members, fieldNumber: 6)
+    }
+    if !self.signature.isEmpty {
+      try visitor.visitSingularBytesField(value: self.signature, fieldNumber: 7)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoGroupState, rhs: ProtoGroupState) -> Bool {
+    if lhs.conversation != rhs.conversation {return false}
+    if lhs.version != rhs.version {return false}
+    if lhs.membership != rhs.membership {return false}
+    if lhs.name != rhs.name {return false}
+    if lhs.locked != rhs.locked {return false}
+    if lhs.members != rhs.members {return false}
+    if lhs.signature != rhs.signature {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoDeparture: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".Departure"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}conversation\0\u{1}member\0\u{1}signature\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.conversation) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.member) }()
+      case 3: try { try decoder.decodeSingularBytesField(value: &self.signature) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.conversation.isEmpty {
+      try visitor.visitSingularBytesField(value: self.conversation, fieldNumber: 1)
+    }
+    if !self.member.isEmpty {
+      try visitor.visitSingularBytesField(value: self.member, fieldNumber: 2)
+    }
+    if !self.signature.isEmpty {
+      try visitor.visitSingularBytesField(value: self.signature, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoDeparture, rhs: ProtoDeparture) -> Bool {
+    if lhs.conversation != rhs.conversation {return false}
+    if lhs.member != rhs.member {return false}
+    if lhs.signature != rhs.signature {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoGroupUpdate: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".GroupUpdate"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}state\0\u{1}members\0\u{1}departures\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularMessageField(value: &self._state) }()
+      case 2: try { try decoder.decodeRepeatedMessageField(value: &self.members) }()
+      case 3: try { try decoder.decodeRepeatedMessageField(value: &self.departures) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    try { if let v = self._state {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
+    } }()
+    if !self.members.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.members, fieldNumber: 2)
+    }
+    if !self.departures.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.departures, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoGroupUpdate, rhs: ProtoGroupUpdate) -> Bool {
+    if lhs._state != rhs._state {return false}
+    if lhs.members != rhs.members {return false}
+    if lhs.departures != rhs.departures {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

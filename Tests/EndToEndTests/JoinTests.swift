@@ -26,19 +26,6 @@ struct JoinTests {
         }
     }
 
-    @Test("A third joiner of a conversation of two is refused")
-    func third() throws {
-        try withHomes("ann", "bob", "carol") { nodes in
-            for node in nodes { try node.start() }
-            try meet(nodes[0], nodes[1])
-            let slug = try nodes[0].ok("invite", "create", "room")["slug"].string ?? ""
-            let refused = try nodes[2].fails(2, "join", slug, "--timeout", "20")
-            #expect(refused["errorType"].string == "generic_failure")
-            #expect(try nodes[2].ok("conversation", "list").lines.isEmpty)
-            try say("still just us", nodes[0])
-        }
-    }
-
     @Test("A join waits for a creator that is not there yet, survives restarts, and completes")
     func creatorOffline() throws {
         try withPair { ann, bob in

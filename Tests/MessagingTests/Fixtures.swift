@@ -156,7 +156,7 @@ struct Negotiation {
     mutating func session(resets: [Bool] = [false, false], heard: [Bool] = [true, true]) {
         loseAll()
         let starts = (0..<2).map {
-            machines[$0].sessionStart(reset: resets[$0], policy: policies[$0], endpoints: [])
+            machines[$0].sessionStart(reset: resets[$0], policy: policies[$0])
         }
         for side in Side.allCases where heard[side.rawValue] {
             let index = side.rawValue

@@ -435,8 +435,8 @@ import Testing
         other.agree(on: .thirtyDays)
         let foreign = other.machines[0].record.head!
         for head in [foreign] {
-            let start = SessionStart(reset: false, inForce: head.id, head: head, renewable: nil, endpoints: [])
-            let sent = talk.machines[0].sessionStart(reset: false, policy: .ask, endpoints: [])
+            let start = SessionStart(reset: false, inForce: head.id, head: head, renewable: nil)
+            let sent = talk.machines[0].sessionStart(reset: false, policy: .ask)
             _ = talk.machines[0].sessionEstablished(
                 with: talk.keys[1].publicKey,
                 sent: sent,
@@ -605,8 +605,8 @@ import Testing
             membership: head.proposal.membership + 1,
             record: record
         )
-        let ours = rejoined.sessionStart(reset: false, policy: .ask, endpoints: [])
-        let theirs = SessionStart(reset: false, inForce: head.id, head: head, renewable: nil, endpoints: [])
+        let ours = rejoined.sessionStart(reset: false, policy: .ask)
+        let theirs = SessionStart(reset: false, inForce: head.id, head: head, renewable: nil)
         var random = Randomness.seeded(5)
         _ = rejoined.sessionEstablished(with: peer.publicKey, sent: ours, received: theirs, now: talk.now, key: own, random: &random)
         #expect(rejoined.lifetime == .ephemeral && rejoined.storable(under: head.id) == nil)
@@ -623,8 +623,8 @@ import Testing
             talk.withdraw(.one)
         }
         let head = Agreement(proposal: first, accepts: [talk.acceptance(of: first, by: .two)])
-        let ours = talk.machines[0].sessionStart(reset: false, policy: .ask, endpoints: [])
-        let theirs = SessionStart(reset: false, inForce: head.id, head: head, renewable: nil, endpoints: [])
+        let ours = talk.machines[0].sessionStart(reset: false, policy: .ask)
+        let theirs = SessionStart(reset: false, inForce: head.id, head: head, renewable: nil)
         var random = Randomness.seeded(6)
         let actions = talk.machines[0].sessionEstablished(
             with: talk.keys[1].publicKey,

@@ -198,21 +198,39 @@ import Testing
     private var random = Randomness.seeded(1)
     private let creator: IdentityKey
     private let tag: InviteTag
+    private let own: IdentityKey
 
     init() {
         creator = makeKey(&random)
+        own = makeKey(&random)
         tag = InviteTag.random(&random)
     }
 
-    private func welcome(tag: InviteTag? = nil, by key: IdentityKey? = nil, members: Int = 1) -> Welcome {
+    private func welcome(
+        tag: InviteTag? = nil,
+        by key: IdentityKey? = nil,
+        members: Int = 1,
+        _ change: (inout GroupState.Unsigned) -> Void = { _ in }
+    ) -> Welcome {
         var random = random
         let key = key ?? creator
+        let genesis = Genesis(conversation: .random(&random), createdAt: noon, key: key, &random)
+        var group = GroupState.Unsigned(
+            conversation: genesis.conversation,
+            version: 2,
+            membership: 2,
+            name: nil,
+            isLocked: false,
+            members: [key.publicKey, own.publicKey]
+        )
+        change(&group)
         return Welcome(
             tag: tag ?? self.tag,
-            genesis: Genesis(conversation: .random(&random), createdAt: noon, key: key, &random),
-            name: nil,
-            membership: 2,
-            members: (0..<members).map { _ in Member(key: key.publicKey, profile: nil, endpoints: []) },
+            genesis: genesis,
+            group: group.signed(by: key, &random),
+            members: (0..<members).map { _ in
+                Member(profile: nil, endpoints: [], version: 1, key: key, &random)
+            },
             expiresAt: nil
         )
     }
@@ -229,18 +247,18 @@ import Testing
         var random = random
         let stranger = makeKey(&random)
         var machine = machine()
-        #expect(machine.receive(welcome(), from: stranger.publicKey) == .drop)
-        #expect(machine.receive(welcome(by: stranger), from: creator.publicKey) == .drop)
-        #expect(machine.receive(welcome(tag: .random(&random)), from: creator.publicKey) == .drop)
-        #expect(machine.receive(welcome(members: 2), from: creator.publicKey) == .drop)
-        #expect(machine.receive(welcome(members: 0), from: creator.publicKey) == .drop)
+        #expect(machine.receive(welcome(), from: stranger.publicKey, to: own.publicKey) == .drop)
+        #expect(machine.receive(welcome(by: stranger), from: creator.publicKey, to: own.publicKey) == .drop)
+        #expect(machine.receive(welcome(tag: .random(&random)), from: creator.publicKey, to: own.publicKey) == .drop)
+        #expect(machine.receive(welcome(members: 2), from: creator.publicKey, to: own.publicKey) == .drop)
+        #expect(machine.receive(welcome(members: 0), from: creator.publicKey, to: own.publicKey) == .drop)
         var forged = welcome()
         forged.genesis.createdAt = noon + 1
-        #expect(machine.receive(forged, from: creator.publicKey) == .drop)
+        #expect(machine.receive(forged, from: creator.publicKey, to: own.publicKey) == .drop)
         #expect(machine.state == .joining)
-        #expect(machine.receive(welcome(), from: creator.publicKey) == .enter)
+        #expect(machine.receive(welcome(), from: creator.publicKey, to: own.publicKey) == .enter)
         #expect(machine.state == .ready)
-        #expect(machine.receive(welcome(), from: creator.publicKey) == .drop)
+        #expect(machine.receive(welcome(), from: creator.publicKey, to: own.publicKey) == .drop)
     }
 
     @Test func `an error is believed from our creator, for our tag, while joining`() {
@@ -251,11 +269,11 @@ import Testing
         var cancelled = machine
         #expect(cancelled.cancel() == true)
         #expect(cancelled.receive(error(), from: creator.publicKey) == false)
-        #expect(cancelled.receive(welcome(), from: creator.publicKey) == .drop)
+        #expect(cancelled.receive(welcome(), from: creator.publicKey, to: own.publicKey) == .drop)
         #expect(cancelled.cancel() == false)
         #expect(machine.receive(error(.unknown("later")), from: creator.publicKey) == true)
         #expect(machine.state == .joinFailed(.unknown("later")))
-        #expect(machine.receive(welcome(), from: creator.publicKey) == .drop)
+        #expect(machine.receive(welcome(), from: creator.publicKey, to: own.publicKey) == .drop)
     }
 
     @Test func `a join is given up after a day`() {
@@ -310,11 +328,11 @@ import Testing
         memberCount: Int = 1,
         now: Timestamp = noon
     ) -> IssuerStateMachine.Answer {
+        var random = random
         let request = JoinRequest(
             invite: verified.signed,
             joinSecret: secret ?? verified.invite.joinSecret,
-            profile: nil,
-            endpoints: []
+            member: Member(profile: nil, endpoints: [], version: 1, key: creator, &random)
         )
         return issuer.decide(
             request,
@@ -373,7 +391,7 @@ import Testing
         #expect(decide(locked, joiner: joiner) == .admit)
         #expect(decide(issuer, joiner: joiner, now: verified.invite.expiresAt) == .refuse(.conversationExpired))
         #expect(decide(issuer, joiner: joiner, opensToken: false) == .refuse(.conversationExpired))
-        #expect(decide(issuer, joiner: joiner, memberCount: 2) == .refuse(.genericFailure))
+        #expect(decide(issuer, joiner: joiner, memberCount: Limits.memberCount) == .refuse(.genericFailure))
         let unknown = IssuerStateMachine(record: IssuerStateMachine.Record(tag: verified.invite.tag))
         #expect(decide(unknown, joiner: joiner) == .refuse(.conversationExpired))
     }

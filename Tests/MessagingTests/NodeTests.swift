@@ -307,7 +307,7 @@ struct Pair {
         pair.run()
         let id = try pair.send("for you alone", from: 0)
         pair.wire.removeAll()
-        pair.command(1) { machine, _ in machine.leave() }
+        pair.command(1) { machine, turn in machine.leave(&turn) }
         pair.run()
         #expect(pair.archive[0][id]?.message.state == .cancelled)
         #expect(pair.machines[0]?.currentMembers.isEmpty == true)
@@ -386,8 +386,7 @@ struct Pair {
         let request = JoinRequest(
             invite: invite.signed,
             joinSecret: invite.invite.joinSecret,
-            profile: nil,
-            endpoints: []
+            member: Member(profile: nil, endpoints: [], version: 1, key: second, &pair.random)
         )
         pair.step(0) { core, turn in core.receive(.joinRequest(request), on: LinkID(99), verify: { _ in invite }, &turn)
         }

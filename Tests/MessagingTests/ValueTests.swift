@@ -200,16 +200,31 @@ import Testing
             IssuerStateMachine.IssuedInvite(id: invite.id, tag: invite.tag, expiresAt: noon, singleUse: true)
         ]
         issuer.invites[0].admitted = [creator.publicKey]
+        let other = makeKey(&random)
+        let group = GroupState.Unsigned(
+            conversation: talk.conversation,
+            version: 3,
+            membership: 2,
+            name: "n",
+            isLocked: true,
+            members: [creator.publicKey, other.publicKey]
+        )
         var conversation = ConversationRecord(
             genesis: Genesis(conversation: talk.conversation, createdAt: noon, key: creator, &random),
-            name: "n",
-            profile: nil,
-            membership: 3,
-            members: [Member(key: creator.publicKey, profile: "p", endpoints: [Endpoint(host: "::1", port: 1)])],
+            group: group.signed(by: creator, &random),
+            own: Member(profile: nil, endpoints: [], version: 1, key: creator, &random),
+            members: [
+                Member(profile: "p", endpoints: [Endpoint(host: "::1", port: 1)], version: 2, key: other, &random)
+            ],
             issuer: issuer
         )
         conversation.lifetime = talk.machines[0].record
-        conversation.left = [creator.publicKey]
+        conversation.former = [other.publicKey]
+        conversation.departures = [
+            Departure(of: other.publicKey, conversation: talk.conversation, key: other, &random)
+        ]
+        conversation.missed = [other.publicKey: 2]
+        conversation.undelivered = [other.publicKey: 3]
         var contact = ContactStateMachine(
             client: .generate(&random),
             key: makeKey(&random),

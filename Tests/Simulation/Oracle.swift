@@ -255,10 +255,16 @@ extension Simulation {
                 }
             }
         }
-        if node.core.linkCount > 64 { violation("I7 node \(node.index) holds \(node.core.linkCount) links") }
+        if node.core.linkCount > 160 { violation("I7 node \(node.index) holds \(node.core.linkCount) links") }
     }
 
-    /// The two inboxes of a conversation that both still have it and know each other.
+    /// Where this one looks for a member, it is now.
+    private func knows(_ machine: ConversationStateMachine, _ member: PublicKey, _ node: SimulatedNode) -> Bool {
+        machine.record.members.first { $0.key == member }?.endpoints.contains(node.endpoint) ?? false
+    }
+
+    /// The two inboxes of a conversation that both still have it and know each other; without those that have both moved
+    /// and have nobody who could tell them.
     func pairs() -> [(SimulatedNode, ConversationStateMachine, SimulatedNode, ConversationStateMachine)] {
         var result: [(SimulatedNode, ConversationStateMachine, SimulatedNode, ConversationStateMachine)] = []
         var found: [ConversationID: [(SimulatedNode, ConversationStateMachine)]] = [:]
@@ -267,10 +273,12 @@ extension Simulation {
         }
         for conversation in found.keys.sorted() {
             let members = found[conversation]!
-            for (node, machine) in members where machine.isCreator {
-                for (other, theirs) in members where !theirs.isCreator {
+            for (index, (node, machine)) in members.enumerated() {
+                for (other, theirs) in members[..<index] {
                     guard machine.currentMembers.contains(where: { $0.key == theirs.key.publicKey }),
                         theirs.currentMembers.contains(where: { $0.key == machine.key.publicKey })
+                    else { continue }
+                    guard knows(machine, theirs.key.publicKey, other) || knows(theirs, machine.key.publicKey, node)
                     else { continue }
                     result.append((node, machine, other, theirs))
                 }
@@ -288,9 +296,12 @@ extension Simulation {
             guard let link = one.link(to: two.key.publicKey), link == two.link(to: one.key.publicKey),
                 let state = links[link], !state.isBroken
             else { return "nodes \(node.index) and \(other.index) do not know that their link is lost" }
-            guard one.outboxCount == 0, two.outboxCount == 0 else {
-                return
-                    "the outboxes of nodes \(node.index) and \(other.index) hold \(one.outboxCount) and \(two.outboxCount)"
+            let waiting = one.outbox(to: two.key.publicKey).count + two.outbox(to: one.key.publicKey).count
+            if waiting > 0 {
+                return "the outboxes of nodes \(node.index) and \(other.index) hold \(waiting) for each other"
+            }
+            guard one.groupDigest == two.groupDigest else {
+                return "nodes \(node.index) and \(other.index) know different things of their group"
             }
         }
         for node in nodes {
@@ -314,6 +325,22 @@ extension Simulation {
             for machine in node.core.conversations where !machine.isCreator {
                 if oracle.exploded.values.contains(where: { $0.contains(machine.conversation) }) {
                     return "node \(node.index) still has an exploded conversation"
+                }
+            }
+            for machine in node.core.conversations where machine.isCreator {
+                for other in nodes {
+                    for theirs in other.core.conversations
+                    where theirs.conversation == machine.conversation && !theirs.isCreator {
+                        let isListed = machine.currentMembers.contains { $0.key == theirs.key.publicKey }
+                        if isListed, !theirs.currentMembers.contains(where: { $0.key == machine.key.publicKey }) {
+                            return "node \(other.index) does not know that it is a member"
+                        }
+                        if !isListed, !theirs.record.isRemoved, knows(theirs, machine.key.publicKey, node),
+                            machine.record.former.contains(theirs.key.publicKey)
+                        {
+                            return "node \(other.index) does not know that it was removed"
+                        }
+                    }
                 }
             }
             for join in node.core.joins where join.record.state == .joining {

@@ -8,10 +8,18 @@ extension Simulation {
     func delay() -> Int64 { chance(3) ? 1 + roll(4_000) : 1 + roll(150) }
 
     func nodeIndex(_ endpoints: [Endpoint]) -> Int? {
-        guard let host = endpoints.first?.host, let index = Int(host.dropFirst()), nodes.indices.contains(index) else {
-            return nil
+        nodes.firstIndex { endpoints.contains($0.endpoint) }
+    }
+
+    /// A node is somewhere else now, and its links are lost.
+    func move(_ node: SimulatedNode) {
+        count("moves")
+        node.endpoint = Endpoint(host: node.endpoint.host, port: node.endpoint.port + 1)
+        log("node \(node.index): moves to \(node.endpoint)")
+        for id in links.keys.sorted() where links[id]!.dialer == node.index || links[id]!.listener == node.index {
+            breakLink(id)
         }
-        return index
+        if node.isUp { step(node) { core, turn in core.endpointsChanged(&turn) } }
     }
 
     /// A dial arrives at its target.
@@ -252,7 +260,9 @@ extension Simulation {
         case .deletionReceipt(let receipt): mix(receipt.signature.bytes)
         case .invitation(let invitation): mix(invitation.id.bytes)
         case .ping(let nonce), .pong(let nonce): mix(nonce)
-        case .memberLeft: mix(21)
+        case .memberLeft(let departure): mix(departure.signature.bytes)
+        case .group(let update): mix(update.state?.signature.bytes ?? [24])
+        case .profile(let member): mix(member.signature.bytes)
         case .closing: mix(22)
         case .unknown: mix(23)
         }
@@ -289,6 +299,9 @@ extension Frame {
         case .pong: "pong"
         case .closing: "closing"
         case .unknown: "unknown"
+        case .group(let update):
+            "group \(update.state?.version ?? 0) members \(update.members.count) departures \(update.departures.count)"
+        case .profile: "profile"
         }
     }
 }
@@ -345,6 +358,11 @@ extension Event.Kind {
         case .deletionReceipt: "deletionReceipt"
         case .peerOnline: "peerOnline"
         case .peerOffline: "peerOffline"
+        case .conversationUpdated: "conversationUpdated"
+        case .memberRemoved: "memberRemoved"
+        case .removed: "removed"
+        case .profileChanged: "profileChanged"
+        case .messagesMissed: "messagesMissed"
         case .locked: "locked"
         case .unlocked: "unlocked"
         }

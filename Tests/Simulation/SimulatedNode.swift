@@ -74,7 +74,8 @@ final class SimulatedNode {
     }
 
     let index: Int
-    let endpoint: Endpoint
+    /// Where it is now; what others remember of an earlier place leads nowhere.
+    var endpoint: Endpoint
     var core = NodeStateMachine()
     var random: Randomness
     /// This node's clock runs ahead of the simulation's by this much; grows when the clock is stepped.

@@ -39,8 +39,8 @@ extension Simulation {
         invites[payload] = made
         guard let verified = try? VerifiedInvite(SignedInvite(payload: payload, signedBy: key.secret), decoded: made)
         else { return violation("an invite of our own does not verify") }
-        // Sometimes two race for the same invite.
-        for _ in 0..<(chance(25) ? 2 : 1) {
+        // Sometimes several race for the same invite.
+        for _ in 0..<(chance(25) ? 2 + roll(3) : 1) {
             let guest = nodes[Int(roll(Int64(nodes.count)))]
             if guest === node { continue }
             queue.push(.join(guest.index, verified), at: time + 1 + roll(3_000))
@@ -148,8 +148,20 @@ extension Simulation {
             }
         case ..<960: command(node, client) { machine, turn in machine.retry(&turn) }
         case ..<980:
-            if conversation.isCreator, conversation.currentMembers.isEmpty { invite(node, client) }
-        case ..<985:
+            if conversation.isCreator, conversation.currentMembers.count < 7 { invite(node, client) }
+        case ..<982:
+            let name = chance(20) ? nil : "name \(roll(100))"
+            command(node, client) { (machine, turn) throws(CommandError) in
+                conversation.isCreator && chance(50)
+                    ? try machine.rename(name, &turn) : try machine.setProfile(name, &turn)
+            }
+        case ..<984:
+            let others = conversation.currentMembers.map(\.key).sorted()
+            guard conversation.isCreator, !others.isEmpty else { return }
+            let member = others[Int(roll(Int64(others.count)))]
+            count("removed")
+            command(node, client) { (machine, turn) throws(CommandError) in try machine.remove(member, &turn) }
+        case ..<987:
             if conversation.isCreator {
                 let isLocked = chance(50)
                 command(node, client) { (machine, turn) throws(CommandError) in try machine.setLocked(isLocked, &turn) }
@@ -163,13 +175,14 @@ extension Simulation {
                 count("left")
                 let isLinked = conversation.currentMembers.allSatisfy { conversation.isOnline($0.key) }
                 if !isLinked { count("left offline") }
-                command(node, client) { machine, _ in machine.leave() }
+                command(node, client) { machine, turn in machine.leave(&turn) }
             }
         }
     }
 
     func makeFault() {
         switch roll(100) {
+        case ..<2: move(nodes[Int(roll(Int64(nodes.count)))])
         case ..<35:
             let open = links.keys.sorted().filter { !links[$0]!.isBroken }
             guard !open.isEmpty else { return }

@@ -37,6 +37,7 @@ import Testing
         for name in [
             "accepted", "crashes", "locks", "partitions", "clock steps", "explosions", "event deletionReceipt",
             "held until unlocked", "event reset", "event withdrawn", "event messageState delivered", "closes",
+            "event memberRemoved", "event removed", "event profileChanged", "event conversationUpdated", "moves",
         ] {
             #expect(counts[name, default: 0] > 0, "\(name) never happened")
         }

@@ -66,20 +66,31 @@ struct Fixtures {
         let proposal = agreement.proposal
         let genesis = Genesis(conversation: conversation(), createdAt: now, key: ann, &random)
         let signed = SignedInvite(payload: random.bytes(80), signedBy: ann.secret)
-        let member = Member(key: ann.publicKey, profile: "ann", endpoints: [Endpoint(host: "example.org", port: 1)])
+        let member = Member(
+            profile: "ann",
+            endpoints: [Endpoint(host: "example.org", port: 1)],
+            version: 7,
+            key: ann,
+            &random
+        )
+        let group = GroupState.Unsigned(
+            conversation: genesis.conversation,
+            version: 3,
+            membership: 2,
+            name: "room",
+            isLocked: true,
+            members: [ann.publicKey, bob.publicKey]
+        ).signed(by: ann, &random)
+        let departure = Departure(of: bob.publicKey, conversation: genesis.conversation, key: bob, &random)
+        var start = SessionStart(reset: true, inForce: agreement.id, head: agreement, renewable: LifetimeTerms(.oneDay, unopened: .hour))
+        start.member = member
+        start.groupDigest = random.bytes(8)
+        start.epoch = 9
+        start.open = proposal.id
+        start.undelivered = 3
         return [
-            .session(
-                SessionStart(
-                    reset: true,
-                    inForce: agreement.id,
-                    head: agreement,
-                    renewable: LifetimeTerms(.oneDay, unopened: .hour),
-                    endpoints: member.endpoints,
-                    epoch: 9,
-                    open: proposal.id
-                )
-            ),
-            .session(SessionStart(reset: false, inForce: nil, head: nil, renewable: nil, endpoints: [])),
+            .session(start),
+            .session(SessionStart(reset: false, inForce: nil, head: nil, renewable: nil)),
             .content(content(), age: 5_000),
             .content(content(ContentType("example.org/poll:2.1")), age: 0),
             .acknowledgement(MessageID.random(&random), stored: true),
@@ -90,15 +101,12 @@ struct Fixtures {
             .lifetime(.ended(agreement.id, renewable: nil)),
             .lifetime(.reject(proposal.id, .policy)),
             .lifetime(.withdraw(proposal.id)),
-            .joinRequest(
-                JoinRequest(invite: signed, joinSecret: random.bytes(32), profile: "bob", endpoints: member.endpoints)
-            ),
+            .joinRequest(JoinRequest(invite: signed, joinSecret: random.bytes(32), member: member)),
             .welcome(
                 Welcome(
                     tag: InviteTag.random(&random),
                     genesis: genesis,
-                    name: "room",
-                    membership: 2,
+                    group: group,
                     members: [member],
                     expiresAt: nil,
                     agreement: agreement
@@ -114,10 +122,13 @@ struct Fixtures {
             .explosion(random.bytes(Limits.noticeByteCount)),
             .deletionReceipt(DeletionReceipt(conversation: conversation(), destroyedAt: now, key: bob, &random)),
             .invitation(Invitation(id: MessageID.random(&random), slug: "mayfly:join/abc", name: "room")),
-            .memberLeft,
+            .memberLeft(departure),
             .ping(.max),
             .pong(0),
             .closing,
+            .group(GroupUpdate(state: group, members: [member, member], departures: [departure])),
+            .group(GroupUpdate(state: nil, members: [], departures: [])),
+            .profile(member),
         ]
     }
 }

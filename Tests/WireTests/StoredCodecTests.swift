@@ -49,12 +49,21 @@ import Wire
             key: fixtures.ann,
             &fixtures.random
         )
+        let group = GroupState.Unsigned(
+            conversation: genesis.conversation,
+            version: 1,
+            membership: 1,
+            name: "room",
+            isLocked: false,
+            members: [fixtures.ann.publicKey, fixtures.bob.publicKey]
+        )
         var conversation = ConversationRecord(
             genesis: genesis,
-            name: "room",
-            profile: "ann",
-            membership: 2,
-            members: [Member(key: fixtures.bob.publicKey, profile: nil, endpoints: invite.endpoints)],
+            group: group.signed(by: fixtures.ann, &fixtures.random),
+            own: Member(profile: "ann", endpoints: [], version: 1, key: fixtures.ann, &fixtures.random),
+            members: [
+                Member(profile: nil, endpoints: invite.endpoints, version: 1, key: fixtures.bob, &fixtures.random)
+            ],
             issuer: IssuerStateMachine.Record(tag: invite.tag)
         )
         conversation.lifetime.inForce = fixtures.agreement()

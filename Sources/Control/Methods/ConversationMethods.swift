@@ -4,7 +4,7 @@ package enum ConversationMethods {
         ConversationCreateMethod.self, ConversationListMethod.self, ConversationShowMethod.self,
         ConversationMembersMethod.self, ConversationLeaveMethod.self, ConversationLockMethod.self,
         ConversationUnlockMethod.self, ConversationCloseMethod.self, ConversationRenameMethod.self,
-        ConversationRemoveMethod.self,
+        ConversationRemoveMethod.self, ConversationProfileMethod.self,
     ]
 }
 
@@ -244,6 +244,26 @@ package enum ConversationRenameMethod: ControlMethod {
         package init(conversation: String, name: String) {
             self.conversation = conversation
             self.name = name
+        }
+    }
+}
+
+/// `conversation.profile`: sets one's own name in a conversation.
+package enum ConversationProfileMethod: ControlMethod {
+    package static let name = "conversation.profile"
+    package static let summary = "Sets one's own name in a conversation."
+    package typealias Result = Conversation
+
+    /// What `conversation.profile` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        /// Id, unambiguous prefix of an id, or unambiguous name.
+        package var conversation: String
+        /// Empty for none.
+        package var profile: String
+
+        package init(conversation: String, profile: String) {
+            self.conversation = conversation
+            self.profile = profile
         }
     }
 }

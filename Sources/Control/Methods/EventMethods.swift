@@ -29,6 +29,14 @@ package enum EventKind: String, Codable, Hashable, Sendable, CaseIterable {
     case inboxAsleep
     case locked
     case unlocked
+    /// Name or lock state.
+    case conversationUpdated
+    case memberRemoved
+    /// We were removed.
+    case removed
+    case profileChanged
+    /// A member gave up messages that were for us.
+    case messagesMissed
     case lifetimeSuspended
 }
 

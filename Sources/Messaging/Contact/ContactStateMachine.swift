@@ -143,7 +143,7 @@ package struct ContactStateMachine: Sendable {
             return [.save(client)] + (release(remote).map { [.close($0)] } ?? [])
         case .closing: return [.close(link)]
         case .session, .content, .lifetime, .joinRequest, .welcome, .joinError, .explosion, .deletionReceipt,
-            .memberLeft, .unknown:
+            .memberLeft, .unknown, .group, .profile:
             return [.close(link)]
         }
     }

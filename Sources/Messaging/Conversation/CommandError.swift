@@ -27,4 +27,7 @@ package enum CommandError: Error, Hashable, Sendable {
     /// This conversation has been entered with this invite before.
     case alreadyMember(ClientID)
     case unknownMessage
+    /// The creator has removed us from this conversation.
+    case removed
+    case unknownMember
 }

@@ -52,15 +52,21 @@ package struct JoinRecord: Hashable, Sendable, Codable {
 package struct ConversationRecord: Hashable, Sendable, Codable {
     /// Who made it and may explode it.
     package var genesis: Genesis
-    package var name: String?
-    /// One's own name in this conversation.
-    package var profile: String?
-    /// Version of the member list.
-    package var membership: UInt64
-    /// Everyone but ourselves.
+    /// The newest that we know of.
+    package var group: GroupState
+    /// How we describe ourselves.
+    package var own: Member
+    /// How the others describe themselves; some that are gone too, for the names in the history.
     package var members: [Member]
-    /// Members that have left; their copy is gone.
-    package var left: [PublicKey] = []
+    /// Members that have left, until the creator's state says so.
+    package var departures: [Departure] = []
+    /// At the creator: members that it has removed, the newest last. They are told when they come, and of an explosion.
+    package var former: [PublicKey] = []
+    /// The creator has removed us: nothing more comes, what is here stays until its time.
+    package var isRemoved = false
+    /// Messages to a member that were given up undelivered; and what each has told us of its own.
+    package var undelivered: [PublicKey: UInt64] = [:]
+    package var missed: [PublicKey: UInt64] = [:]
     /// The creator's invites; `nil` for others.
     package var issuer: IssuerStateMachine.Record?
     /// Agreements and policy (section 6).
@@ -68,17 +74,25 @@ package struct ConversationRecord: Hashable, Sendable, Codable {
 
     package init(
         genesis: Genesis,
-        name: String?,
-        profile: String?,
-        membership: UInt64,
+        group: GroupState,
+        own: Member,
         members: [Member],
         issuer: IssuerStateMachine.Record?
     ) {
         self.genesis = genesis
-        self.name = name
-        self.profile = profile
-        self.membership = membership
+        self.group = group
+        self.own = own
         self.members = members
         self.issuer = issuer
+    }
+
+    package var name: String? { group.name }
+    /// One's own name in this conversation.
+    package var profile: String? { own.profile }
+    /// The others that are in the conversation, as far as we know.
+    package var current: [Member] {
+        if isRemoved { return [] }
+        let gone = Set(departures.map(\.member))
+        return members.filter { group.members.contains($0.key) && !gone.contains($0.key) }
     }
 }

@@ -15,6 +15,7 @@ extension ConversationStateMachine {
         guard byteCount <= Limits.textByteCount else {
             throw .textTooLong(byteCount: byteCount, limit: Limits.textByteCount)
         }
+        guard !record.isRemoved else { throw .removed }
         guard !members.isEmpty else { throw .noOtherMember }
         let id = MessageID.random(&turn.random)
         let kept = placement(of: .text, turn)
@@ -87,24 +88,39 @@ extension ConversationStateMachine {
 
     mutating func flush(_ member: PublicKey, _ turn: inout Turn) -> [NodeAction] {
         guard members[member]?.isEstablished == true, let link = members[member]?.link.link else { return [] }
-        return perform(members[member]!.outbox.flush(now: turn.now, random: &turn.random), to: link, turn)
+        let actions = members[member]!.outbox.flush(now: turn.now, random: &turn.random)
+        return perform(actions, to: member, on: link, turn)
     }
 
-    func perform(_ actions: [OutboxStateMachine.Action], to link: LinkID?, _ turn: Turn) -> [NodeAction] {
-        actions.flatMap { action -> [NodeAction] in
+    mutating func perform(
+        _ actions: [OutboxStateMachine.Action],
+        to member: PublicKey,
+        on link: LinkID?,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        var result: [NodeAction] = []
+        for action in actions {
             switch action {
             case .transmit(let id, let age):
-                link.map { [.transmitMessage($0, client, id, age: age)] } ?? []
+                if let link { result.append(.transmitMessage(link, client, id, age: age)) }
             case .sent(let id):
-                [.setState(client, id, .sent), event(.messageState(id, .sent, stored: nil), turn)]
+                result += [.setState(client, id, .sent), event(.messageState(id, .sent, stored: nil), turn)]
             case .expired(let id):
-                [
+                // The member will see that something is missing.
+                record.undelivered[member, default: 0] += 1
+                result.append(.save(client))
+                guard !isAwaited(id) else { continue }
+                result += [
                     .setState(client, id, .expiredUndelivered),
                     event(.messageState(id, .expiredUndelivered, stored: nil), turn),
                 ]
             }
         }
+        return result
     }
+
+    /// Some member has not acknowledged it.
+    private func isAwaited(_ message: MessageID) -> Bool { members.values.contains { $0.outbox[message] != nil } }
 
     // MARK: Receiving
 
@@ -125,6 +141,8 @@ extension ConversationStateMachine {
         case .acknowledgement(let id, let stored):
             if stored, unconfirmed.contains(id) { confirmAgreement(by: member) }
             guard members[member]!.outbox.acknowledge(id) else { return [] }
+            // Delivered means: to all.
+            guard !isAwaited(id) else { return flush(member, &turn) }
             return [
                 .setState(client, id, .delivered),
                 event(.messageState(id, .delivered, stored: stored), turn),
@@ -137,7 +155,9 @@ extension ConversationStateMachine {
             }
             return receive(message, from: member, &turn)
         case .explosion(let sealed): return receiveExplosion(sealed, on: link, &turn)
-        case .memberLeft: return receiveDeparture(of: member, on: link, &turn)
+        case .memberLeft(let departure): return receive(departure, from: member, &turn)
+        case .group(let update): return receive(update, from: member, &turn)
+        case .profile(let description): return receive(description, from: member, &turn)
         case .ping(let nonce): return [.transmit(link, .pong(nonce))]
         case .pong, .unknown: return []
         case .closing: return receiveClosing(from: member, on: link, turn)

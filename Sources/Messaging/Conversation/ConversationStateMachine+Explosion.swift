@@ -5,6 +5,8 @@ extension ConversationStateMachine {
     /// Ends the conversation for everyone: keys first, then the others are told over the links still open.
     package func explode(_ turn: inout Turn) throws(CommandError) -> [NodeAction] {
         guard isCreator else { throw .notCreator }
+        // Those who were removed keep their copy until they are told.
+        let told = currentMembers + record.members.filter { record.former.contains($0.key) }
         let notice = ExplodeNotice(genesis: record.genesis, expiresAt: turn.now, key: key, &turn.random)
         let sealed = notice.sealed(&turn.random)
         let tombstone = ExplodeStateMachine.Record(
@@ -14,9 +16,9 @@ extension ConversationStateMachine {
             keepUntil: turn.now + Limits.tombstoneLifetime,
             notice: sealed,
             receipt: nil,
-            members: currentMembers.map(\.key)
+            members: told.map(\.key)
         )
-        return [.explode(client, tombstone, fanOut: currentMembers)]
+        return [.explode(client, tombstone, fanOut: told)]
             + memberKeys.compactMap { link(to: $0) }.map { .transmit($0, .explosion(sealed)) }
             + [event(.exploded, turn)]
     }

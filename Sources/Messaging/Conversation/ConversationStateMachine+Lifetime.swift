@@ -144,7 +144,7 @@ extension ConversationStateMachine {
         }
         let present = memberKeys
         let actions =
-            lifetimeMachine?.membersChanged(to: present, membership: record.membership, now: turn.now) ?? []
+            lifetimeMachine?.membersChanged(to: present, membership: record.group.membership, now: turn.now) ?? []
         let result = perform(actions, &turn)
         if members.isEmpty {
             record.lifetime = lifetimeMachine?.record ?? record.lifetime

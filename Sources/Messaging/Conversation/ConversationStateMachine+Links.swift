@@ -26,7 +26,7 @@ extension ConversationStateMachine {
                     members[member]!.outbox.linkLost()
                 }
                 let wasAway = !wasEstablished && endsSession(lostAt: lostAt, turn)
-                result += startSession(with: member, on: link, wasAway: wasAway, turn)
+                result += startSession(with: member, on: link, wasAway: wasAway, &turn)
             // The transport ends our side behind what was sent and still hands over what comes; and it does not wait for
             // ever for a peer that keeps its side open.
             case .retire(let link): result += [.transmit(link, .closing), .close(link)]
@@ -40,16 +40,19 @@ extension ConversationStateMachine {
         with member: PublicKey,
         on link: LinkID,
         wasAway: Bool,
-        _ turn: Turn
+        _ turn: inout Turn
     ) -> [NodeAction] {
-        guard let machine = lifetimeMachine, let state = members[member] else { return [] }
-        let start = machine.sessionStart(
-            reset: state.hasEnded || wasAway,
-            policy: policyNow(turn),
-            endpoints: turn.endpoints
-        )
+        guard let state = members[member] else { return [] }
+        let moved = endpointsChanged(&turn)
+        let reset = state.hasEnded || wasAway
+        var start =
+            lifetimeMachine?.sessionStart(reset: reset, policy: policyNow(turn))
+            ?? SessionStart(reset: reset, inForce: nil, head: nil, renewable: nil)
+        start.member = record.own
+        start.groupDigest = groupDigest
+        start.undelivered = record.undelivered[member] ?? 0
         members[member]!.sessionSent = start
-        return [.transmit(link, .session(start))]
+        return moved + [.transmit(link, .session(start))]
     }
 
     mutating func receive(
@@ -59,7 +62,9 @@ extension ConversationStateMachine {
         _ turn: inout Turn
     ) -> [NodeAction] {
         guard members[member]!.link.link == link, let sent = members[member]!.sessionSent else { return [] }
-        var result = updateEndpoints(of: member, to: start.endpoints)
+        var result = start.member.map { receive($0, from: member, &turn) } ?? []
+        result += noteMissed(start.undelivered, of: member, turn)
+        if start.groupDigest != sent.groupDigest { result.append(.transmit(link, .group(wholeGroup))) }
         members[member]!.sessionSent = nil
         members[member]!.isEstablished = true
         noteSession(with: member, saidReset: sent.reset)
@@ -79,12 +84,12 @@ extension ConversationStateMachine {
         return result + flush(member, &turn)
     }
 
-    private mutating func updateEndpoints(of member: PublicKey, to endpoints: [Endpoint]) -> [NodeAction] {
-        guard !endpoints.isEmpty, let index = record.members.firstIndex(where: { $0.key == member }),
-            record.members[index].endpoints != endpoints
-        else { return [] }
-        record.members[index].endpoints = endpoints
-        return [.save(client)]
+    /// What a member gave up was for us: the gap is shown.
+    private mutating func noteMissed(_ count: UInt64, of member: PublicKey, _ turn: Turn) -> [NodeAction] {
+        let known = record.missed[member] ?? 0
+        guard count > known else { return [] }
+        record.missed[member] = count
+        return [.save(client), event(.messagesMissed(member, count: count - known), turn)]
     }
 
     mutating func receiveClosing(from member: PublicKey, on link: LinkID, _ turn: Turn) -> [NodeAction] {
@@ -141,7 +146,7 @@ extension ConversationStateMachine {
             }
             let isLinked = members[member]!.isEstablished && members[member]!.link.link != nil
             let actions = members[member]!.outbox.advance(now: turn.now, isLinked: isLinked, random: &turn.random)
-            result += perform(actions, to: members[member]!.link.link, turn)
+            result += perform(actions, to: member, on: members[member]!.link.link, turn)
         }
         return result
     }
@@ -172,31 +177,9 @@ extension ConversationStateMachine {
         return result
     }
 
-    private func cancelled(_ messages: [MessageID], _ turn: Turn) -> [NodeAction] {
+    func cancelled(_ messages: [MessageID], _ turn: Turn) -> [NodeAction] {
         messages.flatMap {
             [.setState(client, $0, .cancelled), event(.messageState($0, .cancelled, stored: nil), turn)]
         }
-    }
-
-    /// Tells the others and destroys one's own copy.
-    package func leave() -> [NodeAction] {
-        memberKeys.compactMap { link(to: $0) }.map { .transmit($0, .memberLeft) } + [.destroy(client)]
-    }
-
-    mutating func receiveDeparture(of member: PublicKey, on link: LinkID, _ turn: inout Turn) -> [NodeAction] {
-        let undelivered = members[member]!.outbox.removeAll(onlyInMemory: false)
-        members[member] = nil
-        record.left.append(member)
-        if record.left.count > Limits.departedCount {
-            let forgotten = record.left.removeFirst()
-            record.members.removeAll { $0.key == forgotten }
-        }
-        record.membership += 1
-        return lifetimeMembersChanged(&turn) + cancelled(undelivered, turn) + [
-            .save(client),
-            .unregister(client, .member(member)),
-            event(.memberLeft(member), turn),
-            .close(link),
-        ]
     }
 }

@@ -53,14 +53,6 @@ extension ConversationStateMachine {
         return [.save(client)]
     }
 
-    /// A locked conversation admits nobody, and the invites made before stay void when it is unlocked.
-    package mutating func setLocked(_ isLocked: Bool, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
-        guard issuer != nil else { throw .notCreator }
-        if isLocked { issuer!.rotate(to: InviteTag.random(&turn.random)) }
-        issuer!.setLocked(isLocked)
-        return [.save(client)]
-    }
-
     // MARK: Admission
 
     /// A join request over a link that came by an invite's token.
@@ -76,6 +68,7 @@ extension ConversationStateMachine {
         let ours = verified.flatMap { $0.creatorKey == key.publicKey ? $0 : nil }
         let opensToken =
             ours.map { ConversationToken.open($0.invite.conversationToken, key: key.secret) == conversation } ?? false
+        guard request.member.key == joiner, request.member.isValid else { return [.close(link)] }
         let answer = issuer!.decide(
             request,
             verified: ours,
@@ -95,25 +88,14 @@ extension ConversationStateMachine {
             return welcome(joiner, on: link, tag: ours!.invite.tag, &turn)
         case .admit:
             issuer!.recordAdmission(of: joiner, by: ours!.invite.id)
-            record.membership += 1
-            record.members.append(Member(key: joiner, profile: request.profile, endpoints: request.endpoints))
-            record.left.removeAll { $0 == joiner }
-            members[joiner] = MemberState(
-                link: LinkStateMachine(
-                    own: key.publicKey,
-                    remote: joiner,
-                    isDialable: !request.endpoints.isEmpty,
-                    now: turn.now
-                ),
-                hasEnded: false
-            )
-            let suspension = lifetimeMembersChanged(&turn)
-            return suspension + [
-                event(.joinRequested(joiner), turn),
-                .save(client),
-                .register(client, .member(joiner)),
-                event(.memberJoined(joiner, profile: request.profile), turn),
-            ] + welcome(joiner, on: link, tag: ours!.invite.tag, &turn)
+            let newcomer = request.member
+            record.members.append(newcomer)
+            let told = changeGroup(&turn, adding: newcomer) { state in
+                state.members.append(joiner)
+                state.membership += 1
+            }
+            return [event(.joinRequested(joiner), turn)] + enter(newcomer, turn) + told
+                + lifetimeMembersChanged(&turn) + welcome(joiner, on: link, tag: ours!.invite.tag, &turn)
         }
     }
 
@@ -123,13 +105,11 @@ extension ConversationStateMachine {
         tag: InviteTag,
         _ turn: inout Turn
     ) -> [NodeAction] {
-        let ourselves = Member(key: key.publicKey, profile: record.profile, endpoints: turn.endpoints)
         let welcome = Welcome(
             tag: tag,
             genesis: record.genesis,
-            name: record.name,
-            membership: record.membership,
-            members: [ourselves] + currentMembers.filter { $0.key != joiner },
+            group: record.group,
+            members: [record.own] + currentMembers.filter { $0.key != joiner },
             expiresAt: nil,
             agreement: standingAgreement
         )

@@ -15,6 +15,7 @@ package struct ConversationStateMachine: Sendable {
         var isShownOnline = false
         /// The session has ended (restart, close): the next link starts with a reset.
         var hasEnded: Bool
+        var profileBucket = TokenBucket(interval: Limits.profileInterval, burst: Limits.profileBurst)
     }
 
     package let client: ClientID
@@ -39,7 +40,7 @@ package struct ConversationStateMachine: Sendable {
         self.key = key
         self.record = record
         issuer = record.issuer.map(IssuerStateMachine.init)
-        for member in record.members where !record.left.contains(member.key) {
+        for member in record.current {
             members[member.key] = MemberState(
                 link: LinkStateMachine(
                     own: key.publicKey,
@@ -65,6 +66,11 @@ package struct ConversationStateMachine: Sendable {
     package var invites: IssuerStateMachine.Record? { issuer?.record }
     /// Everyone but ourselves and those who have left.
     package var currentMembers: [Member] { record.members.filter { members[$0.key] != nil } }
+
+    /// Whose tokens lead here: the members', at the creator those of removed ones, and in a removed one the creator's.
+    package var reachableBy: [PublicKey] {
+        record.isRemoved ? [record.genesis.creator] : currentMembers.map(\.key) + record.former
+    }
 
     /// Whether the session with this member is established.
     package func isOnline(_ member: PublicKey) -> Bool { members[member]?.isEstablished ?? false }
@@ -111,7 +117,7 @@ package struct ConversationStateMachine: Sendable {
             conversation: conversation,
             own: key.publicKey,
             members: memberKeys,
-            membership: record.membership,
+            membership: record.group.membership,
             record: record.lifetime
         )
     }

@@ -6,14 +6,13 @@ package struct JoinRequest: Hashable, Sendable {
     package var invite: SignedInvite
     /// 32 bytes.
     package var joinSecret: [UInt8]
-    package var profile: String?
-    package var endpoints: [Endpoint]
+    /// The joiner's description of itself.
+    package var member: Member
 
-    package init(invite: SignedInvite, joinSecret: [UInt8], profile: String?, endpoints: [Endpoint]) {
+    package init(invite: SignedInvite, joinSecret: [UInt8], member: Member) {
         self.invite = invite
         self.joinSecret = joinSecret
-        self.profile = profile
-        self.endpoints = endpoints
+        self.member = member
     }
 }
 
@@ -21,9 +20,8 @@ package struct JoinRequest: Hashable, Sendable {
 package struct Welcome: Hashable, Sendable {
     package var tag: InviteTag
     package var genesis: Genesis
-    package var name: String?
-    /// Version of the member list.
-    package var membership: UInt64
+    /// The joiner is in it.
+    package var group: GroupState
     /// Everyone but the joiner, the creator first.
     package var members: [Member]
     package var expiresAt: Timestamp?
@@ -33,19 +31,25 @@ package struct Welcome: Hashable, Sendable {
     package init(
         tag: InviteTag,
         genesis: Genesis,
-        name: String?,
-        membership: UInt64,
+        group: GroupState,
         members: [Member],
         expiresAt: Timestamp?,
         agreement: Agreement? = nil
     ) {
         self.tag = tag
         self.genesis = genesis
-        self.name = name
-        self.membership = membership
+        self.group = group
         self.members = members
         self.expiresAt = expiresAt
         self.agreement = agreement
+    }
+
+    /// Everything in it is signed by whom it should be, and it is `joiner` who is welcomed.
+    package func isValid(for joiner: PublicKey) -> Bool {
+        genesis.isSignatureValid && group.isValid(for: genesis) && group.members.contains(joiner)
+            && members.first?.key == genesis.creator
+            && Set(members.map(\.key) + [joiner]) == Set(group.members) && members.count == group.members.count - 1
+            && members.allSatisfy(\.isValid)
     }
 }
 
@@ -92,19 +96,6 @@ package struct Genesis: Hashable, Sendable, Codable {
     package var digest: [UInt8] { Self.digest(conversation, creator, createdAt) }
     /// Whether the creator that it names has signed it.
     package var isSignatureValid: Bool { creator.isValid(signature, for: digest) }
-}
-
-/// Another member, as its join request or the welcome introduced it.
-package struct Member: Hashable, Sendable, Codable {
-    package var key: PublicKey
-    package var profile: String?
-    package var endpoints: [Endpoint]
-
-    package init(key: PublicKey, profile: String?, endpoints: [Endpoint]) {
-        self.key = key
-        self.profile = profile
-        self.endpoints = endpoints
-    }
 }
 
 /// Why a join failed, as the creator tells the joiner (seed 002). A value of a later version is kept as it was.

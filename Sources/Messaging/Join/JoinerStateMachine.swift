@@ -43,11 +43,12 @@ package struct JoinerStateMachine: Hashable, Sendable {
     /// When the join is given up.
     package var deadline: Timestamp { startedAt + Limits.joinLifetime }
 
-    /// - Parameter sender: the key that the link's handshake has shown.
-    package mutating func receive(_ welcome: Welcome, from sender: PublicKey) -> WelcomeAction {
+    /// - Parameters:
+    ///   - sender: the key that the link's handshake has shown.
+    ///   - own: ours.
+    package mutating func receive(_ welcome: Welcome, from sender: PublicKey, to own: PublicKey) -> WelcomeAction {
         guard state == .joining, sender == creator, welcome.tag == tag, welcome.genesis.creator == creator,
-            welcome.genesis.isSignatureValid, welcome.members.first?.key == creator,
-            welcome.members.count < Limits.memberCount
+            welcome.isValid(for: own)
         else { return .drop }
         state = .ready
         return .enter

@@ -8,6 +8,8 @@ package struct JoiningStateMachine: Sendable {
     package private(set) var record: JoinRecord
     private var joiner: JoinerStateMachine
     private var link: LinkStateMachine
+    /// What we said of ourselves on the newest link.
+    private var own: Member?
 
     package init(client: ClientID, key: IdentityKey, record: JoinRecord, now: Timestamp) {
         self.client = client
@@ -37,17 +39,24 @@ package struct JoiningStateMachine: Sendable {
     }
 
     /// A handshake with the invite's creator has ended: the request goes out.
-    package mutating func linkOpened(_ link: LinkID, _ turn: Turn) -> [NodeAction] {
+    package mutating func linkOpened(_ link: LinkID, _ turn: inout Turn) -> [NodeAction] {
         guard joiner.state == .joining else { return [.close(link)] }
         var result: [NodeAction] = []
         for action in self.link.opened(link, dialer: key.publicKey, now: turn.now) {
             switch action {
             case .use(let link):
+                let member = Member(
+                    profile: record.profile,
+                    endpoints: Member.fitting(turn.endpoints),
+                    version: max(UInt64(clamping: turn.now.milliseconds), (own?.version ?? 0) + 1),
+                    key: key,
+                    &turn.random
+                )
+                own = member
                 let request = JoinRequest(
                     invite: record.signed,
                     joinSecret: record.invite.joinSecret,
-                    profile: record.profile,
-                    endpoints: turn.endpoints
+                    member: member
                 )
                 result.append(.transmit(link, .joinRequest(request)))
             case .retire(let link): result.append(.close(link))
@@ -62,15 +71,16 @@ package struct JoiningStateMachine: Sendable {
         self.link.heard(link, now: turn.now)
         switch frame {
         case .welcome(let welcome):
-            switch joiner.receive(welcome, from: sender) {
+            // A welcome answers the request on the same link.
+            guard let own else { return .pending([.close(link)]) }
+            switch joiner.receive(welcome, from: sender, to: key.publicKey) {
             case .drop: return .pending([.close(link)])
             case .enter:
                 record.state = joiner.state
                 let entered = ConversationRecord(
                     genesis: welcome.genesis,
-                    name: welcome.name,
-                    profile: record.profile,
-                    membership: welcome.membership,
+                    group: welcome.group,
+                    own: own,
                     members: welcome.members,
                     issuer: nil
                 )
@@ -82,7 +92,7 @@ package struct JoiningStateMachine: Sendable {
             return .failed(error.errorType, [.close(link)])
         case .ping(let nonce): return .pending([.transmit(link, .pong(nonce))])
         // A creator that has admitted us before we know it speaks to us as to a member, and then answers our request.
-        case .session, .pong, .unknown: return .pending([])
+        case .session, .group, .profile, .pong, .unknown: return .pending([])
         case .content, .acknowledgement, .lifetime, .joinRequest, .explosion, .deletionReceipt, .invitation,
             .memberLeft, .closing:
             return .pending([.close(link)])

@@ -142,9 +142,9 @@ extension LifetimeStateMachine {
                 negotiation = .proposed(proposal, at: at, accepts: agreement.accepts)
                 return []
             }
-            let isPair = isPair
+            // Of two, it tells the acceptor that we hold it, and cannot take it back any more.
             return [.save] + settle(agreement, isConfirmed: true, automatic: false, now: now)
-                + (isPair ? [] : [.send(.agreement(agreement))])
+                + [.send(.agreement(agreement))]
         }
         if let head = record.head, head.proposal.id == accept.proposal {
             guard record.isStanding, !head.isSigned(by: accept.acceptor) else { return [.dropped] }
@@ -286,7 +286,11 @@ extension LifetimeStateMachine {
     ) -> [Action] {
         if agreement.id == record.head?.id {
             let merged = merge(agreement.accepts, now: now)
-            return merged.isEmpty ? [.dropped] : merged
+            guard from == agreement.proposal.proposer, record.confirmed != agreement.id else {
+                return merged.isEmpty ? [.dropped] : merged
+            }
+            record.confirmed = agreement.id
+            return merged.isEmpty ? [.save] : merged
         }
         // Verifying it costs as many signatures as there are members.
         if peers[from]?.agreements.take(now: now) != nil { return [.dropped] }

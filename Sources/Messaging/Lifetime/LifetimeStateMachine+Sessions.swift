@@ -8,7 +8,7 @@ extension LifetimeStateMachine {
     /// - Parameters:
     ///   - reset: our session has ended since the last link.
     ///   - policy: our standing answer now; decides what we would renew.
-    package func sessionStart(reset: Bool, policy: LifetimePolicy, endpoints: [Endpoint]) -> SessionStart {
+    package func sessionStart(reset: Bool, policy: LifetimePolicy) -> SessionStart {
         var open: ProposalID?
         if case .proposed(let proposal, _, _) = negotiation { open = proposal.id }
         return SessionStart(
@@ -17,7 +17,6 @@ extension LifetimeStateMachine {
             // Others need the signatures of those who are here; and ours, since who shows it has signed it.
             head: record.head?.keeping(members + [own]),
             renewable: renewable(policy),
-            endpoints: endpoints,
             epoch: max(record.epoch, record.seen, record.accepted?.epoch ?? 0, record.floors.map(\.epoch).max() ?? 0),
             open: open
         )

@@ -129,6 +129,15 @@ package struct Event: Hashable, Sendable {
         case peerOffline(PublicKey)
         case locked
         case unlocked
+        /// Name or lock state.
+        case conversationUpdated(name: String?, isLocked: Bool)
+        /// The creator has removed a member.
+        case memberRemoved(PublicKey)
+        /// The creator has removed us.
+        case removed
+        case profileChanged(PublicKey, profile: String?)
+        /// A member's messages that never reached us, and never will.
+        case messagesMissed(PublicKey, count: UInt64)
         /// Somebody has joined and has yet to sign: ephemeral until then.
         case lifetimeSuspended(previous: Lifetime)
     }

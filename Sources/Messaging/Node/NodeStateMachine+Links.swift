@@ -21,11 +21,14 @@ extension NodeStateMachine {
             return machine.linkOpened(link, to: remote, weDialled: weDialled, turn)
         case .joining(var machine):
             defer { inboxes[client] = .joining(machine) }
-            return machine.linkOpened(link, turn)
+            return machine.linkOpened(link, &turn)
         case .conversation(var machine):
             // A joiner comes by an invite's token; its first frame says what it wants.
             defer { inboxes[client] = .conversation(machine) }
-            guard machine.members[remote] != nil else { return welcomeGuest(link, turn) }
+            guard machine.members[remote] != nil else {
+                return machine.record.former.contains(remote)
+                    ? machine.turnAway(remote, on: link, &turn) : welcomeGuest(link, turn)
+            }
             return settle(machine.linkOpened(link, to: remote, weDialled: weDialled, &turn), &turn)
         }
     }
@@ -129,7 +132,7 @@ extension NodeStateMachine {
                 kind: .joined
             )
             var actions: [NodeAction] = [.save(client)]
-            actions += record.members.map { .register(client, .member($0.key)) }
+            actions += machine.reachableBy.map { .register(client, .member($0)) }
             actions.append(.notify(joined))
             actions += machine.enter(under: agreement, &turn)
             actions += machine.linkOpened(link, to: creator, weDialled: true, &turn)

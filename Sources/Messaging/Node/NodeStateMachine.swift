@@ -163,7 +163,7 @@ package struct NodeStateMachine: Sendable {
                 now: turn.now
             )
             inboxes[record.client] = .conversation(machine)
-            return machine.currentMembers.map { .register(record.client, .member($0.key)) }
+            return machine.reachableBy.map { .register(record.client, .member($0)) }
                 + (machine.issuer?.open(now: turn.now) ?? []).map { .register(record.client, .invite($0.id)) }
         }
     }
@@ -200,18 +200,28 @@ package struct NodeStateMachine: Sendable {
         _ turn: inout Turn
     ) throws(CommandError) -> [NodeAction] {
         guard case .unused(let key)? = inboxes[client] else { throw .unknownConversation }
-        for text in [name, profile] {
-            if let text, !Self.isName(text) { throw .invalidName }
-            if let count = text?.utf8.count, count > Limits.nameByteCount {
-                throw .nameTooLong(byteCount: count, limit: Limits.nameByteCount)
-            }
-        }
+        try Self.checkName(name)
+        try Self.checkName(profile)
         let conversation = ConversationID.random(&turn.random)
+        let group = GroupState.Unsigned(
+            conversation: conversation,
+            version: 1,
+            membership: 1,
+            name: name,
+            isLocked: false,
+            members: [key.publicKey]
+        )
+        let own = Member(
+            profile: profile,
+            endpoints: Member.fitting(turn.endpoints),
+            version: UInt64(clamping: turn.now.milliseconds),
+            key: key,
+            &turn.random
+        )
         let record = ConversationRecord(
             genesis: Genesis(conversation: conversation, createdAt: turn.now, key: key, &turn.random),
-            name: name,
-            profile: profile,
-            membership: 1,
+            group: group.signed(by: key, &turn.random),
+            own: own,
             members: [],
             issuer: IssuerStateMachine.Record(tag: InviteTag.random(&turn.random))
         )
@@ -228,6 +238,15 @@ package struct NodeStateMachine: Sendable {
             && text.unicodeScalars.allSatisfy { $0.value >= 0x20 && !(0x7f..<0xa0).contains($0.value) }
     }
 
+    /// - Parameter name: `nil` for none, which is allowed.
+    static func checkName(_ name: String?) throws(CommandError) {
+        guard let name else { return }
+        guard isName(name) else { throw .invalidName }
+        guard name.utf8.count <= Limits.nameByteCount else {
+            throw .nameTooLong(byteCount: name.utf8.count, limit: Limits.nameByteCount)
+        }
+    }
+
     /// Takes the pooled inbox for a join.
     package mutating func join(
         _ client: ClientID,
@@ -236,10 +255,7 @@ package struct NodeStateMachine: Sendable {
         _ turn: inout Turn
     ) throws(CommandError) -> [NodeAction] {
         guard case .unused(let key)? = inboxes[client] else { throw .unknownConversation }
-        if let profile, !Self.isName(profile) { throw .invalidName }
-        if let count = profile?.utf8.count, count > Limits.nameByteCount {
-            throw .nameTooLong(byteCount: count, limit: Limits.nameByteCount)
-        }
+        try Self.checkName(profile)
         try checkJoin(invite, turn)
         records[client] = turn.now
         let record = JoinRecord(invite, profile: profile, startedAt: turn.now)
@@ -252,7 +268,7 @@ package struct NodeStateMachine: Sendable {
         guard invite.invite.expiresAt > turn.now else { throw .inviteExpired(invite.invite.expiresAt) }
         for conversation in conversations {
             if conversation.key.publicKey == invite.creatorKey { throw .ownInvite }
-            if conversation.currentMembers.contains(where: { $0.key == invite.creatorKey }) {
+            if conversation.record.genesis.creator == invite.creatorKey {
                 throw .alreadyMember(conversation.client)
             }
         }
@@ -317,6 +333,19 @@ package struct NodeStateMachine: Sendable {
         guard case .conversation? = inboxes[client], case .conversation(var machine)? = take(client) else { return }
         machine.releaseMemory(byteCount: byteCount)
         inboxes[client] = .conversation(machine)
+    }
+
+    /// This node can be reached elsewhere now: the members of all conversations are told.
+    package mutating func endpointsChanged(_ turn: inout Turn) -> [NodeAction] {
+        var result: [NodeAction] = []
+        for client in clients {
+            guard case .conversation? = inboxes[client], case .conversation(var machine)? = take(client) else {
+                continue
+            }
+            result += machine.endpointsChanged(&turn)
+            inboxes[client] = .conversation(machine)
+        }
+        return result
     }
 
     /// Runs a step of the contact inbox; nothing happens while there is none.

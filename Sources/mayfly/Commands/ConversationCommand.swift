@@ -17,7 +17,7 @@ struct ConversationCommand: ParsableCommand {
         subcommands: [
             Create.self, List.self, Show.self, Members.self, Leave.self, Lock.self, Unlock.self, Close.self,
             Rename.self,
-            Remove.self,
+            Remove.self, Profile.self,
         ]
     )
 
@@ -129,6 +129,22 @@ extension ConversationCommand {
 
         func perform(_ terminal: Terminal) throws {
             try call(ConversationRemoveMethod.self, .init(conversation: conversation, member: member), terminal) {
+                ConversationCommand.show($0, terminal)
+            }
+        }
+    }
+
+    struct Profile: NodeCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Set your own name in a conversation; the members of others do not learn it."
+        )
+
+        @Argument var conversation: String
+        @Argument(help: "Empty for none.") var profile: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try call(ConversationProfileMethod.self, .init(conversation: conversation, profile: profile), terminal) {
                 ConversationCommand.show($0, terminal)
             }
         }

@@ -36,6 +36,12 @@ private func nodeError(_ error: NodeError) -> ControlError {
         return ControlError(.notFound, "no join `\(text)`", hint: "`mayfly join list` shows what there is")
     case .unknownPeer(let text):
         return ControlError(.notFound, "no peer `\(text)`", hint: "`mayfly peer list` shows what there is")
+    case .unknownMember(let text):
+        return ControlError(
+            .notFound,
+            "no member `\(text)`",
+            hint: "`mayfly conversation members C` shows who is in the conversation"
+        )
     case .unknownMessage(let text):
         return ControlError(.notFound, "no message `\(text)`", hint: "it may have expired")
     case .ambiguous(let text, let matches):
@@ -169,6 +175,13 @@ private func commandError(_ error: CommandError) -> ControlError {
         return ControlError(.failed, "this is an invite of this node", hint: "give it to someone else")
     case .alreadyMember: return ControlError(.failed, "this conversation was joined before")
     case .unknownMessage: return ControlError(.notFound, "no such message waits to be delivered")
+    case .removed:
+        return ControlError(
+            .failed,
+            "you were removed from this conversation",
+            hint: "what is here can be read until its time; `mayfly conversation leave C` destroys it now"
+        )
+    case .unknownMember: return ControlError(.notFound, "no such member")
     }
 }
 

@@ -56,6 +56,22 @@ extension ControlHandlers {
         }
     }
 
+    func addMembership(_ router: inout ControlRouter) {
+        durably(&router, ConversationRenameMethod.self) { node, params in
+            let client = try node.conversation(params.conversation).client
+            try node.rename(params.conversation, to: params.name)
+            return NodeView.conversation(try node.conversation(client.description))
+        }
+        durably(&router, ConversationProfileMethod.self) { node, params in
+            try node.setProfile(params.conversation, to: params.profile)
+            return NodeView.conversation(try node.conversation(params.conversation))
+        }
+        durably(&router, ConversationRemoveMethod.self) { node, params in
+            try node.removeMember(params.conversation, params.member)
+            return NodeView.conversation(try node.conversation(params.conversation))
+        }
+    }
+
     /// One single-use invite for each peer, sent to its contact inbox.
     private static func invite(
         _ peers: [String],

@@ -17,6 +17,7 @@ struct ControlHandlers: Sendable {
         addNode(&router)
         addPeers(&router)
         addConversations(&router)
+        addMembership(&router)
         addInvites(&router)
         addJoins(&router)
         addMessages(&router)

@@ -82,8 +82,8 @@ enum NodeView {
                 )
             },
             lifetime: LifetimeValue(machine.lifetime),
-            locked: machine.invites?.isLocked ?? false,
-            state: "ready",
+            locked: machine.record.group.isLocked,
+            state: machine.record.isRemoved ? "removed" : "ready",
             inbox: machine.client.description
         )
     }
@@ -322,6 +322,14 @@ enum NodeView {
         case .peerOffline(let key): return (.peerOffline, ["member": .string(member(key))])
         case .locked: return (.locked, [:])
         case .unlocked: return (.unlocked, [:])
+        case .conversationUpdated(let name, let isLocked):
+            return (.conversationUpdated, ["name": name.map { .string($0) } ?? .null, "locked": .bool(isLocked)])
+        case .memberRemoved(let key): return (.memberRemoved, ["member": .string(member(key))])
+        case .removed: return (.removed, [:])
+        case .profileChanged(let key, let profile):
+            return (.profileChanged, ["member": .string(member(key)), "profile": profile.map { .string($0) } ?? .null])
+        case .messagesMissed(let key, let count):
+            return (.messagesMissed, ["member": .string(member(key)), "count": .integer(Int64(clamping: count))])
         case .lifetimeSuspended(let previous):
             return (.lifetimeSuspended, ["previous": .string(previous.rawValue)])
         }

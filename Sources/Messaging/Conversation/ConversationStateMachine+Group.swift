@@ -1,0 +1,314 @@
+import Primitives
+
+/// Who is in the conversation, what it is called, and how its members describe themselves. The creator signs the state,
+/// each member its own description, whoever leaves its departure; so any member can pass any of it on.
+extension ConversationStateMachine {
+    // MARK: The creator's commands
+
+    /// - Parameter name: `nil` for none.
+    package mutating func rename(_ name: String?, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
+        guard isCreator else { throw .notCreator }
+        try NodeStateMachine.checkName(name)
+        guard name != record.group.name else { return [] }
+        return changeGroup(&turn) { $0.name = name } + [groupEvent(turn)]
+    }
+
+    /// A locked conversation admits nobody, and the invites made before stay void when it is unlocked.
+    package mutating func setLocked(_ isLocked: Bool, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
+        guard issuer != nil else { throw .notCreator }
+        if isLocked { issuer!.rotate(to: InviteTag.random(&turn.random)) }
+        issuer!.setLocked(isLocked)
+        guard isLocked != record.group.isLocked else { return [.save(client)] }
+        return changeGroup(&turn) { $0.isLocked = isLocked } + [groupEvent(turn)]
+    }
+
+    /// The member gets nothing more. It is told, now or when it comes.
+    package mutating func remove(_ member: PublicKey, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
+        guard isCreator else { throw .notCreator }
+        guard members[member] != nil else { throw .unknownMember }
+        let told = members[member]?.link.link.map { turnAway(member, on: $0, &turn) } ?? []
+        record.former.append(member)
+        let gone = removed([member], turn)
+        let changed = changeGroup(&turn) { state in
+            state.members.removeAll { $0 == member }
+            state.membership += 1
+        }
+        var result = changed + told + gone
+        while record.former.count > Limits.departedCount {
+            result.append(.unregister(client, .member(record.former.removeFirst())))
+        }
+        return result + lifetimeMembersChanged(&turn)
+    }
+
+    // MARK: One's own description
+
+    /// One's name in this conversation. `nil` for none.
+    package mutating func setProfile(_ profile: String?, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
+        guard !record.isRemoved else { throw .removed }
+        try NodeStateMachine.checkName(profile)
+        guard profile != record.own.profile else { return [] }
+        return describe(profile, &turn)
+    }
+
+    /// Tells the others where we are now, if that has changed.
+    package mutating func endpointsChanged(_ turn: inout Turn) -> [NodeAction] {
+        guard !record.isRemoved, record.own.endpointTexts != Member.fitting(turn.endpoints).map(\.description) else {
+            return []
+        }
+        return describe(record.own.profile, &turn)
+    }
+
+    private mutating func describe(_ profile: String?, _ turn: inout Turn) -> [NodeAction] {
+        record.own = Member(
+            profile: profile,
+            endpoints: Member.fitting(turn.endpoints),
+            version: max(UInt64(clamping: turn.now.milliseconds), record.own.version + 1),
+            key: key,
+            &turn.random
+        )
+        return [.save(client)] + broadcast(.profile(record.own))
+    }
+
+    // MARK: Telling
+
+    /// Signs a new state and tells everyone.
+    mutating func changeGroup(
+        _ turn: inout Turn,
+        adding newcomer: Member? = nil,
+        _ change: (inout GroupState.Unsigned) -> Void
+    ) -> [NodeAction] {
+        var state = record.group.unsigned
+        state.version += 1
+        change(&state)
+        record.group = state.signed(by: key, &turn.random)
+        let update = GroupUpdate(state: record.group, members: newcomer.map { [$0] } ?? [], departures: [])
+        return [.save(client)] + broadcast(.group(update), except: newcomer?.key)
+    }
+
+    /// To every member whose session is established.
+    func broadcast(_ frame: Frame, except: PublicKey? = nil) -> [NodeAction] {
+        memberKeys.compactMap { member in
+            guard member != except, members[member]!.isEstablished, let link = members[member]!.link.link else {
+                return nil
+            }
+            return .transmit(link, frame)
+        }
+    }
+
+    /// All that we know.
+    var wholeGroup: GroupUpdate {
+        GroupUpdate(state: record.group, members: [record.own] + record.current, departures: record.departures)
+    }
+
+    /// Equal where two members know the same of the group.
+    package var groupDigest: [UInt8] {
+        var transcript = Transcript()
+        transcript.append(record.group.version)
+        let known = ([record.own] + record.current).sorted { $0.key < $1.key }
+        for member in known {
+            transcript.append(member.key)
+            transcript.append(member.version)
+        }
+        return Array(transcript.digest("mayfly/group_digest").prefix(8))
+    }
+
+    // MARK: Being told
+
+    /// Takes over what is newer and signed by whom it should be, and passes it on.
+    mutating func receive(_ update: GroupUpdate, from sender: PublicKey, _ turn: inout Turn) -> [NodeAction] {
+        var result: [NodeAction] = []
+        var news = GroupUpdate(state: nil, members: [], departures: [])
+        let state = update.state.flatMap { candidate in
+            candidate.version > record.group.version && candidate.isValid(for: record.genesis)
+                ? candidate : nil
+        }
+        let listed = Set((state ?? record.group).members)
+        // Nobody honest passes on what does not verify: the rest of it is not worth a signature check each.
+        let dropped = droppedCount
+        for member in update.members.prefix(Limits.memberCount)
+        where listed.contains(member.key) && droppedCount == dropped {
+            if takeOver(member, from: sender, turn) { news.members.append(member) }
+        }
+        let known = Set(record.members.map(\.key) + [key.publicKey])
+        if let state, state.members.contains(key.publicKey) == false || known.isSuperset(of: state.members) {
+            result += apply(state, &turn)
+            news.state = state
+            if record.isRemoved { return result }
+        }
+        for departure in update.departures.prefix(Limits.memberCount) {
+            guard members[departure.member] != nil else { continue }
+            guard departure.isValid(for: conversation, by: departure.member) else {
+                droppedCount += 1
+                break
+            }
+            result += apply(departure, &turn)
+            news.departures.append(departure)
+        }
+        guard !news.isEmpty else { return result }
+        return [.save(client)] + result + broadcast(.group(news), except: sender)
+            + news.members.compactMap { member in
+                members[member.key] == nil ? nil : event(.profileChanged(member.key, profile: member.profile), turn)
+            }
+    }
+
+    /// A member describes itself, over its own link.
+    mutating func receive(_ description: Member, from sender: PublicKey, _ turn: inout Turn) -> [NodeAction] {
+        let before = record.members.first { $0.key == sender }?.profile
+        guard description.key == sender, takeOver(description, from: sender, turn) else { return [] }
+        let news = GroupUpdate(state: nil, members: [description], departures: [])
+        let isRenamed = before != description.profile
+        return [.save(client)] + broadcast(.group(news), except: sender)
+            + (isRenamed ? [event(.profileChanged(sender, profile: description.profile), turn)] : [])
+    }
+
+    /// - Returns: whether it is news.
+    private mutating func takeOver(_ description: Member, from sender: PublicKey, _ turn: Turn) -> Bool {
+        guard description.key != key.publicKey else { return false }
+        let index = record.members.firstIndex { $0.key == description.key }
+        if let index, record.members[index].version >= description.version { return false }
+        guard description.isValid else {
+            droppedCount += 1
+            return false
+        }
+        if let index {
+            // A member that describes itself over and over does not keep everyone's disk busy.
+            if members[description.key]?.profileBucket.take(now: turn.now) != nil {
+                droppedCount += 1
+                return false
+            }
+            let hasMoved = record.members[index].endpointTexts != description.endpointTexts
+            record.members[index] = description
+            if hasMoved, !description.endpoints.isEmpty { members[description.key]?.link.hurry(now: turn.now) }
+        } else {
+            record.members.append(description)
+        }
+        return true
+    }
+
+    private mutating func apply(_ state: GroupState, _ turn: inout Turn) -> [NodeAction] {
+        let before = record.group
+        record.group = state
+        var result: [NodeAction] = []
+        guard state.members.contains(key.publicKey) else { return becomeRemoved(turn) }
+        record.departures.removeAll { !state.members.contains($0.member) }
+        let gone = members.keys.filter { !state.members.contains($0) }.sorted()
+        result += removed(gone, turn)
+        let left = Set(record.departures.map(\.member))
+        for newcomer in record.members
+        where members[newcomer.key] == nil && state.members.contains(newcomer.key) && !left.contains(newcomer.key) {
+            result += enter(newcomer, turn)
+        }
+        if before.name != state.name || before.isLocked != state.isLocked { result.append(groupEvent(turn)) }
+        if before.membership != state.membership { result += lifetimeMembersChanged(&turn) }
+        return result
+    }
+
+    /// Another member is there now.
+    mutating func enter(_ newcomer: Member, _ turn: Turn) -> [NodeAction] {
+        members[newcomer.key] = MemberState(
+            link: LinkStateMachine(
+                own: key.publicKey,
+                remote: newcomer.key,
+                isDialable: !newcomer.endpoints.isEmpty,
+                now: turn.now
+            ),
+            hasEnded: false
+        )
+        return [
+            .register(client, .member(newcomer.key)),
+            event(.memberJoined(newcomer.key, profile: newcomer.profile), turn),
+        ]
+    }
+
+    /// Lets go of members that the creator has removed. At the creator their routes stay, so that they are told when
+    /// they come.
+    private mutating func removed(_ gone: [PublicKey], _ turn: Turn) -> [NodeAction] {
+        var result: [NodeAction] = []
+        for member in gone {
+            if let link = members[member]?.link.link { result.append(.close(link)) }
+            result += letGo(of: member, turn)
+            if !record.former.contains(member) { result.append(.unregister(client, .member(member))) }
+            result.append(event(.memberRemoved(member), turn))
+        }
+        return result
+    }
+
+    private mutating func letGo(of member: PublicKey, _ turn: Turn) -> [NodeAction] {
+        guard var state = members.removeValue(forKey: member) else { return [] }
+        let undelivered = state.outbox.removeAll(onlyInMemory: false)
+        record.undelivered[member] = nil
+        record.missed[member] = nil
+        let present = Set(members.keys).union(record.former)
+        let gone = record.members.filter { !present.contains($0.key) }
+        let forgotten = Set(gone.dropLast(Limits.departedCount).map(\.key))
+        record.members.removeAll { forgotten.contains($0.key) }
+        let others = Set(members.values.flatMap { $0.outbox.all.map(\.message) })
+        return cancelled(undelivered.filter { !others.contains($0) }, turn)
+    }
+
+    /// The creator's route stays: an explosion is for us too.
+    private mutating func becomeRemoved(_ turn: Turn) -> [NodeAction] {
+        var result: [NodeAction] = []
+        for member in memberKeys {
+            if let link = members[member]!.link.link { result.append(.close(link)) }
+            result += letGo(of: member, turn)
+            if member != record.genesis.creator { result.append(.unregister(client, .member(member))) }
+        }
+        record.isRemoved = true
+        record.departures = []
+        makeLifetimeMachine()
+        return [.save(client)] + result + [event(.removed, turn)]
+    }
+
+    /// Somebody whom the creator has removed has come: it is told, and nothing else.
+    package func turnAway(_ former: PublicKey, on link: LinkID, _ turn: inout Turn) -> [NodeAction] {
+        let word = Departure(of: former, conversation: conversation, key: key, &turn.random)
+        return [.transmit(link, .memberLeft(word)), .close(link)]
+    }
+
+    private func groupEvent(_ turn: Turn) -> NodeAction {
+        event(.conversationUpdated(name: record.group.name, isLocked: record.group.isLocked), turn)
+    }
+
+    // MARK: Leaving
+
+    /// Tells the others and destroys one's own copy.
+    package func leave(_ turn: inout Turn) -> [NodeAction] {
+        let departure = Departure(of: key.publicKey, conversation: conversation, key: key, &turn.random)
+        return memberKeys.compactMap { link(to: $0) }.map { .transmit($0, .memberLeft(departure)) }
+            + [.destroy(client)]
+    }
+
+    /// Whoever brings it: the departed has signed it. Of ourselves it is the creator's word.
+    mutating func receive(_ departure: Departure, from sender: PublicKey, _ turn: inout Turn) -> [NodeAction] {
+        if departure.member == key.publicKey, !isCreator,
+            departure.isValid(for: conversation, by: record.genesis.creator)
+        {
+            return becomeRemoved(turn)
+        }
+        guard members[departure.member] != nil, departure.isValid(for: conversation, by: departure.member) else {
+            droppedCount += 1
+            return []
+        }
+        let news = GroupUpdate(state: nil, members: [], departures: [departure])
+        let actions = apply(departure, &turn)
+        return [.save(client)] + actions + broadcast(.group(news), except: sender)
+    }
+
+    private mutating func apply(_ departure: Departure, _ turn: inout Turn) -> [NodeAction] {
+        let member = departure.member
+        let link = members[member]?.link.link
+        var result = letGo(of: member, turn)
+        result += [.unregister(client, .member(member)), event(.memberLeft(member), turn)]
+        if let link { result.append(.close(link)) }
+        if isCreator {
+            result += changeGroup(&turn) { state in
+                state.members.removeAll { $0 == member }
+                state.membership += 1
+            }
+        } else {
+            record.departures.append(departure)
+        }
+        return result + lifetimeMembersChanged(&turn)
+    }
+}

@@ -1,0 +1,151 @@
+import Primitives
+
+/// Who is in a conversation, what it is called and whether it admits anybody (`mayfly/group_updated:1.0`). Signed by the
+/// creator, so that any member may pass it on.
+package struct GroupState: Hashable, Sendable, Codable {
+    package let conversation: ConversationID
+    /// Of two states the one with the larger version counts.
+    package let version: UInt64
+    /// Counts the changes of the member list alone: proposals name it.
+    package let membership: UInt64
+    package let name: String?
+    /// Nobody is admitted.
+    package let isLocked: Bool
+    /// In the order in which they joined, the creator first.
+    package let members: [PublicKey]
+    package let signature: SchnorrSignature
+
+    package init(_ fields: Unsigned, signature: SchnorrSignature) {
+        conversation = fields.conversation
+        version = fields.version
+        membership = fields.membership
+        name = fields.name
+        isLocked = fields.isLocked
+        members = fields.members
+        self.signature = signature
+    }
+
+    /// The fields before they are signed.
+    package struct Unsigned {
+        package var conversation: ConversationID
+        package var version: UInt64
+        package var membership: UInt64
+        package var name: String?
+        package var isLocked: Bool
+        package var members: [PublicKey]
+
+        package init(
+            conversation: ConversationID,
+            version: UInt64,
+            membership: UInt64,
+            name: String?,
+            isLocked: Bool,
+            members: [PublicKey]
+        ) {
+            self.conversation = conversation
+            self.version = version
+            self.membership = membership
+            self.name = name
+            self.isLocked = isLocked
+            self.members = members
+        }
+
+        fileprivate var digest: [UInt8] {
+            var transcript = Transcript()
+            transcript.append(conversation)
+            transcript.append(version)
+            transcript.append(membership)
+            transcript.append(Array((name ?? "").utf8))
+            transcript.append(isLocked ? 1 as UInt64 : 0)
+            transcript.append(UInt64(members.count))
+            for member in members { transcript.append(member) }
+            return transcript.digest("mayfly/group_updated")
+        }
+
+        /// Signs with BIP 340 over the tagged hash of all fields.
+        package func signed(by key: IdentityKey, _ random: inout some RandomNumberGenerator) -> GroupState {
+            GroupState(self, signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32)))
+        }
+    }
+
+    /// To be changed and signed anew.
+    package var unsigned: Unsigned {
+        Unsigned(
+            conversation: conversation,
+            version: version,
+            membership: membership,
+            name: name,
+            isLocked: isLocked,
+            members: members
+        )
+    }
+
+    /// It speaks of this conversation, its creator has signed it, and it can be shown and kept.
+    package func isValid(for genesis: Genesis) -> Bool {
+        conversation == genesis.conversation && members.first == genesis.creator
+            && members.count <= Limits.memberCount && Set(members).count == members.count
+            && (name.map { NodeStateMachine.isName($0) && $0.utf8.count <= Limits.nameByteCount } ?? true)
+            && genesis.creator.isValid(signature, for: unsigned.digest)
+    }
+}
+
+/// The word that somebody is no member any more (`mayfly/member_left:1.0`): its own, when it leaves, which any member may
+/// pass on until the creator's next state leaves it out; or the creator's, which tells a member that it is removed.
+package struct Departure: Hashable, Sendable, Codable {
+    package let conversation: ConversationID
+    package let member: PublicKey
+    package let signature: SchnorrSignature
+
+    package init(conversation: ConversationID, member: PublicKey, signature: SchnorrSignature) {
+        self.conversation = conversation
+        self.member = member
+        self.signature = signature
+    }
+
+    /// - Parameter key: the member's own, or the creator's.
+    package init(
+        of member: PublicKey,
+        conversation: ConversationID,
+        key: IdentityKey,
+        _ random: inout some RandomNumberGenerator
+    ) {
+        let digest = Self.digest(conversation, member)
+        self.init(
+            conversation: conversation,
+            member: member,
+            signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32))
+        )
+    }
+
+    private static func digest(_ conversation: ConversationID, _ member: PublicKey) -> [UInt8] {
+        var transcript = Transcript()
+        transcript.append(conversation)
+        transcript.append(member)
+        return transcript.digest("mayfly/member_left")
+    }
+
+    /// It speaks of this conversation, and `signer` has signed it: the member, or the creator.
+    package func isValid(for conversation: ConversationID, by signer: PublicKey) -> Bool {
+        self.conversation == conversation
+            && signer.isValid(signature, for: Self.digest(conversation, member))
+    }
+}
+
+/// What one member tells another about the group: all of it when a link opens between two that know different things,
+/// afterwards what is new.
+package struct GroupUpdate: Hashable, Sendable {
+    /// `nil`: nothing new.
+    package var state: GroupState?
+    /// How members describe themselves.
+    package var members: [Member]
+    /// Of members that are still in the state.
+    package var departures: [Departure]
+
+    package init(state: GroupState?, members: [Member], departures: [Departure]) {
+        self.state = state
+        self.members = members
+        self.departures = departures
+    }
+
+    package var isEmpty: Bool { state == nil && members.isEmpty && departures.isEmpty }
+}

@@ -1,0 +1,83 @@
+import Primitives
+
+/// A member as it describes itself to the others: its name in this conversation and where it can be reached
+/// (`mayfly/profile:1.0`). Signed by its own key, so that any member may pass it on; the key is of this conversation
+/// alone, so the signature need not name the conversation.
+package struct Member: Hashable, Sendable, Codable {
+    package let key: PublicKey
+    package let profile: String?
+    /// Endpoints as they were signed, those of later kinds too.
+    package let endpointTexts: [String]
+    /// Of two descriptions the one with the larger version counts. Milliseconds by the member's clock, or one more than
+    /// the version before.
+    package let version: UInt64
+    package let signature: SchnorrSignature
+
+    package init(
+        key: PublicKey,
+        profile: String?,
+        endpointTexts: [String],
+        version: UInt64,
+        signature: SchnorrSignature
+    ) {
+        self.key = key
+        self.profile = profile
+        self.endpointTexts = endpointTexts
+        self.version = version
+        self.signature = signature
+    }
+
+    /// Describes the holder of `key`.
+    package init(
+        profile: String?,
+        endpoints: [Endpoint],
+        version: UInt64,
+        key: IdentityKey,
+        _ random: inout some RandomNumberGenerator
+    ) {
+        let texts = endpoints.map(\.description)
+        let digest = Self.digest(key.publicKey, profile, texts, version)
+        self.init(
+            key: key.publicKey,
+            profile: profile,
+            endpointTexts: texts,
+            version: version,
+            signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32))
+        )
+    }
+
+    /// Where the member can be reached, as far as this version understands it.
+    package var endpoints: [Endpoint] { endpointTexts.compactMap { Endpoint($0) } }
+
+    /// As many of a node's endpoints as a description may hold.
+    package static func fitting(_ endpoints: [Endpoint]) -> [Endpoint] {
+        var result = Array(endpoints.prefix(Limits.endpointCount))
+        while byteCount(result.map(\.description)) > Limits.endpointsByteCount { result.removeLast() }
+        return result
+    }
+
+    private static func byteCount(_ texts: [String]) -> Int { texts.reduce(0) { $0 + $1.utf8.count } }
+
+    private static func digest(
+        _ key: PublicKey,
+        _ profile: String?,
+        _ endpoints: [String],
+        _ version: UInt64
+    ) -> [UInt8] {
+        var transcript = Transcript()
+        transcript.append(key)
+        transcript.append(Array((profile ?? "").utf8))
+        transcript.append(UInt64(endpoints.count))
+        for endpoint in endpoints { transcript.append(Array(endpoint.utf8)) }
+        transcript.append(version)
+        return transcript.digest("mayfly/profile")
+    }
+
+    /// The member has signed it, and its name can be shown.
+    package var isValid: Bool {
+        (profile.map { NodeStateMachine.isName($0) && $0.utf8.count <= Limits.nameByteCount } ?? true)
+            && endpointTexts.count <= Limits.endpointCount
+            && Self.byteCount(endpointTexts) <= Limits.endpointsByteCount
+            && key.isValid(signature, for: Self.digest(key, profile, endpointTexts, version))
+    }
+}

@@ -1,0 +1,192 @@
+import Foundation
+import Testing
+
+/// Conversations of more than two.
+@Suite("Groups")
+struct GroupTests {
+    @Test("whoever joins is linked to everyone, and a message reaches all")
+    func fanOut() throws {
+        try withGroup("ann", "bob", "eve", "max") { nodes in
+            for node in nodes {
+                let text = "from \(node.name)"
+                let sent = try node.ok("send", "room", text, "--wait", "delivered", "--timeout", "20")
+                #expect(sent["state"].string == "delivered")
+                for other in nodes where other.name != node.name {
+                    try other.wait("message:text=\(text)")
+                    #expect(try message(text, at: other)["from"].string == node.name)
+                }
+            }
+            let members = try nodes[3].ok("conversation", "members", "room")["members"].list
+            #expect(members.compactMap { $0["profile"].string }.sorted() == ["ann", "bob", "eve"])
+            #expect(members.allSatisfy { $0["online"].bool == true })
+        }
+    }
+
+    @Test("delivered means by the last of them")
+    func delivered() throws {
+        try withGroup("ann", "bob", "eve") { nodes in
+            try nodes[2].stop()
+            try nodes[0].fails(4, "send", "room", "for all", "--wait", "delivered", "--timeout", "0.5")
+            try nodes[1].wait("message:text=for all")
+            #expect(try message("for all", at: nodes[0])["state"].string == "sent")
+            try nodes[2].start()
+            try nodes[2].wait("message:text=for all")
+            try nodes[0].wait("messageState:state=delivered")
+        }
+    }
+
+    @Test("the creator renames, locks and unlocks; all see it, nobody else may")
+    func nameAndLock() throws {
+        try withGroup("ann", "bob", "eve") { nodes in
+            try nodes[1].fails(2, "conversation", "rename", "room", "mine")
+            try nodes[1].fails(2, "conversation", "lock", "room")
+            let slug = try nodes[0].ok("invite", "create", "room")["slug"].string ?? ""
+            try nodes[0].ok("conversation", "rename", "room", "hall")
+            try nodes[0].ok("conversation", "lock", "hall")
+            for node in nodes[1...] {
+                try node.wait("conversationUpdated:locked=true")
+                let shown = try node.ok("conversation", "show", "hall")
+                #expect(shown["name"].string == "hall" && shown["locked"].bool == true)
+            }
+            try nodes[0].fails(1, "invite", "create", "hall")
+            try nodes[0].ok("conversation", "unlock", "hall")
+            try nodes[1].wait("conversationUpdated:locked=false")
+            // What was made before stays void.
+            try nodes[0].ok("invite", "create", "hall")
+            try withHomes("max") { more in
+                try more[0].start()
+                try more[0].fails(2, "join", slug, "--timeout", "20")
+            }
+        }
+    }
+
+    @Test("a member's own name in one conversation is for that conversation")
+    func profiles() throws {
+        try withGroup("ann", "bob", "eve") { nodes in
+            try nodes[1].ok("conversation", "profile", "room", "robert")
+            for node in [nodes[0], nodes[2]] {
+                try node.wait("profileChanged:profile=robert")
+            }
+            try say("who am I?", nodes[1])
+            try nodes[2].wait("message:text=who am I?")
+            #expect(try message("who am I?", at: nodes[2])["from"].string == "robert")
+        }
+    }
+
+    @Test("a removed member is told, gets nothing more and keeps no one")
+    func removal() throws {
+        try withGroup("ann", "bob", "eve") { nodes in
+            try nodes[0].fails(7, "conversation", "remove", "room", "nobody")
+            try nodes[0].ok("conversation", "remove", "room", "eve")
+            try nodes[2].wait("removed")
+            try nodes[1].wait("memberRemoved")
+            try nodes[1].ok("send", "room", "without eve", "--wait", "delivered", "--timeout", "20")
+            #expect(try nodes[2].ok("conversation", "show", "room")["state"].string == "removed")
+            try nodes[2].fails(1, "send", "room", "hello?")
+            #expect(try !nodes[2].texts().contains("without eve"))
+            try nodes[2].ok("conversation", "leave", "room")
+            try nodes[2].fails(7, "conversation", "show", "room")
+        }
+    }
+
+    @Test("a member that was away when it was removed is told when it comes")
+    func removedWhileAway() throws {
+        try withGroup("ann", "bob", "eve") { nodes in
+            try nodes[2].stop()
+            try nodes[0].ok("conversation", "remove", "room", "eve")
+            try nodes[0].stop()
+            try nodes[0].start()
+            try nodes[2].start()
+            try nodes[2].wait("removed")
+        }
+    }
+
+    @Test("who leaves is let go by all, and those that were away hear of it from another member")
+    func leaving() throws {
+        try withGroup("ann", "bob", "eve", "max") { nodes in
+            try nodes[0].stop()
+            try nodes[3].ok("conversation", "leave", "room")
+            for node in nodes[1...2] { try node.wait("memberLeft") }
+            try nodes[0].start()
+            try nodes[0].wait("memberLeft")
+            let members = try nodes[0].ok("conversation", "members", "room")["members"].list
+            #expect(members.compactMap { $0["profile"].string }.sorted() == ["bob", "eve"])
+        }
+    }
+
+    @Test("who was away learns name and members from any member, the creator gone")
+    func catchUp() throws {
+        try withGroup("ann", "bob", "eve") { nodes in
+            try nodes[2].stop()
+            try nodes[0].ok("conversation", "rename", "room", "hall")
+            try nodes[1].wait("conversationUpdated:name=hall")
+            try nodes[0].stop()
+            try nodes[2].start()
+            try nodes[2].wait("conversationUpdated:name=hall")
+        }
+    }
+
+    @Test("a member that moved to another port is found again through another member")
+    func moved() throws {
+        try withGroup("ann", "bob", "eve") { nodes in
+            // Bob and Eve both move, one after the other, while Ann is there to tell.
+            for node in nodes[1...2] {
+                let before = try nodes[0].cursor()
+                try node.stop()
+                try nodes[0].wait("peerOffline", after: before)
+                try node.start(["--listen", "tcp://127.0.0.1:0"])
+                try nodes[0].wait("peerOnline", after: before)
+            }
+            try nodes[1].ok("send", "room", "found you", "--wait", "delivered", "--timeout", "30")
+            try nodes[2].wait("message:text=found you")
+        }
+    }
+
+    @Test("an explosion reaches every member")
+    func explosion() throws {
+        try withGroup("ann", "bob", "eve") { nodes in
+            let id = try nodes[0].ok("conversation", "show", "room")["conversation"].string ?? ""
+            try nodes[0].ok("explode", "room", "--force")
+            for node in nodes[1...] {
+                try node.wait("exploded")
+                try node.fails(3, "conversation", "show", id)
+            }
+            try nodes[0].wait("deletionReceipt")
+            try eventually("all have confirmed") {
+                try nodes[0].ok("explode", "status", id)["waiting"].list.isEmpty
+            }
+        }
+    }
+}
+
+/// Nodes that run, the first of which has invited all others to `room`; everyone is linked to everyone.
+func withGroup(_ names: String..., body: ([TestNode]) throws -> Void) throws {
+    try withDirectory { directory in
+        let nodes = names.map { TestNode(name: $0, directory: directory) }
+        defer { for node in nodes { node.crash() } }
+        for node in nodes {
+            try node.initialise()
+            try node.start()
+        }
+        try nodes[0].ok("conversation", "create", "--name", "room", "--as", names[0])
+        for count in 2...nodes.count {
+            let slug = try nodes[0].ok("invite", "create", "room", "--single-use")["slug"].string ?? ""
+            try nodes[count - 1].ok("join", slug, "--as", names[count - 1], "--timeout", "30")
+            for node in nodes[..<count] {
+                try eventually("\(node.name) is linked to all") {
+                    let members = try node.ok("conversation", "members", "room")["members"].list
+                    return members.count == count - 1 && members.allSatisfy { $0["online"].bool == true }
+                }
+            }
+        }
+        try body(nodes)
+    }
+}
+
+/// Asks again until it is so.
+func eventually(_ what: String, _ condition: () throws -> Bool) throws {
+    let end = Date(timeIntervalSinceNow: 60)
+    while try !condition() {
+        guard Date() < end else { throw HarnessError("it did not come to be: \(what)") }
+    }
+}

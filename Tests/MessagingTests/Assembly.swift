@@ -1,0 +1,225 @@
+import Messaging
+import Primitives
+import Testing
+
+/// Several nodes with one inbox each, back to back in memory: every action is performed at once, every frame arrives in
+/// the order of its link, a dial succeeds where the token is known.
+struct Assembly {
+    struct Frames {
+        var to: Int
+        var link: LinkID
+        var frame: Frame
+    }
+
+    var random = Randomness.seeded(1)
+    var nodes: [NodeStateMachine] = []
+    var clients: [ClientID] = []
+    var keys: [IdentityKey] = []
+    var now = noon
+    var endpoints: [String] = []
+    /// Pairs of nodes between which nothing passes.
+    var cut: Set<Set<Int>> = []
+    var wire: [Frames] = []
+    var links: [LinkID: [Int]] = [:]
+    var routes: [Set<NodeAction.Route>] = []
+    var archive: [[MessageID: Message]] = []
+    var events: [[Event.Kind]] = []
+    var exploded: [ExplodeStateMachine.Record?] = []
+    var fanOut: [[Member]] = []
+    var destroyed: Set<Int> = []
+    var invites: [VerifiedInvite] = []
+    var nextLink: UInt64 = 1
+
+    init(_ count: Int) {
+        for node in 0..<count {
+            let client = ClientID.generate(&random)
+            let key = makeKey(&random)
+            clients.append(client)
+            keys.append(key)
+            nodes.append(NodeStateMachine())
+            endpoints.append("n\(node)")
+            routes.append([])
+            archive.append([:])
+            events.append([])
+            exploded.append(nil)
+            fanOut.append([])
+            step(node) { core, turn in core.addUnused(client, key: key, turn) }
+        }
+    }
+
+    /// A conversation of all of them; the first is its creator.
+    static func joined(_ count: Int) throws -> Assembly {
+        var all = Assembly(count)
+        let client = all.clients[0]
+        all.step(0) { core, turn in
+            (try? core.createConversation(client, name: "talk", profile: "p0", &turn)) ?? []
+        }
+        for node in 1..<count { try all.join(node) }
+        return all
+    }
+
+    mutating func join(_ node: Int) throws {
+        var made: Invite?
+        command(0) { (machine, turn) throws(CommandError) in
+            let (invite, actions) = try machine.invite(lifetime: .day, singleUse: true, &turn)
+            made = invite
+            return actions
+        }
+        let signed = SignedInvite(payload: [UInt8(invites.count)], signedBy: keys[0].secret)
+        let invite = try VerifiedInvite(signed, decoded: try #require(made))
+        invites.append(invite)
+        let client = clients[node]
+        step(node) { core, turn in (try? core.join(client, invite: invite, profile: "p\(node)", &turn)) ?? [] }
+        run()
+    }
+
+    mutating func step(_ node: Int, _ body: (inout NodeStateMachine, inout Turn) -> [NodeAction]) {
+        let known = archive[node]
+        var turn = turn(
+            random,
+            now: now,
+            endpoints: [Endpoint(host: endpoints[node], port: 1)],
+            known: { known[$1] != nil }
+        )
+        let actions = body(&nodes[node], &turn)
+        random = turn.random
+        perform(actions, node)
+    }
+
+    private mutating func perform(_ actions: [NodeAction], _ node: Int) {
+        for action in actions {
+            switch action {
+            case .keep(_, let message, _): archive[node][message.content.id] = message
+            case .setState(_, let id, let state): archive[node][id]?.state = state
+            case .explode(_, let record, let told):
+                exploded[node] = record
+                fanOut[node] = told
+                routes[node] = []
+            case .destroy:
+                destroyed.insert(node)
+                routes[node] = []
+            case .transmit(let link, let frame): send(frame, on: link, from: node)
+            case .transmitMessage(let link, _, let id, let age):
+                if let message = archive[node][id] { send(.content(message.content, age: age), on: link, from: node) }
+            case .dial(_, let dial): open(dial, from: node)
+            case .close(let link): close(link, by: node)
+            case .notify(let event): events[node].append(event.kind)
+            case .register(_, let route): routes[node].insert(route)
+            case .unregister(_, let route): routes[node].remove(route)
+            default: break
+            }
+        }
+    }
+
+    private mutating func send(_ frame: Frame, on link: LinkID, from node: Int) {
+        guard let other = links[link]?.first(where: { $0 != node }), !cut.contains([node, other]) else { return }
+        wire.append(Frames(to: other, link: link, frame: frame))
+    }
+
+    private mutating func open(_ dial: NodeAction.Dial, from node: Int) {
+        let own = keys[node].publicKey
+        let target = keys.indices.first { index in
+            guard keys[index].publicKey == dial.remote, dial.endpoints.contains(where: { $0.host == endpoints[index] })
+            else { return false }
+            switch dial.route {
+            case .member: return routes[index].contains(.member(own))
+            case .invite(let id): return routes[index].contains(.invite(id))
+            case .contact: return false
+            }
+        }
+        guard let target, !cut.contains([node, target]) else {
+            let client = clients[node]
+            return step(node) { core, turn in
+                core.dialFailed(client, to: dial.remote, isUnknownThere: target == nil, &turn)
+            }
+        }
+        let link = LinkID(nextLink)
+        nextLink += 1
+        links[link] = [node, target]
+        for side in [node, target] {
+            let client = clients[side]
+            let remote = keys[side == node ? target : node].publicKey
+            step(side) { core, turn in
+                core.linkOpened(link, client: client, remote: remote, weDialled: side == node, &turn)
+            }
+        }
+    }
+
+    /// What was sent before still arrives.
+    private mutating func close(_ link: LinkID, by node: Int) {
+        guard let ends = links[link] else { return }
+        step(node) { core, turn in core.linkClosed(link, &turn) }
+        if let other = ends.first(where: { $0 != node }) { wire.append(Frames(to: other, link: link, frame: .closing)) }
+    }
+
+    /// Delivers everything and lets the nodes dial, for some time.
+    mutating func run(for time: Milliseconds = 5_000) {
+        let end = now + time
+        while true {
+            while !wire.isEmpty {
+                let next = wire.removeFirst()
+                let invites = invites
+                step(next.to) { core, turn in
+                    core.receive(
+                        next.frame,
+                        on: next.link,
+                        verify: { signed in invites.first { $0.signed == signed } },
+                        &turn
+                    )
+                }
+            }
+            let due = nodes.compactMap(\.nextDeadline).min()
+            guard let due, due <= end else { break }
+            now = max(now, due)
+            for node in nodes.indices { step(node) { core, turn in core.advance(&turn) } }
+        }
+        now = end
+    }
+
+    /// Breaks all links of one node and keeps it away.
+    mutating func isolate(_ node: Int, from others: [Int]? = nil) {
+        for other in others ?? Array(nodes.indices) where other != node { cut.insert([node, other]) }
+        for (link, ends) in links.sorted(by: { $0.key < $1.key }) where cut.contains(Set(ends)) {
+            links[link] = nil
+            for end in ends { step(end) { core, turn in core.linkClosed(link, &turn) } }
+        }
+    }
+
+    mutating func heal() { cut = [] }
+
+    @discardableResult
+    mutating func command(
+        _ node: Int,
+        _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> [NodeAction]
+    ) -> CommandError? {
+        var refusal: CommandError?
+        let client = clients[node]
+        step(node) { core, turn in
+            do throws(CommandError) {
+                return try core.command(client, &turn) { (machine, turn) throws(CommandError) in
+                    ((), try body(&machine, &turn))
+                }.1
+            } catch {
+                refusal = error
+                return []
+            }
+        }
+        return refusal
+    }
+
+    mutating func say(_ text: String, from node: Int) throws -> MessageID {
+        var id: MessageID?
+        command(node) { (machine, turn) throws(CommandError) in
+            let (message, actions) = try machine.send(text, &turn)
+            id = message.content.id
+            return actions
+        }
+        return try #require(id)
+    }
+
+    func machine(_ node: Int) -> ConversationStateMachine? { nodes[node].conversation(clients[node]) }
+    func names(_ node: Int) -> [String] { (machine(node)?.currentMembers ?? []).compactMap(\.profile).sorted() }
+    func isOnline(_ one: Int, _ other: Int) -> Bool {
+        machine(one)?.isOnline(keys[other].publicKey) == true && machine(other)?.isOnline(keys[one].publicKey) == true
+    }
+}

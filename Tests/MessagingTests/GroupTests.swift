@@ -1,0 +1,262 @@
+import Messaging
+import Primitives
+import Testing
+
+@Suite struct Groups {
+    @Test func `whoever joins is linked to everyone, and a message reaches all`() throws {
+        var all = try Assembly.joined(5)
+        for one in 0..<5 {
+            #expect(all.names(one) == (0..<5).filter { $0 != one }.map { "p\($0)" })
+            for other in 0..<one { #expect(all.isOnline(one, other), "\(one) and \(other)") }
+        }
+        let id = try all.say("to all", from: 3)
+        all.run()
+        for node in 0..<5 { #expect(all.archive[node][id]?.content.displayText == "to all") }
+        #expect(all.archive[3][id]?.state == .delivered)
+    }
+
+    @Test func `delivered means by the last of them`() throws {
+        var all = try Assembly.joined(3)
+        all.isolate(2)
+        let id = try all.say("wait for it", from: 0)
+        all.run()
+        #expect(all.archive[1][id] != nil && all.archive[0][id]?.state == .sent)
+        all.heal()
+        all.run(for: 90_000)
+        #expect(all.archive[2][id] != nil && all.archive[0][id]?.state == .delivered)
+        let states = all.events[0].filter { if case .messageState(id, .delivered, _) = $0 { true } else { false } }
+        #expect(states.count == 1)
+    }
+
+    @Test func `name and lock state are the creator's to change, and all see them`() throws {
+        var all = try Assembly.joined(3)
+        #expect(
+            all.command(1) { (machine, turn) throws(CommandError) in try machine.rename("mine", &turn) } == .notCreator
+        )
+        #expect(
+            all.command(1) { (machine, turn) throws(CommandError) in try machine.setLocked(true, &turn) } == .notCreator
+        )
+        #expect(
+            all.command(0) { (machine, turn) throws(CommandError) in try machine.rename("\u{7}", &turn) }
+                == .invalidName
+        )
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.rename("room", &turn) }
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.setLocked(true, &turn) }
+        all.run()
+        for node in 0..<3 {
+            #expect(all.machine(node)?.record.name == "room" && all.machine(node)?.record.group.isLocked == true)
+            #expect(all.events[node].contains(.conversationUpdated(name: "room", isLocked: true)))
+        }
+    }
+
+    @Test func `who was away learns the newest state from any member`() throws {
+        var all = try Assembly.joined(3)
+        all.isolate(2)
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.rename("later", &turn) }
+        all.command(1) { (machine, turn) throws(CommandError) in try machine.setProfile("uno", &turn) }
+        all.run()
+        // Now the creator goes, and the one that was away comes back.
+        all.heal()
+        all.isolate(0)
+        all.run(for: 90_000)
+        #expect(all.machine(2)?.record.name == "later")
+        #expect(all.names(2) == ["p0", "uno"])
+    }
+
+    @Test func `a member that moved is found again through another member`() throws {
+        var all = try Assembly.joined(3)
+        // 1 and 2 lose each other; 2 moves; 1 learns where it is from the creator.
+        all.isolate(1, from: [2])
+        all.endpoints[2] = "elsewhere"
+        all.step(2) { core, turn in core.endpointsChanged(&turn) }
+        all.run()
+        let known = all.machine(1)?.currentMembers.first { $0.key == all.keys[2].publicKey }
+        #expect(known?.endpoints == [Endpoint(host: "elsewhere", port: 1)])
+        all.heal()
+        all.run(for: 90_000)
+        #expect(all.isOnline(1, 2))
+    }
+
+    @Test func `a removed member is told and gets nothing more`() throws {
+        var all = try Assembly.joined(3)
+        let before = try all.say("before", from: 0)
+        all.run()
+        let removed = all.keys[2].publicKey
+        #expect(
+            all.command(1) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) } == .notCreator
+        )
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
+        all.run()
+        #expect(all.machine(2)?.record.isRemoved == true && all.events[2].contains(.removed))
+        #expect(all.names(0) == ["p1"] && all.names(1) == ["p0"] && all.names(2).isEmpty)
+        #expect(all.events[0].contains(.memberRemoved(removed)) && all.events[1].contains(.memberRemoved(removed)))
+        let after = try all.say("after", from: 1)
+        all.run(for: 90_000)
+        #expect(all.archive[0][after] != nil && all.archive[2][after] == nil)
+        #expect(all.archive[2][before] != nil)
+        #expect(
+            all.command(2) { (machine, turn) throws(CommandError) in try machine.send("hello?", &turn).actions }
+                == .removed
+        )
+        #expect(
+            all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
+                == .unknownMember
+        )
+    }
+
+    @Test func `a member that is away when it is removed is told when it comes`() throws {
+        var all = try Assembly.joined(3)
+        all.isolate(2)
+        let removed = all.keys[2].publicKey
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
+        let secret = try all.say("not for it", from: 0)
+        all.run()
+        all.heal()
+        all.run(for: 180_000)
+        #expect(all.machine(2)?.record.isRemoved == true)
+        #expect(all.archive[2][secret] == nil)
+    }
+
+    @Test func `nobody but the creator can say that a member is removed`() throws {
+        var all = try Assembly.joined(3)
+        let victim = all.keys[2].publicKey
+        let conversation = try #require(all.machine(0)?.conversation)
+        let link = try #require(all.machine(2)?.link(to: all.keys[1].publicKey))
+        let forged = Departure(of: victim, conversation: conversation, key: all.keys[1], &all.random)
+        all.step(2) { core, turn in core.receive(.memberLeft(forged), on: link, verify: { _ in nil }, &turn) }
+        #expect(all.machine(2)?.record.isRemoved == false && all.names(2) == ["p0", "p1"])
+        let creatorLink = try #require(all.machine(0)?.link(to: all.keys[1].publicKey))
+        all.step(0) { core, turn in core.receive(.memberLeft(forged), on: creatorLink, verify: { _ in nil }, &turn) }
+        #expect(all.names(0) == ["p1", "p2"])
+    }
+
+    @Test func `who leaves is let go by all, by those too that hear of it from another`() throws {
+        var all = try Assembly.joined(4)
+        all.isolate(0)
+        all.isolate(2, from: [3])
+        all.command(3) { machine, turn in machine.leave(&turn) }
+        all.run()
+        #expect(all.names(1) == ["p0", "p2"])
+        #expect(all.names(2) == ["p0", "p1"])
+        all.heal()
+        all.run(for: 90_000)
+        #expect(all.names(0) == ["p1", "p2"])
+        let version = all.machine(0)?.record.group.version
+        #expect(all.machine(1)?.record.group.version == version && all.machine(2)?.record.group.version == version)
+        #expect(all.machine(1)?.record.departures.isEmpty == true)
+    }
+
+    @Test func `states that are forged, old or name somebody unknown change nothing`() throws {
+        var all = try Assembly.joined(3)
+        let link = try #require(all.machine(1)?.link(to: all.keys[2].publicKey))
+        let good = try #require(all.machine(1)?.record.group)
+        func offer(_ state: GroupState, _ all: inout Assembly) {
+            let update = GroupUpdate(state: state, members: [], departures: [])
+            all.step(1) { core, turn in core.receive(.group(update), on: link, verify: { _ in nil }, &turn) }
+        }
+        var fields = good.unsigned
+        fields.version += 1
+        fields.name = "forged"
+        offer(fields.signed(by: all.keys[2], &all.random), &all)
+        #expect(all.machine(1)?.record.group == good)
+        fields.members.append(makeKey(&all.random).publicKey)
+        offer(fields.signed(by: all.keys[0], &all.random), &all)
+        #expect(all.machine(1)?.record.group == good, "it names somebody who has not been described")
+        fields = good.unsigned
+        fields.name = "old"
+        offer(fields.signed(by: all.keys[0], &all.random), &all)
+        #expect(all.machine(1)?.record.group == good, "its version is not larger")
+        fields.version += 1
+        fields.conversation = .random(&all.random)
+        offer(fields.signed(by: all.keys[0], &all.random), &all)
+        fields = good.unsigned
+        fields.version += 1
+        fields.members.append(fields.members[0])
+        offer(fields.signed(by: all.keys[0], &all.random), &all)
+        fields = good.unsigned
+        fields.version += 1
+        fields.members.swapAt(0, 1)
+        offer(fields.signed(by: all.keys[0], &all.random), &all)
+        #expect(all.machine(1)?.record.group == good)
+        fields = good.unsigned
+        fields.version += 1
+        fields.name = "true"
+        offer(fields.signed(by: all.keys[0], &all.random), &all)
+        #expect(all.machine(1)?.record.name == "true", "whoever brings it")
+    }
+
+    @Test func `a member cannot describe another, and not itself without end`() throws {
+        var all = try Assembly.joined(3)
+        let link = try #require(all.machine(1)?.link(to: all.keys[2].publicKey))
+        let stamp = UInt64(all.now.milliseconds)
+        func offer(_ member: Member, _ all: inout Assembly) {
+            all.step(1) { core, turn in core.receive(.profile(member), on: link, verify: { _ in nil }, &turn) }
+        }
+        let fake = Member(profile: "fake", endpoints: [], version: stamp + 9, key: all.keys[0], &all.random)
+        offer(fake, &all)
+        #expect(all.names(1) == ["p0", "p2"], "even if it is genuine, it is not its own")
+        let forged = Member(
+            key: all.keys[2].publicKey,
+            profile: "x",
+            endpointTexts: [],
+            version: stamp + 9,
+            signature: fake.signature
+        )
+        offer(forged, &all)
+        #expect(all.names(1) == ["p0", "p2"])
+        for count in 1...20 {
+            offer(
+                Member(
+                    profile: "n\(count)",
+                    endpoints: [],
+                    version: stamp + UInt64(count),
+                    key: all.keys[2],
+                    &all.random
+                ),
+                &all
+            )
+        }
+        #expect(all.names(1) == ["n\(Limits.profileBurst)", "p0"])
+    }
+
+    @Test func `what was given up undelivered is shown as a gap`() throws {
+        var all = try Assembly.joined(3)
+        all.isolate(2)
+        _ = try all.say("one", from: 0)
+        _ = try all.say("two", from: 0)
+        all.run(for: Limits.outboxLifetime + .minute)
+        all.heal()
+        all.run(for: 120_000)
+        #expect(all.events[2].contains(.messagesMissed(all.keys[0].publicKey, count: 2)))
+        #expect(!all.events[1].contains { if case .messagesMissed = $0 { true } else { false } })
+        let told = all.events[2].count { if case .messagesMissed = $0 { true } else { false } }
+        all.isolate(2)
+        all.heal()
+        all.run(for: 120_000)
+        #expect(all.events[2].count { if case .messagesMissed = $0 { true } else { false } } == told)
+    }
+
+    @Test func `an explosion is for those too who were removed`() throws {
+        var all = try Assembly.joined(3)
+        let removed = all.keys[2].publicKey
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
+        all.run()
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        all.run()
+        #expect(Set(all.fanOut[0].map(\.key)) == [all.keys[1].publicKey, removed])
+        #expect(all.exploded[0] != nil && all.exploded[1] != nil)
+        let notice = try #require(all.exploded[0]?.notice)
+        let client = all.clients[2]
+        all.step(2) { core, turn in core.receiveNotice(notice, for: client, &turn).actions }
+        #expect(all.exploded[2] != nil)
+    }
+
+    @Test func `a conversation holds so many members and no more`() throws {
+        var all = try Assembly.joined(Limits.memberCount)
+        #expect(all.machine(0)?.currentMembers.count == Limits.memberCount - 1)
+        #expect(all.machine(Limits.memberCount - 1)?.currentMembers.count == Limits.memberCount - 1)
+        let id = try all.say("full house", from: 7)
+        all.run()
+        #expect(all.archive.allSatisfy { $0[id] != nil })
+    }
+}
