@@ -272,8 +272,12 @@ extension Node {
         }
         guard let listed else { throw .unknownMessage(after ?? "") }
         core.releaseMemory(machine.client)
-        opened(listed.map(\.message), machine)
-        return (machine, listed.map { ReadMessage(message: $0.message, isStored: $0.isStored) })
+        let now = now
+        opened(listed.map(\.message), machine, now: now)
+        return (
+            machine,
+            listed.map { ReadMessage(message: $0.message.opened(at: now) ?? $0.message, isStored: $0.isStored) }
+        )
     }
 
     private func messageID(_ text: String, _ machine: ConversationStateMachine, _ row: RowID) throws(NodeError)
@@ -300,12 +304,12 @@ extension Node {
         let byteCount = archive.markShown(id, client: client)
         if byteCount > 0 { core.releaseMemory(client, byteCount: byteCount) }
         if let shown = message(id, client: client), let machine = core.conversation(client) {
-            opened([shown.message], machine)
+            opened([shown.message], machine, now: now)
         }
     }
 
     /// Messages that somebody has read: unopened ones need not go early any more.
-    private func opened(_ messages: [Message], _ machine: ConversationStateMachine) {
+    private func opened(_ messages: [Message], _ machine: ConversationStateMachine, now: Timestamp) {
         let actions = machine.markRead(messages, now: now)
         guard !actions.isEmpty else { return }
         perform(actions)
