@@ -81,7 +81,8 @@ extension Node {
                 transmit(.content(listed.message.content, age: age), on: link)
             case .close(let link): close(link)
             case .notify(let event): notify(event)
-            case .save, .keep, .setState, .erase, .forgetMemory, .reschedule, .eraseSent, .explode, .destroy, .saveTombstone, .removeTombstone,
+            case .save, .keep, .setState, .erase, .forgetMemory, .reschedule, .eraseSent, .explode, .destroy,
+                .saveTombstone, .removeTombstone,
                 .register, .unregister, .dial, .knock:
                 preconditionFailure("\(action) does not leave the node")
             }

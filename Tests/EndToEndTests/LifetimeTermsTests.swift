@@ -15,7 +15,16 @@ struct LifetimeTermsTests {
     func shown() throws {
         try withRoom { ann, bob, _ in
             try ann.ok(
-                "lifetime", "propose", "room", "1d", "--attachments", "7d", "--unopened", "1h", "--timer", "read"
+                "lifetime",
+                "propose",
+                "room",
+                "1d",
+                "--attachments",
+                "7d",
+                "--unopened",
+                "1h",
+                "--timer",
+                "read"
             )
             try bob.wait("lifetimeProposed:ours=false,lifetime=1d,attachments=7d,timer=read")
             let asked = try bob.ok("lifetime", "show", "room")["proposal"]

@@ -60,7 +60,9 @@ struct Council {
     func isLinked(_ one: Int, _ two: Int) -> Bool { sent[[one, two]] != nil || established.contains([one, two]) }
 
     mutating func link(_ one: Int, _ two: Int) {
-        guard !isLinked(one, two), !isLinked(two, one), known[one] == known[two] || knowEachOther(one, two) else { return }
+        guard !isLinked(one, two), !isLinked(two, one), known[one] == known[two] || knowEachOther(one, two) else {
+            return
+        }
         for (from, to) in [(one, two), (two, one)] {
             let start = machines[from].sessionStart(reset: ended.contains([from, to]), policy: policies[from])
             sent[[from, to]] = start

@@ -331,7 +331,8 @@ import Testing
         let messages: [(String, LifetimeMessage)] = [
             ("proposal", .proposal(fresh)), ("relayed proposal", .proposal(proposal(1))),
             ("forged proposal", .proposal(forged)), ("stale", .proposal(proposal(2, epoch: 0))),
-            ("other members", .proposal(proposal(2, membership: 7))), ("far ahead", .proposal(proposal(2, epoch: .max))),
+            ("other members", .proposal(proposal(2, membership: 7))),
+            ("far ahead", .proposal(proposal(2, epoch: .max))),
             ("our own name", .proposal(own)), ("accept", .accept(accept)), ("reject", .reject(fresh.id, .policy)),
             ("withdraw", .withdraw(fresh.id)), ("unsupported", .unsupported(fresh.id)),
             ("unsupported, unnamed", .unsupported(nil)), ("agreement", .agreement(partial)),
@@ -421,7 +422,9 @@ import Testing
             council.deliver(pair[0], pair[1])
             trace.append("deliver \(pair)")
         case ..<60:
-            let isOnline = council.machines[one].members.allSatisfy { council.established.contains([one, council.index($0)]) }
+            let isOnline = council.machines[one].members.allSatisfy {
+                council.established.contains([one, council.index($0)])
+            }
             guard isOnline else { return }
             council.propose(terms[roll(terms.count)], one)
             trace.append("propose \(one)")

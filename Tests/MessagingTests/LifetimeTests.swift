@@ -570,7 +570,11 @@ import Testing
     @Test func `a late withdrawal never brings back a longer lifetime`() throws {
         var talk = Negotiation()
         talk.agree(on: .thirtyDays)
-        talk.agree(on: .oneHour, proposer: .one)
+        talk.propose(.oneHour, .one)
+        talk.deliverAll()
+        talk.accept(.two)
+        // The proposer says nothing of having it.
+        talk.loseAll()
         let head = try #require(talk.machines[1].record.head)
         talk.now = talk.now + Limits.withdrawalWindow + 1
         _ = talk.receive(.withdraw(head.proposal.id), .two)
@@ -608,7 +612,14 @@ import Testing
         let ours = rejoined.sessionStart(reset: false, policy: .ask)
         let theirs = SessionStart(reset: false, inForce: head.id, head: head, renewable: nil)
         var random = Randomness.seeded(5)
-        _ = rejoined.sessionEstablished(with: peer.publicKey, sent: ours, received: theirs, now: talk.now, key: own, random: &random)
+        _ = rejoined.sessionEstablished(
+            with: peer.publicKey,
+            sent: ours,
+            received: theirs,
+            now: talk.now,
+            key: own,
+            random: &random
+        )
         #expect(rejoined.lifetime == .ephemeral && rejoined.storable(under: head.id) == nil)
     }
 

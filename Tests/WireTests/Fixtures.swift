@@ -82,7 +82,12 @@ struct Fixtures {
             members: [ann.publicKey, bob.publicKey]
         ).signed(by: ann, &random)
         let departure = Departure(of: bob.publicKey, conversation: genesis.conversation, key: bob, &random)
-        var start = SessionStart(reset: true, inForce: agreement.id, head: agreement, renewable: LifetimeTerms(.oneDay, unopened: .hour))
+        var start = SessionStart(
+            reset: true,
+            inForce: agreement.id,
+            head: agreement,
+            renewable: LifetimeTerms(.oneDay, unopened: .hour)
+        )
         start.member = member
         start.groupDigest = random.bytes(8)
         start.epoch = 9

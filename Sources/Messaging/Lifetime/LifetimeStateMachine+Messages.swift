@@ -240,6 +240,13 @@ extension LifetimeStateMachine {
                     record.known[index].endedAt = nil
                 }
             }
+            if !record.isStanding {
+                // The proposer still has it: it is told, so that both have none.
+                return [
+                    .save, .sendTo(head.proposal.proposer, .ended(before.id, renewable: nil)), .rolledBack(head.id),
+                    .withdrawn(head.proposal.id),
+                ]
+            }
         }
         return [.save, .rolledBack(head.id), .withdrawn(head.proposal.id)]
     }
@@ -320,6 +327,10 @@ extension LifetimeStateMachine {
 
     /// Whether our part of it was a standing policy's.
     func isAutomatic(_ agreement: Agreement) -> Bool {
-        if case .accepted(let proposal, _, _, true) = negotiation { proposal.id == agreement.proposal.id } else { false }
+        if case .accepted(let proposal, _, _, true) = negotiation {
+            proposal.id == agreement.proposal.id
+        } else {
+            false
+        }
     }
 }

@@ -147,7 +147,9 @@ extension ControlHandlers {
                     try node.setDefaultCap(cap ?? .none)
                 }
             }
-            guard let conversation = params.conversation else { return Control.LifetimeCap(cap: node.capByDefault.text) }
+            guard let conversation = params.conversation else {
+                return Control.LifetimeCap(cap: node.capByDefault.text)
+            }
             let machine = try node.conversation(conversation)
             return Control.LifetimeCap(
                 cap: (machine.cap ?? node.capByDefault).text,
