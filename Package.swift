@@ -91,7 +91,10 @@ let package = Package(
         tests("WireTests", ["Wire", "Messaging", "Primitives"]),
         tests("StoreTests", ["Store", "Primitives"]),
         tests("TransportTests", ["Transport", "Noise", "Primitives", nioCore, nioPosix, nioEmbedded]),
-        tests("NodeRuntimeTests", ["NodeRuntime", "Messaging", "Primitives"]),
+        tests(
+            "NodeRuntimeTests",
+            ["NodeRuntime", "Store", "Wire", "Messaging", "Primitives", nioPosix, nioCore, logging]
+        ),
         tests("EndToEndTests", ["mayfly", "Primitives"]),
         .executableTarget(
             name: "benchmarks",

@@ -28,7 +28,7 @@ package enum MethodCatalogue {
     package static let methods: [any ControlMethod.Type] =
         NodeMethods.all + PeerMethods.all + ConversationMethods.all + InviteMethods.all + JoinMethods.all
         + MessageMethods.all + LifetimeMethods.all + ExplodeMethods.all + OutboxMethods.all + InboxMethods.all
-        + EventMethods.all
+        + EventMethods.all + AttachmentMethods.all
 
     /// The method of that name.
     package static func method(named name: String) -> (any ControlMethod.Type)? {
@@ -40,6 +40,13 @@ package enum MethodCatalogue {
         [
             "methods": .array(methods.map { describe($0) }),
             "events": .array(EventKind.allCases.map { .string($0.rawValue) }),
+            "eventFields": .object(
+                Dictionary(
+                    uniqueKeysWithValues: EventKind.allCases.map { kind in
+                        (kind.rawValue, .array((EventKind.commonFields + kind.fields).map { .string($0) }))
+                    }
+                )
+            ),
             "failures": .array(
                 FailureKind.allCases.map { kind in
                     [

@@ -19,6 +19,11 @@ package struct ContentType: Hashable, Sendable, Codable, CustomStringConvertible
     package static let lifetimeWithdraw = ContentType("mayfly/lifetime_withdraw:1.0")
     package static let invitation = ContentType("mayfly/invitation:1.0")
     package static let memberLeft = ContentType("mayfly/member_left:1.0")
+    package static let reply = ContentType("mayfly/reply:1.0")
+    package static let reaction = ContentType("mayfly/reaction:1.0")
+    package static let attachment = ContentType("mayfly/attachment:1.0")
+    package static let receipt = ContentType("mayfly/receipt:1.0")
+    package static let joinCancelled = ContentType("mayfly/join_cancelled:1.0")
     package static let groupUpdated = ContentType("mayfly/group_updated:1.0")
     package static let profile = ContentType("mayfly/profile:1.0")
     package static let lifetimeAgreement = ContentType("mayfly/lifetime_agreement:1.0")
@@ -39,8 +44,10 @@ package struct Content: Hashable, Sendable {
     package var fallback: String
     /// Whether it is worth waking somebody for. Watchers are told of every message.
     package var shouldPush: Bool
-    /// At most ``Limits/payloadByteCount`` bytes; what they are, ``type`` says.
+    /// At most ``Limits/payloadByteCount`` bytes; what they are, ``type`` says. Empty when ``body`` says it all.
     package var payload: [UInt8]
+    /// The payload of a type that has fields.
+    package var body: ContentBody
 
     package init(
         type: ContentType,
@@ -50,7 +57,8 @@ package struct Content: Hashable, Sendable {
         agreement: AgreementID?,
         fallback: String,
         shouldPush: Bool,
-        payload: [UInt8]
+        payload: [UInt8],
+        body: ContentBody = .opaque
     ) {
         self.type = type
         self.id = id
@@ -60,14 +68,7 @@ package struct Content: Hashable, Sendable {
         self.fallback = fallback
         self.shouldPush = shouldPush
         self.payload = payload
-    }
-
-    /// What to show: the text, or the fallback of an unknown type.
-    package var displayText: String {
-        switch type {
-        case .text, .systemMessage: String(decoding: payload, as: UTF8.self)
-        default: fallback
-        }
+        self.body = body
     }
 }
 
@@ -85,6 +86,12 @@ package enum DeliveryState: String, Sendable, Hashable, Codable {
     case cancelled
     /// From another member.
     case received
+    /// Every member that was told to say so has read it.
+    case read
+    /// From another member; its file is still on its way to us.
+    case receiving
+    /// A file that did not come whole, or that the other member did not take.
+    case failed
 }
 
 /// A message as the archive keeps it, in memory or on the disk.
@@ -97,6 +104,8 @@ package struct Message: Hashable, Sendable {
     package var state: DeliveryState
     /// When it stops being readable; `nil` when ephemeral.
     package var expiresAt: Timestamp?
+    /// Of one's own: what each member has said of it, in the order of their keys.
+    package var deliveries: [Delivery] = []
     /// What reading makes of ``expiresAt``; `nil`: nothing.
     package var onReading: Retention.OnReading?
 
@@ -115,5 +124,7 @@ package struct Message: Hashable, Sendable {
     }
 
     /// Roughly what it takes in memory, in bytes.
-    package var byteCount: Int { content.payload.count + content.fallback.utf8.count + 256 }
+    package var byteCount: Int {
+        content.payload.count + content.body.byteCount + content.fallback.utf8.count + 256
+    }
 }

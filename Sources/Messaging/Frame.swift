@@ -24,10 +24,19 @@ package enum Frame: Hashable, Sendable {
     case closing
     /// A frame of a later version. Skipped.
     case unknown
+    /// What has become of our messages at their receiver.
+    case receipt(Receipt)
+    /// Chunks `first…first + count - 1` of the file of our message are wanted.
+    case attachmentRequest(MessageID, first: Int, count: Int)
+    case attachmentChunk(AttachmentChunk)
+    /// The answer to a request for what is not, or no longer, to be had.
+    case attachmentGone(MessageID)
     /// Who is in the conversation, and how they describe themselves.
     case group(GroupUpdate)
     /// A member describes itself anew.
     case profile(Member)
+    /// A joiner gives up. The creator may have admitted it already.
+    case joinCancelled
 }
 
 /// What two members tell each other when a link opens, so that both come to the same lifetime (section 6, point 6).

@@ -47,6 +47,12 @@ package enum Limits {
     package static let fanOutLifetime: Milliseconds = 7 * .day
     /// A sealed explode notice, whatever it says.
     package static let noticeByteCount = 512
+    /// A scheduled explosion is at most this far ahead.
+    package static let explosionHorizon: Milliseconds = 365 * .day
+    /// The user is reminded of it at most this long before.
+    package static let reminderLead: Milliseconds = 10 * .minute
+    /// Invites whose holders a tombstone answers: the newest.
+    package static let tombstoneInviteCount = 16
 
     // MARK: Implementation: may be tuned.
 
@@ -57,8 +63,10 @@ package enum Limits {
     /// Unread contents that one inbox keeps in memory, and all inboxes together.
     package static let memoryByteCount = 1 << 20
     package static let memoryTotalByteCount = 16 << 20
-    /// Messages that one inbox stores; beyond it what peers send is not acknowledged until some have expired.
-    package static let storedCount = 200_000
+    /// Bytes that one inbox stores unless `config.json` says otherwise; beyond it what peers send is not acknowledged
+    /// until some has expired. A stored record counts as so many at least, for its place in the index.
+    package static let storedByteCount: Int64 = 4 << 30
+    package static let storedRecordByteCount: Int64 = 1_024
     /// What peers send is not stored when less than this is free on the disk, or a twentieth of it if that is less.
     package static let freeByteCount: UInt64 = 256 << 20
     /// Invites of one conversation that have not expired.
@@ -101,4 +109,51 @@ package enum Limits {
     package static let profileBurst = 3
     /// Invitations from peers that wait for an answer.
     package static let invitationCount = 64
+    /// Join requests that a node looks at: 60 at once, then one a second.
+    package static let joinRequestInterval: Milliseconds = .second
+    package static let joinRequestBurst = 60
+    /// Refused requests of one invite tag that are answered: 5 at once, then one every 12 s; and tags that are counted.
+    package static let joinRefusalInterval: Milliseconds = 12 * .second
+    package static let joinRefusalBurst = 5
+    package static let joinTagCount = 1_024
+    /// A join that has failed stays listed until this long after it began, then its inbox is destroyed.
+    package static let joinListedLifetime: Milliseconds = 2 * joinLifetime
+
+    // MARK: Contents: peers rely on these.
+
+    /// Most UTF-8 bytes of a reaction.
+    package static let reactionByteCount = 64
+    /// Bytes of a file in one chunk: a frame holds it, deflated or not.
+    package static let chunkByteCount = 32_768
+    /// Chunks that are asked for and have not come, from one member; most chunks in one request.
+    package static let attachmentWindow = 32
+    /// Most UTF-8 bytes of a file's name and of its media type.
+    package static let fileNameByteCount = 255
+    package static let mediaTypeByteCount = 127
+    /// Most messages in one receipt.
+    package static let receiptCount = 256
+
+    // MARK: Contents: may be tuned.
+
+    /// Largest file that is sent or taken, in bytes, unless the configuration says otherwise.
+    package static let attachmentByteCount: Int64 = 1 << 30
+    /// Without an agreement a file stays in memory: bytes of one, and of all together.
+    package static let attachmentMemoryByteCount: Int64 = 8 << 20
+    package static let attachmentMemoryTotalByteCount: Int64 = 32 << 20
+    /// Unfinished files from one member.
+    package static let incomingAttachmentCount = 16
+    /// Chunks that one member has asked for and that were not sent yet.
+    package static let attachmentQueueCount = 128
+    /// Chunks that are handed to a link at once.
+    package static let attachmentBurst = 4
+    /// How long a chunk may take before it is asked for again, and the longest such wait.
+    package static let attachmentRetryFirst: Milliseconds = 10 * .second
+    package static let attachmentRetryLongest: Milliseconds = 5 * .minute
+    /// Progress is shown after this long, or after a twentieth of the file.
+    package static let progressInterval: Milliseconds = .second
+    /// Files that users of this node are handing over.
+    package static let uploadCount = 16
+    /// Read receipts to one member that wait for a link, and messages that are remembered as said to be read.
+    package static let pendingReceiptCount = 4_096
+    package static let receiptedCount = 16_384
 }

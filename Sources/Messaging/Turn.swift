@@ -20,6 +20,8 @@ package struct Turn {
     package let hasRoom: (ClientID) -> Bool
     /// Whether a contact inbox is that of a named peer.
     package let isNamedPeer: (PublicKey) -> Bool
+    /// What contents need to know of the archive and of the configuration.
+    package let contents: ContentLookup
     /// Our bound on what is kept, where a conversation has none of its own.
     package let defaultCap: LifetimeCap
 
@@ -33,6 +35,7 @@ package struct Turn {
         isKnown: @escaping (ClientID, MessageID) -> Bool,
         hasRoom: @escaping (ClientID) -> Bool = { _ in true },
         isNamedPeer: @escaping (PublicKey) -> Bool = { _ in false },
+        contents: ContentLookup = ContentLookup(),
         defaultCap: LifetimeCap = .none
     ) {
         self.now = now
@@ -44,6 +47,43 @@ package struct Turn {
         self.isKnown = isKnown
         self.hasRoom = hasRoom
         self.isNamedPeer = isNamedPeer
+        self.contents = contents
         self.defaultCap = defaultCap
+    }
+}
+
+/// What a turn may look up about contents.
+package struct ContentLookup {
+    /// A message that can be read now.
+    package var message: (ClientID, MessageID) -> Message?
+    /// Whether a message is on the disk.
+    package var isStored: (ClientID, MessageID) -> Bool
+    /// Whether the archive has a chunk of a file.
+    package var hasChunk: (ClientID, MessageID, Int) -> Bool
+    /// Whether a file of so many bytes may be stored in this inbox.
+    package var hasRoom: (ClientID, Int64) -> Bool
+    /// Bytes that files may still take in memory.
+    package var memoryAvailable: () -> Int64
+    /// Largest file that is sent or taken, in bytes.
+    package var attachmentByteCount: Int64
+    /// Whether to say that messages were read, where a conversation has no setting of its own.
+    package var sendsReadReceipts: Bool
+
+    package init(
+        message: @escaping (ClientID, MessageID) -> Message? = { _, _ in nil },
+        isStored: @escaping (ClientID, MessageID) -> Bool = { _, _ in false },
+        hasChunk: @escaping (ClientID, MessageID, Int) -> Bool = { _, _, _ in false },
+        hasRoom: @escaping (ClientID, Int64) -> Bool = { _, _ in true },
+        memoryAvailable: @escaping () -> Int64 = { Limits.attachmentMemoryTotalByteCount },
+        attachmentByteCount: Int64 = Limits.attachmentByteCount,
+        sendsReadReceipts: Bool = false
+    ) {
+        self.message = message
+        self.isStored = isStored
+        self.hasChunk = hasChunk
+        self.hasRoom = hasRoom
+        self.memoryAvailable = memoryAvailable
+        self.attachmentByteCount = attachmentByteCount
+        self.sendsReadReceipts = sendsReadReceipts
     }
 }

@@ -16,8 +16,14 @@ package struct EventLog {
     /// Of the newest event.
     package private(set) var cursor: Int64
 
+    /// Of the event before the first of this run.
+    private let start: Int64
+
     /// - Parameter start: cursors begin above this, so that they rise over restarts too.
-    package init(start: Int64) { cursor = start }
+    package init(start: Int64) {
+        self.start = start
+        cursor = start
+    }
 
     /// Numbers an event and drops the oldest beyond ``capacity``.
     package mutating func append(_ event: Event) -> Entry {
@@ -26,6 +32,26 @@ package struct EventLog {
         entries.append(entry)
         if entries.count > Self.capacity { entries.removeFirst() }
         return entry
+    }
+
+    /// What a watcher that resumes has missed.
+    package struct Gap: Hashable, Sendable {
+        /// Of the event before the oldest that is kept.
+        package var cursor: Int64
+        /// `nil` when it includes events from before the node's start: nobody knows how many.
+        package var lost: Int64?
+
+        package init(cursor: Int64, lost: Int64?) {
+            self.cursor = cursor
+            self.lost = lost
+        }
+    }
+
+    /// What is gone of everything after `cursor`; `nil` when nothing is, and for 0, which asks for what is kept.
+    package func gap(since cursor: Int64) -> Gap? {
+        guard since(cursor).missed else { return nil }
+        let before = entries.first.map { $0.cursor - 1 } ?? self.cursor
+        return Gap(cursor: before, lost: cursor >= start ? before - cursor : nil)
     }
 
     /// Everything after `cursor` that is still kept, and whether something between is gone.

@@ -19,7 +19,13 @@ enum HomeFile {
     static func load<Value: Decodable>(_ type: Value.Type, _ name: String, home: String) throws(HomeFileError) -> Value
     {
         let path = "\(home)/\(name)"
-        let bytes = try read(path)
+        return try decode(type, try read(path), path: path)
+    }
+
+    /// - Parameter path: for the error.
+    static func decode<Value: Decodable>(_ type: Value.Type, _ bytes: [UInt8], path: String) throws(HomeFileError)
+        -> Value
+    {
         do {
             return try JSONDecoder().decode(type, from: Data(bytes))
         } catch let error as DecodingError {
@@ -39,11 +45,15 @@ enum HomeFile {
     /// The line on which a value of a file stands; `nil` if the file cannot be read any more.
     static func line(of path: [FilePathKey], _ name: String, home: String) -> Int? {
         guard let bytes = try? read("\(home)/\(name)") else { return nil }
+        return line(of: path, in: bytes)
+    }
+
+    static func line(of path: [FilePathKey], in bytes: [UInt8]) -> Int? {
         var scanner = JSONLocationScanner(bytes: bytes)
         return scanner.line(of: path.map { $0 as any CodingKey }[...])
     }
 
-    private static func read(_ path: String) throws(HomeFileError) -> [UInt8] {
+    static func read(_ path: String) throws(HomeFileError) -> [UInt8] {
         let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
         guard descriptor >= 0 else { throw HomeFileError(systemCall: "open", path: path) }
         defer { close(descriptor) }

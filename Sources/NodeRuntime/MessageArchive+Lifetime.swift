@@ -23,6 +23,15 @@ extension MessageArchive {
         message.onReading = nil
         try store.reschedule(row, id: id.bytes, tier: tier, expiresAt: expiresAt.milliseconds)
         try store.update(row, id: id.bytes, payload: StoredCodec.encode(message, arrivedAt: arrivedAt))
+        guard let attachment = message.content.attachment else { return }
+        try rescheduleChunks(
+            id,
+            count: attachment.chunkCount,
+            tier: tier,
+            expiresAt: expiresAt,
+            client: client,
+            row: row
+        )
     }
 
     /// Our own messages, and those of the system, that name an agreement.

@@ -24,7 +24,7 @@ struct MessageArchive {
     /// Ephemeral messages of one inbox in memory; beyond it the oldest read ones are let go.
     private static let heldByteCount = 8 << 20
 
-    private var held: [ClientID: [Held]] = [:]
+    private(set) var held: [ClientID: [Held]] = [:]
     private var heldIndex: [ClientID: [Messaging.MessageID: Int]] = [:]
     /// Not after the first expiry in memory; exact once ``expire(now:)`` has found it to be due.
     private(set) var wakeAt: Timestamp?
@@ -32,6 +32,17 @@ struct MessageArchive {
     /// Messages on the disk as queued that have been handed to a link. Not written: a restart queues them again, and
     /// delivery, which is written, follows within the time of a round trip.
     private var sent: [ClientID: Set<Messaging.MessageID>] = [:]
+    /// What members have said of our messages and is not in their records yet: written with the next state.
+    private var deliveries: [ClientID: [Messaging.MessageID: [Delivery]]] = [:]
+    /// Reactions by the message that they are at, in the order of their arrival; of inboxes that were read.
+    var reactions: [ClientID: [Messaging.MessageID: [Messaging.MessageID]]] = [:]
+    /// Chunks of files without an agreement, and how many bytes they are in all.
+    var heldChunks: [ClientID: [Messaging.MessageID: [Int: AttachmentChunk]]] = [:]
+    var heldChunkByteCount: Int64 = 0
+    /// What the identifiers of a file's chunks on the disk begin with.
+    var chunkPrefixes: [ClientID: [Messaging.MessageID: [UInt8]]] = [:]
+    /// Files that their users are handing over: their chunks have no message yet.
+    var uploading: Set<Messaging.MessageID> = []
     let store: Store
 
     init(store: Store) { self.store = store }
@@ -53,12 +64,14 @@ struct MessageArchive {
                 id: message.content.id.bytes,
                 tier: tier,
                 expiresAt: expiresAt.milliseconds,
-                payload: StoredCodec.encode(message, arrivedAt: now)
+                payload: StoredCodec.encode(message, arrivedAt: now),
+                isHidden: message.content.isAnnotation
             )
         case .memory: hold(Held(message: message, arrivedAt: now, tier: nil, isUnread: message.sender != nil), client)
         case .untilUnlocked(let lifetime):
             hold(Held(message: message, arrivedAt: now, tier: lifetime, isUnread: message.sender != nil), client)
         }
+        noteReaction(message.content, client)
     }
 
     private mutating func hold(_ entry: Held, _ client: ClientID) {
@@ -73,6 +86,7 @@ struct MessageArchive {
         for (index, entry) in entries.enumerated() {
             let isDone =
                 !entry.isUnread && entry.tier == nil && entry.message.state != .queued && entry.message.state != .sent
+                && entry.message.state != .receiving
             if index < entries.count / 2, isDone { continue }
             kept.append(entry)
         }
@@ -80,6 +94,12 @@ struct MessageArchive {
     }
 
     private mutating func replaceHeld(_ entries: [Held], _ client: ClientID) {
+        if let files = heldChunks[client] {
+            let left = Set(entries.map(\.message.content.id))
+            for id in files.keys where files[id] != nil && !left.contains(id) && !uploading.contains(id) {
+                forgetHeldChunks(id, client)
+            }
+        }
         held[client] = entries.isEmpty ? nil : entries
         heldBytes[client] = entries.reduce(0) { $0 + $1.message.byteCount }
         heldIndex[client] = Dictionary(
@@ -105,7 +125,8 @@ struct MessageArchive {
                 id: entry.message.content.id.bytes,
                 tier: tier,
                 expiresAt: expiresAt.milliseconds,
-                payload: StoredCodec.encode(entry.message, arrivedAt: entry.arrivedAt)
+                payload: StoredCodec.encode(entry.message, arrivedAt: entry.arrivedAt),
+                isHidden: entry.message.content.isAnnotation
             )
         }
         replaceHeld(kept, client)
@@ -116,6 +137,9 @@ struct MessageArchive {
     {
         if let index = heldIndex[client]?[id] {
             held[client]![index].message.state = state
+            // Nobody asks for its file any more.
+            if held[client]![index].message.sender == nil, state != .sent { forgetHeldChunks(id, client) }
+            held[client]![index].message.merge(deliveries[client]?.removeValue(forKey: id) ?? [])
             return
         }
         if state == .sent {
@@ -123,6 +147,7 @@ struct MessageArchive {
             return
         }
         sent[client]?.remove(id)
+        let said = deliveries[client]?.removeValue(forKey: id) ?? []
         guard let row, !store.isLocked else { return }
         // A message that is gone needs no state.
         guard let bytes = try store.read(row, id: id.bytes, now: 0),
@@ -130,11 +155,35 @@ struct MessageArchive {
         else { return }
         var message = stored
         message.state = state
+        message.merge(said)
+        try store.update(row, id: id.bytes, payload: StoredCodec.encode(message, arrivedAt: arrivedAt))
+    }
+
+    /// What a member has said of a message of ours. Written with the message's next state; at once when it was read.
+    mutating func setDelivery(_ delivery: Delivery, of id: Messaging.MessageID, client: ClientID, row: RowID?)
+        throws(StoreError)
+    {
+        if let index = heldIndex[client]?[id] {
+            held[client]![index].message.merge([delivery])
+            return
+        }
+        deliveries[client, default: [:]][id, default: []].append(delivery)
+        guard delivery.state == .read, let row, !store.isLocked,
+            let bytes = try store.read(row, id: id.bytes, now: 0),
+            let (stored, arrivedAt) = try? StoredCodec.decodeMessage(bytes)
+        else { return }
+        var message = stored
+        message.merge(deliveries[client]?.removeValue(forKey: id) ?? [])
         try store.update(row, id: id.bytes, payload: StoredCodec.encode(message, arrivedAt: arrivedAt))
     }
 
     mutating func erase(_ ids: [Messaging.MessageID], client: ClientID, row: RowID?) throws(StoreError) {
         let gone = Set(ids)
+        for id in ids {
+            deliveries[client]?[id] = nil
+            reactions[client]?[id] = nil
+            try forgetChunks(id, client: client, row: row)
+        }
         sent[client]?.subtract(gone)
         if let entries = held[client] { replaceHeld(entries.filter { !gone.contains($0.message.content.id) }, client) }
         guard let row, !store.isLocked else { return }
@@ -151,6 +200,18 @@ struct MessageArchive {
         heldIndex[client] = nil
         heldBytes[client] = nil
         sent[client] = nil
+        deliveries[client] = nil
+        reactions[client] = nil
+        chunkPrefixes[client] = nil
+        for id in (heldChunks[client] ?? [:]).keys { forgetHeldChunks(id, client) }
+    }
+
+    /// A message on the disk has come to its end.
+    mutating func expired(_ id: Messaging.MessageID, client: ClientID) {
+        sent[client]?.remove(id)
+        deliveries[client]?[id] = nil
+        reactions[client]?[id] = nil
+        chunkPrefixes[client]?[id] = nil
     }
 
     /// Drops what has expired in memory.
@@ -229,6 +290,7 @@ struct MessageArchive {
     private func listed(_ message: Message, _ arrivedAt: Timestamp, _ client: ClientID) -> Listed {
         var message = message
         if message.state == .queued, sent[client]?.contains(message.content.id) ?? false { message.state = .sent }
+        if let said = deliveries[client]?[message.content.id] { message.merge(said) }
         return Listed(message: message, arrivedAt: arrivedAt, isStored: true)
     }
 
@@ -255,7 +317,7 @@ struct MessageArchive {
         for index in (held[client] ?? []).indices {
             held[client]![index].isUnread = false
             let entry = held[client]![index]
-            if index < firstHeld { continue }
+            if index < firstHeld || entry.message.content.isAnnotation { continue }
             if let expiresAt = entry.message.expiresAt, expiresAt <= now { continue }
             listed.append(Listed(message: entry.message, arrivedAt: entry.arrivedAt, isStored: false))
         }

@@ -22,15 +22,19 @@ extension Node {
             }
             if case .disk = keeping {
                 changed(client)
-                let now = now
-                room.stored(client) { rows[client].flatMap { try? store.messageCount($0, now: now.milliseconds) } ?? 0 }
+                room.stored()
             }
         case .setState(let client, let id, let state):
             storing(client) { row throws(StoreError) in
                 try archive.setState(state, of: id, client: client, row: row)
             }
+            switch state {
+            // What has become of a file is said to its sender, who then does not send it again.
+            case .received, .failed: changed(client)
+            case .sent: break
             // Not worth waiting for: if it is lost, the message is sent and acknowledged once more.
-            if state != .sent { scheduleLateCommit() }
+            case .queued, .delivered, .expiredUndelivered, .cancelled, .read, .receiving: scheduleLateCommit()
+            }
         case .erase(let client, let ids):
             storing(client) { row throws(StoreError) in try archive.erase(ids, client: client, row: row) }
             changed(client)
@@ -50,6 +54,7 @@ extension Node {
         case .destroy(let client): destroy(client)
         case .saveTombstone(let conversation): saveTombstone(conversation)
         case .removeTombstone(let conversation): removeTombstone(conversation)
+        case .armExplosion(let client, let record, let fanOut): arm(client, record, fanOut: fanOut)
         case .register(let client, let route): register(client, route)
         case .unregister(let client, let route): unregister(client, route)
         case .dial(let client, let dial): self.dial(client, dial)
@@ -60,6 +65,39 @@ extension Node {
         case .notify(let event):
             guard let client = event.client else { return notify(event) }
             leave(.action(action), for: client)
+        case .setDelivery(let client, let id, let delivery):
+            storing(client) { row throws(StoreError) in
+                try archive.setDelivery(delivery, of: id, client: client, row: row)
+            }
+            if delivery.state == .read { scheduleLateCommit() }
+        case .keepChunk(let client, let chunk, let expiresAt, let keeping):
+            keep(chunk, client: client, expiresAt: expiresAt, keeping)
+        case .forgetChunks(let client, let id):
+            storing(client) { row throws(StoreError) in
+                try archive.forgetChunks(id, client: client, row: row)
+            }
+            changed(client)
+        case .verifyAttachment(let client, let id): verifyAttachment(id, client: client)
+        case .serveChunks(let link): serveChunks(on: link)
+        // What it is part of has left before; it need not wait for what others have changed since.
+        case .transmitChunk(let link, let client, let id, let index):
+            transmitChunk(id, index, client: client, on: link)
+        }
+    }
+
+    /// A chunk goes beside its message, or into memory.
+    func keep(
+        _ chunk: AttachmentChunk,
+        client: ClientID,
+        expiresAt: Messaging.Timestamp?,
+        _ keeping: NodeAction.Keeping
+    ) {
+        storing(client) { row throws(StoreError) in
+            try archive.keep(chunk, keeping, expiresAt: expiresAt, client: client, row: row)
+        }
+        if case .disk = keeping {
+            changed(client)
+            room.took(byteCount: chunk.bytes.count)
         }
     }
 
@@ -81,9 +119,9 @@ extension Node {
                 transmit(.content(listed.message.content, age: age), on: link)
             case .close(let link): close(link)
             case .notify(let event): notify(event)
-            case .save, .keep, .setState, .erase, .forgetMemory, .reschedule, .eraseSent, .explode, .destroy,
-                .saveTombstone, .removeTombstone,
-                .register, .unregister, .dial, .knock:
+            case .save, .keep, .setState, .erase, .forgetMemory, .explode, .destroy, .saveTombstone, .removeTombstone,
+                .register, .unregister, .dial, .knock, .armExplosion, .setDelivery, .keepChunk, .forgetChunks,
+                .verifyAttachment, .serveChunks, .transmitChunk, .reschedule, .eraseSent:
                 preconditionFailure("\(action) does not leave the node")
             }
         }
@@ -91,7 +129,7 @@ extension Node {
 
     // MARK: Storage
 
-    private func storing(_ client: ClientID, _ body: (RowID) throws(StoreError) -> Void) {
+    func storing(_ client: ClientID, _ body: (RowID) throws(StoreError) -> Void) {
         guard let row = rows[client] else { return }
         do throws(StoreError) { try body(row) } catch {
             storageFailed(client, error)
@@ -113,7 +151,7 @@ extension Node {
         changed(client)
     }
 
-    private func changed(_ client: ClientID) {
+    func changed(_ client: ClientID) {
         guard !store.isLocked else { return }
         effects.changed(client)
         scheduleCommit()
@@ -157,14 +195,17 @@ extension Node {
         for waiter in done { waiter.promise.completeWith(result.mapError { NodeError.store($0) }) }
     }
 
-    private func commit() {
+    /// - Parameter ended: called on another thread, with whether it is durable.
+    func commit(_ ended: (@Sendable (Bool) -> Void)? = nil) {
         isCommitScheduled = false
         isLateCommitDue = false
         guard !isStopped, !store.isLocked else {
+            ended?(false)
             return answerWaiters(upTo: effects.nextCommit, isStopped ? .failure(.locked) : .success(()))
         }
         let sequence = effects.beginCommit()
         store.commit { result in
+            if case .success = result { ended?(true) } else { ended?(false) }
             self.loop.execute {
                 self.assumeIsolated { $0.committed(sequence, result) }
             }
@@ -193,7 +234,7 @@ extension Node {
     }
 
     /// The store has refused a change: the inbox goes on from what is durable.
-    private func storageFailed(_ client: ClientID, _ error: StoreError) {
+    func storageFailed(_ client: ClientID, _ error: StoreError) {
         log.error("a change could not be stored", metadata: ["inbox": "\(client)", "error": "\(error)"])
         lastStorageFailure = error
         storageTrouble = (error, now)

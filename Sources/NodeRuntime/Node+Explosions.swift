@@ -5,93 +5,99 @@ import NIOCore
 import Noise
 import Primitives
 import Store
+import Synchronization
 import Transport
 import Wire
 
-/// The endpoints and tokens by which the members of an exploded conversation are told. Sealed under a seven-day column:
-/// the inbox's own keys are gone.
+/// The endpoints and knock secrets by which the members of an exploded conversation are told. Sealed under a seven-day
+/// column: the inbox's own keys are gone.
 struct FanOut: Codable {
     struct Target: Codable {
         var remote: PublicKey
         var endpoints: [Messaging.Endpoint]
-        /// Knock tokens of the coming days, in hexadecimal; the first is for `firstDay`.
-        var tokens: [String]
+        /// In hexadecimal.
+        var knock: String
     }
 
     var conversation: ConversationID
-    var firstDay: UInt32
+    /// When the list goes.
+    var until: Timestamp
     var targets: [Target]
 }
 
-enum KnockName: Hashable {
-    case deliver(ConversationID, PublicKey)
-    case ask(ClientID, PublicKey)
-}
-
-/// Explosions (section 7): the tombstone, the list of whom to tell, and the knocks that tell and ask.
+/// Explosions (section 7): the tombstone, the list of whom to tell, and what is prepared for a scheduled one.
 extension Node {
     /// Keys first (section 7). The tombstone is the intent: found with a live inbox at the next start, the inbox goes.
     func explode(_ client: ClientID, _ record: ExplodeStateMachine.Record, fanOut: [Messaging.Member]) {
         guard let key = keys[client] else { return }
-        let today = now.day
-        var tokens: [[UInt8]] = []
-        var targets: [FanOut.Target] = []
-        for member in record.members {
-            let accept = RoutingSecret.derive(
-                own: key,
-                remote: member,
-                conversation: record.conversation.bytes,
-                role: .responder
-            )
-            // Yesterday to the day after the tombstone's last: the late member's clock may differ.
-            for day in 0...UInt32(Limits.tombstoneLifetime / .day) + 2 {
-                tokens.append(Array(accept.knockToken(day: max(today, 1) - 1 + day).bytes.prefix(8)))
-            }
+        let conversation = record.conversation
+        armed[conversation] = nil
+        let knocks = knocks(record, key)
+        core.setKnocks(members: knocks.members, invites: knocks.invites, for: conversation)
+        saveTombstone(conversation)
+        prepareFanOut(fanOut, conversation, key, until: now + Limits.fanOutLifetime)
+        if !fanOut.isEmpty { makeDurable(conversation) }
+        if let creator = record.creator {
+            reports[conversation] = Self.secret(key, to: creator, conversation, .initiator).knock
         }
-        for member in fanOut {
-            let dial = RoutingSecret.derive(
-                own: key,
-                remote: member.key,
-                conversation: record.conversation.bytes,
-                role: .initiator
-            )
-            targets.append(
-                FanOut.Target(
-                    remote: member.key,
-                    endpoints: member.endpoints,
-                    tokens: (0...UInt32(Limits.fanOutLifetime / .day)).map {
-                        Hex.encode(dial.knockToken(day: today + $0).bytes)
-                    }
-                )
-            )
-        }
-        core.setKnockTokens(tokens, for: record.conversation)
-        saveTombstone(record.conversation)
-        if !targets.isEmpty {
-            fanOuts[record.conversation] = FanOut(conversation: record.conversation, firstDay: today, targets: targets)
-            saveFanOut(record.conversation)
-            makeDurable()
-        }
-        destroyRow(client)
-        if let record = core.tombstone(record.conversation) { register(tombstone: record) }
+        undestroyed[conversation] = destroyRow(client)
+        if let record = core.tombstone(conversation) { register(tombstone: record) }
         scheduleCommit()
     }
 
-    /// Waits for the disk: once the keys are gone, nobody can derive again whom to tell and how. A disk that hangs does
-    /// not keep the keys alive for it.
-    private func makeDurable() {
-        guard !store.isLocked else { return }
-        let done = DispatchSemaphore(value: 0)
-        store.commit { _ in done.signal() }
-        _ = done.wait(timeout: .now() + .seconds(2))
+    /// Prepares a scheduled explosion, so that at its time everything is done without us: the tombstone and the list are
+    /// there, and the store destroys the keys.
+    func arm(_ client: ClientID, _ record: ExplodeStateMachine.Record, fanOut: [Messaging.Member]) {
+        guard let key = keys[client] else { return }
+        var record = record
+        let knocks = knocks(record, key)
+        record.setKnocks(members: knocks.members, invites: knocks.invites)
+        armed[record.conversation] = record
+        saveTombstone(record.conversation)
+        prepareFanOut(fanOut, record.conversation, key, until: record.explodedAt + Limits.fanOutLifetime)
+        lightFuse(client, at: record.explodedAt)
+        scheduleCommit()
     }
 
-    func saveTombstone(_ conversation: ConversationID) {
-        guard let record = core.tombstone(conversation) else { return }
-        guard !store.isLocked else {
-            unsavedTombstones.insert(conversation)
-            return
+    private func lightFuse(_ client: ClientID, at time: Timestamp) {
+        guard let row = rows[client] else { return }
+        unarmed[client] = time
+        do throws(StoreError) {
+            try store.scheduleDestruction(of: row, at: time.milliseconds)
+            unarmed[client] = nil
+        } catch {
+            // While this node runs the conversation ends at its time all the same.
+            log.error("a scheduled destruction could not be written", metadata: ["error": "\(error)"])
         }
+    }
+
+    private static func secret(
+        _ key: IdentityKey,
+        to member: PublicKey,
+        _ conversation: ConversationID,
+        _ role: Role
+    ) -> RoutingSecret {
+        RoutingSecret.derive(own: key, remote: member, conversation: conversation.bytes, role: role)
+    }
+
+    /// By which members and holders of invites may knock here when the keys are gone.
+    private func knocks(_ record: ExplodeStateMachine.Record, _ key: IdentityKey)
+        -> (members: [PublicKey: [UInt8]], invites: [[UInt8]])
+    {
+        var members: [PublicKey: [UInt8]] = [:]
+        for member in record.members {
+            members[member] = Self.secret(key, to: member, record.conversation, .responder).knock.bytes
+        }
+        let invites = record.openInvites.map { RoutingSecret.derive(invite: $0).knock.bytes }
+        return (members, record.openInvites.isEmpty ? record.inviteKnocks : invites)
+    }
+
+    // MARK: Tombstones
+
+    func saveTombstone(_ conversation: ConversationID) {
+        guard let record = core.tombstone(conversation) ?? armed[conversation] else { return }
+        unsavedTombstones.insert(conversation)
+        guard !store.isLocked else { return }
         let payload = StoredCodec.encode(tombstone: record)
         do throws(StoreError) {
             if let id = tombstoneIDs[conversation] {
@@ -102,20 +108,77 @@ extension Node {
                     payload: payload
                 )
             }
+            unsavedTombstones.remove(conversation)
         } catch {
             // The keys go all the same: forgetting is the promise, telling is the courtesy.
             log.error("a tombstone could not be written", metadata: ["error": "\(error)"])
         }
-        if record.confirmed.count == record.members.count { removeFanOut(conversation) }
+        if !record.isPrepared, record.confirmed.count == record.members.count { removeFanOut(conversation) }
     }
 
-    func saveFanOut(_ conversation: ConversationID) {
-        guard !store.isLocked, let fanOut = fanOuts[conversation] else { return }
-        let end = now + Limits.fanOutLifetime
+    func removeTombstone(_ conversation: ConversationID) {
+        removeFanOut(conversation)
+        unregister(tombstone: conversation)
+        armed[conversation] = nil
+        reports[conversation] = nil
+        undestroyed[conversation] = nil
+        unsavedTombstones.remove(conversation)
+        guard let id = tombstoneIDs.removeValue(forKey: conversation), !store.isLocked else { return }
+        try? store.removeTombstone(id)
+    }
+
+    // MARK: Whom to tell
+
+    private func prepareFanOut(
+        _ members: [Messaging.Member],
+        _ conversation: ConversationID,
+        _ key: IdentityKey,
+        until: Timestamp
+    ) {
+        // The store keeps the end of what it replaces.
+        removeFanOut(conversation)
+        guard !members.isEmpty else { return }
+        fanOuts[conversation] = FanOut(
+            conversation: conversation,
+            until: until,
+            targets: members.map { member in
+                FanOut.Target(
+                    remote: member.key,
+                    endpoints: member.endpoints,
+                    knock: Hex.encode(Self.secret(key, to: member.key, conversation, .initiator).knock.bytes)
+                )
+            }
+        )
+        saveFanOut(conversation)
+    }
+
+    /// Waits for the disk: once the keys are gone, nobody can derive again whom to tell and how. A disk that hangs does
+    /// not keep the keys alive for it.
+    private func makeDurable(_ conversation: ConversationID) {
+        guard !store.isLocked else { return }
+        let done = DispatchSemaphore(value: 0)
+        let isDurable = Outcome()
+        commit { result in
+            isDurable.value.withLock { $0 = result }
+            done.signal()
+        }
+        let ended = done.wait(timeout: .now() + .seconds(2))
+        if ended == .success, isDurable.value.withLock({ $0 }) { unsavedFanOuts.remove(conversation) }
+    }
+
+    private final class Outcome: Sendable {
+        let value = Mutex(false)
+    }
+
+    private func saveFanOut(_ conversation: ConversationID) {
+        guard let fanOut = fanOuts[conversation] else { return }
+        // Until a commit says that it is there.
+        unsavedFanOuts.insert(conversation)
+        guard !store.isLocked else { return }
         do throws(StoreError) {
             try store.saveFanOut(
                 id: Array(conversation.bytes.prefix(16)),
-                expiresAt: end.milliseconds,
+                expiresAt: fanOut.until.milliseconds,
                 payload: StoredCodec.encode(record: fanOut)
             )
         } catch {
@@ -125,143 +188,65 @@ extension Node {
 
     private func removeFanOut(_ conversation: ConversationID) {
         fanOuts[conversation] = nil
+        unsavedFanOuts.remove(conversation)
         guard !store.isLocked else { return }
         try? store.removeFanOut(id: Array(conversation.bytes.prefix(16)))
         scheduleCommit()
     }
 
-    func removeTombstone(_ conversation: ConversationID) {
-        removeFanOut(conversation)
-        unregister(tombstone: conversation)
-        guard let id = tombstoneIDs.removeValue(forKey: conversation), !store.isLocked else { return }
-        try? store.removeTombstone(id)
-    }
-
-    // MARK: Knocks
-
-    /// The first byte of a knock's sealed bytes says what it is.
-    private enum KnockKind {
-        static let notice: UInt8 = 1
-        static let question: UInt8 = 2
-        static let receipt: UInt8 = 3
-    }
-
-    func receiveKnock(_ token: RoutingToken, _ payload: [UInt8]) -> [UInt8]? {
-        guard let match = routing.match(token), match.isKnock, let kind = payload.first else { return nil }
-        switch match.route {
-        case .member(let number):
-            guard case .inbox(let client, _)? = routeTargets[number], kind == KnockKind.notice else { return nil }
-            var answer: [UInt8]?
-            turn { turn in
-                let result = core.receiveNotice(Array(payload.dropFirst()), for: client, &turn)
-                answer = result.answer
-                return result.actions
-            }
-            return answer.map { [KnockKind.receipt] + $0 }
-        case .knockOnly(let number):
-            guard case .tombstone(let conversation)? = routeTargets[number], let record = core.tombstone(conversation)
-            else { return nil }
-            // What does not look like one of ours, or is shorter than the answer, gets none.
-            guard payload.count > Limits.noticeByteCount || kind == KnockKind.receipt else { return nil }
-            if kind == KnockKind.receipt {
-                turn { core.receiveReceipt(Array(payload.dropFirst()), for: conversation, &$0) }
-                return nil
-            }
-            if let receipt = record.receipt { return [KnockKind.receipt] + receipt }
-            return [KnockKind.notice] + record.notice
-        case .shared: return nil
+    func fanOut(_ conversation: ConversationID) -> FanOut? {
+        if let known = fanOuts[conversation] {
+            guard known.until <= now else { return known }
+            removeFanOut(conversation)
+            return nil
         }
-    }
-
-    func knock(_ knock: NodeAction.Knock) {
-        guard let transport else { return }
-        switch knock {
-        case .deliver(let conversation, let member):
-            guard let fanOut = fanOut(conversation), let record = core.tombstone(conversation),
-                let target = fanOut.targets.first(where: { $0.remote == member })
-            else { return }
-            let index = Int(now.day) - Int(fanOut.firstDay)
-            guard target.tokens.indices.contains(index), let bytes = Hex.decode(target.tokens[index]),
-                let token = RoutingToken(bytes)
-            else { return }
-            send(
-                [KnockKind.notice] + record.notice,
-                token,
-                to: target.endpoints,
-                .deliver(conversation, member),
-                transport
-            )
-        case .ask(let client, let member, let endpoints):
-            guard let key = keys[client], let conversation = core.conversationID(client) else { return }
-            let token = RoutingSecret.derive(
-                own: key,
-                remote: member,
-                conversation: conversation.bytes,
-                role: .initiator
-            ).knockToken(day: now.day)
-            // As long as the notice that may come back: no amplification.
-            let question = [KnockKind.question] + [UInt8](repeating: 0, count: Limits.noticeByteCount)
-            send(question, token, to: endpoints, .ask(client, member), transport)
-        }
-    }
-
-    private func send(
-        _ payload: [UInt8],
-        _ token: RoutingToken,
-        to endpoints: [Messaging.Endpoint],
-        _ name: KnockName,
-        _ transport: TCPTransport
-    ) {
-        guard let endpoint = endpoints.first, knocking.insert(name).inserted else { return }
-        transport.knock(
-            at: Transport.Endpoint(host: endpoint.host, port: Int(endpoint.port)),
-            token: token,
-            sealed: payload
-        ) { [unowned self] result in
-            assumeIsolated { node in
-                node.knocking.remove(name)
-                guard !node.isStopped else { return }
-                if case .success(let answer?) = result {
-                    node.receive(answer, to: name, token, at: endpoints)
-                } else if payload.first != KnockKind.receipt {
-                    node.send(payload, token, to: Array(endpoints.dropFirst()), name, transport)
-                }
-            }
-        }
-    }
-
-    private func receive(
-        _ answer: [UInt8],
-        to name: KnockName,
-        _ token: RoutingToken,
-        at endpoints: [Messaging.Endpoint]
-    ) {
-        let sealed = Array(answer.dropFirst())
-        switch (name, answer.first) {
-        case (.deliver(let conversation, _), KnockKind.receipt):
-            turn { core.receiveReceipt(sealed, for: conversation, &$0) }
-        case (.ask(let client, _), KnockKind.notice):
-            var receipt: [UInt8]?
-            turn { turn in
-                let result = core.receiveNotice(sealed, for: client, &turn)
-                receipt = result.answer
-                return result.actions
-            }
-            // We have learned it ourselves; the creator still waits for our word, and may not be able to knock here.
-            if let receipt, let transport {
-                send([KnockKind.receipt] + receipt, token, to: endpoints, name, transport)
-            }
-        case (.deliver, _), (.ask, _): break
-        }
-    }
-
-    private func fanOut(_ conversation: ConversationID) -> FanOut? {
-        if let known = fanOuts[conversation] { return known }
         guard !store.isLocked, let stored = try? store.fanOuts(now: now.milliseconds) else { return nil }
         for message in stored {
-            guard let fanOut = try? StoredCodec.decode(FanOut.self, message.payload) else { continue }
+            guard let fanOut = try? StoredCodec.decode(FanOut.self, message.payload),
+                fanOuts[fanOut.conversation] == nil
+            else { continue }
             fanOuts[fanOut.conversation] = fanOut
         }
         return fanOuts[conversation]
+    }
+
+    /// What the disk did not take, because it was locked or full, is kept in memory and tried again.
+    func saveWhatWasRefused() {
+        guard !store.isLocked, !store.isReadOnly else { return }
+        for conversation in unsavedTombstones.sorted() { saveTombstone(conversation) }
+        for (client, time) in unarmed.sorted(by: { $0.key < $1.key }) { lightFuse(client, at: time) }
+        let waiting = unsavedFanOuts
+        guard !waiting.isEmpty else { return }
+        for conversation in waiting.sorted() { saveFanOut(conversation) }
+        whenCommitted().assumeIsolated().whenSuccess { [unowned self] in
+            assumeIsolated { node in
+                guard !node.store.isLocked else { return }
+                node.unsavedFanOuts.subtract(waiting)
+            }
+        }
+    }
+
+    // MARK: How far it is
+
+    /// How an explosion stands on this machine.
+    package enum ExplosionProgress: Sendable {
+        /// The keys are gone; something that tells the others is not on the disk yet.
+        case exploding
+        case exploded
+        /// The key page could not be overwritten; it is tried again.
+        case failed(StoreError)
+    }
+
+    /// Of a conversation that has a tombstone.
+    package func progress(of conversation: ConversationID) -> ExplosionProgress {
+        if let failure = undestroyed[conversation] { return .failed(failure) }
+        let isUnsaved = unsavedTombstones.contains(conversation) || unsavedFanOuts.contains(conversation)
+        return isUnsaved ? .exploding : .exploded
+    }
+
+    /// Whether a conversation's scheduled end has come by the clock that decides what is shown; its keys go when the
+    /// time is beyond doubt (section 9).
+    func isOver(_ machine: ConversationStateMachine) -> Bool {
+        machine.record.schedule.map { $0.expiresAt <= readClock().hide } ?? false
     }
 }

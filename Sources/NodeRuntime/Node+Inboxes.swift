@@ -14,13 +14,18 @@ extension Node {
     /// Takes up everything that is in the unlocked store.
     func load() throws {
         hasLoaded = true
+        var begun: [NodeAction] = []
         for tombstone in try store.tombstones() {
             guard let record = try? StoredCodec.decodeTombstone(tombstone.payload) else {
                 continue
             }
             tombstoneIDs[record.conversation] = tombstone.id
-            core.load(record, now: now)
-            register(tombstone: record)
+            begun += core.load(record, now: now)
+            if core.tombstone(record.conversation) == nil {
+                armed[record.conversation] = record
+            } else {
+                register(tombstone: record)
+            }
         }
         for row in store.liveRows() {
             do {
@@ -28,6 +33,13 @@ extension Node {
             } catch {
                 log.error("an inbox could not be loaded and is skipped", metadata: ["error": "\(error)"])
                 skipped.append("\(error)")
+            }
+        }
+        perform(begun)
+        // Its inbox was left, and we were stopped before it went.
+        if skipped.isEmpty {
+            for conversation in armed.keys.sorted() where core.client(of: conversation) == nil {
+                removeTombstone(conversation)
             }
         }
         for damage in store.damage { log.warning("the store is damaged", metadata: ["what": "\(damage)"]) }
@@ -53,7 +65,8 @@ extension Node {
         {
             // We were stopped between the tombstone and the end of the keys: go on from there.
             let others = record.current + record.members.filter { record.former.contains($0.key) }
-            return explode(client, tombstone, fanOut: tombstone.role == .creator ? others : [])
+            let tells = tombstone.role == .creator && !tombstone.isTraceless
+            return explode(client, tombstone, fanOut: tells ? others : [])
         }
         enter(snapshot, key: key, sessionGoesOn: false)
     }
@@ -76,6 +89,7 @@ extension Node {
             else { continue }
             core.restoreOutbox(message, client: client)
         }
+        restoreHidden(client, row: row, messages: stored)
     }
 
     /// An inbox's storage has failed: everything since the last durable state is void.
@@ -156,9 +170,13 @@ extension Node {
         destroyRow(client)
     }
 
-    func destroyRow(_ client: ClientID) {
+    /// - Returns: why the keys may still be there; the store tries again.
+    @discardableResult
+    func destroyRow(_ client: ClientID) -> StoreError? {
+        var failure: StoreError?
         if let row = rows[client] {
             do throws(StoreError) { try store.destroyRow(row) } catch {
+                failure = error
                 log.critical(
                     "an inbox's keys could not be destroyed; trying again",
                     metadata: ["error": "\(error)"]
@@ -166,6 +184,7 @@ extension Node {
             }
         }
         letGo(client)
+        return failure
     }
 
     /// Wipes what is in memory of an inbox whose keys are gone. Open links stay until they have said why.
@@ -174,8 +193,8 @@ extension Node {
         keys[client] = nil
         unsaved.remove(client)
         archive.forget(client)
-        room.forget(client)
         troubled[client] = nil
+        unarmed[client] = nil
         unregisterAll(client)
         // What waited for this inbox's disk has nothing to wait for any more.
         for effect in effects.drop(client) { release(effect, isDurable: true) }
@@ -206,11 +225,7 @@ extension Node {
     }
 
     private func saveWhatWaited() {
-        for conversation in unsavedTombstones.sorted() {
-            saveTombstone(conversation)
-            saveFanOut(conversation)
-        }
-        unsavedTombstones = []
+        saveWhatWasRefused()
         for client in rows.keys.sorted() {
             guard let row = rows[client] else { continue }
             do throws(StoreError) {

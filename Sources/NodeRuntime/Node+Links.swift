@@ -11,7 +11,14 @@ import Wire
 /// Where an incoming token leads.
 enum RouteTarget: Hashable {
     case inbox(ClientID, NodeAction.Route)
-    case tombstone(ConversationID)
+    case tombstone(ConversationID, Knocker)
+
+    /// Who may knock at a tombstone.
+    enum Knocker: Hashable {
+        case member(PublicKey)
+        /// A holder of this one of its invites.
+        case invite(Int)
+    }
 }
 
 /// A route by what it is for.
@@ -54,6 +61,9 @@ extension Node {
             assumeIsolated { $0.receive(bytes, on: connection) }
         }
         transport.events.batchEnded = { [unowned self] _ in assumeIsolated { $0.flushLinks() } }
+        transport.events.becameWritable = { [unowned self] connection in
+            assumeIsolated { $0.becameWritable(LinkID(connection.id)) }
+        }
         transport.events.linkClosed = { [unowned self] connection, _ in
             assumeIsolated { $0.linkClosed(connection) }
         }
@@ -125,7 +135,11 @@ extension Node {
         unregister(.inbox(client, route))
     }
 
-    func unregister(tombstone conversation: ConversationID) { unregister(.tombstone(conversation)) }
+    func unregister(tombstone conversation: ConversationID) {
+        for name in routeNumbers.keys {
+            if case .tombstone(conversation, _) = name { unregister(name) }
+        }
+    }
 
     private func unregister(_ name: RouteName) {
         guard let number = routeNumbers.removeValue(forKey: name) else { return }
@@ -146,10 +160,15 @@ extension Node {
     }
 
     func register(tombstone record: ExplodeStateMachine.Record) {
-        let name = RouteName.tombstone(record.conversation)
-        let number = routeNumbers[name] ?? takeRouteNumber(name)
-        let heads = record.knockTokens.map { $0.reduce(UInt64(0)) { $0 << 8 | UInt64($1) } }
-        routing.addKnockOnly(number, heads: heads)
+        var knockers: [(RouteTarget.Knocker, [UInt8])] = record.members.compactMap { member in
+            record.memberKnocks[member].map { (.member(member), $0) }
+        }
+        knockers += record.inviteKnocks.enumerated().map { (.invite($0), $1) }
+        for (knocker, secret) in knockers {
+            guard let secret = KnockSecret(bytes: secret) else { continue }
+            let name = RouteName.tombstone(record.conversation, knocker)
+            routing.addKnockOnly(routeNumbers[name] ?? takeRouteNumber(name), secret: secret)
+        }
     }
 
     /// How far the counters of an inbox's tokens have moved.
@@ -282,6 +301,7 @@ extension Node {
     private func linkClosed(_ connection: PeerConnection) {
         let id = LinkID(connection.id)
         guard links.removeValue(forKey: id) != nil else { return }
+        servedLinks.remove(id)
         turn { core.linkClosed(id, &$0) }
     }
 
@@ -291,6 +311,13 @@ extension Node {
         // A link that cannot take more is closed by the transport; the outbox sends again on the next.
         try? connection.send(FrameCodec.encode(frame))
         touchedLinks.insert(link)
+    }
+
+    /// Cuts the links of one of our inboxes to another one.
+    func abortLinks(of client: ClientID, to remote: PublicKey) {
+        for link in links.values where link.client == client && link.connection.peer.publicKey == remote {
+            link.connection.abort()
+        }
     }
 
     func close(_ link: LinkID) {

@@ -78,10 +78,26 @@ extension Node {
         return try peer(name).0
     }
 
-    /// Takes over the peers of another file; those with a name that is taken must be the same.
+    /// Refuses links and invitations of a peer, and forgets those that wait on either side.
+    /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/homeFile(_:)``.
+    package func blockPeer(_ name: String) throws(NodeError) {
+        let peer = try changePeer(name) { $0.blocked = true }
+        guard let key = peer.contact?.key, core.contact != nil else { return }
+        turn { core.withContact(&$0) { contact, _ in contact.forget(key) } }
+        if let client = core.contact?.client { abortLinks(of: client, to: key) }
+        for nonce in pings.keys where pings[nonce]?.key == key {
+            pings.removeValue(forKey: nonce)?.promise.fail(NodeError.peerBlocked(name))
+        }
+    }
+
+    /// Takes over the peers of another file; those with a name that is taken must be the same. All or none.
     package func importPeers(_ file: PeersFile) throws(NodeError) {
+        if let (index, _) = file.firstWrongName {
+            let name = file.peers[index].name
+            if PeersFile.isName(name) { throw .peerExists(name) }
+            throw .invalidPeerName(name)
+        }
         for peer in file.peers {
-            guard PeersFile.isName(peer.name) else { throw .invalidPeerName(peer.name) }
             if let known = peers[peer.name], known.contact != peer.contact { throw .peerExists(peer.name) }
         }
         try editPeers { peers in

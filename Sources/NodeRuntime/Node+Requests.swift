@@ -46,8 +46,10 @@ extension Node {
     /// - Parameter text: an id, an unambiguous prefix of one, an inbox's clientId, or an unambiguous name.
     package func resolve(_ text: String) throws(NodeError) -> ClientID {
         try unlocked()
-        if let id = ConversationID(hex: text), let client = core.client(of: id) { return client }
-        let conversations = core.conversations
+        let conversations = core.conversations.filter { !isOver($0) }
+        if let id = ConversationID(hex: text), let one = conversations.first(where: { $0.conversation == id }) {
+            return one.client
+        }
         let lowered = text.lowercased()
         // What has other characters than ids begins none.
         let matches =
@@ -68,6 +70,11 @@ extension Node {
         {
             throw .exploded(gone.conversation)
         }
+        if let over = core.conversations.first(where: { isOver($0) && $0.conversation.description.hasPrefix(lowered) }),
+            !lowered.isEmpty
+        {
+            throw .exploded(over.conversation)
+        }
         throw .unknownConversation(text)
     }
 
@@ -87,7 +94,7 @@ extension Node {
     /// - Throws: ``NodeError/locked``.
     package func conversations() throws(NodeError) -> [ConversationStateMachine] {
         try unlocked()
-        return core.conversations
+        return core.conversations.filter { !isOver($0) }
     }
 
     /// Makes a conversation in the pooled inbox.
@@ -153,7 +160,21 @@ extension Node {
         return whenDurable(client).map { (verified, slug: InviteSlug.encode(signed)) }
     }
 
-    /// Voids one invite by the beginning of its id, or all of them.
+    /// Voids one invite.
+    /// - Parameter invite: its text, or the beginning of its id.
+    /// - Throws: ``NodeError/unknownInvite(_:)``, ``NodeError/ambiguous(_:matches:)``.
+    package func revokeInvite(_ text: String, _ invite: String) throws(NodeError) {
+        let issued = try conversation(text).invites?.invites ?? []
+        let named = (try? Self.inspect(invite)).map { $0.invite.id }
+        let matches = issued.map(\.id).filter { id in
+            named.map { $0 == id } ?? (!invite.isEmpty && id.description.hasPrefix(invite.lowercased()))
+        }
+        guard let first = matches.first else { throw .unknownInvite(String(invite.prefix(24))) }
+        guard matches.count == 1 else { throw .ambiguous(invite, matches: matches.map { "\($0)" }) }
+        _ = try command(text) { machine, turn throws(CommandError) in ((), try machine.revoke(first)) }
+    }
+
+    /// Voids all invites made so far.
     package func revokeInvites(_ text: String) throws(NodeError) {
         _ = try command(text) { machine, turn throws(CommandError) in ((), try machine.revokeAll(&turn)) }
     }
@@ -209,6 +230,15 @@ extension Node {
         }
         perform(actions)
         schedule()
+    }
+
+    /// Dials the creator of a join under way now.
+    /// - Throws: ``NodeError/joinEnded(_:)`` when there is nothing to retry.
+    package func retryJoin(_ text: String) throws(NodeError) -> ClientID {
+        let join = try resolveJoin(text)
+        guard join.record.state == .joining else { throw .joinEnded(text) }
+        turn { core.retryJoin(join.client, &$0) }
+        return join.client
     }
 
     /// How a join has ended; `nil` while it goes on.
@@ -280,7 +310,7 @@ extension Node {
         )
     }
 
-    private func messageID(_ text: String, _ machine: ConversationStateMachine, _ row: RowID) throws(NodeError)
+    func messageID(_ text: String, _ machine: ConversationStateMachine, _ row: RowID) throws(NodeError)
         -> Messaging.MessageID?
     {
         if let whole = Messaging.MessageID(hex: text) { return whole }
@@ -295,7 +325,8 @@ extension Node {
 
     /// A message as it is now; `nil` when it cannot be read any more.
     package func message(_ id: Messaging.MessageID, client: ClientID) -> ReadMessage? {
-        archive.read(id, client: client, row: rows[client], now: readClock().hide)
+        if let machine = core.conversation(client), isOver(machine) { return nil }
+        return archive.read(id, client: client, row: rows[client], now: readClock().hide)
             .map { ReadMessage(message: $0.message, isStored: $0.isStored) }
     }
 
@@ -368,11 +399,28 @@ extension Node {
 
     // MARK: Explosion
 
-    /// Destroys a conversation of our own everywhere (section 7).
+    /// When a conversation of our own is to end everywhere.
+    package enum ExplosionTime {
+        case now
+        case at(Timestamp)
+        /// Milliseconds from now.
+        case after(Milliseconds)
+    }
+
+    /// Destroys a conversation of our own everywhere, now or at a time (section 7).
+    /// - Parameter isTraceless: keep no list of whom to tell.
     /// - Returns: its id, under which ``explosion(_:)`` answers.
-    package func explode(_ text: String) throws(NodeError) -> ConversationID {
+    package func explode(_ text: String, _ time: ExplosionTime = .now, isTraceless: Bool = false) throws(NodeError)
+        -> ConversationID
+    {
         let (_, conversation) = try command(text) { machine, turn throws(CommandError) in
-            (machine.conversation, try machine.explode(&turn))
+            let moment: Timestamp? =
+                switch time {
+                case .now: nil
+                case .at(let moment): moment
+                case .after(let delay): turn.now + delay
+                }
+            return (machine.conversation, try machine.explode(at: moment, isTraceless: isTraceless, &turn))
         }
         return conversation
     }

@@ -59,6 +59,16 @@ package actor Node {
     var unsavedTombstones: Set<ConversationID> = []
     /// The lists by which the members of exploded conversations are told.
     var fanOuts: [ConversationID: FanOut] = [:]
+    /// Those that are not on the disk: it was locked, or full.
+    var unsavedFanOuts: Set<ConversationID> = []
+    /// Prepared tombstones of explosions to come.
+    var armed: [ConversationID: ExplodeStateMachine.Record] = [:]
+    /// Inboxes whose scheduled destruction the store has refused so far.
+    var unarmed: [ClientID: Timestamp] = [:]
+    /// Exploded conversations whose key page could not be overwritten yet, and why.
+    var undestroyed: [ConversationID: StoreError] = [:]
+    /// By which our receipt is brought to the creator of a conversation that has just exploded.
+    var reports: [ConversationID: KnockSecret] = [:]
     var hasLoaded = false
     /// Why the store refused the newest change that it refused.
     var lastStorageFailure: StoreError?
@@ -104,6 +114,15 @@ package actor Node {
     var pingSentAt: [UInt64: NIODeadline] = [:]
     var peerSightings: [String: PeerSighting] = [:]
 
+    // Contents
+    /// Links with chunks to send.
+    var servedLinks: Set<LinkID> = []
+    var isServing = false
+    /// Files that users of this node are handing over.
+    var uploads: [UploadID: Upload] = [:]
+    /// Files whose hash is being computed.
+    var verifications: [Messaging.MessageID: Verification] = [:]
+
     var timer: Scheduled<Void>?
     var timerDeadline: Timestamp?
     var isStopped = false
@@ -137,7 +156,7 @@ package actor Node {
         let store = try Store.open(home: options.home, now: realtime)
         self.store = store
         archive = MessageArchive(store: store)
-        room = StorageRoom(home: options.home)
+        room = StorageRoom(home: options.home, limits: configuration.storage ?? NodeConfiguration.Storage())
         clock = NodeClock(mark: store.clockMark(), realtime: realtime, boottime: NodeClock.boottime())
         routing = RoutingTable(day: Timestamp(milliseconds: realtime).day)
         events = EventLog(start: realtime * 1_000)
@@ -212,10 +231,34 @@ package actor Node {
             sessionGrace: options.sessionGrace,
             // Not a copy of the archive: what the turn changes would be copied with it.
             isKnown: { [unowned self] client, id in archive.contains(id, client: client, row: rows[client]) },
-            hasRoom: { [unowned self] client in room.isFor(client) },
+            hasRoom: { [unowned self] client in hasRoom(client) },
             isNamedPeer: { [unowned self] key in peers.peers.contains { $0.contact?.key == key } },
+            contents: ContentLookup(
+                message: { [unowned self] client, id in
+                    archive.read(id, client: client, row: rows[client], now: readClock().hide)?.message
+                },
+                isStored: { [unowned self] client, id in
+                    archive.read(id, client: client, row: rows[client], now: readClock().hide)?.isStored ?? false
+                },
+                hasChunk: { [unowned self] client, id, index in
+                    archive.hasChunk(index, of: id, client: client, row: rows[client])
+                },
+                hasRoom: { [unowned self] client, byteCount in hasRoom(client, byteCount: byteCount) },
+                memoryAvailable: { [unowned self] in
+                    Limits.attachmentMemoryTotalByteCount - archive.heldChunkByteCount
+                },
+                attachmentByteCount: attachmentByteCount,
+                sendsReadReceipts: configuration.readReceipts ?? false
+            ),
             defaultCap: defaultCap
         )
+    }
+
+    /// Whether the inbox may store more of what peers send.
+    private func hasRoom(_ client: ClientID) -> Bool {
+        // Counted by the store; while it is locked nothing is stored.
+        guard let row = rows[client], let stored = try? store.storedAmount(row) else { return true }
+        return room.isFor(byteCount: stored.byteCount, recordCount: stored.recordCount)
     }
 
     /// One step of the core and what follows from it.
@@ -231,7 +274,10 @@ package actor Node {
         guard !isStopped else { return }
         advertisedNow = nil
         let reading = readClock()
+        // First, for the store destroys the keys at the same moment, and they sign what is left.
+        turn { core.explodeDue(&$0) }
         reap(reading)
+        saveWhatWasRefused()
         room.look()
         if reading.confirmed.day != routing.day { routing.roll(to: reading.confirmed.day) }
         if lastMark.map({ reading.confirmed - $0 >= .minute }) ?? true, !store.isReadOnly {
@@ -247,10 +293,11 @@ package actor Node {
     /// Hides and destroys what has expired.
     func reap(_ reading: NodeClock.Reading) {
         let report = store.reap(hide: reading.hide.milliseconds, destroy: reading.confirmed.milliseconds)
-        let clients = Dictionary(uniqueKeysWithValues: rows.map { ($1, $0) })
+        let isIdle = report.expired.isEmpty && report.rows.isEmpty
+        let clients = isIdle ? [:] : Dictionary(uniqueKeysWithValues: rows.map { ($1, $0) })
         for expired in report.expired {
             guard let client = clients[expired.row], let id = Messaging.MessageID(expired.id) else { continue }
-            room.expired(client)
+            archive.expired(id, client: client)
             publish(client, .messageExpired(id))
         }
         for (client, id) in archive.expire(now: reading.hide) { publish(client, .messageExpired(id)) }
@@ -260,6 +307,7 @@ package actor Node {
         for failure in report.failures {
             log.critical("something that is due could not be destroyed", metadata: ["error": "\(failure)"])
         }
+        if report.failures.isEmpty { undestroyed = [:] }
         if report.recordsOverwritten > 0 { scheduleCommit() }
     }
 
@@ -337,7 +385,9 @@ extension Event.Kind {
     /// The message that this is about.
     fileprivate var message: Messaging.MessageID? {
         switch self {
-        case .message(let id), .messageState(let id, _, _), .messageExpired(let id): id
+        case .message(let id), .messageState(let id, _, _), .messageExpired(let id), .messageDelivery(let id, _, _),
+            .attachmentProgress(let id, _, _, _):
+            id
         default: nil
         }
     }

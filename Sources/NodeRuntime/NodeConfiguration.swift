@@ -15,6 +15,80 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     package var policy: String
     /// The bound on what is kept in conversations that have none of their own; absent: none.
     package var cap: String?
+    /// Largest file that is sent or taken, in bytes; ``Limits/attachmentByteCount`` if absent.
+    package var attachmentByteCount: Int64?
+    /// Whether others are told what was read, where a conversation has no setting of its own; no if absent.
+    package var readReceipts: Bool?
+    /// How much of what peers send is stored; absent for the usual.
+    package var storage: Storage?
+
+    /// Limits of what peers send, in bytes.
+    package struct Storage: Hashable, Sendable, Codable {
+        /// A number of bytes that is not negative.
+        package struct ByteCount: Hashable, Sendable, Codable {
+            package var value: Int64
+
+            package init(_ value: Int64) { self.value = max(0, value) }
+
+            package init(from decoder: any Decoder) throws {
+                let container = try decoder.singleValueContainer()
+                value = try container.decode(Int64.self)
+                if value < 0 {
+                    throw DecodingError.dataCorruptedError(
+                        in: container,
+                        debugDescription: "a number of bytes is not negative"
+                    )
+                }
+            }
+
+            package func encode(to encoder: any Encoder) throws {
+                var container = encoder.singleValueContainer()
+                try container.encode(value)
+            }
+        }
+
+        /// Of one inbox.
+        package var inboxByteCount: ByteCount
+        /// What stays free on the disk, or a twentieth of it if that is less.
+        package var freeByteCount: ByteCount
+
+        private enum CodingKeys: String, CodingKey {
+            case inboxByteCount = "bytesPerInbox"
+            case freeByteCount = "bytesFree"
+        }
+
+        package init(
+            inboxByteCount: ByteCount = ByteCount(Limits.storedByteCount),
+            freeByteCount: ByteCount = ByteCount(Int64(clamping: Limits.freeByteCount))
+        ) {
+            self.inboxByteCount = inboxByteCount
+            self.freeByteCount = freeByteCount
+        }
+
+        package init(from decoder: any Decoder) throws {
+            let container = try decoder.container(keyedBy: CodingKeys.self)
+            let usual = Storage()
+            inboxByteCount =
+                try container.decodeIfPresent(ByteCount.self, forKey: .inboxByteCount) ?? usual.inboxByteCount
+            freeByteCount = try container.decodeIfPresent(ByteCount.self, forKey: .freeByteCount) ?? usual.freeByteCount
+        }
+    }
+
+    /// Programs that are started when something happens; absent means none.
+    package var hooks: [Hook]?
+
+    /// A program that is started when something happens.
+    package struct Hook: Hashable, Sendable, Codable {
+        /// Names of events; absent means all.
+        package var events: [String]?
+        /// The program, by its absolute path, and its arguments. No shell reads it.
+        package var command: [String]
+
+        package init(events: [String]?, command: [String]) {
+            self.events = events
+            self.command = command
+        }
+    }
 
     package init(name: String?, listen: [Endpoint], advertise: [Endpoint], policy: String = LifetimePolicy.ask.text) {
         self.name = name
@@ -27,6 +101,45 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     package static func load(home: String) throws(HomeFileError) -> NodeConfiguration {
         try HomeFile.load(NodeConfiguration.self, fileName, home: home)
     }
+
+    /// What is wrong with the hooks: their number, commands and events.
+    /// - Parameter events: the names that there are.
+    package func checkHooks(events: [String], home: String) throws(HomeFileError) {
+        func fail(_ path: [FilePathKey], _ place: String, _ reason: String) -> HomeFileError {
+            HomeFileError(
+                kind: .malformed,
+                path: "\(home)/\(Self.fileName)",
+                line: HomeFile.line(of: path, Self.fileName, home: home),
+                reason: "`\(place)`: \(reason)"
+            )
+        }
+        let hooks = hooks ?? []
+        guard hooks.count <= Self.hookCount else {
+            throw fail(["hooks"], "hooks", "at most \(Self.hookCount), found \(hooks.count)")
+        }
+        for (index, hook) in hooks.enumerated() {
+            let here: [FilePathKey] = ["hooks", FilePathKey(intValue: index)]
+            guard let program = hook.command.first, program.hasPrefix("/"),
+                hook.command.allSatisfy({ !$0.utf8.contains(0) })
+            else {
+                throw fail(
+                    here + ["command"],
+                    "hooks[\(index)].command",
+                    "expected a program's absolute path and its arguments"
+                )
+            }
+            for (position, event) in (hook.events ?? []).enumerated() where !events.contains(event) {
+                throw fail(
+                    here + ["events", FilePathKey(intValue: position)],
+                    "hooks[\(index)].events[\(position)]",
+                    "there is no event `\(event)`; `mayfly schema` lists them"
+                )
+            }
+        }
+    }
+
+    /// Most hooks of a node.
+    package static let hookCount = 64
 
     /// Replaces the file, durably.
     package func save(home: String) throws(HomeFileError) {

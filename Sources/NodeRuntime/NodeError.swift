@@ -13,6 +13,9 @@ package enum NodeError: Error {
     case locked
     case unknownConversation(String)
     case unknownJoin(String)
+    case unknownInvite(String)
+    /// The join has failed or was cancelled.
+    case joinEnded(String)
     case unknownPeer(String)
     case unknownMessage(String)
     case unknownMember(String)
@@ -32,4 +35,13 @@ package enum NodeError: Error {
     /// A second inbox with a clientId that is there already (seed 003).
     case clientIDMismatch(ClientID)
     case stopping
+    /// No file is being handed over under this id on this connection.
+    case unknownUpload(String)
+    case tooManyUploads(limit: Int)
+    /// The message has no file.
+    case noAttachment(String)
+    /// Its file is still on its way.
+    case attachmentIncomplete(MessageID, count: Int, of: Int)
+    /// Its file did not come, or is not kept any more.
+    case attachmentLost(MessageID)
 }

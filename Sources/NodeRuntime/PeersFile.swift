@@ -60,27 +60,39 @@ package struct PeersFile: Hashable, Sendable, Codable {
 
     /// An absent file is an empty list.
     package static func load(home: String) throws(HomeFileError) -> PeersFile {
-        let file: PeersFile
+        let path = "\(home)/\(fileName)"
+        let bytes: [UInt8]
         do throws(HomeFileError) {
-            file = try HomeFile.load(PeersFile.self, fileName, home: home)
+            bytes = try HomeFile.read(path)
         } catch {
             if error.kind == .missing { return PeersFile() }
             throw error
         }
-        var names: Set<String> = []
-        for (index, peer) in file.peers.enumerated() {
-            guard isName(peer.name), names.insert(peer.name).inserted else {
-                throw HomeFileError(
-                    kind: .malformed,
-                    path: "\(home)/\(fileName)",
-                    line: HomeFile.line(of: ["peers", FilePathKey(intValue: index), "name"], fileName, home: home),
-                    reason: names.contains(peer.name)
-                        ? "`peers[\(index)].name`: two peers are named `\(peer.name)`"
-                        : "`peers[\(index)].name`: expected 1 to 64 letters, digits, `.`, `_` or `-`"
-                )
-            }
+        return try parse(bytes, path: path)
+    }
+
+    /// - Parameter path: where `bytes` come from, for the error, which names line and field.
+    package static func parse(_ bytes: [UInt8], path: String) throws(HomeFileError) -> PeersFile {
+        let file = try HomeFile.decode(PeersFile.self, bytes, path: path)
+        if let (index, reason) = file.firstWrongName {
+            throw HomeFileError(
+                kind: .malformed,
+                path: path,
+                line: HomeFile.line(of: ["peers", FilePathKey(intValue: index), "name"], in: bytes),
+                reason: "`peers[\(index)].name`: \(reason)"
+            )
         }
         return file
+    }
+
+    /// The first peer whose name is none, or that of another.
+    package var firstWrongName: (index: Int, reason: String)? {
+        var names: Set<String> = []
+        for (index, peer) in peers.enumerated() {
+            guard Self.isName(peer.name) else { return (index, "expected 1 to 64 letters, digits, `.`, `_` or `-`") }
+            guard names.insert(peer.name).inserted else { return (index, "two peers are named `\(peer.name)`") }
+        }
+        return nil
     }
 
     /// Replaces the file, durably.

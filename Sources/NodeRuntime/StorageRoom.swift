@@ -5,11 +5,15 @@ import Messaging
 /// the memory that the index of its messages takes.
 package struct StorageRoom {
     private let home: String
-    private var counts: [ClientID: Int] = [:]
+    private let limits: NodeConfiguration.Storage
+    private var storedCount = 0
     private var hasDiskSpace = true
+    /// Bytes on the disk above the floor when it was asked, less what files took since.
+    private var spareByteCount: UInt64 = 0
 
-    package init(home: String) {
+    package init(home: String, limits: NodeConfiguration.Storage) {
         self.home = home
+        self.limits = limits
         look()
     }
 
@@ -18,22 +22,34 @@ package struct StorageRoom {
         var status = statvfs()
         guard statvfs(home, &status) == 0 else { return }
         let block = UInt64(status.f_frsize)
-        let floor = min(Limits.freeByteCount, UInt64(status.f_blocks) * block / 20)
-        hasDiskSpace = UInt64(status.f_bavail) * block >= floor
+        let floor = min(UInt64(limits.freeByteCount.value), UInt64(status.f_blocks) * block / 20)
+        let available = UInt64(status.f_bavail) * block
+        hasDiskSpace = available >= floor
+        spareByteCount = available >= floor ? available - floor : 0
     }
 
-    package func isFor(_ client: ClientID) -> Bool { hasDiskSpace && counts[client, default: 0] < Limits.storedCount }
-
-    /// - Parameter present: how many messages the inbox has when it is counted for the first time.
-    package mutating func stored(_ client: ClientID, present: () -> Int) {
-        let count = counts[client] ?? present()
-        counts[client] = count + 1
-        if count % 256 == 0 { look() }
+    /// Whether a file, or a part of one, may be stored besides what the inbox has.
+    package func isFor(file byteCount: Int64, besides stored: Int64) -> Bool {
+        byteCount >= 0 && UInt64(byteCount) <= spareByteCount && stored <= limits.inboxByteCount.value
+            && byteCount <= limits.inboxByteCount.value - stored
     }
 
-    package mutating func expired(_ client: ClientID) {
-        if let count = counts[client] { counts[client] = max(0, count - 1) }
+    /// Part of a file has been stored.
+    package mutating func took(byteCount: Int) {
+        spareByteCount -= min(spareByteCount, UInt64(max(0, byteCount)))
     }
 
-    package mutating func forget(_ client: ClientID) { counts[client] = nil }
+    /// - Parameters:
+    ///   - byteCount: what the inbox has stored.
+    ///   - recordCount: in how many records; each counts as ``Limits/storedRecordByteCount`` at least, for its place in
+    ///     the index.
+    package func isFor(byteCount: Int64, recordCount: Int) -> Bool {
+        let indexed = Int64(clamping: recordCount).multipliedReportingOverflow(by: Limits.storedRecordByteCount)
+        return hasDiskSpace && !indexed.overflow && max(byteCount, indexed.partialValue) < limits.inboxByteCount.value
+    }
+
+    package mutating func stored() {
+        storedCount &+= 1
+        if storedCount % 256 == 0 { look() }
+    }
 }

@@ -9,11 +9,12 @@ package enum DeflateError: Error, Equatable {
 
 /// Raw DEFLATE (RFC 1951) with bounds on what an attacker's input may grow to.
 package enum Deflate {
-    package static func compress(_ bytes: [UInt8]) -> [UInt8] {
+    /// - Parameter level: 1, fast, to 9, small.
+    package static func compress(_ bytes: [UInt8], level: Int32 = 9) -> [UInt8] {
         var stream = z_stream()
         let started = deflateInit2_(
             &stream,
-            9,
+            level,
             Z_DEFLATED,
             -15,
             9,
@@ -42,7 +43,8 @@ package enum Deflate {
     ///   - limit: most bytes of output.
     ///   - ratio: most bytes of output per byte of input.
     package static func decompress(_ bytes: [UInt8], limit: Int, ratio: Int) throws(DeflateError) -> [UInt8] {
-        let capacity = min(limit, bytes.count * ratio)
+        let (product, overflows) = bytes.count.multipliedReportingOverflow(by: ratio)
+        let capacity = overflows ? limit : min(limit, product)
         guard capacity > 0 else { throw .malformed }
         var stream = z_stream()
         let started = inflateInit2_(&stream, -15, ZLIB_VERSION, Int32(MemoryLayout<z_stream>.size))

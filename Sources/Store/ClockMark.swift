@@ -60,6 +60,17 @@ struct ClockMark {
         next = 1 - next
     }
 
+    /// The mark in a file that somebody else may be writing; `nil` when neither copy can be read.
+    static func read(_ file: FileDescriptor, _ disk: any FileSystem) -> Int64? {
+        let values = [Int64(0), 1].compactMap { copy -> Int64? in
+            guard let bytes = try? disk.read(file, at: copy * spacing, count: 16),
+                let value = bytes.integer(Int64.self, at: 0), bytes == encode(value)
+            else { return nil }
+            return value
+        }
+        return values.max()
+    }
+
     private static func encode(_ value: Int64) -> [UInt8] {
         let bytes = value.littleEndianBytes
         return bytes + BLAKE2b.hash(Array("mayfly clock".utf8), bytes, byteCount: 16)[..<8]

@@ -92,7 +92,8 @@ extension Store {
         extinguishFuses(of: id.slot)
     }
 
-    /// Lets the reaper destroy the row at a moment, without a passphrase. Several fuses may burn: the earliest wins.
+    /// Lets the reaper destroy the row at a moment, without a passphrase. The earliest moment wins: a later one changes
+    /// nothing, an earlier one takes the place of what was there.
     /// - Parameter moment: milliseconds since the epoch.
     package func scheduleDestruction(of id: RowID, at moment: Int64) throws(StoreError) {
         let keys = try unlockedKeys()
@@ -104,9 +105,15 @@ extension Store {
             rowSlot: id.slot,
             rowFingerprint: KeyPage.fingerprint(try rowFile.read(Int(id.slot)))
         )
-        if headers.values.contains(header) { return }
+        if let fuse = row.fuse, fuse <= moment { return }
         _ = try makeColumn(header, keys)
-        row.fuse = min(row.fuse ?? moment, moment)
+        row.fuse = moment
+        for (fuse, other) in fuses(of: id.slot)
+        where other.rowFingerprint == header.rowFingerprint && other.notAfter > moment {
+            headers[fuse] = nil
+            doom(.columns, fuse)
+        }
+        _ = destroyDoomedPages()
     }
 
     /// The earliest scheduled destruction of a row.
@@ -204,20 +211,5 @@ extension Store {
 
     func openDirectory(_ name: String) throws(SystemError) -> FileDescriptor {
         try disk.open(name, in: inboxes, .directory)
-    }
-
-    /// Removes an inbox's directory. Errors do not matter: what is in it cannot be opened any more, and unlocking removes
-    /// it later.
-    func removeDirectory(_ name: String) {
-        if let directory = try? openDirectory(name) {
-            for file in (try? disk.list(directory)) ?? [] {
-                try? disk.remove(file, in: directory, isDirectory: false)
-            }
-            disk.close(directory)
-            try? disk.remove(name, in: inboxes, isDirectory: true)
-        } else {
-            // A file where only directories belong.
-            try? disk.remove(name, in: inboxes, isDirectory: false)
-        }
     }
 }

@@ -13,6 +13,7 @@ extension Store {
         for number in row.segments.keys.sorted() {
             if let segment = row.segments[number], !segment.isIndexed { index(segment) }
         }
+        row.isIndexed = true
         eraseLeftBehind(row)
     }
 
@@ -100,6 +101,7 @@ extension Store {
         segments[segment.file.number] = segment
         segment.row.segments[segment.file.number] = segment
         segment.column.segments[segment.file.number] = segment
+        if !segment.isIndexed { segment.row.isIndexed = false }
         announce(segment)
     }
 
@@ -157,6 +159,7 @@ extension Store {
             }
         }
         if !result.isSound { report("\(path) is damaged; what can be opened is served") }
+        if !result.isWhole { report("\(path): its end makes no record: a write that was interrupted, or damage") }
         if !result.isSound || !result.isWhole { segment.file.isClosed = true }
         segment.durableCount = segment.records.count
     }

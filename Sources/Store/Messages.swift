@@ -222,11 +222,11 @@ extension Store {
         return row.visibleCount - due
     }
 
-    /// Sealed bytes of everything live in the inbox, hidden records included.
-    package func storedByteCount(_ id: RowID) throws(StoreError) -> Int64 {
+    /// Sealed bytes of everything live in the inbox, hidden records included, and in how many records.
+    package func storedAmount(_ id: RowID) throws(StoreError) -> (byteCount: Int64, recordCount: Int) {
         let row = try row(id)
         try index(row)
-        return row.storedByteCount
+        return (row.storedByteCount, row.index.count)
     }
 
     /// What is due at `now`, or was at the last reap, is not served.

@@ -246,6 +246,7 @@ extension Store {
         guard !isClosed else { return }
         lock()
         isClosed = true
+        sweeper.drain()
         rowFile.close()
         columnFile.close()
         tombstoneFile.close()

@@ -1,6 +1,59 @@
 import DequeModule
+import Dispatch
 import Glibc
 import Primitives
+
+/// Removes files on a thread of its own: unlinking 16 MiB takes longer than writing a message.
+final class Sweeper: Sendable {
+    private let disk: any FileSystem
+    private let queue: DispatchQueue?
+
+    init(disk: any FileSystem, thread: CommitThread) {
+        self.disk = disk
+        queue =
+            switch thread {
+            case .own: DispatchQueue(label: "mayfly.store.remains", qos: .utility)
+            case .caller: nil
+            }
+    }
+
+    /// Returns when everything asked for is done.
+    func drain() { queue?.sync {} }
+
+    private func run(_ body: @escaping @Sendable () -> Void) {
+        if let queue { queue.async(execute: body) } else { body() }
+    }
+
+    /// Lets go of large values elsewhere: giving back a hundred megabytes takes a while too.
+    func free(_ values: some Sendable) {
+        run { withExtendedLifetime(values) {} }
+    }
+
+    /// Removes a directory with its files, or a file in its place. Errors do not matter: unlocking removes it later.
+    func remove(directory name: String, in parent: FileDescriptor) {
+        run { [disk] in
+            guard let directory = try? disk.open(name, in: parent, .directory) else {
+                try? disk.remove(name, in: parent, isDirectory: false)
+                return
+            }
+            for file in (try? disk.list(directory)) ?? [] {
+                try? disk.remove(file, in: directory, isDirectory: false)
+            }
+            disk.close(directory)
+            try? disk.remove(name, in: parent, isDirectory: true)
+        }
+    }
+
+    /// Removes a segment and its sidecar.
+    func remove(segment stem: String, _ directory: String, in parent: FileDescriptor) {
+        run { [disk] in
+            guard let opened = try? disk.open(directory, in: parent, .directory) else { return }
+            defer { disk.close(opened) }
+            try? disk.remove(stem + ".seg", in: opened, isDirectory: false)
+            try? disk.remove(stem + ".expiry", in: opened, isDirectory: false)
+        }
+    }
+}
 
 /// What is left of something whose key is destroyed: memory and files, removed a little at a time, because nothing depends
 /// on when.
@@ -22,9 +75,12 @@ extension Store {
     /// How long such a directory is kept, in milliseconds: seven days.
     static let lostInterval: Int64 = 7 * 24 * 3_600_000
 
+    /// Whether there is something left to remove.
+    package var hasRemains: Bool { !remains.isEmpty }
+
     /// Removes a bounded part of what destroyed inboxes and buckets have left behind. ``reap(hide:destroy:)`` calls it;
     /// ``nextDeadline`` says when there is more.
-    /// - Parameter limit: how much, in files of 1 MiB or part of it.
+    /// - Parameter limit: how much, in files.
     package func collect(limit: Int = Store.collectLimit) {
         guard !isReadOnly, !isClosed else { return }
         var budget = limit
@@ -32,10 +88,12 @@ extension Store {
         while budget > 0, let next = remains.popFirst() {
             switch next {
             case .row(let row, let segments): budget -= collect(row, segments, &waiting)
-            case .directory(let name): budget -= collect(directory: name, limit: budget)
+            case .directory(let name):
+                sweeper.remove(directory: name, in: inboxes)
+                budget -= 1
             case .segment(let directory, let stem):
-                unlinkSegment(directory, stem + ".seg")
-                budget -= 2
+                sweeper.remove(segment: stem, directory, in: inboxes)
+                budget -= 1
             }
         }
         remains.append(contentsOf: waiting)
@@ -59,12 +117,14 @@ extension Store {
                 return 1
             }
             bury(segment)
+            sweeper.free(segment.records)
             remains.prepend(.row(row, segments: segments))
-            // A thousand records take about as long as a file.
-            return 1 + segment.records.count / 1_000
+            return 1
         }
+        sweeper.free(row.index)
+        sweeper.free(row.timeline)
         row.forgetContents()
-        return 4
+        return 1
     }
 
     /// Marks the directory of an inbox whose page is destroyed, so that nobody takes it for one whose page is damaged;
@@ -83,37 +143,6 @@ extension Store {
     func noteBurntRow() {
         let name = Self.burntPrefix + Hex.encode(randomBytes(8))
         if let file = try? disk.open(name, in: inboxes, [.write, .create]) { disk.close(file) }
-    }
-
-    private func collect(directory name: String, limit: Int) -> Int {
-        guard let directory = try? openDirectory(name) else {
-            try? disk.remove(name, in: inboxes, isDirectory: false)
-            return 1
-        }
-        defer { disk.close(directory) }
-        var cost = 1
-        for file in (try? disk.list(directory)) ?? [] {
-            if cost > limit {
-                remains.prepend(.directory(name))
-                return cost
-            }
-            if file.hasSuffix(".seg"), let opened = try? disk.open(file, in: directory, []) {
-                let byteCount = (try? disk.status(opened).byteCount) ?? 0
-                disk.close(opened)
-                cost += Int(clamping: byteCount >> 20)
-            }
-            cost += 1
-            try? disk.remove(file, in: directory, isDirectory: false)
-        }
-        try? disk.remove(name, in: inboxes, isDirectory: true)
-        return cost
-    }
-
-    func unlinkSegment(_ directory: String, _ name: String) {
-        guard let opened = try? openDirectory(directory) else { return }
-        defer { disk.close(opened) }
-        try? disk.remove(name, in: opened, isDirectory: false)
-        try? disk.remove(String(name.dropLast(4)) + ".expiry", in: opened, isDirectory: false)
     }
 
     // MARK: - Orphans
@@ -154,7 +183,7 @@ extension Store {
                 }
             } else {
                 report("\(path) does not belong there and was removed")
-                removeDirectory(name)
+                sweeper.remove(directory: name, in: inboxes)
             }
         }
         settlePageEnds()

@@ -140,11 +140,12 @@ final class Row {
     var isOpen: Bool { if case .open = contents { true } else { false } }
 
     /// Every segment's records are in `index`.
-    var isIndexed: Bool { isOpen && segments.values.allSatisfy { $0.isIndexed } }
+    var isIndexed = false
 
     /// Forgets what the directory can tell again.
     func forgetContents() {
         segments = [:]
+        isIndexed = false
         appending = [:]
         index = [:]
         timeline = []

@@ -107,6 +107,7 @@ extension Store {
         log.durable = log.latest
         log.holdsUnreadableBytes = log.latest == nil && bytes[StateLog.headerByteCount...].contains { $0 != 0 }
         if !result.isSound { report("\(path) is damaged; the last valid state is used") }
+        if !result.isWhole { report("\(path): its end makes no state: a write that was interrupted, or damage") }
         if !result.isSound || !result.isWhole { log.file.isClosed = true }
         adopt(opened, for: log.file)
         enter(log, row)

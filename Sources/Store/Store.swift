@@ -20,7 +20,7 @@ package final class Store {
     static let openFileLimit = 256
     /// Most entries of the damage list; more are counted only.
     static let damageLimit = 100
-    /// How much ``collect(limit:)`` does by default, in files of 1 MiB: a few milliseconds.
+    /// How much ``collect(limit:)`` does by default, in files: a millisecond or two.
     package static let collectLimit = 64
     /// Most directories looked through in one reap.
     static let scanLimit = 128
@@ -45,6 +45,7 @@ package final class Store {
     let argon2Floor: Argon2Parameters
     let inboxes: FileDescriptor
     let committer: Committer
+    let sweeper: Sweeper
     var isClosed = false
 
     // The pages.
@@ -128,6 +129,7 @@ package final class Store {
         protection = keystore.protection
         erasurePromise = home.disk.erasurePromise(home: home.descriptor, smallFile: smallFile)
         committer = Committer(disk: home.disk, thread: thread)
+        sweeper = Sweeper(disk: home.disk, thread: thread)
         var opened: [SlotFile] = []
         do throws(StoreError) {
             rowFile = try SlotFile(Self.rowsName, in: home)

@@ -5,7 +5,7 @@ import Primitives
 /// (protocol, section 2).
 package struct RoutingToken: Hashable, Sendable {
     package static let byteCount = 16
-    /// The first 8 bytes, big-endian. A tombstone keeps no more of a token than this.
+    /// The first 8 bytes, big-endian: the key of the routing table.
     package let head: UInt64
     /// The last 8 bytes, big-endian.
     let tail: UInt64
@@ -31,6 +31,9 @@ package final class RoutingSecret: Sendable {
         precondition(secret.byteCount == Self.byteCount, "a routing secret has 32 bytes")
         self.secret = secret
     }
+
+    /// What knocks come from; it tells nothing of the rest. Derived anew each time.
+    package var knock: KnockSecret { KnockSecret(HKDF.derive(secret: secret, info: "mayfly/1 knock")) }
 
     /// The secret of one direction between two members: HKDF over the static-static ECDH of their inboxes, salted with
     /// the conversation's id and bound to who dials. Each side can derive both directions.
@@ -72,9 +75,6 @@ package final class RoutingSecret: Sendable {
         guard let token = RoutingToken(code) else { preconditionFailure("a code has 32 bytes") }
         return token
     }
-
-    /// Counter 0 of each day is for knocks (protocol, section 7).
-    package func knockToken(day: UInt32) -> RoutingToken { token(day: day, counter: 0) }
 
     /// One of the 32 slots of a shared secret, at random.
     package func sharedToken(day: UInt32, using generator: inout some RandomNumberGenerator) -> RoutingToken {

@@ -4,9 +4,9 @@
 ///
 /// | route        | tokens that are valid on days −1…+1                                     | used up |
 /// |--------------|-------------------------------------------------------------------------|---------|
-/// | `member`     | a window of 32 counters from that day's next, and counter 0 for knocks   | yes     |
+/// | `member`     | a window of 32 counters from that day's next (used up), and one to knock | yes     |
 /// | `shared`     | 32 slots, counters 1…32                                                 | no      |
-/// | `knockOnly`  | a list of first halves of tokens, made beforehand                       | no      |
+/// | `knockOnly`  | one to knock                                                            | no      |
 package struct RoutingTable: Sendable {
     /// Counters in a window, and slots of a shared secret.
     package static let windowCount: UInt32 = 32
@@ -16,7 +16,7 @@ package struct RoutingTable: Sendable {
         case member(UInt64)
         /// A contact card or an invite.
         case shared(UInt64)
-        /// A tombstone.
+        /// Who may knock at a tombstone.
         case knockOnly(UInt64)
     }
 
@@ -34,21 +34,23 @@ package struct RoutingTable: Sendable {
     /// What is stored under the first half of a token.
     private struct Entry: Sendable {
         let route: Route
-        /// `nil` where only the first half is kept.
-        let tail: UInt64?
+        let tail: UInt64
         let day: UInt32
+        /// 0 for a knock.
         let counter: UInt32
     }
 
     private struct Holder: Sendable {
-        let secret: RoutingSecret
+        /// `nil` where no link may be opened.
+        let secret: RoutingSecret?
+        /// Where knocks are all there is.
+        let knock: KnockSecret?
         /// The lowest counter of each day that is not used up.
         var next: [UInt32: UInt32]
     }
 
     private var entries: [UInt64: Entry] = [:]
     private var holders: [Route: Holder] = [:]
-    private var stubs: [Route: [UInt64]] = [:]
     /// Days since the start of 1970, UTC.
     package private(set) var day: UInt32
 
@@ -65,40 +67,35 @@ package struct RoutingTable: Sendable {
         remove(.member(id))
         var next: [UInt32: UInt32] = [:]
         for counter in counters where days.contains(counter.day) { next[counter.day] = counter.next }
-        holders[.member(id)] = Holder(secret: secret, next: next)
+        holders[.member(id)] = Holder(secret: secret, knock: nil, next: next)
         for day in days { insert(.member(id), day) }
     }
 
     /// Lets whoever holds a card or an invite dial.
     package mutating func addShared(_ id: UInt64, secret: RoutingSecret) {
         remove(.shared(id))
-        holders[.shared(id)] = Holder(secret: secret, next: [:])
+        holders[.shared(id)] = Holder(secret: secret, knock: nil, next: [:])
         for day in days { insert(.shared(id), day) }
     }
 
-    /// Lets late members of a conversation that is gone knock.
-    /// - Parameter heads: ``RoutingToken/head`` of each token.
-    package mutating func addKnockOnly(_ id: UInt64, heads: [UInt64]) {
+    /// Lets somebody knock at what is gone: a late member of a conversation, or whoever holds an invite to it.
+    package mutating func addKnockOnly(_ id: UInt64, secret: KnockSecret) {
         remove(.knockOnly(id))
-        stubs[.knockOnly(id)] = heads
-        for head in heads where entries[head] == nil {
-            entries[head] = Entry(route: .knockOnly(id), tail: nil, day: 0, counter: 0)
-        }
+        holders[.knockOnly(id)] = Holder(secret: nil, knock: secret, next: [:])
+        for day in days { insert(.knockOnly(id), day) }
     }
 
     package mutating func remove(_ route: Route) {
-        if holders[route] != nil {
-            for day in days { evict(route, day) }
-            holders[route] = nil
-        }
-        for head in stubs.removeValue(forKey: route) ?? [] where entries[head]?.route == route { entries[head] = nil }
+        guard holders[route] != nil else { return }
+        for day in days { evict(route, day) }
+        holders[route] = nil
     }
 
     // MARK: Tokens
 
     /// Where `token` leads; `nil` if nowhere.
     package func match(_ token: RoutingToken) -> Match? {
-        guard let entry = entries[token.head], entry.tail ?? token.tail == token.tail else { return nil }
+        guard let entry = entries[token.head], entry.tail == token.tail else { return nil }
         return Match(route: entry.route, isKnock: entry.counter == 0)
     }
 
@@ -126,7 +123,7 @@ package struct RoutingTable: Sendable {
         guard newDay != day else { return }
         let old = days
         let new = Self.days(around: newDay)
-        entries = entries.filter { $0.value.tail == nil || new.contains($0.value.day) }
+        entries = entries.filter { new.contains($0.value.day) }
         day = newDay
         for route in holders.keys {
             let next = holders[route]?.next ?? [:]
@@ -157,27 +154,36 @@ package struct RoutingTable: Sendable {
     }
 
     private mutating func insert(_ route: Route, _ day: UInt32) {
-        switch route {
-        case .member: insert(route, day, 0)
-        case .shared, .knockOnly: break
-        }
+        insert(route, day, 0)
+        guard holders[route]?.secret != nil else { return }
         for counter in window(route, day) { insert(route, day, counter) }
     }
 
     private mutating func evict(_ route: Route, _ day: UInt32) {
         evict(route, day, 0)
+        guard holders[route]?.secret != nil else { return }
         for counter in window(route, day) { evict(route, day, counter) }
     }
 
+    private func token(_ route: Route, _ day: UInt32, _ counter: UInt32) -> RoutingToken? {
+        guard let holder = holders[route] else { return nil }
+        switch (route, counter) {
+        case (.knockOnly, _): return holder.knock?.token(day: day)
+        case (.member, 0): return holder.secret?.knock.token(day: day)
+        case (.shared, 0): return nil
+        case (.member, _), (.shared, _): return holder.secret?.token(day: day, counter: counter)
+        }
+    }
+
     private mutating func insert(_ route: Route, _ day: UInt32, _ counter: UInt32) {
-        guard let token = holders[route]?.secret.token(day: day, counter: counter) else { return }
+        guard let token = token(route, day, counter) else { return }
         // Two tokens with one head: the first stays. The other route has 31 more.
         guard entries[token.head] == nil else { return }
         entries[token.head] = Entry(route: route, tail: token.tail, day: day, counter: counter)
     }
 
     private mutating func evict(_ route: Route, _ day: UInt32, _ counter: UInt32) {
-        guard let token = holders[route]?.secret.token(day: day, counter: counter) else { return }
+        guard let token = token(route, day, counter) else { return }
         if let entry = entries[token.head], entry.route == route, entry.tail == token.tail { entries[token.head] = nil }
     }
 }

@@ -26,10 +26,18 @@ package enum FrameCodec {
             proto.content = control(.memberLeft, serialized(ProtoDeparture(departure)))
         case .group(let update): proto.content = control(.groupUpdated, serialized(ProtoGroupUpdate(update)))
         case .profile(let member): proto.content = control(.profile, serialized(ProtoMember(member)))
+        case .joinCancelled: proto.content = control(.joinCancelled, [])
         case .ping(let nonce): proto.ping = nonce
         case .pong(let nonce): proto.pong = nonce
         case .closing: proto.closing = true
         case .unknown: break
+        case .receipt(let receipt): proto.content = control(.receipt, serialized(ProtoReceipt(receipt)))
+        case .attachmentRequest(let id, let first, let count):
+            proto.attachmentRequest.message = Data(id.bytes)
+            proto.attachmentRequest.first = UInt32(clamping: first)
+            proto.attachmentRequest.count = UInt32(clamping: count)
+        case .attachmentChunk(let chunk): proto.attachmentChunk = ProtoAttachmentChunk(chunk)
+        case .attachmentGone(let id): proto.attachmentGone = Data(id.bytes)
         }
         return serialized(proto)
     }
@@ -50,6 +58,14 @@ package enum FrameCodec {
         case .explosion(let sealed):
             guard sealed.count == Limits.noticeByteCount else { throw .malformed("explosion") }
             return .explosion(Array(sealed))
+        case .attachmentRequest(let request):
+            return .attachmentRequest(
+                try identifier(request.message, "attachment_request.message"),
+                first: Int(request.first),
+                count: Int(request.count)
+            )
+        case .attachmentChunk(let chunk): return .attachmentChunk(try AttachmentChunk(chunk))
+        case .attachmentGone(let id): return .attachmentGone(try identifier(id, "attachment_gone"))
         case nil: return .unknown
         }
     }
@@ -58,7 +74,18 @@ package enum FrameCodec {
         let payload = Array(proto.payload)
         guard payload.count <= Limits.payloadByteCount else { throw .tooLong("content.payload") }
         guard proto.type.utf8.count <= Limits.contentTypeByteCount else { throw .tooLong("content.type") }
-        switch ContentType(proto.type) {
+        let type = ContentType(proto.type)
+        switch type.family {
+        case .receipt:
+            let receipt = try parse(ProtoReceipt.self, payload)
+            return try Receipt(receipt).map { .receipt($0) } ?? .unknown
+        // Made and shown by each node for itself.
+        case .systemMessage: throw .malformed("content.type")
+        case .text, .reply, .reaction, .attachment:
+            return .content(try Content(proto), age: max(0, proto.age))
+        default: break
+        }
+        switch type {
         case .lifetimeProposal, .lifetimeAccept, .lifetimeReject, .lifetimeWithdraw:
             return .lifetime(try SeedJSON.decodeLifetimeMessage(payload))
         case .joinRequest: return .joinRequest(try JoinRequest(try parse(ProtoJoinRequest.self, payload)))
@@ -75,13 +102,9 @@ package enum FrameCodec {
             guard let agreement = try Agreement.read(try parse(ProtoAgreement.self, payload)) else { return .unknown }
             return .lifetime(.agreement(agreement))
         case .lifetimeEnded: return .lifetime(try LifetimeMessage.read(try parse(ProtoLifetimeEnded.self, payload)))
-        case .systemMessage: throw .malformed("content.type")
-        case .text:
-            guard payload.count <= Limits.textByteCount else { throw .tooLong("text") }
-            guard String(validating: payload, as: UTF8.self) != nil else { throw .malformed("text") }
-            return .content(try Content(proto), age: max(0, proto.age))
+        case .joinCancelled: return .joinCancelled
         default:
-            // A type of a later version: kept and shown by its fallback.
+            // A type that we do not know: kept and shown by its fallback.
             return .content(try Content(proto), age: max(0, proto.age))
         }
     }

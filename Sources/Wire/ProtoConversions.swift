@@ -12,12 +12,13 @@ extension ProtoContent {
         self.age = age
         fallback = content.fallback
         shouldPush = content.shouldPush
-        payload = Data(content.payload)
+        payload = Data(content.payload.isEmpty ? ContentCodec.payload(of: content.body) : content.payload)
     }
 }
 
 extension Content {
     init(_ proto: ProtoContent) throws(WireError) {
+        let (payload, body) = try ContentCodec.decode(ContentType(proto.type), Array(proto.payload))
         self.init(
             type: ContentType(proto.type),
             id: try identifier(proto.id, "content.id"),
@@ -27,7 +28,8 @@ extension Content {
             agreement: proto.agreement.isEmpty ? nil : try identifier(proto.agreement, "content.agreement"),
             fallback: try boundedText(proto.fallback, Limits.fallbackByteCount, "content.fallback") ?? "",
             shouldPush: proto.shouldPush,
-            payload: Array(proto.payload)
+            payload: payload,
+            body: body
         )
     }
 }
@@ -97,6 +99,7 @@ extension ProtoWelcome {
         group = ProtoGroupState(welcome.group)
         members = welcome.members.map(ProtoMember.init)
         expiresAt = welcome.expiresAt?.milliseconds ?? 0
+        notice = Data(welcome.notice ?? [])
         if let standing = welcome.agreement { agreement = ProtoAgreement(standing) }
     }
 }
@@ -104,6 +107,7 @@ extension ProtoWelcome {
 extension Welcome {
     init(_ proto: ProtoWelcome) throws(WireError) {
         guard let tag = InviteTag(proto.tag) else { throw .malformed("welcome.tag") }
+        guard [0, Limits.noticeByteCount].contains(proto.notice.count) else { throw .malformed("welcome.notice") }
         let members = try Wire.members(proto.members, "welcome.members")
         self.init(
             tag: tag,
@@ -116,6 +120,7 @@ extension Welcome {
             group: try GroupState(proto.group),
             members: members,
             expiresAt: proto.expiresAt == 0 ? nil : Timestamp(milliseconds: proto.expiresAt),
+            notice: proto.notice.isEmpty ? nil : Array(proto.notice),
             agreement: proto.hasAgreement ? try Agreement.read(proto.agreement) : nil
         )
     }

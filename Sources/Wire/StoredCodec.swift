@@ -17,13 +17,20 @@ package enum StoredCodec {
         case .until(let end): proto.readUntil = end.milliseconds
         case .after(let time): proto.readLifetime = time
         }
+        proto.deliveries = message.deliveries.map { delivery in
+            var one = ProtoDelivery()
+            one.member = Data(delivery.member.bytes)
+            one.state = delivery.state.rawValue
+            one.at = delivery.at.milliseconds
+            return one
+        }
         return serialized(proto)
     }
 
     package static func decodeMessage(_ bytes: [UInt8]) throws(WireError) -> (Message, arrivedAt: Timestamp) {
         let proto = try parse(ProtoStoredMessage.self, bytes)
         guard let state = DeliveryState(rawValue: proto.state) else { throw .malformed("message.state") }
-        let message = Message(
+        var message = Message(
             content: try Content(proto.content),
             sender: proto.sender.isEmpty ? nil : try publicKey(proto.sender, "message.sender"),
             state: state,
@@ -32,7 +39,27 @@ package enum StoredCodec {
                 ? .until(Timestamp(milliseconds: proto.readUntil))
                 : proto.readLifetime != 0 ? .after(proto.readLifetime) : nil
         )
+        for delivery in proto.deliveries {
+            guard let state = DeliveryState(rawValue: delivery.state) else { throw .malformed("delivery.state") }
+            message.deliveries.append(
+                Delivery(
+                    member: try publicKey(delivery.member, "delivery.member"),
+                    state: state,
+                    at: Timestamp(milliseconds: delivery.at)
+                )
+            )
+        }
         return (message, Timestamp(milliseconds: proto.arrivedAt))
+    }
+
+    /// A chunk of a file: a byte that says whether it is deflated, and its bytes. No message begins like this.
+    package static func encode(_ chunk: AttachmentChunk) -> [UInt8] { [chunk.isDeflated ? 1 : 0] + chunk.bytes }
+
+    package static func decodeChunk(_ bytes: [UInt8], message: MessageID, index: Int) throws(WireError)
+        -> AttachmentChunk
+    {
+        guard let first = bytes.first, first <= 1 else { throw .malformed("chunk") }
+        return AttachmentChunk(message: message, index: index, isDeflated: first == 1, bytes: Array(bytes.dropFirst()))
     }
 
     /// Small enough for one page of the store.
@@ -48,21 +75,23 @@ package enum StoredCodec {
             var member = ProtoTombstone.Member()
             member.key = Data(key.bytes)
             member.confirmedAt = record.confirmed[key]?.milliseconds ?? 0
+            member.knock = Data(record.memberKnocks[key] ?? [])
+            member.isCreator = key == record.creator
             return member
         }
-        proto.knockTokens = Data(record.knockTokens.flatMap { $0 })
+        proto.inviteKnocks = Data(record.inviteKnocks.flatMap { $0 })
+        if let statement = record.statement {
+            proto.tag = statement.tag.description
+            proto.statedAt = statement.timestamp.milliseconds
+            proto.statement = Data(statement.signature.bytes)
+        }
+        proto.isPrepared = record.isPrepared
+        proto.isTraceless = record.isTraceless
         return serialized(proto)
     }
 
     package static func decodeTombstone(_ bytes: [UInt8]) throws(WireError) -> ExplodeStateMachine.Record {
         let proto = try parse(ProtoTombstone.self, bytes)
-        var members: [PublicKey] = []
-        var confirmed: [PublicKey: Timestamp] = [:]
-        for member in proto.members {
-            let key = try publicKey(member.key, "tombstone.member")
-            members.append(key)
-            if member.confirmedAt != 0 { confirmed[key] = Timestamp(milliseconds: member.confirmedAt) }
-        }
         var record = ExplodeStateMachine.Record(
             conversation: try identifier(proto.conversation, "tombstone.conversation"),
             role: proto.isCreator ? .creator : .member,
@@ -70,15 +99,33 @@ package enum StoredCodec {
             keepUntil: Timestamp(milliseconds: proto.keepUntil),
             notice: Array(proto.notice),
             receipt: proto.receipt.isEmpty ? nil : Array(proto.receipt),
-            members: members
+            members: []
         )
-        record.confirmed = confirmed
-        let tokens = Array(proto.knockTokens)
-        record.knockTokens = stride(from: 0, to: tokens.count - tokens.count % 8, by: 8).map {
-            Array(tokens[$0..<$0 + 8])
+        guard record.notice.count == Limits.noticeByteCount else { throw .malformed("tombstone.notice") }
+        for member in proto.members {
+            let key = try publicKey(member.key, "tombstone.member")
+            record.members.append(key)
+            if member.confirmedAt != 0 { record.confirmed[key] = Timestamp(milliseconds: member.confirmedAt) }
+            if member.knock.count == secretByteCount { record.memberKnocks[key] = Array(member.knock) }
+            if member.isCreator { record.creator = key }
         }
+        let secrets = Array(proto.inviteKnocks)
+        record.inviteKnocks = stride(from: 0, to: secrets.count - secrets.count % secretByteCount, by: secretByteCount)
+            .map { Array(secrets[$0..<$0 + secretByteCount]) }
+        if let tag = InviteTag(proto.tag), !proto.statement.isEmpty {
+            record.statement = ExpiredStatement(
+                tag: tag,
+                timestamp: Timestamp(milliseconds: proto.statedAt),
+                signature: try signature(proto.statement, "tombstone.statement")
+            )
+        }
+        record.isPrepared = proto.isPrepared
+        record.isTraceless = proto.isTraceless
         return record
     }
+
+    /// Of a knock.
+    private static let secretByteCount = 32
 
     package static func encode(record: some Encodable) -> [UInt8] {
         guard let data = try? JSONEncoder().encode(record) else {

@@ -92,6 +92,31 @@ package nonisolated struct ProtoFrame: Sendable {
     set {body = .explosion(newValue)}
   }
 
+  package var attachmentRequest: ProtoAttachmentRequest {
+    get {
+      if case .attachmentRequest(let v)? = body {return v}
+      return ProtoAttachmentRequest()
+    }
+    set {body = .attachmentRequest(newValue)}
+  }
+
+  package var attachmentChunk: ProtoAttachmentChunk {
+    get {
+      if case .attachmentChunk(let v)? = body {return v}
+      return ProtoAttachmentChunk()
+    }
+    set {body = .attachmentChunk(newValue)}
+  }
+
+  /// a message id
+  package var attachmentGone: Data {
+    get {
+      if case .attachmentGone(let v)? = body {return v}
+      return Data()
+    }
+    set {body = .attachmentGone(newValue)}
+  }
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package nonisolated enum OneOf_Body: Equatable, Sendable {
@@ -102,8 +127,126 @@ package nonisolated struct ProtoFrame: Sendable {
     case pong(UInt64)
     case closing(Bool)
     case explosion(Data)
+    case attachmentRequest(ProtoAttachmentRequest)
+    case attachmentChunk(ProtoAttachmentChunk)
+    /// a message id
+    case attachmentGone(Data)
 
   }
+
+  package init() {}
+}
+
+/// Payload of mayfly/reply:1.x.
+package nonisolated struct ProtoReply: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// a message id
+  package var replyTo: Data = Data()
+
+  package var text: String = String()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+/// Payload of mayfly/reaction:1.x.
+package nonisolated struct ProtoReaction: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var message: Data = Data()
+
+  package var emoji: String = String()
+
+  package var removed: Bool = false
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+/// Payload of mayfly/attachment:1.x. The message id names the file.
+package nonisolated struct ProtoAttachment: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var name: String = String()
+
+  package var mediaType: String = String()
+
+  package var byteCount: Int64 = 0
+
+  /// 32,768
+  package var chunkSize: UInt32 = 0
+
+  /// of the whole file
+  package var sha256: Data = Data()
+
+  package var text: String = String()
+
+  /// a message id, or empty
+  package var replyTo: Data = Data()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+/// Payload of mayfly/receipt:1.x.
+package nonisolated struct ProtoReceipt: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// 1 read, 2 too large, 3 damaged
+  package var kind: UInt32 = 0
+
+  /// 1 to 256 message ids
+  package var messages: [Data] = []
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+package nonisolated struct ProtoAttachmentRequest: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var message: Data = Data()
+
+  package var first: UInt32 = 0
+
+  /// 1 to 32
+  package var count: UInt32 = 0
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+package nonisolated struct ProtoAttachmentChunk: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var message: Data = Data()
+
+  package var index: UInt32 = 0
+
+  /// raw DEFLATE
+  package var deflated: Bool = false
+
+  package var bytes: Data = Data()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
 }
@@ -308,51 +451,64 @@ package nonisolated struct ProtoJoinRequest: Sendable {
   fileprivate var _member: ProtoMember? = nil
 }
 
-package nonisolated struct ProtoWelcome: Sendable {
+package nonisolated struct ProtoWelcome: @unchecked Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  package var tag: String = String()
+  package var tag: String {
+    get {_storage._tag}
+    set {_uniqueStorage()._tag = newValue}
+  }
 
   package var genesis: ProtoGenesis {
-    get {_genesis ?? ProtoGenesis()}
-    set {_genesis = newValue}
+    get {_storage._genesis ?? ProtoGenesis()}
+    set {_uniqueStorage()._genesis = newValue}
   }
   /// Returns true if `genesis` has been explicitly set.
-  package var hasGenesis: Bool {self._genesis != nil}
+  package var hasGenesis: Bool {_storage._genesis != nil}
   /// Clears the value of `genesis`. Subsequent reads from it will return its default value.
-  package mutating func clearGenesis() {self._genesis = nil}
+  package mutating func clearGenesis() {_uniqueStorage()._genesis = nil}
 
-  package var members: [ProtoMember] = []
+  package var members: [ProtoMember] {
+    get {_storage._members}
+    set {_uniqueStorage()._members = newValue}
+  }
 
-  package var expiresAt: Int64 = 0
+  package var expiresAt: Int64 {
+    get {_storage._expiresAt}
+    set {_uniqueStorage()._expiresAt = newValue}
+  }
 
   package var group: ProtoGroupState {
-    get {_group ?? ProtoGroupState()}
-    set {_group = newValue}
+    get {_storage._group ?? ProtoGroupState()}
+    set {_uniqueStorage()._group = newValue}
   }
   /// Returns true if `group` has been explicitly set.
-  package var hasGroup: Bool {self._group != nil}
+  package var hasGroup: Bool {_storage._group != nil}
   /// Clears the value of `group`. Subsequent reads from it will return its default value.
-  package mutating func clearGroup() {self._group = nil}
+  package mutating func clearGroup() {_uniqueStorage()._group = nil}
+
+  /// sealed, of a scheduled explosion
+  package var notice: Data {
+    get {_storage._notice}
+    set {_uniqueStorage()._notice = newValue}
+  }
 
   package var agreement: ProtoAgreement {
-    get {_agreement ?? ProtoAgreement()}
-    set {_agreement = newValue}
+    get {_storage._agreement ?? ProtoAgreement()}
+    set {_uniqueStorage()._agreement = newValue}
   }
   /// Returns true if `agreement` has been explicitly set.
-  package var hasAgreement: Bool {self._agreement != nil}
+  package var hasAgreement: Bool {_storage._agreement != nil}
   /// Clears the value of `agreement`. Subsequent reads from it will return its default value.
-  package mutating func clearAgreement() {self._agreement = nil}
+  package mutating func clearAgreement() {_uniqueStorage()._agreement = nil}
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
 
-  fileprivate var _genesis: ProtoGenesis? = nil
-  fileprivate var _group: ProtoGroupState? = nil
-  fileprivate var _agreement: ProtoAgreement? = nil
+  fileprivate var _storage = _StorageClass.defaultInstance
 }
 
 package nonisolated struct ProtoGenesis: Sendable {
@@ -565,6 +721,8 @@ package nonisolated struct ProtoStoredMessage: Sendable {
 
   package var arrivedAt: Int64 = 0
 
+  package var deliveries: [ProtoDelivery] = []
+
   /// expiry once it is read; 0: none
   package var readUntil: Int64 = 0
 
@@ -576,6 +734,23 @@ package nonisolated struct ProtoStoredMessage: Sendable {
   package init() {}
 
   fileprivate var _content: ProtoContent? = nil
+}
+
+/// What a member has said of our message.
+package nonisolated struct ProtoDelivery: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var member: Data = Data()
+
+  package var state: String = String()
+
+  package var at: Int64 = 0
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
 }
 
 /// What is left of an exploded conversation: one page, sealed.
@@ -598,8 +773,19 @@ package nonisolated struct ProtoTombstone: Sendable {
 
   package var members: [ProtoTombstone.Member] = []
 
-  /// 8 bytes each
-  package var knockTokens: Data = Data()
+  /// 32 bytes each
+  package var inviteKnocks: Data = Data()
+
+  package var tag: String = String()
+
+  package var statedAt: Int64 = 0
+
+  /// signature
+  package var statement: Data = Data()
+
+  package var isPrepared: Bool = false
+
+  package var isTraceless: Bool = false
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -612,6 +798,10 @@ package nonisolated struct ProtoTombstone: Sendable {
 
     /// 0: not yet
     package var confirmedAt: Int64 = 0
+
+    package var knock: Data = Data()
+
+    package var isCreator: Bool = false
 
     package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -627,7 +817,7 @@ fileprivate nonisolated let _protobuf_package = "mayfly"
 
 nonisolated extension ProtoFrame: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Frame"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}session\0\u{1}content\0\u{1}acknowledgement\0\u{1}ping\0\u{1}pong\0\u{1}closing\0\u{1}explosion\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}session\0\u{1}content\0\u{1}acknowledgement\0\u{1}ping\0\u{1}pong\0\u{1}closing\0\u{1}explosion\0\u{4}\u{d}attachment_request\0\u{3}attachment_chunk\0\u{3}attachment_gone\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -706,6 +896,40 @@ nonisolated extension ProtoFrame: SwiftProtobuf.Message, SwiftProtobuf._MessageI
           self.body = .explosion(v)
         }
       }()
+      case 20: try {
+        var v: ProtoAttachmentRequest?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .attachmentRequest(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .attachmentRequest(v)
+        }
+      }()
+      case 21: try {
+        var v: ProtoAttachmentChunk?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .attachmentChunk(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .attachmentChunk(v)
+        }
+      }()
+      case 22: try {
+        var v: Data?
+        try decoder.decodeSingularBytesField(value: &v)
+        if let v = v {
+          if self.body != nil {try decoder.handleConflictingOneOf()}
+          self.body = .attachmentGone(v)
+        }
+      }()
       default: break
       }
     }
@@ -745,6 +969,18 @@ nonisolated extension ProtoFrame: SwiftProtobuf.Message, SwiftProtobuf._MessageI
       guard case .explosion(let v)? = self.body else { preconditionFailure() }
       try visitor.visitSingularBytesField(value: v, fieldNumber: 7)
     }()
+    case .attachmentRequest?: try {
+      guard case .attachmentRequest(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 20)
+    }()
+    case .attachmentChunk?: try {
+      guard case .attachmentChunk(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 21)
+    }()
+    case .attachmentGone?: try {
+      guard case .attachmentGone(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularBytesField(value: v, fieldNumber: 22)
+    }()
     case nil: break
     }
     try unknownFields.traverse(visitor: &visitor)
@@ -752,6 +988,261 @@ nonisolated extension ProtoFrame: SwiftProtobuf.Message, SwiftProtobuf._MessageI
 
   package static func ==(lhs: ProtoFrame, rhs: ProtoFrame) -> Bool {
     if lhs.body != rhs.body {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".Reply"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}reply_to\0\u{1}text\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.replyTo) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.text) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.replyTo.isEmpty {
+      try visitor.visitSingularBytesField(value: self.replyTo, fieldNumber: 1)
+    }
+    if !self.text.isEmpty {
+      try visitor.visitSingularStringField(value: self.text, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoReply, rhs: ProtoReply) -> Bool {
+    if lhs.replyTo != rhs.replyTo {return false}
+    if lhs.text != rhs.text {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoReaction: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".Reaction"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}message\0\u{1}emoji\0\u{1}removed\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.message) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.emoji) }()
+      case 3: try { try decoder.decodeSingularBoolField(value: &self.removed) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.message.isEmpty {
+      try visitor.visitSingularBytesField(value: self.message, fieldNumber: 1)
+    }
+    if !self.emoji.isEmpty {
+      try visitor.visitSingularStringField(value: self.emoji, fieldNumber: 2)
+    }
+    if self.removed != false {
+      try visitor.visitSingularBoolField(value: self.removed, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoReaction, rhs: ProtoReaction) -> Bool {
+    if lhs.message != rhs.message {return false}
+    if lhs.emoji != rhs.emoji {return false}
+    if lhs.removed != rhs.removed {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoAttachment: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".Attachment"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}name\0\u{3}media_type\0\u{3}byte_count\0\u{3}chunk_size\0\u{1}sha256\0\u{1}text\0\u{3}reply_to\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.name) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.mediaType) }()
+      case 3: try { try decoder.decodeSingularInt64Field(value: &self.byteCount) }()
+      case 4: try { try decoder.decodeSingularUInt32Field(value: &self.chunkSize) }()
+      case 5: try { try decoder.decodeSingularBytesField(value: &self.sha256) }()
+      case 6: try { try decoder.decodeSingularStringField(value: &self.text) }()
+      case 7: try { try decoder.decodeSingularBytesField(value: &self.replyTo) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.name.isEmpty {
+      try visitor.visitSingularStringField(value: self.name, fieldNumber: 1)
+    }
+    if !self.mediaType.isEmpty {
+      try visitor.visitSingularStringField(value: self.mediaType, fieldNumber: 2)
+    }
+    if self.byteCount != 0 {
+      try visitor.visitSingularInt64Field(value: self.byteCount, fieldNumber: 3)
+    }
+    if self.chunkSize != 0 {
+      try visitor.visitSingularUInt32Field(value: self.chunkSize, fieldNumber: 4)
+    }
+    if !self.sha256.isEmpty {
+      try visitor.visitSingularBytesField(value: self.sha256, fieldNumber: 5)
+    }
+    if !self.text.isEmpty {
+      try visitor.visitSingularStringField(value: self.text, fieldNumber: 6)
+    }
+    if !self.replyTo.isEmpty {
+      try visitor.visitSingularBytesField(value: self.replyTo, fieldNumber: 7)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoAttachment, rhs: ProtoAttachment) -> Bool {
+    if lhs.name != rhs.name {return false}
+    if lhs.mediaType != rhs.mediaType {return false}
+    if lhs.byteCount != rhs.byteCount {return false}
+    if lhs.chunkSize != rhs.chunkSize {return false}
+    if lhs.sha256 != rhs.sha256 {return false}
+    if lhs.text != rhs.text {return false}
+    if lhs.replyTo != rhs.replyTo {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoReceipt: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".Receipt"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}kind\0\u{1}messages\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularUInt32Field(value: &self.kind) }()
+      case 2: try { try decoder.decodeRepeatedBytesField(value: &self.messages) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if self.kind != 0 {
+      try visitor.visitSingularUInt32Field(value: self.kind, fieldNumber: 1)
+    }
+    if !self.messages.isEmpty {
+      try visitor.visitRepeatedBytesField(value: self.messages, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoReceipt, rhs: ProtoReceipt) -> Bool {
+    if lhs.kind != rhs.kind {return false}
+    if lhs.messages != rhs.messages {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoAttachmentRequest: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".AttachmentRequest"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}message\0\u{1}first\0\u{1}count\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.message) }()
+      case 2: try { try decoder.decodeSingularUInt32Field(value: &self.first) }()
+      case 3: try { try decoder.decodeSingularUInt32Field(value: &self.count) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.message.isEmpty {
+      try visitor.visitSingularBytesField(value: self.message, fieldNumber: 1)
+    }
+    if self.first != 0 {
+      try visitor.visitSingularUInt32Field(value: self.first, fieldNumber: 2)
+    }
+    if self.count != 0 {
+      try visitor.visitSingularUInt32Field(value: self.count, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoAttachmentRequest, rhs: ProtoAttachmentRequest) -> Bool {
+    if lhs.message != rhs.message {return false}
+    if lhs.first != rhs.first {return false}
+    if lhs.count != rhs.count {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoAttachmentChunk: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".AttachmentChunk"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}message\0\u{1}index\0\u{1}deflated\0\u{1}bytes\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.message) }()
+      case 2: try { try decoder.decodeSingularUInt32Field(value: &self.index) }()
+      case 3: try { try decoder.decodeSingularBoolField(value: &self.deflated) }()
+      case 4: try { try decoder.decodeSingularBytesField(value: &self.bytes) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.message.isEmpty {
+      try visitor.visitSingularBytesField(value: self.message, fieldNumber: 1)
+    }
+    if self.index != 0 {
+      try visitor.visitSingularUInt32Field(value: self.index, fieldNumber: 2)
+    }
+    if self.deflated != false {
+      try visitor.visitSingularBoolField(value: self.deflated, fieldNumber: 3)
+    }
+    if !self.bytes.isEmpty {
+      try visitor.visitSingularBytesField(value: self.bytes, fieldNumber: 4)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoAttachmentChunk, rhs: ProtoAttachmentChunk) -> Bool {
+    if lhs.message != rhs.message {return false}
+    if lhs.index != rhs.index {return false}
+    if lhs.deflated != rhs.deflated {return false}
+    if lhs.bytes != rhs.bytes {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1158,58 +1649,111 @@ nonisolated extension ProtoJoinRequest: SwiftProtobuf.Message, SwiftProtobuf._Me
 
 nonisolated extension ProtoWelcome: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Welcome"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}tag\0\u{1}genesis\0\u{2}\u{3}members\0\u{3}expires_at\0\u{1}group\0\u{2}\u{d}agreement\0\u{c}\u{3}\u{1}\u{c}\u{4}\u{1}")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}tag\0\u{1}genesis\0\u{2}\u{3}members\0\u{3}expires_at\0\u{1}group\0\u{2}\u{8}notice\0\u{2}\u{5}agreement\0\u{c}\u{3}\u{1}\u{c}\u{4}\u{1}")
+
+  fileprivate class _StorageClass {
+    var _tag: String = String()
+    var _genesis: ProtoGenesis? = nil
+    var _members: [ProtoMember] = []
+    var _expiresAt: Int64 = 0
+    var _group: ProtoGroupState? = nil
+    var _notice: Data = Data()
+    var _agreement: ProtoAgreement? = nil
+
+      // This property is used as the initial default value for new instances of the type.
+      // The type itself is protecting the reference to its storage via CoW semantics.
+      // This will force a copy to be made of this reference when the first mutation occurs;
+      // hence, it is safe to mark this as `nonisolated(unsafe)`.
+      static nonisolated(unsafe) let defaultInstance = _StorageClass()
+
+    private init() {}
+
+    init(copying source: _StorageClass) {
+      _tag = source._tag
+      _genesis = source._genesis
+      _members = source._members
+      _expiresAt = source._expiresAt
+      _group = source._group
+      _notice = source._notice
+      _agreement = source._agreement
+    }
+  }
+
+  fileprivate mutating func _uniqueStorage() -> _StorageClass {
+    if !isKnownUniquelyReferenced(&_storage) {
+      _storage = _StorageClass(copying: _storage)
+    }
+    return _storage
+  }
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    while let fieldNumber = try decoder.nextFieldNumber() {
-      // The use of inline closures is to circumvent an issue where the compiler
-      // allocates stack space for every case branch when no optimizations are
-      // enabled. https://github.com/apple/swift-protobuf/issues/1034
-      switch fieldNumber {
-      case 1: try { try decoder.decodeSingularStringField(value: &self.tag) }()
-      case 2: try { try decoder.decodeSingularMessageField(value: &self._genesis) }()
-      case 5: try { try decoder.decodeRepeatedMessageField(value: &self.members) }()
-      case 6: try { try decoder.decodeSingularInt64Field(value: &self.expiresAt) }()
-      case 7: try { try decoder.decodeSingularMessageField(value: &self._group) }()
-      case 20: try { try decoder.decodeSingularMessageField(value: &self._agreement) }()
-      default: break
+    _ = _uniqueStorage()
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      while let fieldNumber = try decoder.nextFieldNumber() {
+        // The use of inline closures is to circumvent an issue where the compiler
+        // allocates stack space for every case branch when no optimizations are
+        // enabled. https://github.com/apple/swift-protobuf/issues/1034
+        switch fieldNumber {
+        case 1: try { try decoder.decodeSingularStringField(value: &_storage._tag) }()
+        case 2: try { try decoder.decodeSingularMessageField(value: &_storage._genesis) }()
+        case 5: try { try decoder.decodeRepeatedMessageField(value: &_storage._members) }()
+        case 6: try { try decoder.decodeSingularInt64Field(value: &_storage._expiresAt) }()
+        case 7: try { try decoder.decodeSingularMessageField(value: &_storage._group) }()
+        case 15: try { try decoder.decodeSingularBytesField(value: &_storage._notice) }()
+        case 20: try { try decoder.decodeSingularMessageField(value: &_storage._agreement) }()
+        default: break
+        }
       }
     }
   }
 
   package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    // The use of inline closures is to circumvent an issue where the compiler
-    // allocates stack space for every if/case branch local when no optimizations
-    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
-    // https://github.com/apple/swift-protobuf/issues/1182
-    if !self.tag.isEmpty {
-      try visitor.visitSingularStringField(value: self.tag, fieldNumber: 1)
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every if/case branch local when no optimizations
+      // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+      // https://github.com/apple/swift-protobuf/issues/1182
+      if !_storage._tag.isEmpty {
+        try visitor.visitSingularStringField(value: _storage._tag, fieldNumber: 1)
+      }
+      try { if let v = _storage._genesis {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
+      } }()
+      if !_storage._members.isEmpty {
+        try visitor.visitRepeatedMessageField(value: _storage._members, fieldNumber: 5)
+      }
+      if _storage._expiresAt != 0 {
+        try visitor.visitSingularInt64Field(value: _storage._expiresAt, fieldNumber: 6)
+      }
+      try { if let v = _storage._group {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 7)
+      } }()
+      if !_storage._notice.isEmpty {
+        try visitor.visitSingularBytesField(value: _storage._notice, fieldNumber: 15)
+      }
+      try { if let v = _storage._agreement {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 20)
+      } }()
     }
-    try { if let v = self._genesis {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
-    } }()
-    if !self.members.isEmpty {
-      try visitor.visitRepeatedMessageField(value: self.members, fieldNumber: 5)
-    }
-    if self.expiresAt != 0 {
-      try visitor.visitSingularInt64Field(value: self.expiresAt, fieldNumber: 6)
-    }
-    try { if let v = self._group {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 7)
-    } }()
-    try { if let v = self._agreement {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 20)
-    } }()
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: ProtoWelcome, rhs: ProtoWelcome) -> Bool {
-    if lhs.tag != rhs.tag {return false}
-    if lhs._genesis != rhs._genesis {return false}
-    if lhs.members != rhs.members {return false}
-    if lhs.expiresAt != rhs.expiresAt {return false}
-    if lhs._group != rhs._group {return false}
-    if lhs._agreement != rhs._agreement {return false}
+    if lhs._storage !== rhs._storage {
+      let storagesAreEqual: Bool = withExtendedLifetime((lhs._storage, rhs._storage)) { (_args: (_StorageClass, _StorageClass)) in
+        let _storage = _args.0
+        let rhs_storage = _args.1
+        if _storage._tag != rhs_storage._tag {return false}
+        if _storage._genesis != rhs_storage._genesis {return false}
+        if _storage._members != rhs_storage._members {return false}
+        if _storage._expiresAt != rhs_storage._expiresAt {return false}
+        if _storage._group != rhs_storage._group {return false}
+        if _storage._notice != rhs_storage._notice {return false}
+        if _storage._agreement != rhs_storage._agreement {return false}
+        return true
+      }
+      if !storagesAreEqual {return false}
+    }
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1656,7 +2200,7 @@ nonisolated extension ProtoSignedInvite: SwiftProtobuf.Message, SwiftProtobuf._M
 
 nonisolated extension ProtoStoredMessage: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".StoredMessage"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}content\0\u{1}sender\0\u{1}state\0\u{3}expires_at\0\u{3}arrived_at\0\u{4}\u{f}read_until\0\u{3}read_lifetime\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}content\0\u{1}sender\0\u{1}state\0\u{3}expires_at\0\u{3}arrived_at\0\u{1}deliveries\0\u{4}\u{e}read_until\0\u{3}read_lifetime\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1669,6 +2213,7 @@ nonisolated extension ProtoStoredMessage: SwiftProtobuf.Message, SwiftProtobuf._
       case 3: try { try decoder.decodeSingularStringField(value: &self.state) }()
       case 4: try { try decoder.decodeSingularInt64Field(value: &self.expiresAt) }()
       case 5: try { try decoder.decodeSingularInt64Field(value: &self.arrivedAt) }()
+      case 6: try { try decoder.decodeRepeatedMessageField(value: &self.deliveries) }()
       case 20: try { try decoder.decodeSingularInt64Field(value: &self.readUntil) }()
       case 21: try { try decoder.decodeSingularInt64Field(value: &self.readLifetime) }()
       default: break
@@ -1696,6 +2241,9 @@ nonisolated extension ProtoStoredMessage: SwiftProtobuf.Message, SwiftProtobuf._
     if self.arrivedAt != 0 {
       try visitor.visitSingularInt64Field(value: self.arrivedAt, fieldNumber: 5)
     }
+    if !self.deliveries.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.deliveries, fieldNumber: 6)
+    }
     if self.readUntil != 0 {
       try visitor.visitSingularInt64Field(value: self.readUntil, fieldNumber: 20)
     }
@@ -1711,6 +2259,7 @@ nonisolated extension ProtoStoredMessage: SwiftProtobuf.Message, SwiftProtobuf._
     if lhs.state != rhs.state {return false}
     if lhs.expiresAt != rhs.expiresAt {return false}
     if lhs.arrivedAt != rhs.arrivedAt {return false}
+    if lhs.deliveries != rhs.deliveries {return false}
     if lhs.readUntil != rhs.readUntil {return false}
     if lhs.readLifetime != rhs.readLifetime {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
@@ -1718,9 +2267,49 @@ nonisolated extension ProtoStoredMessage: SwiftProtobuf.Message, SwiftProtobuf._
   }
 }
 
+nonisolated extension ProtoDelivery: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".Delivery"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}member\0\u{1}state\0\u{1}at\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.member) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.state) }()
+      case 3: try { try decoder.decodeSingularInt64Field(value: &self.at) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.member.isEmpty {
+      try visitor.visitSingularBytesField(value: self.member, fieldNumber: 1)
+    }
+    if !self.state.isEmpty {
+      try visitor.visitSingularStringField(value: self.state, fieldNumber: 2)
+    }
+    if self.at != 0 {
+      try visitor.visitSingularInt64Field(value: self.at, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoDelivery, rhs: ProtoDelivery) -> Bool {
+    if lhs.member != rhs.member {return false}
+    if lhs.state != rhs.state {return false}
+    if lhs.at != rhs.at {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
 nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Tombstone"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}conversation\0\u{3}is_creator\0\u{3}exploded_at\0\u{3}keep_until\0\u{1}notice\0\u{1}receipt\0\u{1}members\0\u{3}knock_tokens\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}conversation\0\u{3}is_creator\0\u{3}exploded_at\0\u{3}keep_until\0\u{1}notice\0\u{1}receipt\0\u{1}members\0\u{4}\u{2}invite_knocks\0\u{1}tag\0\u{3}stated_at\0\u{1}statement\0\u{3}is_prepared\0\u{3}is_traceless\0\u{c}\u{8}\u{1}")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1735,7 +2324,12 @@ nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._Mess
       case 5: try { try decoder.decodeSingularBytesField(value: &self.notice) }()
       case 6: try { try decoder.decodeSingularBytesField(value: &self.receipt) }()
       case 7: try { try decoder.decodeRepeatedMessageField(value: &self.members) }()
-      case 8: try { try decoder.decodeSingularBytesField(value: &self.knockTokens) }()
+      case 9: try { try decoder.decodeSingularBytesField(value: &self.inviteKnocks) }()
+      case 10: try { try decoder.decodeSingularStringField(value: &self.tag) }()
+      case 11: try { try decoder.decodeSingularInt64Field(value: &self.statedAt) }()
+      case 12: try { try decoder.decodeSingularBytesField(value: &self.statement) }()
+      case 13: try { try decoder.decodeSingularBoolField(value: &self.isPrepared) }()
+      case 14: try { try decoder.decodeSingularBoolField(value: &self.isTraceless) }()
       default: break
       }
     }
@@ -1763,8 +2357,23 @@ nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._Mess
     if !self.members.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.members, fieldNumber: 7)
     }
-    if !self.knockTokens.isEmpty {
-      try visitor.visitSingularBytesField(value: self.knockTokens, fieldNumber: 8)
+    if !self.inviteKnocks.isEmpty {
+      try visitor.visitSingularBytesField(value: self.inviteKnocks, fieldNumber: 9)
+    }
+    if !self.tag.isEmpty {
+      try visitor.visitSingularStringField(value: self.tag, fieldNumber: 10)
+    }
+    if self.statedAt != 0 {
+      try visitor.visitSingularInt64Field(value: self.statedAt, fieldNumber: 11)
+    }
+    if !self.statement.isEmpty {
+      try visitor.visitSingularBytesField(value: self.statement, fieldNumber: 12)
+    }
+    if self.isPrepared != false {
+      try visitor.visitSingularBoolField(value: self.isPrepared, fieldNumber: 13)
+    }
+    if self.isTraceless != false {
+      try visitor.visitSingularBoolField(value: self.isTraceless, fieldNumber: 14)
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -1777,7 +2386,12 @@ nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._Mess
     if lhs.notice != rhs.notice {return false}
     if lhs.receipt != rhs.receipt {return false}
     if lhs.members != rhs.members {return false}
-    if lhs.knockTokens != rhs.knockTokens {return false}
+    if lhs.inviteKnocks != rhs.inviteKnocks {return false}
+    if lhs.tag != rhs.tag {return false}
+    if lhs.statedAt != rhs.statedAt {return false}
+    if lhs.statement != rhs.statement {return false}
+    if lhs.isPrepared != rhs.isPrepared {return false}
+    if lhs.isTraceless != rhs.isTraceless {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1785,7 +2399,7 @@ nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._Mess
 
 nonisolated extension ProtoTombstone.Member: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = ProtoTombstone.protoMessageName + ".Member"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}key\0\u{3}confirmed_at\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}key\0\u{3}confirmed_at\0\u{1}knock\0\u{3}is_creator\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1795,6 +2409,8 @@ nonisolated extension ProtoTombstone.Member: SwiftProtobuf.Message, SwiftProtobu
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularBytesField(value: &self.key) }()
       case 2: try { try decoder.decodeSingularInt64Field(value: &self.confirmedAt) }()
+      case 3: try { try decoder.decodeSingularBytesField(value: &self.knock) }()
+      case 4: try { try decoder.decodeSingularBoolField(value: &self.isCreator) }()
       default: break
       }
     }
@@ -1807,12 +2423,20 @@ nonisolated extension ProtoTombstone.Member: SwiftProtobuf.Message, SwiftProtobu
     if self.confirmedAt != 0 {
       try visitor.visitSingularInt64Field(value: self.confirmedAt, fieldNumber: 2)
     }
+    if !self.knock.isEmpty {
+      try visitor.visitSingularBytesField(value: self.knock, fieldNumber: 3)
+    }
+    if self.isCreator != false {
+      try visitor.visitSingularBoolField(value: self.isCreator, fieldNumber: 4)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: ProtoTombstone.Member, rhs: ProtoTombstone.Member) -> Bool {
     if lhs.key != rhs.key {return false}
     if lhs.confirmedAt != rhs.confirmedAt {return false}
+    if lhs.knock != rhs.knock {return false}
+    if lhs.isCreator != rhs.isCreator {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -1,11 +1,61 @@
 import Control
 import Glibc
 
-/// What `doctor` can see without the node.
+/// What `doctor` can see of the machine.
 struct LocalChecks {
     let home: String
+    /// Of the running node; `nil` when there is none.
+    let running: NodeStatus?
 
-    var all: [HealthCheck] { [directory, socket, swap] }
+    var all: [HealthCheck] {
+        let place = directory
+        let inside = place.state == .failed ? [] : HomeChecks(home: home, running: running).all
+        return [place] + inside + [socket, swap] + process
+    }
+
+    /// Core dumps and open files, as the running node has them.
+    private var process: [HealthCheck] {
+        guard let pid = running?.pid,
+            let table = try? InputFile.read("/proc/\(pid)/limits", byteLimit: 65_536)
+        else {
+            var files = rlimit()
+            guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &files) == 0 else { return [] }
+            return [Self.descriptors(UInt64(files.rlim_max))]
+        }
+        let lines = String(decoding: table, as: UTF8.self).split(separator: "\n")
+        func soft(_ name: String) -> String? {
+            lines.first { $0.hasPrefix(name) }?.dropFirst(name.count).split(separator: " ").first.map(String.init)
+        }
+        var checks: [HealthCheck] = []
+        if let size = soft("Max core file size") {
+            checks.append(
+                size == "0"
+                    ? HealthCheck(name: "core", state: .ok, message: "the node leaves no core dump")
+                    : HealthCheck(
+                        name: "core",
+                        state: .failed,
+                        message: "the node may leave a core dump with keys in it",
+                        hint: "restart it, under `ulimit -c 0` or LimitCORE=0"
+                    )
+            )
+        }
+        if let count = soft("Max open files") { checks.append(Self.descriptors(UInt64(count) ?? .max)) }
+        return checks
+    }
+
+    /// A link, an awake inbox and a client each take one; see ``Limits`` for how many there may be.
+    private static func descriptors(_ limit: UInt64) -> HealthCheck {
+        let needed: UInt64 = 1_024
+        guard limit >= needed else {
+            return HealthCheck(
+                name: "descriptors",
+                state: .warning,
+                message: "at most \(limit) open files, fewer than \(needed)",
+                hint: "raise it: `ulimit -n`, or LimitNOFILE= of the service"
+            )
+        }
+        return HealthCheck(name: "descriptors", state: .ok, message: "at most \(limit) open files")
+    }
 
     private var directory: HealthCheck {
         var status = stat()

@@ -39,7 +39,7 @@ import Control
                 name: "Message",
                 subcommands: [
                     SendCommand.self, ReadCommand.self, WatchCommand.self, LifetimeCommand.self, ExplodeCommand.self,
-                    OutboxCommand.self, InboxCommand.self,
+                    OutboxCommand.self, InboxCommand.self, ReactCommand.self, SaveCommand.self,
                 ]
             ),
             CommandGroup(

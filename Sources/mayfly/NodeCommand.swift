@@ -16,7 +16,7 @@ extension NodeCommand {
         do {
             try perform(terminal)
         } catch let error as ControlError {
-            terminal.report(error)
+            terminal.report(error.naming(home: global.home))
             throw ExitCode(error.kind.exitCode)
         }
     }
@@ -56,6 +56,25 @@ extension NodeCommand {
         } else {
             show(try understand(value, as: Method.Result.self))
         }
+    }
+}
+
+extension ControlError {
+    /// The same, its commands to paste made to meet the home that was named with `--home`.
+    func naming(home: String?) -> ControlError {
+        guard let home, !home.isEmpty, let hint else { return self }
+        let isPlain = home.utf8.allSatisfy { byte in
+            (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(byte | 0x20) || "0123456789/._-".utf8.contains(byte)
+        }
+        let word =
+            isPlain
+            ? home : "'\(home.split(separator: "'", omittingEmptySubsequences: false).joined(separator: "'\\''"))'"
+        // Every second part is between backquotes.
+        let parts = hint.split(separator: "`", omittingEmptySubsequences: false).enumerated().map { index, part in
+            index % 2 == 1 && part.hasPrefix("mayfly ") && part != "mayfly help"
+                ? "\(part) --home \(word)" : String(part)
+        }
+        return ControlError(kind, message, hint: parts.joined(separator: "`"), field: field, code: code)
     }
 }
 

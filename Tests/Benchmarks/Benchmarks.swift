@@ -8,6 +8,9 @@ import Glibc
 @main enum Benchmarks {
     static func main() {
         do {
+            if CommandLine.arguments.count == 3, CommandLine.arguments[1] == StoreRun.probeOption {
+                return try StoreRun.answerProbe(home: CommandLine.arguments[2])
+            }
             let options = try Options(CommandLine.arguments.dropFirst())
             let directory = try temporaryDirectory(in: options.directory)
             defer { try? FileManager.default.removeItem(atPath: directory) }
@@ -15,6 +18,7 @@ import Glibc
             for run in 1...options.runs {
                 progress("run \(run) of \(options.runs)")
                 try Run(mayfly: options.mayfly, directory: "\(directory)/\(run)").measure(into: &table)
+                try StoreRun(directory: directory).measure(into: &table)
             }
             table.show(json: options.json)
         } catch {

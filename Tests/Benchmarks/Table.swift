@@ -23,20 +23,32 @@ enum Figure: String, CaseIterable {
     case explodeManyEverywhere = "explode 10,000 messages, other side's receipt"
     case read = "read the last 50 of 10,000 messages"
     case memoryLoaded = "resident memory after 15,000 messages, sender"
+    case storeExplodeFew = "store alone: explode 10 messages"
+    case storeExplodeMany = "store alone: explode 10,000 messages"
+    case storeExplodeMost = "store alone: explode 1,000,000 messages"
+    case storeCollect = "store alone: longest step of removing them"
+    case storeIndexTime = "store alone: first use of 1,000,000 messages"
+    case storeIndexMemory = "store alone: index memory of a message"
+    case storeUnlock = "store alone: open and unlock 10,000 inboxes"
+    case storeInboxMemory = "store alone: memory of an unused inbox"
+    case storeWake = "store alone: state, last message of an inbox"
 
     enum Unit: String {
         case microseconds = "us"
         case milliseconds = "ms"
         case perSecond = "/s"
         case mebibytes = "MiB"
+        case bytes = "bytes"
     }
 
     var unit: Unit {
         switch self {
         case .rawSynchronize, .rawPingPong, .rawSpawn, .ephemeralMedian, .ephemeralTail, .durableMedian, .durableTail,
-            .identity, .explodeFew, .explodeMany, .explodeFewEverywhere, .explodeManyEverywhere, .read:
+            .identity, .explodeFew, .explodeMany, .explodeFewEverywhere, .explodeManyEverywhere, .read,
+            .storeExplodeFew, .storeExplodeMany, .storeExplodeMost, .storeCollect, .storeWake:
             .microseconds
-        case .startUp, .status: .milliseconds
+        case .startUp, .status, .storeIndexTime, .storeUnlock: .milliseconds
+        case .storeIndexMemory, .storeInboxMemory: .bytes
         case .memory, .memoryPeak, .memoryLoaded: .mebibytes
         case .ephemeralRate, .durableRate, .durableRateMany: .perSecond
         }
@@ -46,7 +58,10 @@ enum Figure: String, CaseIterable {
     /// follow one another in a second.
     var raw: Figure? {
         switch self {
-        case .rawSynchronize, .rawPingPong, .rawSpawn, .memory, .memoryPeak, .memoryLoaded: nil
+        case .rawSynchronize, .rawPingPong, .rawSpawn, .memory, .memoryPeak, .memoryLoaded, .storeCollect,
+            .storeIndexTime, .storeIndexMemory, .storeUnlock, .storeInboxMemory, .storeWake:
+            nil
+        case .storeExplodeFew, .storeExplodeMany, .storeExplodeMost: .rawSynchronize
         case .startUp, .status: .rawSpawn
         case .ephemeralMedian, .ephemeralTail, .ephemeralRate: .rawPingPong
         case .identity, .durableMedian, .durableTail, .durableRate, .durableRateMany, .explodeFew, .explodeMany,
@@ -58,7 +73,7 @@ enum Figure: String, CaseIterable {
     /// `value`, in this figure's unit, as a multiple of `raw` in its own.
     func ratio(_ value: Double, to raw: Double) -> Double {
         switch unit {
-        case .microseconds, .mebibytes: value / raw
+        case .microseconds, .mebibytes, .bytes: value / raw
         case .milliseconds: value * 1_000 / raw
         case .perSecond: value * raw / 1_000_000
         }
@@ -72,6 +87,8 @@ enum Figure: String, CaseIterable {
         case .ephemeralMedian: (1_000, false)
         case .status: (50, false)
         case .memory: (40, false)
+        case .storeInboxMemory: (2_048, false)
+        case .storeWake: (1_000, false)
         default: nil
         }
     }

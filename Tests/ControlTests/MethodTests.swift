@@ -112,3 +112,23 @@ import Testing
         #expect(ControlError(jsonValue: ["code": -32099, "message": "x", "data": ["kind": "melted"]]).kind == .failed)
     }
 }
+
+@Suite struct Base64Tests {
+    @Test(arguments: [
+        ("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy"),
+    ])
+    func `the vectors of RFC 4648`(_ plain: String, _ encoded: String) {
+        #expect(Base64.encode(Array(plain.utf8)) == encoded)
+        #expect(Base64.decode(encoded) == Array(plain.utf8))
+    }
+
+    @Test func `every length and every byte`() {
+        for count in 0..<300 {
+            let bytes = (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 7) }
+            #expect(Base64.decode(Base64.encode(bytes)) == bytes)
+        }
+    }
+
+    @Test(arguments: ["Z", "Zg", "Zg=", "Z===", "====", "Zh==", "Zm9=", "Zm 9v", "Zm9v\n", "Zg==Zg==", "Zm-_"])
+    func `anything else is refused`(_ text: String) { #expect(Base64.decode(text) == nil) }
+}

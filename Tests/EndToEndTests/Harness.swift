@@ -23,7 +23,9 @@ struct JSON: CustomStringConvertible {
     /// An ISO 8601 time as milliseconds since the epoch.
     var time: Int64? {
         let formatter = ISO8601DateFormatter()
-        formatter.formatOptions = [.withInternetDateTime, .withFractionalSeconds]
+        // Whole seconds are written without a fraction.
+        let hasFraction = string?.contains(".") ?? false
+        formatter.formatOptions = hasFraction ? [.withInternetDateTime, .withFractionalSeconds] : .withInternetDateTime
         return string.flatMap { formatter.date(from: $0) }.map { Int64(($0.timeIntervalSince1970 * 1_000).rounded()) }
     }
 

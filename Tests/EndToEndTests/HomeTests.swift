@@ -166,6 +166,33 @@ struct HomeTests {
         }
     }
 
+    @Test(
+        "A full disk: whom to tell of an explosion is kept in memory, and saved when there is room",
+        .enabled(if: Program.canMount, "mounting a small file system needs root")
+    )
+    func fullWhileExploding() throws {
+        try withDisk("6m") { ann, bob, disk in
+            let id = try meet(ann, bob)
+            let cursor = try ann.cursor()
+            try bob.stop()
+            try ann.wait("peerOffline", after: cursor)
+            fill("\(disk)/filler")
+            // The keys are gone; that the list is not there yet is said.
+            #expect(try ann.ok("explode", "room", "--force")["state"].string == "exploding")
+            try ann.fails(3, "read", id)
+            unlink("\(disk)/filler")
+            try eventually("the list is saved") {
+                try ann.ok("explode", "status", id)["state"].string == "exploded"
+            }
+            ann.crash()
+            try ann.start()
+            #expect(try ann.ok("explode", "status", id)["waiting"].list.count == 1)
+            try bob.start()
+            try bob.wait("exploded", seconds: 30)
+            try ann.wait("deletionReceipt", seconds: 30)
+        }
+    }
+
     /// Writes until nothing goes any more.
     private func fill(_ path: String) {
         let descriptor = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0o600)

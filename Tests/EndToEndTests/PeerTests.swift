@@ -144,6 +144,98 @@ struct PeerTests {
         }
     }
 
+    @Test("A blocked peer gets nothing: what waits for it, and what it has sent, is forgotten, also after an unblock")
+    func blockedForgets() throws {
+        try withPair { ann, bob in
+            try introduce(ann, bob)
+            // On its way out: bob is away.
+            try bob.stop()
+            try ann.ok("conversation", "create", "--name", "room", "--with", "bob")
+            try ann.ok("peer", "block", "bob")
+            #expect(try ann.fails(1, "conversation", "create", "--with", "bob").message.contains("blocked"))
+            #expect(try ann.ok("conversation", "list").lines.count == 1, "nothing is made for nobody")
+            try ann.ok("peer", "unblock", "bob")
+            try bob.start()
+            try ann.ok("peer", "ping", "bob", "--timeout", "20")
+            #expect(try bob.ok("join", "list").lines.isEmpty)
+            // What has arrived: bob has not answered yet.
+            try ann.ok("conversation", "create", "--name", "other", "--with", "bob")
+            try bob.wait("invited")
+            #expect(try bob.ok("join", "list").lines.count == 1)
+            try bob.ok("peer", "block", "ann")
+            #expect(try bob.ok("join", "list").lines.isEmpty)
+            try bob.ok("peer", "unblock", "ann")
+            #expect(try bob.ok("join", "list").lines.isEmpty)
+        }
+    }
+
+    @Test("A mistyped character of a card is noticed, wherever it is")
+    func mistyped() throws {
+        try withPair { ann, bob in
+            let card = Array(try bob.ok("peer", "card")["contact"].string ?? "")
+            for position in stride(from: 13, to: card.count, by: 17) {
+                var changed = card
+                changed[position] = changed[position] == "q" ? "r" : "q"
+                let answer = try ann.fails(64, "peer", "add", "bob", String(changed))
+                #expect(answer.kind == "usage" && answer.message.contains("card"), "\(answer)")
+            }
+            try ann.fails(64, "peer", "add", "bob", String(card.dropLast(3)))
+            #expect(try ann.ok("peer", "list").lines.isEmpty)
+        }
+    }
+
+    @Test("An import that is malformed anywhere names line and field, and changes nothing")
+    func importing() throws {
+        try withPair { ann, bob in
+            let card = try bob.ok("peer", "card")["contact"].string ?? ""
+            try ann.ok("peer", "add", "known", card)
+            let before = ann.contents("peers.json")
+            let good = "  { \"name\": \"fresh\", \"contact\": \"\(card)\" },\n"
+            for (text, line, words) in [
+                (
+                    "{ \"peers\": [\n\(good)  { \"name\": \"b\", \"contact\": \"mayfly:card/AA\" }\n] }", 3,
+                    "peers[1].contact"
+                ),
+                ("{ \"peers\": [\n\(good)  { \"name\": \"fresh\" }\n] }", 3, "two peers"),
+                ("{ \"peers\": [\n\(good)  { \"name\": \"no good\" }\n] }", 3, "peers[1].name"),
+                ("{ \"peers\": [\n\(good)  { \"nam\": 1 }\n] }", 3, "name"),
+                ("{ \"peers\": [\n\(good)\n }", 4, "JSON"),
+            ] {
+                let answer = try ann.fails(1, "peer", "import", "-", input: text)
+                #expect(answer.message.contains("line \(line)") && answer.message.contains(words), "\(answer)")
+            }
+            let taken = "{ \"peers\": [\n\(good)  { \"name\": \"known\" }\n] }"
+            #expect(try ann.fails(1, "peer", "import", "-", input: taken).message.contains("known"))
+            try ann.fails(1, "peer", "import", "/no/such/file")
+            #expect(ann.contents("peers.json") == before)
+            #expect(
+                try ann.ok("peer", "import", "-", input: "{ \"peers\": [\n\(good.dropLast(2))\n] }").lines.count == 2
+            )
+            // Over the socket, too: nothing half.
+            let request =
+                #"{"jsonrpc":"2.0","id":1,"method":"peer.import","params":{"document":{"peers":[{"name":"x"},{"name":7}]}}}"#
+            let refused = try ann.ok("rpc", input: request + "\n")
+            #expect(refused["error"]["data"]["field"].string?.contains("peers[1].name") == true, "\(refused)")
+            #expect(try ann.ok("peer", "list").lines.count == 2)
+        }
+    }
+
+    @Test("The example of a peers file can be used as it is")
+    func example() throws {
+        try withHomes("ann") { nodes in
+            let path = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+                .deletingLastPathComponent().appending(path: "peers.example.json").path()
+            try nodes[0].replace("peers.json", with: Program.text(path))
+            try nodes[0].start()
+            #expect(try nodes[0].ok("peer", "list").lines.map { $0["name"].string } == ["desk", "lab"])
+            #expect(try nodes[0].ok("peer", "import", path).lines.count == 2)
+            let shown = try nodes[0].ok("peer", "show", "lab")
+            #expect(
+                shown.json.keys.isSuperset(of: ["name", "endpoints", "blocked", "invitations", "lastSeen", "rttMs"])
+            )
+        }
+    }
+
     @Test(
         "A peers.json that is not as it should be: the error names the file, the line and what was expected",
         arguments: [

@@ -27,6 +27,9 @@ struct Assembly {
     var exploded: [ExplodeStateMachine.Record?] = []
     var fanOut: [[Member]] = []
     var destroyed: Set<Int> = []
+    var armed: [Int: ExplodeStateMachine.Record] = [:]
+    var removed: [Int: ConversationID] = [:]
+    var knocks: [Int: [NodeAction.Knock]] = [:]
     var invites: [VerifiedInvite] = []
     var nextLink: UInt64 = 1
 
@@ -43,6 +46,7 @@ struct Assembly {
             events.append([])
             exploded.append(nil)
             fanOut.append([])
+            knocks[node] = []
             step(node) { core, turn in core.addUnused(client, key: key, turn) }
         }
     }
@@ -106,6 +110,9 @@ struct Assembly {
             case .notify(let event): events[node].append(event.kind)
             case .register(_, let route): routes[node].insert(route)
             case .unregister(_, let route): routes[node].remove(route)
+            case .armExplosion(_, let record, _): armed[node] = record
+            case .removeTombstone(let conversation): removed[node] = conversation
+            case .knock(let knock): knocks[node, default: []].append(knock)
             default: break
             }
         }

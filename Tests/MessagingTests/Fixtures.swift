@@ -222,7 +222,8 @@ func turn(
     now: Timestamp = noon,
     isLocked: Bool = false,
     endpoints: [Endpoint] = [Endpoint(host: "a", port: 1)],
-    known: @escaping (ClientID, MessageID) -> Bool = { _, _ in false }
+    known: @escaping (ClientID, MessageID) -> Bool = { _, _ in false },
+    contents: ContentLookup = ContentLookup()
 ) -> Turn {
     Turn(
         now: now,
@@ -231,6 +232,7 @@ func turn(
         isLocked: isLocked,
         defaultPolicy: .ask,
         sessionGrace: Limits.sessionGrace,
-        isKnown: known
+        isKnown: known,
+        contents: contents
     )
 }

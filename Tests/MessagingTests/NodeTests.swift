@@ -15,10 +15,18 @@ struct Pair {
     var archive: [[MessageID: (message: Message, keeping: NodeAction.Keeping)]] = [[:], [:]]
     var events: [[Event.Kind]] = [[], []]
     var exploded: [ExplodeStateMachine.Record?] = [nil, nil]
+    var armed: [ExplodeStateMachine.Record?] = [nil, nil]
+    var knocks: [[NodeAction.Knock]] = [[], []]
     var dials: [NodeAction.Dial?] = [nil, nil]
     var closed: Set<LinkID> = []
     var invite: VerifiedInvite?
     var nextLink: UInt64 = 1
+    /// Of files, at each node.
+    var chunks: [[MessageID: [Int: AttachmentChunk]]] = [[:], [:]]
+    /// Largest file that each node takes, and whether it says what its user has read.
+    var fileLimit = [Limits.attachmentByteCount, Limits.attachmentByteCount]
+    var hasRoom = [true, true]
+    var readReceipts = [false, false]
 
     init() {
         for node in 0..<2 {
@@ -31,12 +39,23 @@ struct Pair {
 
     mutating func step(_ node: Int, _ body: (inout NodeStateMachine, inout Turn) -> [NodeAction]) {
         let known = archive[node]
+        let present = chunks[node]
+        let hasRoom = hasRoom[node]
+        let contents = ContentLookup(
+            message: { known[$1]?.message },
+            isStored: { if case .disk? = known[$1]?.keeping { true } else { false } },
+            hasChunk: { present[$1]?[$2] != nil },
+            hasRoom: { _, _ in hasRoom },
+            attachmentByteCount: fileLimit[node],
+            sendsReadReceipts: readReceipts[node]
+        )
         var turn = turn(
             random,
             now: now,
             isLocked: isLocked[node],
             endpoints: [Endpoint(host: "n\(node)", port: 1)],
-            known: { known[$1] != nil }
+            known: { known[$1] != nil },
+            contents: contents
         )
         let actions = body(&nodes[node], &turn)
         random = turn.random
@@ -69,9 +88,34 @@ struct Pair {
             case .dial(_, let dial): dials[node] = dial
             case .close(let link): closed.insert(link)
             case .notify(let event): events[node].append(event.kind)
-            case .save, .saveTombstone, .removeTombstone, .register, .unregister, .knock: break
+            case .setDelivery(_, let id, let delivery): archive[node][id]?.message.merge([delivery])
+            case .keepChunk(_, let chunk, _, _): chunks[node][chunk.message, default: [:]][chunk.index] = chunk
+            case .forgetChunks(_, let id): chunks[node][id] = nil
+            case .verifyAttachment(let client, let id): verify(id, client, node)
+            case .serveChunks(let link):
+                var served: [NodeAction] = []
+                repeat {
+                    step(node) { core, turn in
+                        served = core.chunksMayGo(on: link, &turn)
+                        return served
+                    }
+                } while !served.isEmpty
+            case .transmitChunk(let link, _, let id, let index):
+                if let chunk = chunks[node][id]?[index] { wire.append((1 - node, link, .attachmentChunk(chunk))) }
+            case .knock(let knock): knocks[node].append(knock)
+            case .armExplosion(_, let record, _): armed[node] = record
+            case .save, .saveTombstone, .removeTombstone, .register, .unregister: break
             }
         }
+    }
+
+    mutating func verify(_ id: MessageID, _ client: ClientID, _ node: Int) {
+        guard let attachment = archive[node][id]?.message.content.attachment else { return }
+        let bytes = (0..<attachment.chunkCount).flatMap { index in
+            chunks[node][id]?[index]?.plain(byteCount: attachment.chunkByteCount(index)) ?? []
+        }
+        let isRight = SHA256.hash(bytes) == attachment.sha256
+        step(node) { core, turn in core.attachmentVerified(id, client: client, isRight: isRight, &turn) }
     }
 
     mutating func run() {

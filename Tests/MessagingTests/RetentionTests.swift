@@ -5,7 +5,7 @@ import Testing
 @Suite struct RetentionTests {
     private func received(
         _ terms: LifetimeTerms,
-        _ kind: Content.Kind = .text,
+        _ kind: ContentKind = .text,
         age: Milliseconds = 0,
         cap: LifetimeCap = .none
     ) -> Retention? {

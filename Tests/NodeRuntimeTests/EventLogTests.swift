@@ -26,4 +26,14 @@ import Testing
         #expect(log(EventLog.capacity + 5).since(101).missed)
         #expect(!log(EventLog.capacity + 5).since(105).missed)
     }
+
+    @Test func `a watcher is told how many events it has lost, if it can be known`() {
+        let full = log(EventLog.capacity + 5)
+        #expect(full.gap(since: 101) == EventLog.Gap(cursor: 105, lost: 4))
+        #expect(full.gap(since: 105) == nil && full.gap(since: 0) == nil && full.gap(since: 1_105) == nil)
+        // Seen before the node's last start.
+        #expect(full.gap(since: 7) == EventLog.Gap(cursor: 105, lost: nil))
+        #expect(log(0).gap(since: 7) == EventLog.Gap(cursor: 100, lost: nil))
+        #expect(log(0).gap(since: 100) == nil)
+    }
 }

@@ -1,3 +1,4 @@
+import Foundation
 import Glibc
 import Messaging
 import NodeRuntime
@@ -77,5 +78,36 @@ import Testing
     @Test func `two peers of one name are refused`() throws {
         let error = try #require(try failure(#"{"peers":[{"name":"a"},{"name":"a"}]}"#))
         #expect(error.description.contains("two peers are named `a`"))
+    }
+
+    @Test func `the example of a peers file is valid`() throws {
+        let path = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+            .deletingLastPathComponent().appending(path: "peers.example.json").path()
+        let bytes = Array(try Data(contentsOf: URL(filePath: path)))
+        let file = try PeersFile.parse(bytes, path: path)
+        #expect(file.peers.map(\.name) == ["desk", "lab"])
+        #expect(file.peers[0].card?.endpoints.first?.port == 7440 && file.peers[1].allEndpoints.count == 2)
+    }
+
+    @Test(
+        arguments: [
+            (#"{"advertise":[],"listen":[],"policy":"ask","hooks":[{"command":["echo"]}]}"#, "absolute path"),
+            (#"{"advertise":[],"listen":[],"policy":"ask","hooks":[{"command":[]}]}"#, "absolute path"),
+            (
+                #"{"advertise":[],"listen":[],"policy":"ask","hooks":[{"events":["x"],"command":["/a"]}]}"#,
+                "no event `x`"
+            ),
+            (#"{"advertise":[],"listen":[],"policy":"ask","hooks":[{"events":["a"]}]}"#, "`command` is missing"),
+            (#"{"advertise":[],"listen":[],"policy":"ask","hooks":{}}"#, "a list"),
+        ]
+    ) func `hooks that are not as they should be are named`(_ text: String, _ words: String) throws {
+        try withHome { home in
+            write(text, to: "\(home)/config.json")
+            defer { unlink("\(home)/config.json") }
+            let error = #expect(throws: HomeFileError.self) {
+                try NodeConfiguration.load(home: home).checkHooks(events: ["a"], home: home)
+            }
+            #expect(error?.description.contains(words) == true && error?.line == 1, "\(String(describing: error))")
+        }
     }
 }

@@ -1,11 +1,12 @@
 import Simulation
 
-/// `simulate --seeds N --seconds S [--seed K] [--bug NAME] [--verbose]`
+/// `simulate --seeds N --seconds S [--seed K] [--bug NAME] [--explosive] [--verbose]`
 var seeds: UInt64 = 100
 var seconds: Int64 = 120
 var first: UInt64 = 1
 var bug: PlantedBug?
 var verbose = false
+var isExplosive = false
 var arguments = CommandLine.arguments.dropFirst().makeIterator()
 while let argument = arguments.next() {
     switch argument {
@@ -16,8 +17,12 @@ while let argument = arguments.next() {
         seeds = 1
     case "--first": first = arguments.next().flatMap { UInt64($0) } ?? first
     case "--bug": bug = arguments.next().flatMap { PlantedBug(rawValue: $0) }
+    case "--explosive": isExplosive = true
     case "--verbose": verbose = true
-    default: fatalError("usage: simulate --seeds N --seconds S [--seed K] [--first K] [--bug NAME] [--verbose]")
+    default:
+        fatalError(
+            "usage: simulate --seeds N --seconds S [--seed K] [--first K] [--bug NAME] [--explosive] [--verbose]"
+        )
     }
 }
 
@@ -27,7 +32,7 @@ var events = 0
 var failures: [UInt64] = []
 var counts: [String: Int] = [:]
 for seed in first..<first + seeds {
-    let simulation = Simulation(Simulation.Options(seed: seed, seconds: seconds, bug: bug))
+    let simulation = Simulation(Simulation.Options(seed: seed, seconds: seconds, bug: bug, isExplosive: isExplosive))
     simulation.verbose = verbose
     let report = simulation.run()
     events += report.events

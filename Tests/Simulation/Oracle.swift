@@ -42,6 +42,8 @@ struct Oracle {
     /// By how much clocks were stepped in all.
     var steps: Milliseconds = 0
     var wakesNow: [Int: (time: Int64, count: Int)] = [:]
+    /// The end that a watcher was told of: it only comes nearer.
+    var shownEnd: [ClientID: Timestamp] = [:]
 
     /// The signed bytes, put together here again from the specification and not by the code under test.
     static func isSigned(_ agreement: Agreement, by members: Set<PublicKey>) -> Bool {
@@ -217,6 +219,17 @@ struct Oracle {
                 }
             }
             shown[key] = Shown(incarnation: node.incarnation, onDisk: disk != nil, expiresAt: message?.expiresAt)
+        case .explosionScheduled(let end):
+            guard let client = event.client else { return }
+            if let before = shownEnd[client], before < end {
+                violations.append("t=\(simulation.time) I5 node \(node.index) shows an explosion put off")
+            }
+            if case .conversation(let record)? = node.durable.inboxes[client]?.record.role,
+                record.schedule.map({ $0.expiresAt > end }) ?? true
+            {
+                violations.append("t=\(simulation.time) I5 node \(node.index) shows a schedule that is not durable")
+            }
+            shownEnd[client] = end
         default: break
         }
     }
@@ -255,7 +268,42 @@ extension Simulation {
                 }
             }
         }
+        for conversation in node.core.conversations {
+            guard let end = oracle.shownEnd[conversation.client] else { continue }
+            if conversation.record.schedule.map({ $0.expiresAt > end }) ?? true {
+                violation("I5 node \(node.index) has put off an explosion")
+            }
+        }
         if node.core.linkCount > 160 { violation("I7 node \(node.index) holds \(node.core.linkCount) links") }
+    }
+
+    /// Whoever has had its turn holds nothing whose time has come by its own clock.
+    func checkSchedules(_ node: SimulatedNode) {
+        for conversation in node.core.conversations {
+            guard let schedule = conversation.record.schedule, schedule.expiresAt <= node.now(time) else { continue }
+            violation("I5 node \(node.index) has a conversation after its time")
+        }
+    }
+
+    /// By this node's clock the time of an explosion that has happened elsewhere is still to come.
+    private func isToCome(_ tombstone: ExplodeStateMachine.Record, _ node: SimulatedNode) -> Bool {
+        guard let notice = ExplodeNotice(opening: tombstone.notice, conversation: tombstone.conversation) else {
+            return false
+        }
+        return !notice.isDue(now: node.now(time))
+    }
+
+    /// Whether a node that remembers an explosion finds a member that does not know of it, or is found by it: where one
+    /// looks for the other, it is now.
+    private func canTell(_ holder: SimulatedNode, _ machine: ConversationStateMachine, _ node: SimulatedNode) -> Bool {
+        guard let tombstone = holder.core.tombstone(machine.conversation), !isToCome(tombstone, node) else {
+            return false
+        }
+        let told = holder.disk.fanOuts[machine.conversation]?.first { $0.key == machine.key.publicKey }
+        if told?.endpoints.contains(node.endpoint) == true { return true }
+        return machine.currentMembers.contains { member in
+            holder.keys.values.contains { $0.publicKey == member.key } && member.endpoints.contains(holder.endpoint)
+        }
     }
 
     /// Where this one looks for a member, it is now.
@@ -306,7 +354,7 @@ extension Simulation {
         }
         for node in nodes {
             if !node.pending.isEmpty || !node.outputs.isEmpty { return "node \(node.index) has not committed" }
-            for tombstone in node.core.tombstones where tombstone.role == .creator {
+            for tombstone in node.core.tombstones where tombstone.role == .creator && !tombstone.isTraceless {
                 for member in tombstone.members where tombstone.confirmed[member] == nil {
                     // Whoever left or cancelled has nothing to confirm with.
                     let holder = nodes.first { holder in
@@ -316,6 +364,10 @@ extension Simulation {
                         confirmer.core.tombstone(tombstone.conversation) != nil
                             && confirmer.keys.values.contains { $0.publicKey == member }
                     }
+                    if let holder, isToCome(tombstone, holder) { continue }
+                    // Who has moved since is found by nobody: a tombstone learns no new addresses.
+                    let told = node.disk.fanOuts[tombstone.conversation]?.first { $0.key == member }
+                    if let waits = holder ?? confirmer, told?.endpoints.contains(waits.endpoint) != true { continue }
                     if let waits = holder ?? confirmer {
                         return "node \(waits.index) has not confirmed an explosion to node \(node.index)"
                     }
@@ -323,7 +375,7 @@ extension Simulation {
             }
             // A member whose creator is gone must have learned it.
             for machine in node.core.conversations where !machine.isCreator {
-                if oracle.exploded.values.contains(where: { $0.contains(machine.conversation) }) {
+                if nodes.contains(where: { canTell($0, machine, node) }) {
                     return "node \(node.index) still has an exploded conversation"
                 }
             }

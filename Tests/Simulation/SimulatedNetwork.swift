@@ -189,38 +189,52 @@ extension Simulation {
         case .deliver(let conversation, let member):
             guard let tombstone = nodes[sender].core.tombstone(conversation),
                 let endpoints = nodes[sender].disk.fanOuts[conversation]?.first(where: { $0.key == member })?.endpoints,
-                let index = nodeIndex(endpoints), nodes[index].isUp, !isCut(sender, index)
+                let target = reachable(endpoints, from: sender)
             else { return }
-            let target = nodes[index]
             if let client = target.routes.keys.sorted().first(where: { target.keys[$0]?.publicKey == member }) {
                 receiveNotice(tombstone.notice, target, client, from: sender)
-            } else if let theirs = target.core.tombstone(conversation) {
-                reply(.answer(to: sender, conversation, theirs.receipt ?? theirs.notice), target)
+            } else if let theirs = target.core.tombstone(conversation), let creator = theirs.creator,
+                let answer = ExplodeStateMachine(record: theirs).answer(toNoticeOf: creator)
+            {
+                reply(.answer(to: sender, conversation, answer), target)
             }
         case .ask(let client, let member, let endpoints):
             let asker = nodes[sender]
-            guard let conversation = asker.core.conversation(client)?.conversation, let index = nodeIndex(endpoints),
-                nodes[index].isUp, !isCut(sender, index), let tombstone = nodes[index].core.tombstone(conversation),
-                nodes[index].keys.values.contains(where: { $0.publicKey == member })
+            guard let conversation = asker.core.conversation(client)?.conversation,
+                let key = asker.keys[client]?.publicKey, let target = reachable(endpoints, from: sender),
+                let tombstone = target.core.tombstone(conversation),
+                target.keys.values.contains(where: { $0.publicKey == member }),
+                let notice = ExplodeStateMachine(record: tombstone).answer(toQuestionOf: key)
             else { return }
             count("asks answered")
-            queue.push(
-                .noticeAnswer(
-                    to: sender,
-                    incarnation: asker.incarnation,
-                    client,
-                    tombstone.receipt ?? tombstone.notice
-                ),
-                at: time + delay()
-            )
+            let answer = Happening.noticeAnswer(to: sender, incarnation: asker.incarnation, client, notice)
+            queue.push(answer, at: time + delay())
+        case .askByInvite(let client, let invite, let endpoints):
+            guard let target = reachable(endpoints, from: sender) else { return }
+            let tombstone = target.core.tombstones.first { $0.openInvites.contains(invite) }
+            guard let statement = tombstone?.statement else { return }
+            count("late joiners answered")
+            let incarnation = nodes[sender].incarnation
+            queue.push(.statement(to: sender, incarnation: incarnation, client, statement), at: time + delay())
+        case .report(let conversation, let endpoints):
+            guard let receipt = nodes[sender].core.tombstone(conversation)?.receipt,
+                let target = reachable(endpoints, from: sender), target.core.tombstone(conversation) != nil
+            else { return }
+            count("reports")
+            queue.push(.answer(to: target.index, conversation, receipt), at: time + delay())
         }
+    }
+
+    private func reachable(_ endpoints: [Endpoint], from sender: Int) -> SimulatedNode? {
+        guard let index = nodeIndex(endpoints), nodes[index].isUp, !isCut(sender, index) else { return nil }
+        return nodes[index]
     }
 
     func receiveNotice(_ sealed: [UInt8], _ node: SimulatedNode, _ client: ClientID, from sender: Int?) {
         var answer: [UInt8]?
         let conversation = node.core.conversation(client)?.conversation
         step(node) { core, turn in
-            let (actions, receipt) = core.receiveNotice(sealed, for: client, &turn)
+            let (actions, receipt) = core.receiveNotice(sealed, for: client, isAnswer: sender == nil, &turn)
             answer = receipt
             return actions
         }
@@ -264,7 +278,16 @@ extension Simulation {
         case .group(let update): mix(update.state?.signature.bytes ?? [24])
         case .profile(let member): mix(member.signature.bytes)
         case .closing: mix(22)
+        case .joinCancelled: mix(25)
         case .unknown: mix(23)
+        case .receipt(let receipt): for id in receipt.messages { mix(id.bytes + [UInt8(receipt.kind.rawValue)]) }
+        case .attachmentRequest(let id, let first, let count):
+            mix(id.bytes)
+            mix(UInt64(clamping: first) << 32 | UInt64(clamping: count))
+        case .attachmentChunk(let chunk):
+            mix(chunk.message.bytes)
+            mix(UInt64(clamping: chunk.index))
+        case .attachmentGone(let id): mix(id.bytes + [24])
         }
     }
 }
@@ -295,10 +318,15 @@ extension Frame {
         case .deletionReceipt: "receipt"
         case .invitation: "invitation"
         case .memberLeft: "memberLeft"
+        case .joinCancelled: "joinCancelled"
         case .ping: "ping"
         case .pong: "pong"
         case .closing: "closing"
         case .unknown: "unknown"
+        case .receipt(let receipt): "receipt \(receipt.kind) of \(receipt.messages.count)"
+        case .attachmentRequest(_, let first, let count): "request \(first)+\(count)"
+        case .attachmentChunk(let chunk): "chunk \(chunk.index)"
+        case .attachmentGone: "gone"
         case .group(let update):
             "group \(update.state?.version ?? 0) members \(update.members.count) departures \(update.departures.count)"
         case .profile: "profile"
@@ -321,6 +349,7 @@ extension NodeAction {
         case .destroy: "destroy"
         case .saveTombstone: "saveTombstone"
         case .removeTombstone: "removeTombstone"
+        case .armExplosion: "arm"
         case .register: "register"
         case .unregister: "unregister"
         case .dial: "dial"
@@ -330,6 +359,12 @@ extension NodeAction {
         case .close(let link): "close \(link.value)"
         case .knock: "knock"
         case .notify(let event): "notify \(event.kind.name)"
+        case .setDelivery(_, let id, let delivery): "delivery \(Hex.encode(id.bytes.prefix(3))) \(delivery.state)"
+        case .keepChunk(_, let chunk, _, _): "keep chunk \(chunk.index)"
+        case .forgetChunks: "forget chunks"
+        case .verifyAttachment: "verify"
+        case .serveChunks: "serve"
+        case .transmitChunk(_, _, _, let index): "transmit chunk \(index)"
         }
     }
 }
@@ -356,6 +391,8 @@ extension Event.Kind {
         case .invited: "invited"
         case .exploded: "exploded"
         case .deletionReceipt: "deletionReceipt"
+        case .explosionScheduled: "explosionScheduled"
+        case .explosionReminder: "explosionReminder"
         case .peerOnline: "peerOnline"
         case .peerOffline: "peerOffline"
         case .conversationUpdated: "conversationUpdated"
@@ -365,6 +402,8 @@ extension Event.Kind {
         case .messagesMissed: "messagesMissed"
         case .locked: "locked"
         case .unlocked: "unlocked"
+        case .messageDelivery(_, _, let state): "delivery \(state)"
+        case .attachmentProgress(_, _, let count, let total): "progress \(count) of \(total)"
         }
     }
 }

@@ -12,6 +12,14 @@ struct Disk {
     var messages: [ClientID: [MessageID: Message]] = [:]
     var tombstones: [ConversationID: ExplodeStateMachine.Record] = [:]
     var fanOuts: [ConversationID: [Member]] = [:]
+    /// Scheduled explosions: the inbox whose keys go, and what is left then.
+    var armed: [ConversationID: Armed] = [:]
+
+    struct Armed {
+        var client: ClientID
+        var record: ExplodeStateMachine.Record
+        var fanOut: [Member]
+    }
 
     enum Operation {
         case save(ClientID, Inbox)
@@ -22,11 +30,12 @@ struct Disk {
         case destroy(ClientID)
         case tombstone(ExplodeStateMachine.Record)
         case removeTombstone(ConversationID)
+        case arm(ClientID, ExplodeStateMachine.Record, [Member])
 
         var client: ClientID? {
             switch self {
             case .save(let client, _), .message(let client, _), .state(let client, _, _), .erase(let client, _),
-                .explode(let client, _, _), .destroy(let client):
+                .explode(let client, _, _), .destroy(let client), .arm(let client, _, _):
                 client
             case .tombstone, .removeTombstone: nil
             }
@@ -42,6 +51,7 @@ struct Disk {
         case .explode(let client, let record, let members):
             inboxes[client] = nil
             messages[client] = nil
+            armed[record.conversation] = nil
             tombstones[record.conversation] = record
             fanOuts[record.conversation] = members.isEmpty ? nil : members
         case .destroy(let client):
@@ -49,8 +59,22 @@ struct Disk {
             messages[client] = nil
         case .tombstone(let record): tombstones[record.conversation] = record
         case .removeTombstone(let conversation):
+            armed[conversation] = nil
             tombstones[conversation] = nil
             fanOuts[conversation] = nil
+        case .arm(let client, let record, let members):
+            armed[record.conversation] = Armed(client: client, record: record, fanOut: members)
+        }
+    }
+
+    /// What the store's fuses do before anything else at a start, whoever is running.
+    mutating func burnFuses(now: Timestamp) {
+        for (conversation, one) in armed where one.record.explodedAt <= now {
+            inboxes[one.client] = nil
+            messages[one.client] = nil
+            tombstones[conversation] = one.record
+            fanOuts[conversation] = one.fanOut.isEmpty ? nil : one.fanOut
+            armed[conversation] = nil
         }
     }
 }

@@ -18,11 +18,14 @@ package final class Simulation {
         /// How long the faults last, in simulated seconds.
         package var seconds: Int64 = 120
         package var bug: PlantedBug?
+        /// Users explode what they make, mostly on a schedule, and go on inviting to it.
+        package var isExplosive = false
 
-        package init(seed: UInt64, seconds: Int64 = 120, bug: PlantedBug? = nil) {
+        package init(seed: UInt64, seconds: Int64 = 120, bug: PlantedBug? = nil, isExplosive: Bool = false) {
             self.seed = seed
             self.seconds = seconds
             self.bug = bug
+            self.isExplosive = isExplosive
         }
     }
 
@@ -47,6 +50,7 @@ package final class Simulation {
         case knock(from: Int, NodeAction.Knock)
         case answer(to: Int, ConversationID, [UInt8])
         case noticeAnswer(to: Int, incarnation: Int, ClientID, [UInt8])
+        case statement(to: Int, incarnation: Int, ClientID, ExpiredStatement)
         case user(Int)
         case join(Int, VerifiedInvite)
         case fault
@@ -150,6 +154,8 @@ package final class Simulation {
         for node in nodes {
             node.clockOffset += 31 * .day
             for client in node.core.clients { read(node, client) }
+            step(node) { core, turn in core.explodeDue(&turn) }
+            checkSchedules(node)
         }
         return Report(
             seed: options.seed,
@@ -191,6 +197,7 @@ package final class Simulation {
             node.nextWake = nil
             guard node.isUp else { return }
             step(node) { core, turn in core.advance(&turn) }
+            checkSchedules(node)
         case .commit(let index, let incarnation):
             mix(2)
             let node = nodes[index]
@@ -226,6 +233,11 @@ package final class Simulation {
             let node = nodes[index]
             guard node.isUp, node.incarnation == incarnation else { return }
             receiveNotice(sealed, node, client, from: nil)
+        case .statement(let index, let incarnation, let client, let statement):
+            mix(16)
+            let node = nodes[index]
+            guard node.isUp, node.incarnation == incarnation else { return }
+            step(node) { core, turn in core.receive(statement, for: client, &turn) }
         case .user(let index):
             mix(9)
             guard !isCalm else { return }
@@ -352,6 +364,7 @@ package final class Simulation {
             case .saveTombstone(let conversation):
                 if let record = node.core.tombstone(conversation) { write(.tombstone(record), node) }
             case .removeTombstone(let conversation): write(.removeTombstone(conversation), node)
+            case .armExplosion(let client, let record, let fanOut): write(.arm(client, record, fanOut), node)
             case .register(let client, let route): put(.register(client, route), node)
             case .unregister(let client, let route): node.routes[client]?.remove(route)
             case .dial(let client, let dial):
@@ -367,6 +380,10 @@ package final class Simulation {
             case .close(let link): put(.close(link), node)
             case .knock(let knock): put(.knock(knock), node)
             case .notify(let event): put(.notify(event), node)
+            // What members have said of a message is shown and decides nothing here.
+            case .setDelivery: count("deliveries")
+            case .keepChunk, .forgetChunks, .verifyAttachment, .serveChunks, .transmitChunk:
+                violation("node \(node.index) deals with a file that nobody has sent")
             }
         }
         checkAfterStep(node)
@@ -394,7 +411,7 @@ package final class Simulation {
         let isDestruction =
             switch operation {
             case .explode, .destroy, .removeTombstone: true
-            case .save, .message, .state, .erase, .tombstone: false
+            case .save, .message, .state, .erase, .tombstone, .arm: false
             }
         node.disk.apply(operation)
         if node.isLocked, !isDestruction {
@@ -492,8 +509,9 @@ package final class Simulation {
         node.reap(now: node.now(time))
         let bringsBack = options.bug == .resurrectAfterExplosion
         if !bringsBack {
+            burnFuses(node)
             for conversation in node.disk.tombstones.keys.sorted() {
-                node.core.load(node.disk.tombstones[conversation]!, now: node.now(time))
+                step(node) { core, turn in core.load(node.disk.tombstones[conversation]!, now: turn.now) }
             }
         }
         for client in node.disk.inboxes.keys.sorted() {
@@ -511,6 +529,17 @@ package final class Simulation {
             }
         }
         planWake(node)
+    }
+
+    private func burnFuses(_ node: SimulatedNode) {
+        for conversation in node.disk.armed.keys.sorted() {
+            guard let one = node.disk.armed[conversation], one.record.explodedAt <= node.now(time) else { continue }
+            count("burnt fuses")
+            oracle.exploded[node.index, default: []].insert(conversation)
+            oracle.ended.insert(one.client)
+        }
+        node.disk.burnFuses(now: node.now(time))
+        node.durable.burnFuses(now: node.now(time))
     }
 
     func lock(_ node: SimulatedNode) {

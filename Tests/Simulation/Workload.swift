@@ -86,6 +86,7 @@ extension Simulation {
         var choice = roll(1_000)
         // Users answer what they are asked, mostly.
         if conversation.pendingProposal?.isOurs == false, chance(50) { choice = 580 }
+        if options.isExplosive, chance(10) { choice = chance(60) ? 990 : 970 }
         switch choice {
         case ..<480:
             let size = chance(1) ? 30_000 : 1 + roll(40)
@@ -168,7 +169,14 @@ extension Simulation {
             }
         case ..<991:
             if conversation.isCreator {
-                command(node, client) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+                // Clocks differ by days.
+                let isScheduled = chance(60)
+                let wait = chance(60) ? 1 + roll(90_000) : 1 + roll(3 * .day)
+                let isTraceless = chance(15)
+                if isScheduled { count("schedules") }
+                command(node, client) { (machine, turn) throws(CommandError) in
+                    try machine.explode(at: isScheduled ? turn.now + wait : nil, isTraceless: isTraceless, &turn)
+                }
             }
         default:
             if chance(10) {

@@ -29,6 +29,21 @@ import Testing
         #expect(first.traceHash != other.traceHash)
     }
 
+    @Test func `explosions, mostly scheduled: nobody holds a conversation after its time`() {
+        var counts: [String: Int] = [:]
+        for seed in 1...60 as ClosedRange<UInt64> {
+            let report = Simulation.run(Simulation.Options(seed: seed, isExplosive: true))
+            #expect(report.violations.isEmpty, "seed \(seed): \(report.violations.prefix(3))")
+            counts.merge(report.counts, uniquingKeysWith: +)
+        }
+        for name in [
+            "schedules", "burnt fuses", "event explosionScheduled", "event explosionReminder", "reports",
+            "asks answered", "late joiners answered", "event deletionReceipt",
+        ] {
+            #expect(counts[name, default: 0] > 0, "\(name) never happened")
+        }
+    }
+
     @Test func `the runs reach what they are to test`() {
         var counts: [String: Int] = [:]
         for seed in 1...40 as ClosedRange<UInt64> {

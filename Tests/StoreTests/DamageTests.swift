@@ -117,7 +117,8 @@ import Testing
             let copy = disk.copy()
             copy.replace(path, with: Array(bytes[..<count]))
             let (found, damage) = try counts(copy, rows)
-            #expect(found == [count / record, 3] && damage == 0)
+            // A cut between two records cannot be seen.
+            #expect(found == [count / record, 3] && damage == (count % record == 0 ? 0 : 1))
         }
         // Appends after a torn tail are found again.
         let copy = disk.copy()
@@ -140,8 +141,7 @@ import Testing
             copy.replace(path, with: changed)
             let (found, damage) = try counts(copy, rows, "byte \(index)")
             #expect(found == [2, 3], "byte \(index)")
-            // A broken frame at the very end cannot be told from a torn tail.
-            #expect(damage == 1 || index >= bytes.count - bytes.count / 3, "byte \(index)")
+            #expect(damage == 1, "byte \(index)")
         }
     }
 
@@ -156,8 +156,7 @@ import Testing
             let copy = disk.copy()
             copy.replace(files[0], with: changed)
             let (found, damage) = try counts(copy, rows)
-            // What follows the last good record cannot be told from a torn tail.
-            #expect(found == [expected, 3] && (damage == 1 || expected == 1))
+            #expect(found == [expected, 3] && damage > 0)
         }
     }
 

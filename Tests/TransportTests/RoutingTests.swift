@@ -39,8 +39,8 @@ private let today: UInt32 = 20_000
 
     @Test func `a card and an invite with the same bytes have other tokens`() {
         let shared = SecretBytes(copying: [UInt8](repeating: 3, count: 32))
-        let card = RoutingSecret.derive(shared: shared, purpose: "card").knockToken(day: today)
-        let invite = RoutingSecret.derive(shared: shared, purpose: "invite").knockToken(day: today)
+        let card = RoutingSecret.derive(shared: shared, purpose: "card").knock.token(day: today)
+        let invite = RoutingSecret.derive(shared: shared, purpose: "invite").knock.token(day: today)
         #expect(card != invite)
     }
 }
@@ -54,10 +54,11 @@ private let today: UInt32 = 20_000
             let isNear = (today - 1...today + 1).contains(day)
             for counter in 0...40 as ClosedRange<UInt32> {
                 let match = table.match(secret(1).token(day: day, counter: counter))
-                let expected =
-                    isNear && counter <= 32 ? RoutingTable.Match(route: .member(1), isKnock: counter == 0) : nil
-                #expect(match == expected)
+                let isThere = isNear && (1...32).contains(counter)
+                #expect(match == (isThere ? RoutingTable.Match(route: .member(1), isKnock: false) : nil))
             }
+            let knock = table.match(secret(1).knock.token(day: day))
+            #expect(knock == (isNear ? RoutingTable.Match(route: .member(1), isKnock: true) : nil))
         }
         #expect(table.match(secret(2).token(day: today, counter: 1)) == nil)
     }
@@ -76,11 +77,11 @@ private let today: UInt32 = 20_000
         }
         #expect(table.match(secret(1).token(day: today, counter: 38)) == nil)
         // Neither the knock, nor the other days, nor the same again.
-        #expect(table.match(secret(1).token(day: today, counter: 0)) != nil)
+        #expect(table.match(secret(1).knock.token(day: today)) != nil)
         #expect(table.match(secret(1).token(day: today + 1, counter: 1)) != nil)
         let isAgain = table.use(secret(1).token(day: today, counter: 5))
         #expect(!isAgain)
-        let isKnock = table.use(secret(1).token(day: today, counter: 0))
+        let isKnock = table.use(secret(1).knock.token(day: today))
         #expect(!isKnock)
         #expect(table.counters(ofMember: 1) == [RoutingCounter(day: today, next: 6)])
     }
@@ -99,17 +100,32 @@ private let today: UInt32 = 20_000
         #expect(table.count == 96)
     }
 
-    @Test func `a tombstone is found by the first half of its tokens`() {
+    @Test func `at a tombstone one may knock on three days, which roll on`() {
         var table = RoutingTable(day: today)
-        let tokens = (0..<45).map { secret(6).knockToken(day: today + $0) }
-        table.addKnockOnly(8, heads: tokens.map(\.head))
-        #expect(tokens.allSatisfy { table.match($0) == RoutingTable.Match(route: .knockOnly(8), isKnock: true) })
-        let isUsed = table.use(tokens[0])
-        #expect(!isUsed)
+        table.addKnockOnly(8, secret: secret(6).knock)
+        #expect(table.count == 3)
+        for day in today - 1...today + 1 {
+            let token = secret(6).knock.token(day: day)
+            #expect(table.match(token) == RoutingTable.Match(route: .knockOnly(8), isKnock: true))
+            let isUsed = table.use(token)
+            #expect(!isUsed)
+        }
         table.roll(to: today + 30)
-        #expect(tokens.allSatisfy { table.match($0) != nil })
+        #expect(table.match(secret(6).knock.token(day: today)) == nil)
+        #expect(table.match(secret(6).knock.token(day: today + 31)) != nil)
         table.remove(.knockOnly(8))
         #expect(table.count == 0)
+    }
+
+    @Test func `a knock secret comes back from its bytes and tells nothing of the links`() {
+        let knock = secret(6).knock
+        #expect(KnockSecret(bytes: knock.bytes)?.token(day: today) == knock.token(day: today))
+        for count in [0, 31, 33] { #expect(KnockSecret(bytes: [UInt8](repeating: 0, count: count)) == nil) }
+        let sealing = knock.sealingKey.withBytes { Array($0) }
+        #expect(sealing != knock.bytes)
+        for counter in 0...32 as ClosedRange<UInt32> {
+            #expect(secret(6).token(day: today, counter: counter) != knock.token(day: today))
+        }
     }
 
     @Test func `removing one route leaves the others whole, even under one token`() {
@@ -117,7 +133,7 @@ private let today: UInt32 = 20_000
         table.addMember(1, secret: secret(1))
         table.addMember(2, secret: secret(2))
         // A tombstone with the very tokens of a live member takes none of them, and takes none away.
-        table.addKnockOnly(3, heads: (0...32).map { secret(1).token(day: today, counter: $0).head })
+        table.addKnockOnly(3, secret: secret(1).knock)
         #expect(table.count == 198)
         table.remove(.knockOnly(3))
         #expect(table.count == 198)

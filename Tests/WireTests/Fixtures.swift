@@ -117,6 +117,16 @@ struct Fixtures {
                     agreement: agreement
                 )
             ),
+            .welcome(
+                Welcome(
+                    tag: InviteTag.random(&random),
+                    genesis: genesis,
+                    group: group,
+                    members: [member],
+                    expiresAt: Timestamp(milliseconds: 1_795_247_146_000),
+                    notice: random.bytes(Limits.noticeByteCount)
+                )
+            ),
             .joinError(
                 JoinError(
                     errorType: .singleUseConsumed,
@@ -128,12 +138,45 @@ struct Fixtures {
             .deletionReceipt(DeletionReceipt(conversation: conversation(), destroyedAt: now, key: bob, &random)),
             .invitation(Invitation(id: MessageID.random(&random), slug: "mayfly:join/abc", name: "room")),
             .memberLeft(departure),
+            .joinCancelled,
             .ping(.max),
             .pong(0),
             .closing,
+            .content(content(.reply, body: .reply(Reply(replyTo: MessageID.random(&random), text: "ja"))), age: 1),
+            .content(
+                content(
+                    .reaction,
+                    body: .reaction(Reaction(message: MessageID.random(&random), emoji: "👍", isRemoved: true))
+                ),
+                age: 1
+            ),
+            .content(content(.attachment, body: .attachment(attachment())), age: 1),
+            .receipt(Receipt(.read, [MessageID.random(&random), MessageID.random(&random)])),
+            .attachmentRequest(MessageID.random(&random), first: 7, count: 32),
+            .attachmentChunk(
+                AttachmentChunk(message: MessageID.random(&random), index: 3, isDeflated: true, bytes: random.bytes(60))
+            ),
+            .attachmentGone(MessageID.random(&random)),
             .group(GroupUpdate(state: group, members: [member, member], departures: [departure])),
             .group(GroupUpdate(state: nil, members: [], departures: [])),
             .profile(member),
         ]
+    }
+
+    mutating func content(_ type: ContentType, body: ContentBody) -> Content {
+        var content = content(type, "")
+        content.body = body
+        return content
+    }
+
+    mutating func attachment() -> Messaging.Attachment {
+        Messaging.Attachment(
+            name: "grüße.txt",
+            mediaType: "text/plain",
+            byteCount: 100_000,
+            sha256: random.bytes(32),
+            text: "look",
+            replyTo: MessageID.random(&random)
+        )
     }
 }

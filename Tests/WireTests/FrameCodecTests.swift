@@ -131,4 +131,110 @@ import Wire
             try FrameCodec.decode(FrameCodec.encode(.content(fixtures.content(.systemMessage), age: 0)))
         }
     }
+
+    /// A content of a later minor version, with the bytes of `body`.
+    private func later(_ type: String, _ body: ContentBody, _ change: ([UInt8]) -> [UInt8]) throws -> Frame {
+        var fixtures = try Fixtures()
+        var original = fixtures.content(ContentType("x/y:1.0"), body: body)
+        original.payload = []
+        let known = Content(
+            type: ContentType(type),
+            id: original.id,
+            sentAt: original.sentAt,
+            lifetime: original.lifetime,
+            agreement: original.agreement,
+            fallback: "fallback",
+            shouldPush: true,
+            payload: [],
+            body: body
+        )
+        guard case .content(let decoded, _) = try FrameCodec.decode(FrameCodec.encode(.content(known, age: 0))) else {
+            throw WireError.malformed("test")
+        }
+        var changed = decoded
+        changed.payload = change(decoded.payload)
+        return try FrameCodec.decode(FrameCodec.encode(.content(changed, age: 0)))
+    }
+
+    @Test func `a later minor version is read as ours, and kept whole`() throws {
+        var random = Randomness.seeded(1)
+        let reply = Reply(replyTo: MessageID.random(&random), text: "ja")
+        // Field 15, a number: of a version to come.
+        let frame = try later("mayfly/reply:1.3", .reply(reply)) { $0 + [0x78, 0x01] }
+        guard case .content(let content, _) = frame else {
+            Issue.record("no content")
+            return
+        }
+        #expect(content.body == .reply(reply) && content.displayText == "ja")
+        #expect(content.payload.suffix(2) == [0x78, 0x01])
+    }
+
+    @Test func `a later minor version that does not read is shown by its fallback`() throws {
+        var random = Randomness.seeded(1)
+        let reply = Reply(replyTo: MessageID.random(&random), text: "ja")
+        let frame = try later("mayfly/reply:1.3", .reply(reply)) { _ in [0xff, 0xff] }
+        guard case .content(let content, _) = frame else {
+            Issue.record("no content")
+            return
+        }
+        #expect(content.body == .opaque && content.displayText == "fallback" && content.isUnknown)
+    }
+
+    @Test func `a later major version is unknown`() throws {
+        var fixtures = try Fixtures()
+        let content = fixtures.content(ContentType("mayfly/text:2.0"), "\u{1}")
+        guard case .content(let decoded, _) = try FrameCodec.decode(FrameCodec.encode(.content(content, age: 0))) else {
+            Issue.record("no content")
+            return
+        }
+        #expect(decoded == content && decoded.displayText == "a text" && decoded.isUnknown)
+    }
+
+    @Test func `contents with fields that are wrong are refused`() throws {
+        var fixtures = try Fixtures()
+        var random = Randomness.seeded(1)
+        let id = MessageID.random(&random)
+        var wrong: [(ContentType, ContentBody)] = [
+            (.reply, .reply(Reply(replyTo: id, text: ""))),
+            (.reply, .reply(Reply(replyTo: MessageID(unchecked: [1]), text: "x"))),
+            (.reply, .reply(Reply(replyTo: id, text: String(repeating: "x", count: 32_769)))),
+            (.reaction, .reaction(Reaction(message: id, emoji: "a\nb", isRemoved: false))),
+            (.reaction, .reaction(Reaction(message: id, emoji: String(repeating: "x", count: 65), isRemoved: false))),
+        ]
+        for change: (inout Messaging.Attachment) -> Void in [
+            { $0.byteCount = -1 }, { $0.byteCount = .max }, { $0.sha256 = [1] },
+            { $0.name = String(repeating: "x", count: 256) }, { $0.mediaType = String(repeating: "x", count: 128) },
+            { $0.text = String(repeating: "x", count: 32_769) },
+        ] {
+            var attachment = fixtures.attachment()
+            change(&attachment)
+            wrong.append((.attachment, .attachment(attachment)))
+        }
+        for (type, body) in wrong {
+            let frame = Frame.content(fixtures.content(type, body: body), age: 0)
+            #expect(throws: WireError.self, "\(body)") { try FrameCodec.decode(FrameCodec.encode(frame)) }
+        }
+        let long = AttachmentChunk(message: id, index: 0, isDeflated: false, bytes: random.bytes(32_769))
+        #expect(throws: WireError.self) { try FrameCodec.decode(FrameCodec.encode(.attachmentChunk(long))) }
+        let receipt = Receipt(.read, [MessageID](repeating: id, count: 257))
+        #expect(throws: WireError.self) { try FrameCodec.decode(FrameCodec.encode(.receipt(receipt))) }
+    }
+
+    @Test func `a full chunk and the longest contents fit a frame`() throws {
+        var fixtures = try Fixtures()
+        var random = Randomness.seeded(1)
+        let id = MessageID.random(&random)
+        var attachment = fixtures.attachment()
+        attachment.text = String(repeating: "x", count: Limits.textByteCount)
+        attachment.name = String(repeating: "x", count: Limits.fileNameByteCount)
+        for frame: Frame in [
+            .attachmentChunk(
+                AttachmentChunk(message: id, index: .max, isDeflated: false, bytes: random.bytes(32_768))
+            ),
+            .content(fixtures.content(.attachment, body: .attachment(attachment)), age: .max),
+            .receipt(Receipt(.read, [MessageID](repeating: id, count: Limits.receiptCount))),
+        ] {
+            #expect(FrameCodec.encode(frame).count < 65_535)
+        }
+    }
 }

@@ -32,11 +32,58 @@ import Wire
             members: [fixtures.ann.publicKey, fixtures.bob.publicKey]
         )
         record.confirmed[fixtures.bob.publicKey] = fixtures.now
-        record.knockTokens = (0..<47).map { _ in fixtures.random.bytes(8) }
+        record.memberKnocks[fixtures.bob.publicKey] = fixtures.random.bytes(32)
         let bytes = StoredCodec.encode(tombstone: record)
         #expect(try StoredCodec.decodeTombstone(bytes) == record)
         #expect(bytes.count <= 4_012)
         for count in 0..<bytes.count { _ = try? StoredCodec.decodeTombstone(Array(bytes[..<count])) }
+    }
+
+    @Test func `the tombstone of the largest group fits a page of the store, garbage is refused`() throws {
+        var fixtures = try Fixtures()
+        // 31 others, and as many that were removed as a creator remembers.
+        let keys = try (0..<Limits.memberCount - 1 + Limits.departedCount).map { _ in
+            try SecretKey(SecretBytes(copying: fixtures.random.bytes(32))).publicKey
+        }
+        for (role, count, invites) in [
+            (ExplodeStateMachine.Role.creator, keys.count, Limits.tombstoneInviteCount / 2),
+            (.creator, Limits.memberCount - 1, Limits.tombstoneInviteCount), (.member, Limits.memberCount - 1, 0),
+        ] {
+            let members = Array(keys.prefix(count))
+            var record = ExplodeStateMachine.Record(
+                conversation: fixtures.conversation(),
+                role: role,
+                explodedAt: fixtures.now,
+                keepUntil: fixtures.now + 45 * .day,
+                notice: fixtures.random.bytes(Limits.noticeByteCount),
+                receipt: role == .member ? fixtures.random.bytes(177) : nil,
+                members: members
+            )
+            record.isPrepared = true
+            record.isTraceless = true
+            record.creator = role == .member ? members[0] : nil
+            for member in members {
+                record.confirmed[member] = .latest
+                record.memberKnocks[member] = fixtures.random.bytes(32)
+            }
+            record.inviteKnocks = (0..<invites).map { _ in fixtures.random.bytes(32) }
+            record.statement = ExpiredStatement(
+                tag: InviteTag.random(&fixtures.random),
+                timestamp: fixtures.now,
+                key: fixtures.ann,
+                &fixtures.random
+            )
+            let bytes = StoredCodec.encode(tombstone: record)
+            #expect(bytes.count <= 4_002, "\(role): \(bytes.count) bytes")
+            #expect(try StoredCodec.decodeTombstone(bytes) == record)
+            for count in 0..<bytes.count { _ = try? StoredCodec.decodeTombstone(Array(bytes[..<count])) }
+            for index in bytes.indices {
+                var changed = bytes
+                changed[index] ^= 0x55
+                _ = try? StoredCodec.decodeTombstone(changed)
+            }
+        }
+        for count in 0..<200 { _ = try? StoredCodec.decodeTombstone(fixtures.random.bytes(count)) }
     }
 
     @Test func `every record of an inbox comes back as it was`() throws {

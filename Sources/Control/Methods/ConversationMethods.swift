@@ -40,7 +40,7 @@ package struct Conversation: Codable, Hashable, Sendable {
     @Nullable package var expiresAt: Timestamp?
     /// No one can join.
     package var locked: Bool
-    /// `ready`, `closed`, `left`, `exploding` or `exploded`.
+    /// `ready`, `scheduled` (it explodes at `expiresAt`), `closed`, `left`, `exploding` or `exploded`.
     package var state: String
     package var inbox: String?
 

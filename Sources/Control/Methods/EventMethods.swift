@@ -29,6 +29,8 @@ package enum EventKind: String, Codable, Hashable, Sendable, CaseIterable {
     case inboxAsleep
     case locked
     case unlocked
+    case messageDelivery
+    case attachmentProgress
     /// Name or lock state.
     case conversationUpdated
     case memberRemoved
@@ -37,6 +39,10 @@ package enum EventKind: String, Codable, Hashable, Sendable, CaseIterable {
     case profileChanged
     /// A member gave up messages that were for us.
     case messagesMissed
+    case explosionReminder
+    /// Not something that happened: events between the cursor asked for and this one are no longer kept. `lost` is how
+    /// many, null when they are from before the node's last start.
+    case gap
     case lifetimeSuspended
 }
 
@@ -65,7 +71,7 @@ package enum SubscribeMethod: ControlMethod {
     package struct Result: Codable, Hashable, Sendable {
         /// The newest event so far: nothing after it is missed.
         package var cursor: Int64
-        /// True when events after `since` were no longer kept.
+        /// True when events after `since` were no longer kept; the stream then begins with a `gap`.
         package var missed: Bool?
 
         package init(cursor: Int64, missed: Bool? = nil) {

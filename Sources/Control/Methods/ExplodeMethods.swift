@@ -11,23 +11,46 @@ package struct ExplosionStatus: Codable, Hashable, Sendable {
     @Nullable package var expiresAt: Timestamp?
     /// `none`, `scheduled`, `exploding`, `exploded` or `error`.
     package var state: String
-    /// Members that signed a deletion receipt.
+    /// Members that signed a deletion receipt; while it is scheduled, members that have shown that they know.
     package var confirmed: [String]
     /// Members that have not.
     package var waiting: [String]
+    /// When those that have confirmed destroyed their copy, by their own clocks.
+    package var receipts: [Receipt]?
+    /// False when no list is kept of whom to tell.
+    package var trace: Bool?
+    /// What goes wrong, in state `error`; it is tried again.
+    package var error: String?
+
+    /// A member's word that its copy is gone.
+    package struct Receipt: Codable, Hashable, Sendable {
+        package var member: String
+        package var destroyedAt: Timestamp
+
+        package init(member: String, destroyedAt: Timestamp) {
+            self.member = member
+            self.destroyedAt = destroyedAt
+        }
+    }
 
     package init(
         conversation: String,
         expiresAt: Timestamp? = nil,
         state: String,
         confirmed: [String],
-        waiting: [String]
+        waiting: [String],
+        receipts: [Receipt]? = nil,
+        trace: Bool? = nil,
+        error: String? = nil
     ) {
         self.conversation = conversation
         self.expiresAt = expiresAt
         self.state = state
         self.confirmed = confirmed
         self.waiting = waiting
+        self.receipts = receipts
+        self.trace = trace
+        self.error = error
     }
 }
 
@@ -44,7 +67,7 @@ package enum ExplodeMethod: ControlMethod {
         /// Now when both are absent.
         package var at: Timestamp?
         package var delay: Interval?
-        /// Keep no list of who has not confirmed.
+        /// Keep no list of whom to tell: members that are offline learn it from others, or never.
         package var noTrace: Bool?
 
         package init(conversation: String, at: Timestamp? = nil, delay: Interval? = nil, noTrace: Bool? = nil) {

@@ -17,6 +17,8 @@ package struct Invite: Codable, Hashable, Sendable {
     @Nullable package var slug: String?
     /// The same.
     @Nullable package var url: String?
+    /// Id: the hash of its secret, in hex.
+    package var invite: String?
     /// Shared by all invitations that one revocation ends.
     package var tag: String
     @Nullable package var expiresAt: Timestamp?
@@ -29,10 +31,13 @@ package struct Invite: Codable, Hashable, Sendable {
     package var conversationExpiresAt: Timestamp?
     package var name: String?
     package var about: String?
+    /// In a list: how many it has admitted.
+    package var admitted: Int?
 
     package init(
         slug: String?,
         url: String?,
+        invite: String? = nil,
         tag: String,
         expiresAt: Timestamp? = nil,
         singleUse: Bool,
@@ -41,10 +46,12 @@ package struct Invite: Codable, Hashable, Sendable {
         signature: InviteSignature,
         conversationExpiresAt: Timestamp? = nil,
         name: String? = nil,
-        about: String? = nil
+        about: String? = nil,
+        admitted: Int? = nil
     ) {
         self.slug = slug
         self.url = url
+        self.invite = invite
         self.tag = tag
         self.expiresAt = expiresAt
         self.singleUse = singleUse
@@ -54,11 +61,13 @@ package struct Invite: Codable, Hashable, Sendable {
         self.conversationExpiresAt = conversationExpiresAt
         self.name = name
         self.about = about
+        self.admitted = admitted
     }
 
     package enum CodingKeys: String, CodingKey {
         case slug
         case url
+        case invite
         case tag
         case expiresAt
         case singleUse
@@ -68,6 +77,7 @@ package struct Invite: Codable, Hashable, Sendable {
         case conversationExpiresAt
         case name
         case about = "description"
+        case admitted
     }
 }
 
@@ -118,18 +128,21 @@ package enum InviteListMethod: ControlMethod {
     }
 }
 
-/// `invite.revoke`: revokes all invitations of a conversation.
+/// `invite.revoke`: revokes one invitation of a conversation, or all of them.
 package enum InviteRevokeMethod: ControlMethod {
     package static let name = "invite.revoke"
-    package static let summary = "Revokes all invitations of a conversation."
+    package static let summary = "Revokes one invitation of a conversation, or all of them."
 
     /// What `invite.revoke` is asked.
     package struct Params: Codable, Hashable, Sendable {
         /// Id, unambiguous prefix of an id, or unambiguous name.
         package var conversation: String
+        /// Its text, or the beginning of its id; all when absent.
+        package var invite: String?
 
-        package init(conversation: String) {
+        package init(conversation: String, invite: String? = nil) {
             self.conversation = conversation
+            self.invite = invite
         }
     }
 
@@ -138,7 +151,7 @@ package enum InviteRevokeMethod: ControlMethod {
         package var ok: Bool
         /// Id, in hex.
         package var conversation: String
-        /// The new tag.
+        /// The tag of invitations made from now on: a new one when all were revoked.
         package var tag: String
 
         package init(ok: Bool, conversation: String, tag: String) {

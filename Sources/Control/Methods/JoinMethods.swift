@@ -1,6 +1,8 @@
 /// Joining by invitation.
 package enum JoinMethods {
-    package static let all: [any ControlMethod.Type] = [JoinMethod.self, JoinListMethod.self, JoinCancelMethod.self]
+    package static let all: [any ControlMethod.Type] = [
+        JoinMethod.self, JoinListMethod.self, JoinCancelMethod.self, JoinRetryMethod.self,
+    ]
 }
 
 /// Where a join is (protocol, section 5).
@@ -24,11 +26,17 @@ package struct JoinStatus: Codable, Hashable, Sendable {
     package var inviteTag: String?
     /// Present when failed: `conversation_expired`, `single_use_consumed` or `generic_failure`.
     package var errorType: String?
+    /// Present when failed: a few words for a person.
+    package var title: String?
     /// Present when failed: a sentence for a person.
     package var message: String?
     package var startedAt: Timestamp?
     /// When it gives up.
     package var expiresAt: Timestamp?
+    /// While joining: how often the creator was dialled since the node has started.
+    package var attempts: Int?
+    /// While joining: when the creator is dialled next; absent while it is.
+    package var nextAttempt: Timestamp?
 
     package init(
         join: String,
@@ -36,18 +44,24 @@ package struct JoinStatus: Codable, Hashable, Sendable {
         conversation: String? = nil,
         inviteTag: String? = nil,
         errorType: String? = nil,
+        title: String? = nil,
         message: String? = nil,
         startedAt: Timestamp? = nil,
-        expiresAt: Timestamp? = nil
+        expiresAt: Timestamp? = nil,
+        attempts: Int? = nil,
+        nextAttempt: Timestamp? = nil
     ) {
         self.join = join
         self.state = state
         self.conversation = conversation
         self.inviteTag = inviteTag
         self.errorType = errorType
+        self.title = title
         self.message = message
         self.startedAt = startedAt
         self.expiresAt = expiresAt
+        self.attempts = attempts
+        self.nextAttempt = nextAttempt
     }
 }
 
@@ -107,6 +121,22 @@ package enum JoinCancelMethod: ControlMethod {
     package typealias Result = JoinStatus
 
     /// What `join.cancel` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        package var join: String
+
+        package init(join: String) {
+            self.join = join
+        }
+    }
+}
+
+/// `join.retry`: dials the creator of a join under way now.
+package enum JoinRetryMethod: ControlMethod {
+    package static let name = "join.retry"
+    package static let summary = "Dials the creator of a join under way now."
+    package typealias Result = JoinStatus
+
+    /// What `join.retry` is asked.
     package struct Params: Codable, Hashable, Sendable {
         package var join: String
 

@@ -1,6 +1,8 @@
 /// Sending and reading.
 package enum MessageMethods {
-    package static let all: [any ControlMethod.Type] = [SendMethod.self, ReadMethod.self]
+    package static let all: [any ControlMethod.Type] = [
+        SendMethod.self, ReadMethod.self, ReactMethod.self, ConversationSetMethod.self,
+    ]
 }
 
 /// How far a message of one's own has come.
@@ -10,16 +12,51 @@ package enum DeliveryStage: String, Codable, Hashable, Sendable, CaseIterable {
     case delivered
 }
 
-/// A file that travels in a message.
+/// The file of a message.
 package struct MessageFile: Codable, Hashable, Sendable {
-    /// Without a path.
+    /// As a file may be named here: without a path.
     package var name: String
-    /// Base64.
-    package var data: String
+    /// A guess, such as `image/png`.
+    package var mediaType: String
+    package var byteCount: Int64
+    /// `receiving`, `complete` or `failed`.
+    package var state: String
+    /// How much of it is here, in percent.
+    package var percent: Int
 
-    package init(name: String, data: String) {
+    package init(name: String, mediaType: String, byteCount: Int64, state: String, percent: Int) {
         self.name = name
-        self.data = data
+        self.mediaType = mediaType
+        self.byteCount = byteCount
+        self.state = state
+        self.percent = percent
+    }
+}
+
+/// A sign of a member at a message.
+package struct MessageReaction: Codable, Hashable, Sendable {
+    /// The member's name; `me` for one's own.
+    package var from: String
+    package var reaction: String
+
+    package init(from: String, reaction: String) {
+        self.from = from
+        self.reaction = reaction
+    }
+}
+
+/// How far a message has come to one member.
+package struct MessageDelivery: Codable, Hashable, Sendable {
+    package var member: String
+    /// `queued`, `sent`, `delivered`, `read` or `failed`.
+    package var state: String
+    /// Since when, where that is known.
+    package var at: Timestamp?
+
+    package init(member: String, state: String, at: Timestamp? = nil) {
+        self.member = member
+        self.state = state
+        self.at = at
     }
 }
 
@@ -41,12 +78,21 @@ package struct Message: Codable, Hashable, Sendable {
     @Nullable package var expiresAt: Timestamp?
     /// On disk, or only in RAM.
     package var stored: Bool
-    /// `received`, `queued`, `sent`, `delivered`, `read` or `expiredUndelivered`.
+    /// `received`, `receiving`, `queued`, `sent`, `delivered`, `read`, `failed`, `cancelled` or `expiredUndelivered`.
     package var state: String
     package var replyTo: String?
     /// The agreement under which it was sent, in hex; absent when ephemeral.
     package var agreement: String?
     package var file: MessageFile?
+    /// Absent when there are none.
+    package var reactions: [MessageReaction]?
+    /// Of one's own message.
+    package var deliveries: [MessageDelivery]?
+    /// Base64; of a type that this program does not know.
+    package var payload: String?
+    /// Of a reaction: the message that it is at, and whether it is taken back.
+    package var reactsTo: String?
+    package var removed: Bool?
 
     package init(
         message: String,
@@ -60,7 +106,12 @@ package struct Message: Codable, Hashable, Sendable {
         state: String,
         replyTo: String? = nil,
         agreement: String? = nil,
-        file: MessageFile? = nil
+        file: MessageFile? = nil,
+        reactions: [MessageReaction]? = nil,
+        deliveries: [MessageDelivery]? = nil,
+        payload: String? = nil,
+        reactsTo: String? = nil,
+        removed: Bool? = nil
     ) {
         self.message = message
         self.conversation = conversation
@@ -74,6 +125,11 @@ package struct Message: Codable, Hashable, Sendable {
         self.replyTo = replyTo
         self.agreement = agreement
         self.file = file
+        self.reactions = reactions
+        self.deliveries = deliveries
+        self.payload = payload
+        self.reactsTo = reactsTo
+        self.removed = removed
     }
 }
 
@@ -86,29 +142,39 @@ package enum SendMethod: ControlMethod {
     package struct Params: Codable, Hashable, Sendable {
         /// Id, unambiguous prefix of an id, or unambiguous name.
         package var conversation: String
-        package var text: String
+        /// Absent for a content of another type.
+        package var text: String?
         /// Answer only when it has come this far.
         package var wait: DeliveryStage?
         /// How long to wait.
         package var timeout: Interval?
         /// The message it answers.
         package var replyTo: String?
-        package var file: MessageFile?
+        /// `authority/type:major.minor`, for a content that this program does not make itself.
+        package var type: String?
+        /// Base64; with `type`.
+        package var payload: String?
+        /// What receivers that don't know the type show.
+        package var fallback: String?
 
         package init(
             conversation: String,
-            text: String,
+            text: String?,
             wait: DeliveryStage? = nil,
             timeout: Interval? = nil,
             replyTo: String? = nil,
-            file: MessageFile? = nil
+            type: String? = nil,
+            payload: String? = nil,
+            fallback: String? = nil
         ) {
             self.conversation = conversation
             self.text = text
             self.wait = wait
             self.timeout = timeout
             self.replyTo = replyTo
-            self.file = file
+            self.type = type
+            self.payload = payload
+            self.fallback = fallback
         }
     }
 

@@ -44,6 +44,28 @@ package struct HealthCheck: Codable, Hashable, Sendable {
     }
 }
 
+/// The programs that are started when something happens.
+package struct HookCounts: Codable, Hashable, Sendable {
+    /// Started and not ended.
+    package var running: Int
+    /// Waiting to be started.
+    package var queued: Int
+    /// Ended with exit code 0.
+    package var done: Int
+    /// Ended otherwise, killed after their time, or not started at all.
+    package var failed: Int
+    /// Not started because too many were waiting.
+    package var dropped: Int
+
+    package init(running: Int, queued: Int, done: Int, failed: Int, dropped: Int) {
+        self.running = running
+        self.queued = queued
+        self.done = done
+        self.failed = failed
+        self.dropped = dropped
+    }
+}
+
 /// The answer of `status`.
 package struct NodeStatus: Codable, Hashable, Sendable {
     /// Always true in an answer of the node; the command line says false when there is none.
@@ -68,6 +90,8 @@ package struct NodeStatus: Codable, Hashable, Sendable {
     @Nullable package var nextExpiry: Timestamp?
     /// What the node knows to be worth a look; for `doctor`.
     package var checks: [HealthCheck]?
+    /// Absent when the node has no hooks.
+    package var hooks: HookCounts?
 
     package init(
         running: Bool,
@@ -82,7 +106,8 @@ package struct NodeStatus: Codable, Hashable, Sendable {
         links: Int,
         outbox: Int,
         nextExpiry: Timestamp? = nil,
-        checks: [HealthCheck]? = nil
+        checks: [HealthCheck]? = nil,
+        hooks: HookCounts? = nil
     ) {
         self.running = running
         self.version = version
@@ -97,6 +122,7 @@ package struct NodeStatus: Codable, Hashable, Sendable {
         self.outbox = outbox
         self.nextExpiry = nextExpiry
         self.checks = checks
+        self.hooks = hooks
     }
 }
 

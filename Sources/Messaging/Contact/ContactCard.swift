@@ -2,11 +2,14 @@ import Primitives
 
 /// What `peers.json` holds for a named peer: its contact inbox's key, the secret from which routing tokens to it are
 /// derived, and where it listens. Text form: `mayfly:card/` and unpadded base64url of
-/// version ‖ key ‖ routing secret ‖ endpoints separated by newlines.
+/// version ‖ key ‖ routing secret ‖ endpoints separated by newlines ‖ checksum, so that a mistyped character is noticed.
 package struct ContactCard: Hashable, Sendable, Codable, CustomStringConvertible {
     /// Before the Base64url of the text form.
     package static let prefix = "mayfly:card/"
-    private static let version: UInt8 = 1
+    /// 1 had no checksum.
+    private static let version: UInt8 = 2
+    /// The beginning of SHA-256 of everything before it.
+    private static let checksumByteCount = 4
     package static let routingSecretByteCount = 32
 
     /// Of the contact inbox.
@@ -26,6 +29,8 @@ package struct ContactCard: Hashable, Sendable, Codable, CustomStringConvertible
     package enum Failure: Error, Hashable {
         case notACard
         case truncated
+        /// Characters are missing or have changed.
+        case damaged
         case unknownVersion(UInt8)
         case invalidKey
         case invalidEndpoint
@@ -40,12 +45,14 @@ package struct ContactCard: Hashable, Sendable, Codable, CustomStringConvertible
         guard let first = bytes.first else { throw .truncated }
         guard first == Self.version else { throw .unknownVersion(first) }
         let head = 1 + PublicKey.byteCount + Self.routingSecretByteCount
-        guard bytes.count >= head else { throw .truncated }
+        guard bytes.count >= head + Self.checksumByteCount else { throw .truncated }
+        let body = bytes.dropLast(Self.checksumByteCount)
+        guard Array(bytes.suffix(Self.checksumByteCount)) == Self.checksum(Array(body)) else { throw .damaged }
         guard let key = try? PublicKey(bytes[1..<(1 + PublicKey.byteCount)]) else { throw .invalidKey }
         self.key = key
         routingSecret = Array(bytes[(1 + PublicKey.byteCount)..<head])
         endpoints = []
-        let text = String(decoding: bytes[head...], as: UTF8.self)
+        let text = String(decoding: body[head...], as: UTF8.self)
         for line in text.split(separator: "\n") {
             guard let endpoint = Endpoint(line), endpoints.count < Limits.endpointCount else { throw .invalidEndpoint }
             endpoints.append(endpoint)
@@ -55,8 +62,11 @@ package struct ContactCard: Hashable, Sendable, Codable, CustomStringConvertible
     /// The text form.
     package var description: String {
         let endpoints = endpoints.map(\.description).joined(separator: "\n")
-        return Self.prefix + Base64URL.encode([Self.version] + key.bytes + routingSecret + Array(endpoints.utf8))
+        let body = [Self.version] + key.bytes + routingSecret + Array(endpoints.utf8)
+        return Self.prefix + Base64URL.encode(body + Self.checksum(body))
     }
+
+    private static func checksum(_ body: [UInt8]) -> [UInt8] { Array(SHA256.hash(body).prefix(checksumByteCount)) }
 
     package init(from decoder: any Decoder) throws {
         let container = try decoder.singleValueContainer()

@@ -143,7 +143,8 @@ package struct ContactStateMachine: Sendable {
             return [.save(client)] + (release(remote).map { [.close($0)] } ?? [])
         case .closing: return [.close(link)]
         case .session, .content, .lifetime, .joinRequest, .welcome, .joinError, .explosion, .deletionReceipt,
-            .memberLeft, .unknown, .group, .profile:
+            .memberLeft, .joinCancelled, .unknown, .group, .profile, .receipt, .attachmentRequest,
+            .attachmentChunk, .attachmentGone:
             return [.close(link)]
         }
     }
@@ -170,7 +171,15 @@ package struct ContactStateMachine: Sendable {
         ]
     }
 
-    /// A link is gone.
+    /// The peer was blocked: what waits for it, and what it has sent, is forgotten.
+    package mutating func forget(_ remote: PublicKey) -> [NodeAction] {
+        record.outgoing.removeAll { $0.card.key == remote }
+        record.received.removeAll { $0.from == remote }
+        var actions: [NodeAction] = [.save(client)]
+        if let link = remotes.removeValue(forKey: remote)?.link.link { actions.append(.close(link)) }
+        return actions
+    }
+
     /// Strangers share a part of the room, so that they cannot keep a named peer out.
     private func hasRoom(for remote: PublicKey, _ turn: Turn) -> Bool {
         let received = record.received
@@ -181,6 +190,7 @@ package struct ContactStateMachine: Sendable {
             || received.count(where: { !turn.isNamedPeer($0.from) }) < Limits.strangerInvitationCount
     }
 
+    /// A link is gone.
     package mutating func linkClosed(_ link: LinkID, to remote: PublicKey, _ turn: Turn) {
         guard remotes[remote] != nil else { return }
         _ = remotes[remote]!.link.closed(link, now: turn.now)

@@ -27,6 +27,20 @@ package enum CommandError: Error, Hashable, Sendable {
     /// This conversation has been entered with this invite before.
     case alreadyMember(ClientID)
     case unknownMessage
+    /// A reaction without a visible character, with control characters, or too long.
+    case invalidReaction(limit: Int)
+    /// Not `authority/type:major.minor`, or too long.
+    case invalidContentType(String)
+    /// An authority whose types this program makes itself.
+    case reservedContentType(String)
+    case payloadTooLong(byteCount: Int, limit: Int)
+    case fallbackTooLong(byteCount: Int, limit: Int)
+    case fileTooLarge(limit: Int64)
+    /// Without an agreement files stay in memory, where there is no more room.
+    case fileTooLargeForMemory(limit: Int64)
+    case fileMemoryFull(limit: Int64)
+    /// The agreement changed while a file was handed over.
+    case agreementChanged
     /// The creator has removed us from this conversation.
     case removed
     case unknownMember

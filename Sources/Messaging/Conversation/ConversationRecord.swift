@@ -71,6 +71,10 @@ package struct ConversationRecord: Hashable, Sendable, Codable {
     package var issuer: IssuerStateMachine.Record?
     /// Agreements and policy (section 6).
     package var lifetime = LifetimeStateMachine.Record()
+    /// Whether others are told what we have read; `nil` follows the node's default.
+    package var sendsReadReceipts: Bool?
+    /// A scheduled explosion (section 7).
+    package var schedule: ExplosionSchedule?
 
     package init(
         genesis: Genesis,

@@ -10,37 +10,67 @@ extension ConversationStateMachine {
         _ text: String,
         _ turn: inout Turn
     ) throws(CommandError) -> (message: Message, actions: [NodeAction]) {
+        try check(text)
+        return try post(Draft(type: .text, fallback: "", payload: Array(text.utf8)), &turn)
+    }
+
+    /// Whether a text may be sent.
+    package func check(_ text: String) throws(CommandError) {
         let byteCount = text.utf8.count
         guard byteCount > 0 else { throw .emptyText }
         guard byteCount <= Limits.textByteCount else {
             throw .textTooLong(byteCount: byteCount, limit: Limits.textByteCount)
         }
+    }
+
+    /// What is to be sent, before it has a place and a time.
+    struct Draft {
+        var type: ContentType
+        var fallback: String
+        var shouldPush = true
+        var payload: [UInt8] = []
+        var body = ContentBody.opaque
+        /// When and under what a file was begun to be handed over; `nil` for now.
+        var prepared: PreparedAttachment?
+    }
+
+    /// Keeps a content and puts it into every member's outbox.
+    mutating func post(
+        _ draft: Draft,
+        _ turn: inout Turn
+    ) throws(CommandError) -> (message: Message, actions: [NodeAction]) {
         guard !record.isRemoved else { throw .removed }
         guard !members.isEmpty else { throw .noOtherMember }
-        let id = MessageID.random(&turn.random)
-        let kept = placement(of: .text, turn)
+        let id = draft.prepared?.message ?? MessageID.random(&turn.random)
+        let sentAt = draft.prepared?.sentAt ?? turn.now
+        var kept = placement(of: draft.prepared == nil ? .text : .attachment, turn)
+        if let prepared = draft.prepared {
+            kept.expiresAt = prepared.expiresAt
+            kept.keeping = prepared.keeping
+        }
         let expiresAt = kept.expiresAt
         let message = Message(
             content: Content(
-                type: .text,
+                type: draft.type,
                 id: id,
-                sentAt: turn.now,
+                sentAt: sentAt,
                 lifetime: kept.lifetime,
                 agreement: kept.agreement,
-                fallback: "",
-                shouldPush: true,
-                payload: Array(text.utf8)
+                fallback: draft.fallback,
+                shouldPush: draft.shouldPush,
+                payload: draft.payload,
+                body: draft.body
             ),
             sender: nil,
             state: .queued,
             expiresAt: expiresAt
         )
-        let deadline = min(expiresAt ?? .latest, turn.now + Limits.outboxLifetime)
+        let deadline = min(expiresAt ?? .latest, sentAt + Limits.outboxLifetime)
         for member in memberKeys {
             guard
                 members[member]!.outbox.enqueue(
                     id,
-                    sentAt: turn.now,
+                    sentAt: sentAt,
                     deadline: deadline,
                     isStored: kept.keeping != .memory
                 )
@@ -72,7 +102,10 @@ extension ConversationStateMachine {
     /// - Throws: ``CommandError/unknownMessage``.
     package mutating func cancel(_ message: MessageID, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
         var found = false
-        for member in memberKeys where members[member]!.outbox.cancel(message) { found = true }
+        for member in memberKeys where members[member]!.outbox.cancel(message) {
+            members[member]!.serving.remove(message)
+            found = true
+        }
         guard found else { throw .unknownMessage }
         return [
             .setState(client, message, .cancelled),
@@ -141,12 +174,8 @@ extension ConversationStateMachine {
         case .acknowledgement(let id, let stored):
             if stored, unconfirmed.contains(id) { confirmAgreement(by: member) }
             guard members[member]!.outbox.acknowledge(id) else { return [] }
-            // Delivered means: to all.
-            guard !isAwaited(id) else { return flush(member, &turn) }
-            return [
-                .setState(client, id, .delivered),
-                event(.messageState(id, .delivered, stored: stored), turn),
-            ] + flush(member, &turn)
+            members[member]!.serving.remove(id)
+            return delivered(id, to: member, stored: stored, turn) + flush(member, &turn)
         case .lifetime(let message):
             // What both said at the start of the link in use already counts with what came before by another link.
             guard members[member]!.isEstablished, members[member]!.link.link == link else {
@@ -154,16 +183,22 @@ extension ConversationStateMachine {
                 return []
             }
             return receive(message, from: member, &turn)
-        case .explosion(let sealed): return receiveExplosion(sealed, on: link, &turn)
+        case .explosion(let sealed): return receiveExplosion(sealed, .link(link, member), &turn)
         case .memberLeft(let departure): return receive(departure, from: member, &turn)
         case .group(let update): return receive(update, from: member, &turn)
         case .profile(let description): return receive(description, from: member, &turn)
+        case .joinCancelled: return receiveJoinCancelled(from: member, &turn)
         case .ping(let nonce): return [.transmit(link, .pong(nonce))]
         case .pong, .unknown: return []
         case .closing: return receiveClosing(from: member, on: link, turn)
         case .joinRequest, .welcome, .joinError, .deletionReceipt, .invitation:
             droppedCount += 1
             return []
+        case .receipt(let receipt): return receiveReceipt(receipt, from: member, turn)
+        case .attachmentRequest(let id, let first, let count):
+            return receiveRequest(id, first: first, count: count, from: member, on: link, turn)
+        case .attachmentChunk(let chunk): return receiveChunk(chunk, from: member, on: link, turn)
+        case .attachmentGone(let id): return receiveGone(id, from: member, turn)
         }
     }
 
@@ -181,27 +216,36 @@ extension ConversationStateMachine {
         }
         let id = content.id
         if let named = content.agreement, named == agreement?.id { confirmAgreement(by: member) }
-        if turn.isKnown(client, id) { return [.transmit(link, .acknowledgement(id, stored: false))] }
+        if turn.isKnown(client, id) { return receiveAgain(content, from: member, on: link, turn) }
         // Section 6, point 7: no two clocks are compared; the age counts by the sender's clock, the rest by ours.
         let terms = content.agreement.flatMap { lifetimeMachine?.storable(under: $0, age: age, now: turn.now) }
         let retention = terms.flatMap {
             Retention.received(content.kind, under: $0, age: age, cap: capNow(turn), now: turn.now)
         }
         // Without an agreement that we hold: in memory, and no longer than its sender keeps it.
-        let expiresAt =
+        var expiresAt =
             retention?.expiresAt
             ?? content.lifetime.milliseconds.map { turn.now + ($0 - min(max(age, 0), $0)) }
         if let expiresAt, expiresAt <= turn.now {
             return [.transmit(link, .acknowledgement(id, stored: false))]
+        }
+        var onReading = retention?.onReading
+        if case .reaction(let reaction) = content.body {
+            // It goes with what it is at, and nobody opens it.
+            expiresAt = end(of: reaction, expiresAt, turn)
+            onReading = nil
         }
         let message = Message(
             content: content,
             sender: member,
             state: .received,
             expiresAt: expiresAt,
-            onReading: retention?.onReading
+            onReading: onReading
         )
         let keeping = keeping(retention, turn)
+        if let attachment = content.attachment {
+            return receiveAttachment(attachment, message, keeping, on: link, turn)
+        }
         switch keeping {
         case .disk:
             guard turn.hasRoom(client) else {

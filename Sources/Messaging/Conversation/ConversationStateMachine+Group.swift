@@ -243,7 +243,7 @@ extension ConversationStateMachine {
         let forgotten = Set(gone.dropLast(Limits.departedCount).map(\.key))
         record.members.removeAll { forgotten.contains($0.key) }
         let others = Set(members.values.flatMap { $0.outbox.all.map(\.message) })
-        return cancelled(undelivered.filter { !others.contains($0) }, turn)
+        return cancelled(undelivered.filter { !others.contains($0) }, turn) + abandonFiles(of: member, turn)
     }
 
     /// The creator's route stays: an explosion is for us too.
@@ -277,6 +277,8 @@ extension ConversationStateMachine {
         let departure = Departure(of: key.publicKey, conversation: conversation, key: key, &turn.random)
         return memberKeys.compactMap { link(to: $0) }.map { .transmit($0, .memberLeft(departure)) }
             + [.destroy(client)]
+            // What was prepared for a scheduled explosion goes with it.
+            + (record.schedule == nil ? [] : [.removeTombstone(conversation)])
     }
 
     /// Whoever brings it: the departed has signed it. Of ourselves it is the creator's word.
@@ -295,8 +297,20 @@ extension ConversationStateMachine {
         return [.save(client)] + actions + broadcast(.group(news), except: sender)
     }
 
+    /// A joiner that we have admitted gives up before it has entered: it goes as if it had left.
+    mutating func receiveJoinCancelled(from joiner: PublicKey, _ turn: inout Turn) -> [NodeAction] {
+        guard isCreator, members[joiner]?.isEstablished == false else {
+            droppedCount += 1
+            return []
+        }
+        return [.save(client)] + left(joiner, nil, &turn)
+    }
+
     private mutating func apply(_ departure: Departure, _ turn: inout Turn) -> [NodeAction] {
-        let member = departure.member
+        left(departure.member, departure, &turn)
+    }
+
+    private mutating func left(_ member: PublicKey, _ departure: Departure?, _ turn: inout Turn) -> [NodeAction] {
         let link = members[member]?.link.link
         var result = letGo(of: member, turn)
         result += [.unregister(client, .member(member)), event(.memberLeft(member), turn)]
@@ -306,7 +320,7 @@ extension ConversationStateMachine {
                 state.members.removeAll { $0 == member }
                 state.membership += 1
             }
-        } else {
+        } else if let departure {
             record.departures.append(departure)
         }
         return result + lifetimeMembersChanged(&turn)

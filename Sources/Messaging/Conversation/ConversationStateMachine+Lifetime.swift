@@ -212,7 +212,7 @@ extension ConversationStateMachine {
     func capNow(_ turn: Turn) -> LifetimeCap { cap ?? turn.defaultCap }
 
     /// How a content of ours that is sent now is kept.
-    func placement(of kind: Content.Kind, _ turn: Turn) -> Placement {
+    func placement(of kind: ContentKind, _ turn: Turn) -> Placement {
         let terms = lifetimeMachine?.terms ?? .ephemeral
         let retention = Retention.sent(kind, under: terms, cap: capNow(turn), now: turn.now)
         return Placement(
@@ -255,7 +255,10 @@ extension ConversationStateMachine {
         let messages = unconfirmed.sorted()
         unconfirmed = []
         for member in memberKeys {
-            for message in messages { _ = members[member]?.outbox.cancel(message) }
+            for message in messages {
+                _ = members[member]?.outbox.cancel(message)
+                members[member]?.serving.remove(message)
+            }
         }
         return [.eraseSent(client, agreement)]
             + messages.map { event(.messageState($0, .cancelled, stored: nil), turn) }

@@ -24,6 +24,7 @@ extension ConversationStateMachine {
                     // It takes the place of another: what was in flight goes again, once both have said where they stand.
                     members[member]!.isEstablished = false
                     members[member]!.outbox.linkLost()
+                    filesLost(to: member)
                 }
                 let wasAway = !wasEstablished && endsSession(lostAt: lostAt, turn)
                 result += startSession(with: member, on: link, wasAway: wasAway, &turn)
@@ -81,7 +82,7 @@ extension ConversationStateMachine {
         ) {
             result += perform(actions, &turn)
         }
-        return result + flush(member, &turn)
+        return result + showSchedule(on: link, &turn) + flush(member, &turn) + flushReadReceipts(to: member)
     }
 
     /// What a member gave up was for us: the gap is shown.
@@ -104,6 +105,7 @@ extension ConversationStateMachine {
 
     private mutating func linkLost(to member: PublicKey, _ turn: Turn) -> [NodeAction] {
         members[member]!.outbox.linkLost()
+        filesLost(to: member)
         members[member]!.sessionSent = nil
         members[member]!.isEstablished = false
         noteLinkLost(turn)
@@ -131,7 +133,9 @@ extension ConversationStateMachine {
 
     /// Dials, pings, sends again and ends what is due.
     package mutating func advance(_ turn: inout Turn) -> [NodeAction] {
-        var result: [NodeAction] = []
+        let schedule = advanceSchedule(&turn)
+        var result = schedule.actions
+        if schedule.hasEnded { return result }
         if let actions = lifetimeMachine?.expire(now: turn.now) { result += perform(actions, &turn) }
         for member in memberKeys {
             for action in members[member]!.link.advance(now: turn.now) {
@@ -148,7 +152,7 @@ extension ConversationStateMachine {
             let actions = members[member]!.outbox.advance(now: turn.now, isLinked: isLinked, random: &turn.random)
             result += perform(actions, to: member, on: members[member]!.link.link, turn)
         }
-        return result
+        return result + advanceFiles(turn)
     }
 
     private func dial(_ member: PublicKey) -> NodeAction {
@@ -167,6 +171,7 @@ extension ConversationStateMachine {
             result += cancelled(ended, turn)
         }
         result.append(.forgetMemory(client))
+        incoming = incoming.filter { $0.value.keeping != .memory }
         for member in memberKeys {
             members[member]!.hasEnded = true
             if let link = members[member]!.link.link {

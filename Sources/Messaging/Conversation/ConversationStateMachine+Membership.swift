@@ -25,8 +25,11 @@ extension ConversationStateMachine {
             name: record.name,
             description: nil,
             lifetime: self.lifetime,
-            conversationExpiresAt: nil,
-            expiresAt: turn.now + min(max(lifetime, .second), Limits.inviteMaximumLifetime),
+            conversationExpiresAt: record.schedule?.expiresAt,
+            expiresAt: min(
+                turn.now + min(max(lifetime, .second), Limits.inviteMaximumLifetime),
+                record.schedule?.expiresAt ?? .latest
+            ),
             singleUse: singleUse
         )
         let issued = IssuerStateMachine.IssuedInvite(
@@ -110,7 +113,8 @@ extension ConversationStateMachine {
             genesis: record.genesis,
             group: record.group,
             members: [record.own] + currentMembers.filter { $0.key != joiner },
-            expiresAt: nil,
+            expiresAt: record.schedule?.notice.expiresAt,
+            notice: record.schedule?.notice.sealed(&turn.random),
             agreement: standingAgreement
         )
         // The link of the join is the first link of the member.

@@ -15,6 +15,10 @@ package struct ConversationStateMachine: Sendable {
         var isShownOnline = false
         /// The session has ended (restart, close): the next link starts with a reset.
         var hasEnded: Bool
+        /// What it has asked for of our files.
+        var serving = AttachmentSenderStateMachine()
+        /// What we have read of it and not told it yet.
+        var readReceipts: [MessageID] = []
         var profileBucket = TokenBucket(interval: Limits.profileInterval, burst: Limits.profileBurst)
     }
 
@@ -34,6 +38,16 @@ package struct ConversationStateMachine: Sendable {
     package internal(set) var heldByteCount = 0
     /// Messages of peers that were dropped: floods, forgeries, repeats.
     package internal(set) var droppedCount = 0
+    /// Files on their way to us.
+    var incoming: [MessageID: IncomingAttachment] = [:]
+    /// What we have said to have read since the node started.
+    var receipted: Set<MessageID> = []
+    /// Watchers and members know of the scheduled explosion.
+    var isScheduleTold = true
+    /// What the scheduled explosion was prepared for.
+    var armed: Arming?
+    /// It could not be prepared: the storage was locked.
+    var isArmingOwed = false
 
     package init(client: ClientID, key: IdentityKey, record: ConversationRecord, isFresh: Bool, now: Timestamp) {
         self.client = client
@@ -78,6 +92,10 @@ package struct ConversationStateMachine: Sendable {
     package func link(to member: PublicKey) -> LinkID? { members[member]?.link.link }
     /// What this member has not acknowledged, in order.
     package func outbox(to member: PublicKey) -> [OutboxStateMachine.Entry] { members[member]?.outbox.all ?? [] }
+    /// What this member has not acknowledged, by its name.
+    package func outboxEntry(_ message: MessageID, to member: PublicKey) -> OutboxStateMachine.Entry? {
+        members[member]?.outbox[message]
+    }
     /// The session with every member goes on: none has ended by a restart or a close.
     package var sessionGoesOn: Bool { members.values.allSatisfy { !$0.hasEnded } }
     package var outboxCount: Int { members.values.reduce(0) { $0 + $1.outbox.count } }
@@ -93,8 +111,14 @@ package struct ConversationStateMachine: Sendable {
     /// When ``advance(_:)`` has something to do; `nil` for never.
     package var nextDeadline: Timestamp? {
         var earliest = lifetimeMachine?.nextDeadline
+        if let deadline = scheduleDeadline { earliest = min(earliest ?? deadline, deadline) }
         for member in members.values {
             for deadline in [member.link.nextDeadline, member.outbox.nextDeadline] {
+                if let deadline { earliest = min(earliest ?? deadline, deadline) }
+            }
+        }
+        for file in incoming.values {
+            for deadline in [file.machine.nextDeadline, file.expiresAt] {
                 if let deadline { earliest = min(earliest ?? deadline, deadline) }
             }
         }

@@ -1,41 +1,60 @@
 import Primitives
 
 /// The creator's signed word that a conversation ends (section 7, seed 000).
-package struct ExplodeNotice: Hashable, Sendable {
+package struct ExplodeNotice: Hashable, Sendable, Codable {
     package var conversation: ConversationID
     /// Digest of the genesis that names who may explode.
     package var genesis: [UInt8]
     /// Whole seconds.
     package var expiresAt: Timestamp
+    /// It takes effect when it is received, whatever the receiver's clock says.
+    package var isImmediate: Bool
     /// The creator's.
     package var signature: SchnorrSignature
 
     package init(
         genesis: Genesis,
         expiresAt: Timestamp,
+        isImmediate: Bool = true,
         key: IdentityKey,
         _ random: inout some RandomNumberGenerator
     ) {
-        let settings = Self.settings(expiresAt)
+        let settings = Self.settings(expiresAt, isImmediate)
         let digest = Self.digest(genesis.conversation, genesis.digest, settings)
         self.init(
             conversation: genesis.conversation,
             genesis: genesis.digest,
             expiresAt: Timestamp(milliseconds: expiresAt.milliseconds / .second * .second),
+            isImmediate: isImmediate,
             signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32))
         )
     }
 
-    init(conversation: ConversationID, genesis: [UInt8], expiresAt: Timestamp, signature: SchnorrSignature) {
+    init(
+        conversation: ConversationID,
+        genesis: [UInt8],
+        expiresAt: Timestamp,
+        isImmediate: Bool,
+        signature: SchnorrSignature
+    ) {
         self.conversation = conversation
         self.genesis = genesis
         self.expiresAt = expiresAt
+        self.isImmediate = isImmediate
         self.signature = signature
     }
 
-    /// The payload of `convos.org/explode_settings:1.0`: the seed's JSON.
-    private static func settings(_ expiresAt: Timestamp) -> [UInt8] {
-        Array("{\"expiresAt\":\"\(expiresAt.iso8601)\"}".utf8)
+    /// The payload of `convos.org/explode_settings:1.0`: the seed's JSON, and a word when no clock is to be asked.
+    private static func settings(_ expiresAt: Timestamp, _ isImmediate: Bool) -> [UInt8] {
+        Array("{\"expiresAt\":\"\(expiresAt.iso8601)\"\(isImmediate ? ",\"immediate\":true" : "")}".utf8)
+    }
+
+    /// Whether the conversation ends with it now.
+    package func isDue(now: Timestamp) -> Bool { isImmediate || expiresAt <= now }
+
+    /// Whether it ends the conversation earlier than another one: notices merge by the minimum.
+    package func precedes(_ other: ExplodeNotice) -> Bool {
+        isImmediate == other.isImmediate ? !isImmediate && expiresAt < other.expiresAt : isImmediate
     }
 
     /// What a reader that does not know the content type shows.
@@ -55,7 +74,7 @@ package struct ExplodeNotice: Hashable, Sendable {
         conversation == genesis.conversation && equalInConstantTime(self.genesis, genesis.digest)
             && genesis.creator.isValid(
                 signature,
-                for: Self.digest(conversation, self.genesis, Self.settings(expiresAt))
+                for: Self.digest(conversation, self.genesis, Self.settings(expiresAt, isImmediate))
             )
     }
 
@@ -68,7 +87,7 @@ package struct ExplodeNotice: Hashable, Sendable {
 
     /// ``Limits/noticeByteCount`` bytes, whatever the notice says.
     package func sealed(_ random: inout some RandomNumberGenerator) -> [UInt8] {
-        var plain = conversation.bytes + genesis + signature.bytes + Self.settings(expiresAt)
+        var plain = conversation.bytes + genesis + signature.bytes + Self.settings(expiresAt, isImmediate)
         let padding = Limits.noticeByteCount - XChaChaPoly.overheadByteCount - plain.count
         plain += [UInt8](repeating: 0, count: padding)
         return XChaChaPoly.seal(
@@ -90,16 +109,17 @@ package struct ExplodeNotice: Hashable, Sendable {
             let named = ConversationID(plain[0..<32]),
             let signature = try? SchnorrSignature(plain[64..<128])
         else { return nil }
-        // {"expiresAt":"2026-11-21T06:37:11Z"} and zeros: the date alone varies.
-        guard let expiresAt = Timestamp(iso8601: String(decoding: plain[142..<162], as: UTF8.self)),
-            plain[128...].elementsEqual(
-                Self.settings(expiresAt) + [UInt8](repeating: 0, count: plain.count - 128 - 36)
-            )
-        else { return nil }
+        // {"expiresAt":"2026-11-21T06:37:11Z"} or {…,"immediate":true}, and zeros: nothing else varies.
+        guard let expiresAt = Timestamp(iso8601: String(decoding: plain[142..<162], as: UTF8.self)) else { return nil }
+        let isImmediate = plain[163] == UInt8(ascii: ",")
+        let settings = Self.settings(expiresAt, isImmediate)
+        let padding = [UInt8](repeating: 0, count: plain.count - 128 - settings.count)
+        guard plain[128...].elementsEqual(settings + padding) else { return nil }
         self.init(
             conversation: named,
             genesis: Array(plain[32..<64]),
             expiresAt: expiresAt,
+            isImmediate: isImmediate,
             signature: signature
         )
     }

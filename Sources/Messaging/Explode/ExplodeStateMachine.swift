@@ -3,8 +3,11 @@ import Primitives
 /// What is left of an exploded conversation: who has confirmed, who must still be told (section 7). It lives from the
 /// moment the keys are gone, in a tombstone, and knows no content, no name and no endpoint.
 ///
-///     waiting ──receipt of the last member──▶ confirmed
-///        │ ──45 d──▶ gone
+///     prepared ──its time──▶ waiting ──receipt of the last member──▶ confirmed
+///                               │ ──45 d──▶ gone
+///
+/// A tombstone is prepared when an explosion is scheduled, so that it is there although the keys went at their time
+/// without anybody who could still sign.
 package struct ExplodeStateMachine: Hashable, Sendable {
     /// Which side of the explosion we are on.
     package enum Role: String, Hashable, Sendable, Codable {
@@ -29,8 +32,20 @@ package struct ExplodeStateMachine: Hashable, Sendable {
         /// The other members; those that have confirmed, with the time they named.
         package var members: [PublicKey]
         package var confirmed: [PublicKey: Timestamp]
-        /// The first 8 bytes of each token with which a late member may knock, one per member and day.
-        package var knockTokens: [[UInt8]] = []
+        /// Who made the conversation, if not we: the one who is owed our receipt.
+        package var creator: PublicKey?
+        /// The explosion is scheduled for ``explodedAt``; until then this is no explosion.
+        package var isPrepared = false
+        /// Nobody is told actively: there is no list of whom to tell.
+        package var isTraceless = false
+        /// What late joiners are told, at the creator.
+        package var statement: ExpiredStatement?
+        /// The secrets by which each member knocks here, 32 bytes each; the shell derives them.
+        package var memberKnocks: [PublicKey: [UInt8]] = [:]
+        /// The secrets by which holders of invites knock here, 32 bytes each; the shell derives them.
+        package var inviteKnocks: [[UInt8]] = []
+        /// The invites that were open, newest first; until the shell has derived ``inviteKnocks`` from them.
+        package var openInvites: [InviteID] = []
 
         package init(
             conversation: ConversationID,
@@ -49,6 +64,13 @@ package struct ExplodeStateMachine: Hashable, Sendable {
             self.receipt = receipt
             self.members = members
             self.confirmed = [:]
+        }
+
+        /// What the shell has derived while there were keys.
+        package mutating func setKnocks(members: [PublicKey: [UInt8]], invites: [[UInt8]]) {
+            memberKnocks = members
+            inviteKnocks = invites
+            openInvites = []
         }
     }
 
@@ -71,11 +93,21 @@ package struct ExplodeStateMachine: Hashable, Sendable {
         return true
     }
 
-    /// The tokens that the shell has derived, 8 bytes each.
-    package mutating func setKnockTokens(_ tokens: [[UInt8]]) {
-        record.knockTokens = tokens
+    /// What the shell has derived while there were keys.
+    package mutating func setKnocks(members: [PublicKey: [UInt8]], invites: [[UInt8]]) {
+        record.setKnocks(members: members, invites: invites)
     }
 
-    /// What a late member's knock is answered with: our receipt to the creator's, the notice to anyone else's.
-    package var knockAnswer: [UInt8] { record.receipt ?? record.notice }
+    /// The time of a prepared tombstone has come.
+    package mutating func begin() { record.isPrepared = false }
+
+    /// What a member is answered with that asks whether the conversation is gone; `nil` for a stranger.
+    package func answer(toQuestionOf member: PublicKey) -> [UInt8]? {
+        record.members.contains(member) ? record.notice : nil
+    }
+
+    /// What a notice is answered with: our receipt, to the creator that waits for it; `nil` for anybody else.
+    package func answer(toNoticeOf member: PublicKey) -> [UInt8]? {
+        member == record.creator ? record.receipt : nil
+    }
 }

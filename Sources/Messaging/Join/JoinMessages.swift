@@ -24,7 +24,10 @@ package struct Welcome: Hashable, Sendable {
     package var group: GroupState
     /// Everyone but the joiner, the creator first.
     package var members: [Member]
+    /// Of a scheduled explosion.
     package var expiresAt: Timestamp?
+    /// The sealed notice that says so, with which the joiner can act alone.
+    package var notice: [UInt8]?
     /// The agreement that stands; whoever enters signs it too.
     package var agreement: Agreement?
 
@@ -34,6 +37,7 @@ package struct Welcome: Hashable, Sendable {
         group: GroupState,
         members: [Member],
         expiresAt: Timestamp?,
+        notice: [UInt8]? = nil,
         agreement: Agreement? = nil
     ) {
         self.tag = tag
@@ -41,7 +45,16 @@ package struct Welcome: Hashable, Sendable {
         self.group = group
         self.members = members
         self.expiresAt = expiresAt
+        self.notice = notice
         self.agreement = agreement
+    }
+
+    /// The notice, opened; `nil` when there is none that holds and says what the welcome says.
+    package var scheduledExplosion: ExplodeNotice? {
+        guard let notice = notice.flatMap({ ExplodeNotice(opening: $0, conversation: genesis.conversation) }),
+            notice.isValid(for: genesis), !notice.isImmediate, notice.expiresAt == expiresAt
+        else { return nil }
+        return notice
     }
 
     /// Everything in it is signed by whom it should be, and it is `joiner` who is welcomed.
@@ -50,6 +63,7 @@ package struct Welcome: Hashable, Sendable {
             && members.first?.key == genesis.creator
             && Set(members.map(\.key) + [joiner]) == Set(group.members) && members.count == group.members.count - 1
             && members.allSatisfy(\.isValid)
+            && (expiresAt == nil && notice == nil || scheduledExplosion != nil)
     }
 }
 
@@ -121,6 +135,15 @@ package enum JoinErrorType: Hashable, Sendable, Codable {
         case .genericFailure: "generic_failure"
         case .singleUseConsumed: "single_use_consumed"
         case .unknown(let raw): raw
+        }
+    }
+
+    /// The seed's titles for people.
+    package var userFacingTitle: String {
+        switch self {
+        case .conversationExpired: "Convo no longer exists"
+        case .singleUseConsumed: "Invite already used"
+        case .genericFailure, .unknown: "Couldn't join"
         }
     }
 

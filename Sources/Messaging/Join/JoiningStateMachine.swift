@@ -8,6 +8,10 @@ package struct JoiningStateMachine: Sendable {
     package private(set) var record: JoinRecord
     private var joiner: JoinerStateMachine
     private var link: LinkStateMachine
+    /// Links that ended without an answer: each makes the next dial wait longer.
+    private var unanswered = 0
+    /// Dials since the node has started, or the join has.
+    package private(set) var attempts = 0
     /// What we said of ourselves on the newest link.
     private var own: Member?
 
@@ -25,9 +29,21 @@ package struct JoiningStateMachine: Sendable {
         link.hurry(now: now)
     }
 
-    /// When ``advance(_:)`` has something to do; `nil` when the join has ended.
+    /// When ``advance(_:)`` has something to do; `nil` when the join has ended well.
     package var nextDeadline: Timestamp? {
-        record.state == .joining ? min(joiner.deadline, link.nextDeadline ?? joiner.deadline) : nil
+        switch record.state {
+        case .joining: min(joiner.deadline, link.nextDeadline ?? joiner.deadline)
+        case .joinFailed: forgottenAt
+        case .ready, .cancelled: nil
+        }
+    }
+
+    /// When a join that has failed is swept, keys included.
+    private var forgottenAt: Timestamp { joiner.startedAt + Limits.joinListedLifetime }
+
+    /// When the creator is dialled next; `nil` while it is being dialled or a link is up.
+    package var nextAttempt: Timestamp? {
+        record.state == .joining && link.link == nil ? link.nextDeadline : nil
     }
 
     /// What a turn has come to.
@@ -36,6 +52,8 @@ package struct JoiningStateMachine: Sendable {
         /// The conversation as we enter it, the agreement that we consent to by it, and the link on which it was opened.
         case entered(ConversationRecord, Agreement?, LinkID)
         case failed(JoinErrorType, [NodeAction])
+        /// It failed long ago: its inbox goes.
+        case forgotten
     }
 
     /// A handshake with the invite's creator has ended: the request goes out.
@@ -77,13 +95,14 @@ package struct JoiningStateMachine: Sendable {
             case .drop: return .pending([.close(link)])
             case .enter:
                 record.state = joiner.state
-                let entered = ConversationRecord(
+                var entered = ConversationRecord(
                     genesis: welcome.genesis,
                     group: welcome.group,
                     own: own,
                     members: welcome.members,
                     issuer: nil
                 )
+                entered.schedule = welcome.scheduledExplosion.map { ExplosionSchedule($0, now: turn.now) }
                 return .entered(entered, welcome.agreement, link)
             }
         case .joinError(let error):
@@ -94,23 +113,39 @@ package struct JoiningStateMachine: Sendable {
         // A creator that has admitted us before we know it speaks to us as to a member, and then answers our request.
         case .session, .group, .profile, .pong, .unknown: return .pending([])
         case .content, .acknowledgement, .lifetime, .joinRequest, .explosion, .deletionReceipt, .invitation,
-            .memberLeft, .closing:
+            .memberLeft, .joinCancelled, .closing, .receipt, .attachmentRequest, .attachmentChunk, .attachmentGone:
             return .pending([.close(link)])
         }
     }
 
-    /// The link is gone; it is dialled again.
-    package mutating func linkClosed(_ link: LinkID, _ turn: Turn) {
-        _ = self.link.closed(link, now: turn.now)
+    /// The link is gone without an answer: lost, or closed by a creator that is locked or asked too much. It is dialled
+    /// again, later each time.
+    package mutating func linkClosed(_ link: LinkID, _ turn: inout Turn) {
+        guard self.link.closed(link, now: turn.now) else { return }
+        let wait = min(Limits.redialFirst << Milliseconds(min(unanswered, 20)), Limits.redialLongest)
+        unanswered += 1
+        self.link.wait(until: turn.now + wait / 2 + Milliseconds(turn.random.next(upperBound: UInt64(wait))))
     }
 
     /// No endpoint of the invite answered.
-    package mutating func dialFailed(_ turn: inout Turn) {
+    /// - Parameter isUnknownThere: a node was there and did not know the invite's token: its conversation may be gone.
+    package mutating func dialFailed(isUnknownThere: Bool, _ turn: inout Turn) -> [NodeAction] {
         link.dialFailed(now: turn.now, random: &turn.random)
+        guard isUnknownThere, joiner.state == .joining else { return [] }
+        return [.knock(.askByInvite(client, record.invite.id, record.invite.endpoints))]
+    }
+
+    /// A tombstone has answered our question.
+    package mutating func receive(_ statement: ExpiredStatement) -> Outcome {
+        guard statement.isValid(creator: record.creator), joiner.receive(statement.joinError, from: record.creator)
+        else { return .pending([]) }
+        record.state = joiner.state
+        return .failed(.conversationExpired, link.link.map { [.close($0)] } ?? [])
     }
 
     /// Dials now.
     package mutating func retry(_ turn: inout Turn) {
+        unanswered = 0
         link.hurry(now: turn.now)
     }
 
@@ -129,11 +164,15 @@ package struct JoiningStateMachine: Sendable {
             if let open = link.link { result.append(.close(open)) }
             return .failed(.genericFailure, result)
         }
-        guard joiner.state == .joining else { return .pending([]) }
+        guard joiner.state == .joining else {
+            if case .joinFailed = joiner.state, turn.now >= forgottenAt { return .forgotten }
+            return .pending([])
+        }
         var result: [NodeAction] = []
         for action in link.advance(now: turn.now) {
             switch action {
             case .dial:
+                attempts += 1
                 let route = NodeAction.DialRoute.invite(record.invite.id)
                 result.append(
                     .dial(

@@ -43,7 +43,7 @@ package struct LifetimeTerms: Hashable, Sendable, Codable {
     package var keepsSomething: Bool { lifetime != .ephemeral || (attachment ?? .ephemeral) != .ephemeral }
 
     /// The lifetime of contents of this kind.
-    package func lifetime(of kind: Content.Kind) -> Lifetime {
+    package func lifetime(of kind: ContentKind) -> Lifetime {
         switch kind {
         case .text: lifetime
         case .attachment: attachment ?? lifetime

@@ -1,14 +1,3 @@
-extension Content {
-    /// What terms tell apart.
-    package enum Kind: Hashable, Sendable {
-        case text
-        case attachment
-    }
-
-    /// Attachments may have a lifetime of their own; all else is kept as texts are.
-    package var kind: Kind { type.description.hasPrefix("mayfly/attachment:") ? .attachment : .text }
-}
-
 /// How long one message stays, and what changes when it is read. No two clocks are compared: the age counts by the
 /// sender's, the rest by ours (section 6, points 7 and 12).
 package struct Retention: Hashable, Sendable {
@@ -33,7 +22,7 @@ package struct Retention: Hashable, Sendable {
     /// - Parameter age: of the content when it was sent, by its sender's clock; clamped to 0…its longest life.
     /// - Returns: `nil` for what the terms do not keep.
     package static func received(
-        _ kind: Content.Kind,
+        _ kind: ContentKind,
         under terms: LifetimeTerms,
         age: Milliseconds,
         cap: LifetimeCap,
@@ -57,7 +46,7 @@ package struct Retention: Hashable, Sendable {
     /// Of a message of one's own: sending it was reading it.
     /// - Returns: `nil` for what the terms do not keep.
     package static func sent(
-        _ kind: Content.Kind,
+        _ kind: ContentKind,
         under terms: LifetimeTerms,
         cap: LifetimeCap,
         now: Timestamp
@@ -88,7 +77,8 @@ package struct Retention: Hashable, Sendable {
 extension Message {
     /// The message once it has been read; `nil` when reading changes nothing, or comes too late.
     package func opened(at now: Timestamp) -> Message? {
-        guard let onReading, let expiresAt, expiresAt > now else { return nil }
+        // A file that is still coming has not been opened.
+        guard let onReading, state != .receiving, let expiresAt, expiresAt > now else { return nil }
         var message = self
         message.onReading = nil
         switch onReading {

@@ -20,4 +20,7 @@ package struct TokenBucket: Hashable, Sendable {
         fullAt = start + interval
         return nil
     }
+
+    /// Nothing has been taken that has not come back.
+    package func isFull(now: Timestamp) -> Bool { fullAt.map { $0 <= now } ?? true }
 }

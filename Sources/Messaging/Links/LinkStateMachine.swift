@@ -126,6 +126,12 @@ package struct LinkStateMachine: Hashable, Sendable {
         }
     }
 
+    /// The other side has closed without a word: it is not dialled before this time.
+    package mutating func wait(until dialAt: Timestamp) {
+        guard case .idle = state else { return }
+        state = .idle(dialAt: isDialable ? dialAt : nil)
+    }
+
     private mutating func lost(now: Timestamp) {
         lostAt = now
         state = .idle(

@@ -19,6 +19,9 @@ package enum NodeAction: Hashable, Sendable {
     case destroy(ClientID)
     case saveTombstone(ConversationID)
     case removeTombstone(ConversationID)
+    /// An explosion is scheduled for the record's ``ExplodeStateMachine/Record/explodedAt``: prepare its tombstone and
+    /// the list of whom to tell, and let the store destroy the inbox's keys at that time, whoever is running then.
+    case armExplosion(ClientID, ExplodeStateMachine.Record, fanOut: [Member])
 
     /// A message has been read: its expiry is another one now, and reading it again changes nothing.
     case reschedule(ClientID, MessageID, expiresAt: Timestamp)
@@ -40,6 +43,22 @@ package enum NodeAction: Hashable, Sendable {
     // MARK: Watchers
 
     case notify(Event)
+
+    // MARK: Contents
+
+    /// Note what a member has said of one of our messages. Written with the next ``setState(_:_:_:)``, or at once when
+    /// it was read.
+    case setDelivery(ClientID, MessageID, Delivery)
+    /// Keep a chunk of a file beside its message, with the message's expiry.
+    case keepChunk(ClientID, AttachmentChunk, expiresAt: Timestamp?, Keeping)
+    /// Overwrite all chunks of a file wherever they are.
+    case forgetChunks(ClientID, MessageID)
+    /// Compare the chunks of a file, which are all here, with its hash, and tell the core.
+    case verifyAttachment(ClientID, MessageID)
+    /// There are chunks to send: call ``NodeStateMachine/chunksMayGo(on:_:)`` while the link takes them.
+    case serveChunks(LinkID)
+    /// Send a chunk from the archive.
+    case transmitChunk(LinkID, ClientID, MessageID, index: Int)
 
     /// Where a message is kept.
     package enum Keeping: Hashable, Sendable {
@@ -87,6 +106,10 @@ package enum NodeAction: Hashable, Sendable {
         case deliver(ConversationID, PublicKey)
         /// Ask a member that does not know our tokens any more whether the conversation is gone.
         case ask(ClientID, PublicKey, [Endpoint])
+        /// Ask the creator of an invite that does not know its token any more.
+        case askByInvite(ClientID, InviteID, [Endpoint])
+        /// Bring our receipt to the creator's tombstone, once; it comes for it otherwise.
+        case report(ConversationID, [Endpoint])
     }
 }
 
@@ -125,10 +148,18 @@ package struct Event: Hashable, Sendable {
         case invited(MessageID, from: PublicKey)
         case exploded
         case deletionReceipt(PublicKey)
+        /// Everybody's copy ends at this time.
+        case explosionScheduled(Timestamp)
+        /// It is about to: said once.
+        case explosionReminder(Timestamp)
         case peerOnline(PublicKey)
         case peerOffline(PublicKey)
         case locked
         case unlocked
+        /// In a conversation of more than two: what one member has said of our message.
+        case messageDelivery(MessageID, PublicKey, DeliveryState)
+        /// Chunks of a file that have come from this member, or were sent to it.
+        case attachmentProgress(MessageID, PublicKey, count: Int, of: Int)
         /// Name or lock state.
         case conversationUpdated(name: String?, isLocked: Bool)
         /// The creator has removed a member.

@@ -66,8 +66,13 @@ extension NodeStateMachine {
             inboxes[open.client] = .joining(machine)
             return finish(outcome, client: open.client, key: machine.key, tag: machine.record.invite.tag, &turn)
         case .conversation(var machine):
-            let actions: [NodeAction]
+            var actions: [NodeAction]
             if case .joinRequest(let request) = frame {
+                guard joinRates.takesRequest(now: turn.now) else {
+                    machine.droppedCount += 1
+                    inboxes[open.client] = .conversation(machine)
+                    return [.close(link)]
+                }
                 actions = machine.receiveJoinRequest(
                     request,
                     verified: verify(request.invite),
@@ -75,6 +80,11 @@ extension NodeStateMachine {
                     on: link,
                     &turn
                 )
+                for case .transmit(link, .joinError(let error)) in actions
+                where !joinRates.takesRefusal(error.inviteTag, now: turn.now) {
+                    machine.droppedCount += 1
+                    actions = [.close(link)]
+                }
                 if machine.members[open.remote] != nil { guestLeft(link) }
             } else {
                 actions = machine.receive(
@@ -107,6 +117,10 @@ extension NodeStateMachine {
     ) -> [NodeAction] {
         switch outcome {
         case .pending(let actions): return actions
+        case .forgotten:
+            inboxes[client] = nil
+            records[client] = nil
+            return [.destroy(client)]
         case .failed(let type, let actions):
             let event = Event(client: client, conversation: nil, at: turn.now, kind: .joinFailed(type, tag))
             return [.save(client)] + actions + [.notify(event)]
@@ -135,6 +149,7 @@ extension NodeStateMachine {
             actions += machine.reachableBy.map { .register(client, .member($0)) }
             actions.append(.notify(joined))
             actions += machine.enter(under: agreement, &turn)
+            actions += machine.enterSchedule(&turn)
             actions += machine.linkOpened(link, to: creator, weDialled: true, &turn)
             inboxes[client] = .conversation(machine)
             return actions
@@ -152,7 +167,7 @@ extension NodeStateMachine {
             inboxes[open.client] = .contact(machine)
             return []
         case .joining(var machine):
-            machine.linkClosed(link, turn)
+            machine.linkClosed(link, &turn)
             inboxes[open.client] = .joining(machine)
             return []
         case .conversation(var machine):
@@ -175,9 +190,8 @@ extension NodeStateMachine {
             inboxes[client] = .contact(machine)
             return []
         case .joining(var machine):
-            machine.dialFailed(&turn)
-            inboxes[client] = .joining(machine)
-            return []
+            defer { inboxes[client] = .joining(machine) }
+            return machine.dialFailed(isUnknownThere: isUnknownThere, &turn)
         case .conversation(var machine):
             defer { inboxes[client] = .conversation(machine) }
             return machine.dialFailed(to: remote, isUnknownThere: isUnknownThere, &turn)

@@ -33,6 +33,8 @@ package struct NodeStateMachine: Sendable {
     /// How many of the links are guests'.
     var guests = 0
     var explosions: [ConversationID: Explosion] = [:]
+    /// How many join requests are looked at and refused.
+    var joinRates = JoinRates()
 
     package init() {}
 
@@ -169,11 +171,23 @@ package struct NodeStateMachine: Sendable {
     }
 
     /// An explosion from the disk. Load these before the inboxes: what has exploded stays gone.
-    package mutating func load(_ tombstone: ExplodeStateMachine.Record, now: Timestamp) {
+    ///
+    /// A prepared one whose time has come is one from now on: the store has destroyed its inbox, or it goes when it is
+    /// loaded. One whose time is to come is not taken; it serves the inbox that prepared it.
+    @discardableResult
+    package mutating func load(_ tombstone: ExplodeStateMachine.Record, now: Timestamp) -> [NodeAction] {
+        var machine = ExplodeStateMachine(record: tombstone)
+        if tombstone.isPrepared {
+            guard tombstone.explodedAt <= now else { return [] }
+            machine.begin()
+        }
         explosions[tombstone.conversation] = Explosion(
-            machine: ExplodeStateMachine(record: tombstone),
-            knockAt: tombstone.role == .creator ? now : nil
+            machine: machine,
+            knockAt: tombstone.role == .creator && !tombstone.isTraceless ? now : nil
         )
+        guard tombstone.isPrepared else { return [] }
+        let event = Event(client: nil, conversation: tombstone.conversation, at: now, kind: .exploded)
+        return [.saveTombstone(tombstone.conversation), .notify(event)]
     }
 
     /// A new inbox for the pool.
@@ -265,7 +279,8 @@ package struct NodeStateMachine: Sendable {
 
     /// What is wrong with joining by this invite, before an inbox is spent on it.
     package func checkJoin(_ invite: VerifiedInvite, _ turn: Turn) throws(CommandError) {
-        guard invite.invite.expiresAt > turn.now else { throw .inviteExpired(invite.invite.expiresAt) }
+        let end = min(invite.invite.expiresAt, invite.invite.conversationExpiresAt ?? .latest)
+        guard end > turn.now else { throw .inviteExpired(end) }
         for conversation in conversations {
             if conversation.key.publicKey == invite.creatorKey { throw .ownInvite }
             if conversation.record.genesis.creator == invite.creatorKey {
@@ -282,7 +297,8 @@ package struct NodeStateMachine: Sendable {
         guard case .joining(var machine)? = inboxes[client], machine.cancel() else { return nil }
         let open = links.filter { $0.value.client == client }.keys.sorted()
         remove(client)
-        return open.map { .close($0) } + [.destroy(client)]
+        // The creator may have admitted us already: it is told, so that nobody's place stays taken by nobody.
+        return open.flatMap { [.transmit($0, .joinCancelled), .close($0)] } + [.destroy(client)]
     }
 
     /// Lets go of an inbox whose keys are gone.
@@ -363,10 +379,10 @@ package struct NodeStateMachine: Sendable {
     mutating func settle(_ actions: [NodeAction], _ turn: inout Turn) -> [NodeAction] {
         for action in actions {
             switch action {
-            case .explode(let client, let record, _):
+            case .explode(let client, let record, let fanOut):
                 explosions[record.conversation] = Explosion(
                     machine: ExplodeStateMachine(record: record),
-                    knockAt: record.role == .creator ? turn.now + Limits.knockFirst : nil,
+                    knockAt: fanOut.isEmpty ? nil : turn.now + Limits.knockFirst,
                     client: client
                 )
                 inboxes[client] = nil
@@ -419,8 +435,9 @@ package struct NodeStateMachine: Sendable {
             inboxes[client] = .joining(machine)
             return finish(outcome, client: client, key: machine.key, tag: machine.record.invite.tag, &turn)
         case .conversation(var machine):
-            defer { inboxes[client] = .conversation(machine) }
-            return machine.advance(&turn)
+            let actions = machine.advance(&turn)
+            inboxes[client] = .conversation(machine)
+            return settle(actions, &turn)
         }
     }
 
@@ -435,7 +452,8 @@ package struct NodeStateMachine: Sendable {
     /// Dials the members of a conversation now.
     package mutating func retry(_ client: ClientID, _ turn: inout Turn) -> [NodeAction] {
         guard case .conversation? = inboxes[client], case .conversation(var machine)? = take(client) else { return [] }
-        defer { inboxes[client] = .conversation(machine) }
-        return machine.retry(&turn)
+        let actions = machine.retry(&turn)
+        inboxes[client] = .conversation(machine)
+        return settle(actions, &turn)
     }
 }

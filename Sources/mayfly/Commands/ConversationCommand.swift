@@ -17,7 +17,7 @@ struct ConversationCommand: ParsableCommand {
         subcommands: [
             Create.self, List.self, Show.self, Members.self, Leave.self, Lock.self, Unlock.self, Close.self,
             Rename.self,
-            Remove.self, Profile.self,
+            Remove.self, Profile.self, Set.self,
         ]
     )
 

@@ -7,8 +7,9 @@ struct DoctorCommand: NodeCommand {
         commandName: "doctor",
         abstract: "Look for what is wrong here.",
         discussion: """
-            Checks the home directory, the control socket, swap and the file system, and asks the node what it knows. \
-            The exit code is 1 when a check fails.
+            Checks the home and the directories above it, its keystore, clock mark, configuration, peers and hooks, \
+            the ports, swap, core dumps and limits, and asks the node what it knows. Works with and without a running \
+            node. The exit code is 1 when a check fails; a warning is no failure.
 
             Example:
               mayfly doctor --json | jq 'select(.state != "ok")'
@@ -19,7 +20,8 @@ struct DoctorCommand: NodeCommand {
 
     func perform(_ terminal: Terminal) throws {
         let home = try global.resolvedHome()
-        let checks = LocalChecks(home: home).all + nodeChecks()
+        let (nodeChecks, running) = askNode()
+        let checks = LocalChecks(home: home, running: running).all + nodeChecks
         for check in checks {
             if terminal.json { terminal.result(try JSONValue(encoding: check)) }
         }
@@ -35,7 +37,7 @@ struct DoctorCommand: NodeCommand {
         if checks.contains(where: { $0.state == .failed }) { throw ExitCode(FailureKind.failed.exitCode) }
     }
 
-    private func nodeChecks() -> [HealthCheck] {
+    private func askNode() -> ([HealthCheck], NodeStatus?) {
         do {
             let value = try connect().call(StatusMethod.self, Nothing(), timeout: .seconds(5))
             let status = try understand(value, as: NodeStatus.self)
@@ -52,13 +54,6 @@ struct DoctorCommand: NodeCommand {
                     )
                 )
             }
-            checks.append(
-                HealthCheck(
-                    name: "erasure",
-                    state: status.erasure == "best-effort" ? .warning : .ok,
-                    message: "destroying is \(status.erasure) here"
-                )
-            )
             if status.locked {
                 checks.append(
                     HealthCheck(
@@ -69,12 +64,22 @@ struct DoctorCommand: NodeCommand {
                     )
                 )
             }
-            return checks + (status.checks ?? [])
+            if let hooks = status.hooks, hooks.failed + hooks.dropped > 0 {
+                checks.append(
+                    HealthCheck(
+                        name: "hooks",
+                        state: .warning,
+                        message: "\(hooks.failed) failed, \(hooks.dropped) dropped since the start",
+                        hint: "see the node's log"
+                    )
+                )
+            }
+            return (checks + (status.checks ?? []), status)
         } catch let error as ControlError {
             let state: CheckState = error.kind == .noNode ? .warning : .failed
-            return [HealthCheck(name: "node", state: state, message: error.message, hint: error.hint)]
+            return ([HealthCheck(name: "node", state: state, message: error.message, hint: error.hint)], nil)
         } catch {
-            return [HealthCheck(name: "node", state: .failed, message: "the node cannot be asked")]
+            return ([HealthCheck(name: "node", state: .failed, message: "the node cannot be asked")], nil)
         }
     }
 }

@@ -10,11 +10,19 @@ struct ExplodeCommand: ParsableCommand {
             Usage: mayfly explode C [--at ISO8601 | --in 2h] [--no-trace] [--force] [--home DIR] [--json]
 
             Asks to type the conversation's name; --force does not ask and is needed without a terminal. It cannot be \
-            undone: a schedule can be brought forward, never put off.
+            undone. With --at or --in every member destroys its copy at that time, online or not; a schedule can be \
+            brought forward, never put off, and is at most 365 d ahead.
+
+            --no-trace keeps no list of whom to tell (endpoints and keys for knocking, 7 d). Members that are offline \
+            then learn it from another member, or by asking this node when they come back, or never. What stays in \
+            any case for 45 d is a sealed page without content, name or endpoint, so that the conversation cannot \
+            come back.
 
             Examples:
               mayfly explode room
               mayfly explode room --force
+              mayfly explode room --in 2h
+              mayfly explode room --at 2026-12-24T18:00:00Z --force
               mayfly explode status 4f1c09ab      the id: the name is gone with everything else
             """,
         subcommands: [Now.self, Status.self],
@@ -30,6 +38,7 @@ struct ExplodeCommand: ParsableCommand {
             ("state", safe(status.state)),
             ("at", shown(status.expiresAt, now: wallClock())),
             ("confirmed", list(status.confirmed)),
+            ("error", status.error.map(safe)),
             ("waiting for", list(status.waiting)),
         ])
     }
@@ -43,7 +52,7 @@ extension ExplodeCommand {
         @Option(help: ArgumentHelp("At this time.", valueName: "iso8601")) var at: Timestamp?
         @Option(name: .customLong("in"), help: ArgumentHelp("After this time: 30m, 2h, 7d.", valueName: "time"))
         var delay: Interval?
-        @Flag(help: "Keep no list of who has not confirmed; they are then told by nobody but other members.")
+        @Flag(help: "Keep no list of whom to tell: members that are offline learn it from others, or never.")
         var noTrace = false
         @Flag(help: "Do not ask.") var force = false
         @OptionGroup var global: GlobalOptions
@@ -69,10 +78,25 @@ extension ExplodeCommand {
             guard !terminal.json else { return terminal.result(value) }
             let status = try understand(value, as: ExplosionStatus.self)
             ExplodeCommand.show(status, terminal)
+            if status.state == "scheduled" { return note(status, terminal) }
+            if status.trace == false {
+                terminal.note(
+                    "no list of whom to tell is kept: members that are offline learn it from others, or never"
+                )
+            }
             if !status.waiting.isEmpty {
                 // The name is gone with everything else.
                 terminal.note("see who has confirmed with `mayfly explode status \(short(safe(status.conversation)))`")
             }
+        }
+
+        /// Says what was asked for and is not so.
+        private func note(_ status: ExplosionStatus, _ terminal: Terminal) {
+            let asked = at ?? delay.map { Timestamp(milliseconds: wallClock().milliseconds + $0.milliseconds) }
+            if let asked, let end = status.expiresAt, end.milliseconds + 2_000 < asked.milliseconds {
+                terminal.note("it ends earlier than asked for: a schedule is never put off, and at most 365 d ahead")
+            }
+            terminal.note("see who knows with `mayfly explode status \(short(safe(status.conversation)))`")
         }
 
         /// Asks to type the name.
@@ -81,17 +105,26 @@ extension ExplodeCommand {
             let value = try client.call(ConversationShowMethod.self, .init(conversation: conversation))
             let found = try understand(value, as: Conversation.self)
             let name = found.name.map(safe) ?? short(found.conversation)
-            Terminal.ask("This destroys '\(name)' for all \(found.members.count + 1) members and cannot be undone.\n")
+            let time = at.map { " at \($0.iso8601)" } ?? delay.map { " \(shown(after: $0))" } ?? ""
+            let count = found.members.count + 1
+            Terminal.ask("This destroys '\(name)' for all \(count) members\(time) and cannot be undone.\n")
             Terminal.ask("Type \(name) to go on: ")
             guard readLine() == name else {
                 throw ControlError(.failed, "nothing was destroyed: that is not the name")
             }
             return found.conversation
         }
+
+        private func shown(after delay: Interval) -> String {
+            let now = wallClock()
+            return "at " + mayfly.shown(Timestamp(milliseconds: now.milliseconds + delay.milliseconds), now: now)
+        }
     }
 
     struct Status: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "Show who has destroyed their copy.")
+        static let configuration = CommandConfiguration(
+            abstract: "Show who has destroyed their copy, or knows that they will."
+        )
 
         @Argument(help: "Name or id.") var conversation: String
         @OptionGroup var global: GlobalOptions

@@ -11,6 +11,7 @@ struct InviteCommand: ParsableCommand {
               mayfly invite create room --expires-in 1h --single-use
               mayfly invite inspect 'mayfly:join/…'
               mayfly invite revoke room
+              mayfly invite revoke room 5be1
             """,
         subcommands: [Create.self, List.self, Revoke.self, Inspect.self]
     )
@@ -63,10 +64,12 @@ extension InviteCommand {
             try callList(InviteListMethod.self, .init(conversation: conversation), "invites", terminal) { list in
                 let now = wallClock()
                 terminal.table(
-                    ["TAG", "EXPIRES", "SINGLE USE"],
+                    ["INVITE", "TAG", "EXPIRES", "SINGLE USE", "ADMITTED"],
                     list.invites.map { invite in
                         [
-                            safe(invite.tag), shown(invite.expiresAt, now: now), invite.singleUse ? "yes" : "no",
+                            short(safe(invite.invite ?? "-")), safe(invite.tag), shown(invite.expiresAt, now: now),
+                            invite.singleUse ? "yes" : "no",
+                            invite.admitted.map(String.init) ?? "-",
                         ]
                     }
                 )
@@ -76,15 +79,20 @@ extension InviteCommand {
     }
 
     struct Revoke: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "Revoke all invitations of a conversation.")
+        static let configuration = CommandConfiguration(
+            abstract: "Revoke the invitations of a conversation.",
+            discussion: "All of them, or the one that is named."
+        )
 
         @Argument var conversation: String
+        @Argument(help: "Its text, or its id from `mayfly invite list`.") var invite: String?
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(InviteRevokeMethod.self, .init(conversation: conversation), terminal) { answer in
+            let params = InviteRevokeMethod.Params(conversation: conversation, invite: invite)
+            try call(InviteRevokeMethod.self, params, terminal) { answer in
                 terminal.fields([("tag", safe(answer.tag))])
-                terminal.note("all earlier invitations are revoked")
+                terminal.note(invite == nil ? "all earlier invitations are revoked" : "the invitation is revoked")
             }
         }
     }

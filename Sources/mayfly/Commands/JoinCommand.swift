@@ -14,20 +14,22 @@ struct JoinCommand: ParsableCommand {
             Examples:
               mayfly join 'mayfly:join/…' --as ann
               mayfly join 'mayfly:join/…' --no-wait
+              mayfly join retry 3f2a
               mayfly join cancel 3f2a
             """,
-        subcommands: [With.self, List.self, Cancel.self],
+        subcommands: [With.self, List.self, Cancel.self, Retry.self],
         defaultSubcommand: With.self
     )
 
     fileprivate static func table(_ joins: [JoinStatus], _ terminal: Terminal) {
         let now = wallClock()
         terminal.table(
-            ["JOIN", "STATE", "STARTED", "GIVES UP", "TAG"],
+            ["JOIN", "STATE", "STARTED", "GIVES UP", "ATTEMPTS", "NEXT ATTEMPT", "TAG"],
             joins.map { join in
                 [
                     short(safe(join.join)), join.state.rawValue, shown(join.startedAt, now: now),
-                    shown(join.expiresAt, now: now), join.inviteTag.map(safe) ?? "-",
+                    shown(join.expiresAt, now: now), join.attempts.map(String.init) ?? "-",
+                    shown(join.nextAttempt, now: now), join.inviteTag.map(safe) ?? "-",
                 ]
             }
         )
@@ -44,7 +46,7 @@ extension JoinStatus {
             let kind: FailureKind = errorType == "conversation_expired" ? .expired : .refused
             return ControlError(
                 kind,
-                "the join failed: \(message ?? errorType ?? "no reason was given")",
+                "\(title.map { "\($0): " } ?? "the join failed: ")\(message ?? errorType ?? "no reason was given")",
                 hint: "ask for a new invitation"
             )
         case .cancelled: return ControlError(.failed, "the join was cancelled")
@@ -107,6 +109,17 @@ extension JoinCommand {
 
         func perform(_ terminal: Terminal) throws {
             try call(JoinCancelMethod.self, .init(join: id), terminal) { JoinCommand.table([$0], terminal) }
+        }
+    }
+
+    struct Retry: NodeCommand {
+        static let configuration = CommandConfiguration(abstract: "Ask the invitation's creator again now.")
+
+        @Argument(help: "From `mayfly join list`.") var id: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try call(JoinRetryMethod.self, .init(join: id), terminal) { JoinCommand.table([$0], terminal) }
         }
     }
 }

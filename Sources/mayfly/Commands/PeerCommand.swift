@@ -1,6 +1,7 @@
 import ArgumentParser
 import Control
 import Glibc
+import NodeRuntime
 
 struct PeerCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
@@ -213,8 +214,12 @@ extension PeerCommand {
             let bytes = try InputFile.read(file, byteLimit: ControlLimits.requestByteCount / 2)
             let document: JSONValue
             do {
+                // Here, where the lines still are.
+                _ = try PeersFile.parse(bytes, path: file == "-" ? "standard input" : file)
                 document = try JSONReader.read(bytes)
-            } catch {
+            } catch let error as HomeFileError {
+                throw ControlError(.failed, "\(error)", hint: "nothing was imported; see peers.example.json")
+            } catch let error as JSONSyntaxError {
                 throw ControlError(.failed, "\(file) is not JSON: \(error.message)", hint: "see peers.example.json")
             }
             try callList(PeerImportMethod.self, .init(document: document), "peers", terminal) {

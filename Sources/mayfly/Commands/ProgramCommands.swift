@@ -27,7 +27,7 @@ struct SchemaCommand: NodeCommand {
         commandName: "schema",
         abstract: "Print all commands and JSON-RPC methods, machine-readable.",
         discussion: """
-            One JSON object, with and without --json: {"version","commands","methods","events","failures"}.
+            One JSON object, with and without --json: {"version","commands","methods","events","eventFields","failures"}.
 
             Example:
               mayfly schema | jq -r '.methods[].name'

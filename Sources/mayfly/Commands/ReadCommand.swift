@@ -46,12 +46,27 @@ struct ReadCommand: NodeCommand {
     }
 
     private func show(_ message: Message, now: Timestamp, _ terminal: Terminal) {
-        let body = message.text ?? message.file.map { "[file \($0.name)]" } ?? "[\(message.type)]"
         let kept = message.expiresAt.map { "expires \(shown($0, now: now))" } ?? (message.stored ? "kept" : "ephemeral")
         let state = message.from == "me" ? ", \(safe(message.state))" : ""
+        let answers = message.replyTo.map { "↪ \(short(safe($0)))  " } ?? ""
         // A text of several lines keeps them, indented, so that none can pass for a message of its own.
-        let lines = body.split(separator: "\n", omittingEmptySubsequences: false).map { safe(String($0)) }
+        let lines = body(message).split(separator: "\n", omittingEmptySubsequences: false).map { safe(String($0)) }
         let text = lines.joined(separator: "\n    ")
-        terminal.result("\(message.sentAt.iso8601)  \(safe(message.from))  \(text)  [\(kept)\(state)]")
+        let reactions = (message.reactions ?? []).map { "  (\(safe($0.reaction)) \(safe($0.from)))" }.joined()
+        terminal.result(
+            "\(message.sentAt.iso8601)  \(safe(message.from))  \(answers)\(text)\(reactions)  [\(kept)\(state)]"
+        )
+    }
+
+    private func body(_ message: Message) -> String {
+        guard let file = message.file else { return message.text ?? "[\(message.type)]" }
+        let state =
+            switch file.state {
+            case "receiving": ", receiving \(file.percent) %"
+            case "complete": ""
+            default: ", \(file.state)"
+            }
+        let head = "[file \(file.name), \(FileUpload.size(file.byteCount))\(state)]"
+        return message.text.map { "\(head) \($0)" } ?? head
     }
 }

@@ -40,7 +40,7 @@ struct RunCommand: AsyncParsableCommand {
             )
             try await Daemon.run(options)
         } catch let error as ControlError {
-            Terminal(json: global.json).report(error)
+            Terminal(json: global.json).report(error.naming(home: global.home))
             throw ExitCode(error.kind.exitCode)
         }
     }

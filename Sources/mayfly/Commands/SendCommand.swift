@@ -14,6 +14,8 @@ struct SendCommand: NodeCommand {
               journalctl -n 20 | mayfly send room -
               mayfly send room 'are you there?' --wait delivered --timeout 30
               mayfly send room 'the log' --file /tmp/log.txt
+              mayfly send room --reply-to 4f1c 'yes'
+              mayfly send room --type example.org/poll:1.0 --payload-file poll.bin --fallback 'A poll'
             """
     )
 
@@ -28,43 +30,65 @@ struct SendCommand: NodeCommand {
         }
     }
 
-    /// Longest text and longest file, in bytes: both travel in one line of the control socket, the file as Base64.
+    /// Longest text and longest payload, in bytes.
     private static let textByteLimit = Limits.textByteCount
-    private static let fileByteLimit = 512 << 10
+    private static let payloadByteLimit = Limits.payloadByteCount
 
     @Argument(help: "Name or id.") var conversation: String
-    @Argument(help: "The text, or `-`.") var text: String
+    @Argument(help: "The text, or `-`; with --file what to say to it, or nothing.") var text: String?
     @Option(help: "End only when it has come this far.") var wait: Wait?
     @Option(help: ArgumentHelp("How long to wait; the exit code is 4 after that.", valueName: "seconds"))
     var timeout: Interval?
     @Option(help: ArgumentHelp("The message that this one answers.", valueName: "message")) var replyTo: String?
-    @Option(help: ArgumentHelp("Attach this file.", valueName: "path")) var file: String?
+    @Option(help: ArgumentHelp("Send this file, or `-`.", valueName: "path")) var file: String?
+    @Option(help: ArgumentHelp("Send a content of another type.", valueName: "authority/type:1.0")) var type: String?
+    @Option(help: ArgumentHelp("Its payload, or `-`.", valueName: "path")) var payloadFile: String?
+    @Option(help: ArgumentHelp("What receivers that don't know the type show.", valueName: "text"))
+    var fallback: String?
     @OptionGroup var global: GlobalOptions
 
     func validate() throws {
         if file == "-", text == "-" { throw ValidationError("only one of TEXT and --file can be standard input") }
+        if text == nil, file == nil, type == nil {
+            throw ValidationError("there is nothing to send: give TEXT or --file")
+        }
+        if type != nil, text != nil || file != nil || replyTo != nil {
+            throw ValidationError("--type goes with --payload-file and --fallback only")
+        }
+        if type == nil, payloadFile != nil || fallback != nil {
+            throw ValidationError("--payload-file and --fallback go with --type")
+        }
     }
 
     func perform(_ terminal: Terminal) throws {
+        if let file {
+            try FileUpload(path: file, command: self).perform(terminal)
+            return
+        }
         let timeout = timeout ?? Interval(milliseconds: 60_000)
+        let payload = try payloadFile.map { try InputFile.read($0, byteLimit: Self.payloadByteLimit) } ?? []
         let params = SendMethod.Params(
             conversation: conversation,
             text: try body(),
             wait: wait?.stage,
             timeout: wait == nil ? nil : timeout,
             replyTo: replyTo,
-            file: try attachment()
+            type: type,
+            payload: type == nil ? nil : Base64.encode(payload),
+            fallback: fallback
         )
-        try call(SendMethod.self, params, timeout: timeout.withGrace, terminal) { sent in
-            terminal.fields([
-                ("message", short(safe(sent.message))), ("state", sent.state.rawValue),
-                ("kept", sent.stored ? "on disk" : "in memory only"),
-                ("expires", sent.expiresAt.map { shown($0, now: wallClock()) }),
-            ])
-        }
+        try call(SendMethod.self, params, timeout: timeout.withGrace, terminal) { Self.show($0, terminal) }
     }
 
-    private func body() throws -> String {
+    static func show(_ sent: SendMethod.Result, _ terminal: Terminal) {
+        terminal.fields([
+            ("message", short(safe(sent.message))), ("state", sent.state.rawValue),
+            ("kept", sent.stored ? "on disk" : "in memory only"),
+            ("expires", sent.expiresAt.map { shown($0, now: wallClock()) }),
+        ])
+    }
+
+    func body() throws -> String? {
         guard text == "-" else { return text }
         var bytes = try InputFile.read("-", byteLimit: Self.textByteLimit + 1)
         if bytes.last == UInt8(ascii: "\n") { bytes.removeLast() }
@@ -77,28 +101,4 @@ struct SendCommand: NodeCommand {
         }
         return text
     }
-
-    private func attachment() throws -> MessageFile? {
-        guard let file else { return nil }
-        let bytes = try InputFile.read(file, byteLimit: Self.fileByteLimit)
-        let name = file == "-" ? "stdin" : file.split(separator: "/").last.map(String.init) ?? file
-        return MessageFile(name: name, data: base64(bytes))
-    }
-}
-
-/// Base64 (RFC 4648, section 4), padded.
-private func base64(_ bytes: [UInt8]) -> String {
-    let alphabet = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".utf8)
-    var text: [UInt8] = []
-    text.reserveCapacity((bytes.count + 2) / 3 * 4)
-    for start in stride(from: 0, to: bytes.count, by: 3) {
-        let group = bytes[start..<min(start + 3, bytes.count)]
-        var word = group.reduce(UInt32(0)) { $0 << 8 | UInt32($1) }
-        word <<= UInt32(8 * (3 - group.count))
-        for digit in 0..<4 {
-            let isPadding = digit > group.count
-            text.append(isPadding ? UInt8(ascii: "=") : alphabet[Int(word >> UInt32(18 - 6 * digit) & 63)])
-        }
-    }
-    return String(decoding: text, as: UTF8.self)
 }

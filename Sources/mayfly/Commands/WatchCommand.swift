@@ -7,7 +7,8 @@ struct WatchCommand: NodeCommand {
         commandName: "watch",
         abstract: "Follow what happens, or wait until something does.",
         discussion: """
-            With --until the exit code is 0 when it has happened and 4 when --timeout passes first. A value matches \
+            With --until the exit code is 0 when it has happened and 4 when --timeout passes first; without, the end \
+            of --timeout is no failure. A `gap` says that events after --since are no longer kept. A value matches \
             when it is equal; the start of an id is enough. --since 0 replays from the oldest event still kept, so \
             nothing that happened before the command started is missed.
 
@@ -32,7 +33,7 @@ struct WatchCommand: NodeCommand {
         endOnInterrupt(code: until == nil ? 0 : 1)
         let deadline = timeout.map { ContinuousClock.now + $0.duration }
         let client = try connect()
-        var cursor = try subscribe(client, since: since, terminal)
+        var cursor = try subscribe(client, since: since)
         while true {
             switch try client.nextEvent(until: deadline) {
             case .event(let event):
@@ -41,19 +42,22 @@ struct WatchCommand: NodeCommand {
                 if let until, until.matches(event) { return }
             case .dropped:
                 // We were too slow; what we missed is still kept.
-                cursor = try subscribe(client, since: cursor, terminal)
+                cursor = try subscribe(client, since: cursor)
             case .timedOut:
-                let what = until.map { "`\($0.text)` did not happen in time" } ?? "the time is over"
-                throw ControlError(.timedOut, what, hint: "give a longer --timeout")
+                guard let until else { return }
+                throw ControlError(
+                    .timedOut,
+                    "`\(until.text)` did not happen in time",
+                    hint: "give a longer --timeout"
+                )
             }
         }
     }
 
     /// - Returns: the cursor after which events are delivered.
-    private func subscribe(_ client: ControlClient, since: Int64?, _ terminal: Terminal) throws -> Int64 {
+    private func subscribe(_ client: ControlClient, since: Int64?) throws -> Int64 {
         let params = SubscribeMethod.Params(conversation: conversation, since: since)
         let answer = try understand(try client.call(SubscribeMethod.self, params), as: SubscribeMethod.Result.self)
-        if answer.missed == true { terminal.warn("some events were no longer kept and are missing") }
         return since ?? answer.cursor
     }
 

@@ -34,6 +34,14 @@ private func nodeError(_ error: NodeError) -> ControlError {
         )
     case .unknownJoin(let text):
         return ControlError(.notFound, "no join `\(text)`", hint: "`mayfly join list` shows what there is")
+    case .unknownInvite(let text):
+        return ControlError(.notFound, "no invite `\(text)`", hint: "`mayfly invite list C` shows what there is")
+    case .joinEnded(let text):
+        return ControlError(
+            .failed,
+            "the join `\(text)` has ended",
+            hint: "ask for a new invite; `mayfly join cancel \(text)` forgets this one"
+        )
     case .unknownPeer(let text):
         return ControlError(.notFound, "no peer `\(text)`", hint: "`mayfly peer list` shows what there is")
     case .unknownMember(let text):
@@ -84,6 +92,7 @@ private func nodeError(_ error: NodeError) -> ControlError {
             switch failure {
             case .notACard: "not a contact card"
             case .truncated: "a contact card that was cut off"
+            case .damaged: "a contact card of which a character was changed or lost"
             case .unknownVersion(let version): "a contact card of version \(version), which this version does not know"
             case .invalidKey: "a contact card with a damaged key"
             case .invalidEndpoint: "a contact card with a damaged endpoint"
@@ -99,6 +108,25 @@ private func nodeError(_ error: NodeError) -> ControlError {
     case .clientIDMismatch(let client):
         return ControlError(.failed, "clientIdMismatch: two inboxes named \(client)", hint: "the home is damaged")
     case .stopping: return ControlError(.noNode, "the node is stopping")
+    case .unknownUpload(let text):
+        return ControlError(.notFound, "no file is being handed over as `\(text)`", hint: "begin with attachment.begin")
+    case .tooManyUploads(let limit):
+        return ControlError(.failed, "\(limit) files are being handed over already", hint: "try again when one is done")
+    case .noAttachment(let text):
+        return ControlError(.notFound, "message `\(text)` has no file", hint: "`mayfly read` shows which have one")
+    case .attachmentIncomplete(let id, let count, let total):
+        let percent = total == 0 ? 0 : count * 100 / total
+        return ControlError(
+            .failed,
+            "the file of message \(id.description.prefix(12)) is still on its way: \(percent) % are here",
+            hint: "wait for it: mayfly watch --until messageState:message=\(id.description.prefix(12)),state=received"
+        )
+    case .attachmentLost(let id):
+        return ControlError(
+            .failed,
+            "the file of message \(id.description.prefix(12)) is not here",
+            hint: "it did not arrive as it was sent, or is no longer kept; ask for it again"
+        )
     }
 }
 
@@ -175,6 +203,44 @@ private func commandError(_ error: CommandError) -> ControlError {
         return ControlError(.failed, "this is an invite of this node", hint: "give it to someone else")
     case .alreadyMember: return ControlError(.failed, "this conversation was joined before")
     case .unknownMessage: return ControlError(.notFound, "no such message waits to be delivered")
+    case .invalidReaction(let limit):
+        return ControlError(.usage, "a reaction is an emoji or a short text of at most \(limit) bytes")
+    case .invalidContentType(let text):
+        return ControlError(.usage, "`\(text)` is not a content type", hint: "write it as example.org/poll:1.0")
+    case .reservedContentType(let authority):
+        return ControlError(
+            .usage,
+            "types of `\(authority)` are this program's own",
+            hint: "use an authority of yours, such as example.org/poll:1.0"
+        )
+    case .payloadTooLong(let count, let limit):
+        return ControlError(
+            .usage,
+            "the payload has \(count) bytes, the limit is \(limit)",
+            hint: "send it as a file: mayfly send C --file F"
+        )
+    case .fallbackTooLong(let count, let limit):
+        return ControlError(.usage, "the fallback has \(count) bytes, the limit is \(limit)")
+    case .fileTooLarge(let limit):
+        return ControlError(
+            .usage,
+            "the file is larger than \(limit) bytes",
+            hint: "split it, or raise attachmentByteCount in config.json of both nodes"
+        )
+    case .fileTooLargeForMemory(let limit):
+        return ControlError(
+            .failed,
+            "without an agreement a file stays in memory, and is at most \(limit) bytes",
+            hint: "agree on a lifetime first: mayfly lifetime propose C 1d"
+        )
+    case .fileMemoryFull(let limit):
+        return ControlError(
+            .failed,
+            "files without an agreement fill the \(limit) bytes of memory that they may take",
+            hint: "agree on a lifetime first, or close a conversation: mayfly conversation close C"
+        )
+    case .agreementChanged:
+        return ControlError(.failed, "the agreement changed while the file was read", hint: "send it again")
     case .removed:
         return ControlError(
             .failed,

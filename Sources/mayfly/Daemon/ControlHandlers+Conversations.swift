@@ -13,6 +13,7 @@ extension ControlHandlers {
         later(&router, ConversationCreateMethod.self) { node, params, _ in
             for name in params.peers ?? [] {
                 let (peer, _) = try node.peer(name)
+                if peer.isBlocked { throw NodeError.peerBlocked(name) }
                 if peer.card == nil { throw NodeError.peerWithoutCard(name) }
             }
             return try node.createConversation(name: params.name, profile: params.profile).flatMap { [node] made in
@@ -120,7 +121,11 @@ extension ControlHandlers {
             )
         }
         durably(&router, InviteRevokeMethod.self) { node, params in
-            try node.revokeInvites(params.conversation)
+            if let invite = params.invite {
+                try node.revokeInvite(params.conversation, invite)
+            } else {
+                try node.revokeInvites(params.conversation)
+            }
             let conversation = try node.conversation(params.conversation)
             return InviteRevokeMethod.Result(
                 ok: true,
@@ -166,6 +171,7 @@ extension ControlHandlers {
                     + (try node.joins()).map { NodeView.join($0.client, node) }
             )
         }
+        on(&router, JoinRetryMethod.self) { node, params in NodeView.join(try node.retryJoin(params.join), node) }
         durably(&router, JoinCancelMethod.self) { node, params in
             let matches = node.invitations().filter { $0.id.description.hasPrefix(params.join.lowercased()) }
             if matches.count == 1, !params.join.isEmpty {

@@ -11,46 +11,21 @@ extension ControlHandlers {
 
     func addMessages(_ router: inout ControlRouter) {
         later(&router, SendMethod.self) { node, params, connection in
-            if params.file != nil {
-                throw ControlError(.failed, "files are not supported by this version", hint: "send text")
-            }
-            if params.replyTo != nil {
-                throw ControlError(
-                    .failed,
-                    "replies are not supported by this version",
-                    hint: "send without --reply-to"
-                )
-            }
-            let (client, sent) = try node.send(params.conversation, text: params.text)
-            return sent.flatMap { [node] id in
-                node.assumeIsolated { node in
-                    Self.wait(
-                        node,
-                        for: connection,
-                        message: id,
-                        concerns: { kind in
-                            // That it was sent is no news to who waits for its delivery.
-                            if case .messageState(_, .sent, _) = kind { params.wait != .delivered } else { true }
-                        },
-                        timeout: params.timeout?.milliseconds ?? 60_000,
-                        timedOut: { _ in
-                            .failure(
-                                NodeError.timedOut(
-                                    "message \(id) was not \(params.wait?.rawValue ?? "sent") in time; it stays in the outbox"
-                                )
-                            )
-                        },
-                        check: { node in NodeView.sentMessage(id, client, until: params.wait ?? .queued, node) }
-                    )
-                }
-            }
+            Self.answer(
+                try Self.send(params, node),
+                wait: params.wait,
+                timeout: params.timeout,
+                connection,
+                node
+            )
         }
         on(&router, ReadMethod.self) { node, params in
             let page = 256
             let (conversation, messages) = try node.read(params.conversation, last: params.last, after: params.since)
-            let shown = messages.prefix(page)
+            let shown = Array(messages.prefix(page))
+            node.markRead(shown, client: conversation.client)
             return ReadMethod.Result(
-                messages: shown.map { NodeView.message($0, conversation) },
+                messages: shown.map { NodeView.message($0, conversation, node) },
                 more: messages.count > page ? true : nil
             )
         }
@@ -165,37 +140,33 @@ extension ControlHandlers {
 
     func addExplosions(_ router: inout ControlRouter) {
         later(&router, ExplodeMethod.self) { node, params, _ in
-            if params.at != nil || params.delay != nil {
-                throw ControlError(
-                    .failed,
-                    "scheduled explosions are not supported by this version",
-                    hint: "explode without --at and --in"
-                )
-            }
-            if params.noTrace == true {
-                throw ControlError(.failed, "--no-trace is not supported by this version")
-            }
             if let record = try? node.explosion(params.conversation) {
-                return node.loop.makeSucceededFuture(NodeView.explosion(record))
+                return node.loop.makeSucceededFuture(NodeView.explosion(record, node))
             }
-            let conversation = try node.explode(params.conversation)
-            guard let record = try node.explosion(conversation.description) else {
-                throw ControlError(.failed, "the conversation could not be exploded")
+            var time = Node.ExplosionTime.now
+            switch (params.at, params.delay) {
+            case (nil, nil): break
+            case (let at?, nil): time = .at(Messaging.Timestamp(milliseconds: at.milliseconds))
+            case (nil, let delay?): time = .after(delay.milliseconds)
+            case (_?, _?): throw ControlError(.usage, "give only one of `at` and `in`")
             }
+            let conversation = try node.explode(params.conversation, time, isTraceless: params.noTrace ?? false)
+            let id = conversation.description
+            let status = try Self.explosion(id, node)
+            if status.state == "scheduled" { return node.whenCommitted().map { status } }
             // So that after a crash the members are still told. The keys are gone in any case, on a full disk too.
-            let status = NodeView.explosion(record)
-            return node.whenCommitted().map { status }.flatMapErrorThrowing { _ in status }
+            return node.whenCommitted().flatMapErrorThrowing { _ in }.map { [node] in
+                node.assumeIsolated { (try? Self.explosion(id, $0)) ?? status }
+            }
         }
         on(&router, ExplodeStatusMethod.self) { node, params in
-            if let record = try node.explosion(params.conversation) { return NodeView.explosion(record) }
-            let conversation = try node.conversation(params.conversation)
-            return ExplosionStatus(
-                conversation: conversation.conversation.description,
-                state: "none",
-                confirmed: [],
-                waiting: []
-            )
+            try Self.explosion(params.conversation, node)
         }
+    }
+
+    private static func explosion(_ text: String, _ node: isolated Node) throws -> ExplosionStatus {
+        if let record = try node.explosion(text) { return NodeView.explosion(record, node) }
+        return NodeView.explosion(try node.conversation(text))
     }
 
     // MARK: Outbox

@@ -11,6 +11,8 @@ struct ControlHandlers: Sendable {
     let node: Node
     /// Succeeds when the node is asked to stop.
     let stop: EventLoopPromise<Void>
+    /// `nil` when the configuration has none.
+    var hooks: HookRunner?
 
     var router: ControlRouter {
         var router = ControlRouter()
@@ -25,6 +27,7 @@ struct ControlHandlers: Sendable {
         addExplosions(&router)
         addOutbox(&router)
         addEvents(&router)
+        addContents(&router)
         return router
     }
 
@@ -107,7 +110,7 @@ struct ControlHandlers: Sendable {
     // MARK: The node
 
     private func addNode(_ router: inout ControlRouter) {
-        on(&router, StatusMethod.self) { node, _ in NodeView.status(node) }
+        on(&router, StatusMethod.self) { [hooks] node, _ in NodeView.status(node, hooks: hooks) }
         on(&router, StopMethod.self) { [stop] node, _ in
             node.loop.execute { stop.succeed(()) }
             return Acknowledged()
@@ -153,19 +156,18 @@ struct ControlHandlers: Sendable {
         on(&router, PeerListMethod.self) { node, _ in
             PeerListMethod.Result(peers: node.allPeers().map { NodeView.peer($0.0, $0.1) })
         }
-        on(&router, PeerShowMethod.self) { node, params in
-            let (peer, seen) = try node.peer(params.name)
-            return NodeView.peer(peer, seen)
-        }
+        on(&router, PeerShowMethod.self) { node, params in try Self.peer(params.name, node) }
         on(&router, PeerRemoveMethod.self) { node, params in
             try node.removePeer(params.name)
             return Acknowledged()
         }
         on(&router, PeerBlockMethod.self) { node, params in
-            NodeView.peer(try node.changePeer(params.name) { $0.blocked = true }, nil)
+            try node.blockPeer(params.name)
+            return try Self.peer(params.name, node)
         }
         on(&router, PeerUnblockMethod.self) { node, params in
-            NodeView.peer(try node.changePeer(params.name) { $0.blocked = nil }, nil)
+            _ = try node.changePeer(params.name) { $0.blocked = nil }
+            return try Self.peer(params.name, node)
         }
         on(&router, PeerSetMethod.self) { node, params in
             switch params.key {
@@ -173,16 +175,15 @@ struct ControlHandlers: Sendable {
                 guard let value = PeersFile.Invitations(rawValue: params.value) else {
                     throw ControlError(.usage, "invitations: `\(params.value)` is not one of ask, accept, refuse")
                 }
-                return NodeView.peer(try node.changePeer(params.name) { $0.invitations = value }, nil)
+                _ = try node.changePeer(params.name) { $0.invitations = value }
+                return try Self.peer(params.name, node)
             case "endpoints":
                 let endpoints = try Daemon.endpoints(
                     params.value.split(separator: ",").map(String.init),
                     option: "endpoints"
                 )
-                return NodeView.peer(
-                    try node.changePeer(params.name) { $0.endpoints = endpoints.isEmpty ? nil : endpoints },
-                    nil
-                )
+                _ = try node.changePeer(params.name) { $0.endpoints = endpoints.isEmpty ? nil : endpoints }
+                return try Self.peer(params.name, node)
             default:
                 throw ControlError(.usage, "`\(params.key)` cannot be set", hint: "keys: invitations, endpoints")
             }
@@ -190,10 +191,7 @@ struct ControlHandlers: Sendable {
         later(&router, PeerPingMethod.self) { node, params, _ in
             let timeout = params.timeout?.milliseconds ?? 10_000
             return try node.ping(params.name, timeout: timeout).flatMapThrowing { [node] _ in
-                try node.assumeIsolated { node in
-                    let (peer, seen) = try node.peer(params.name)
-                    return NodeView.peer(peer, seen)
-                }
+                try node.assumeIsolated { try Self.peer(params.name, $0) }
             }
         }
         on(&router, PeerCardMethod.self) { node, _ in
@@ -209,12 +207,22 @@ struct ControlHandlers: Sendable {
         }
         on(&router, PeerImportMethod.self) { node, params in
             let file: PeersFile
-            do { file = try params.document.decoded(as: PeersFile.self) } catch {
-                throw ControlError(.usage, "this is not a peers file: \(error)", hint: "see peers.example.json")
+            do throws(JSONMismatch) { file = try params.document.decoded(as: PeersFile.self) } catch {
+                throw ControlError(
+                    .usage,
+                    "this is not a peers file: `\(error.field)` \(error.message)",
+                    hint: "see peers.example.json",
+                    field: error.field
+                )
             }
             try node.importPeers(file)
             return PeerImportMethod.Result(peers: node.allPeers().map { NodeView.peer($0.0, $0.1) })
         }
+    }
+
+    private static func peer(_ name: String, _ node: isolated Node) throws(NodeError) -> Peer {
+        let (peer, seen) = try node.peer(name)
+        return NodeView.peer(peer, seen)
     }
 
 }

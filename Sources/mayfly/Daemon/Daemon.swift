@@ -101,17 +101,22 @@ private struct NodeService: Service {
     let log: Logger
 
     func run() async throws {
+        let configuration = try NodeConfiguration.load(home: options.home)
+        try configuration.checkHooks(events: HookRunner.events, home: options.home)
         let node = try await loop.submit { [options, loop, log] in
             try Node.open(options, on: loop, log: log)
         }.get()
         let stop = loop.makePromise(of: Void.self)
+        let hooks = HookRunner(configuration.hooks ?? [], home: options.home, log: log)
         let server: ControlServer
         do {
+            if let hooks { await follow(node, hooks) }
             try await start(node)
-            let router = ControlHandlers(node: node, stop: stop).router
+            let router = ControlHandlers(node: node, stop: stop, hooks: hooks).router
             server = try await ControlServer.start(home: options.home, on: loop, handler: router.handler).get()
         } catch {
             await node.stop()
+            await hooks?.stop()
             stop.fail(CancellationError())
             throw error
         }
@@ -121,8 +126,16 @@ private struct NodeService: Service {
         } onGracefulShutdown: {
             stop.succeed(())
         }
+        ServiceNotifier.tell("STOPPING=1")
         try? await server.close().get()
         await node.stop()
+        await hooks?.stop()
+    }
+
+    private func follow(_ node: isolated Node, _ hooks: HookRunner) {
+        _ = node.watch { [unowned node] entry in
+            node.assumeIsolated { hooks.happened(HookRunner.Occurrence(entry, $0)) }
+        }
     }
 
     private func start(_ node: Node) async throws {
@@ -151,6 +164,7 @@ private struct NodeService: Service {
         ]
         print(line.text)
         fflush(nil)
+        ServiceNotifier.tell("READY=1\nMAINPID=\(getpid())")
         if await node.status().isLocked { log.notice("the node is locked; unlock it with `mayfly unlock`") }
         let status = await node.status()
         if status.erasure.erasure != .inPlace {

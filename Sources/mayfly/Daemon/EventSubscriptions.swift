@@ -28,9 +28,19 @@ extension ControlHandlers {
                 }
                 return true
             }
+            let gap = params.since.flatMap { log.gap(since: $0) }
             // The answer goes out first, then what is replayed, then what happens.
             node.loop.execute {
                 node.assumeIsolated { node in
+                    if let gap {
+                        let marker = Control.Event(
+                            cursor: gap.cursor,
+                            event: .gap,
+                            at: NodeView.timestamp(node.currentTime),
+                            details: ["lost": gap.lost.map { .integer($0) } ?? .null]
+                        )
+                        guard connection.notify(marker.jsonValue) == .queued else { return }
+                    }
                     for entry in replay?.entries ?? [] where !show(node, entry) { return }
                     for entry in node.eventLog.since(log.cursor).entries where !show(node, entry) { return }
                     let number = NIOLoopBoundBox<UInt64>(0, eventLoop: node.loop)

@@ -15,7 +15,7 @@ enum NodeView {
     /// Short name of a member: the beginning of its inbox id.
     static func member(_ key: PublicKey) -> String { String(InboxID(key).description.prefix(12)) }
 
-    static func status(_ node: isolated Node) -> NodeStatus {
+    static func status(_ node: isolated Node, hooks: HookRunner? = nil) -> NodeStatus {
         let status = node.status()
         var checks: [HealthCheck] = [
             HealthCheck(
@@ -50,7 +50,8 @@ enum NodeView {
             links: status.links,
             outbox: status.outbox,
             nextExpiry: status.nextExpiry.map(timestamp),
-            checks: checks
+            checks: checks,
+            hooks: hooks?.counts
         )
     }
 
@@ -82,8 +83,9 @@ enum NodeView {
                 )
             },
             lifetime: LifetimeValue(machine.lifetime),
+            expiresAt: machine.record.schedule.map { timestamp($0.expiresAt) },
             locked: machine.record.group.isLocked,
-            state: machine.record.isRemoved ? "removed" : "ready",
+            state: machine.record.isRemoved ? "removed" : machine.record.schedule == nil ? "ready" : "scheduled",
             inbox: machine.client.description
         )
     }
@@ -117,7 +119,9 @@ enum NodeView {
             state: .joining,
             inviteTag: join.record.invite.tag.description,
             startedAt: timestamp(join.record.startedAt),
-            expiresAt: timestamp(join.record.startedAt + Limits.joinLifetime)
+            expiresAt: timestamp(join.record.startedAt + Limits.joinLifetime),
+            attempts: join.attempts,
+            nextAttempt: join.nextAttempt.map(timestamp)
         )
     }
 
@@ -134,6 +138,7 @@ enum NodeView {
                 state: .joinFailed,
                 inviteTag: tag,
                 errorType: type.rawValue,
+                title: type.userFacingTitle,
                 message: type.userFacingMessage
             )
         case .failure: return JoinStatus(join: client.description, state: .cancelled)
@@ -148,13 +153,15 @@ enum NodeView {
         Control.Invite(
             slug: nil,
             url: nil,
+            invite: issued.id.description,
             tag: issued.tag.description,
-            expiresAt: timestamp(issued.expiresAt),
+            expiresAt: timestamp(min(issued.expiresAt, conversation.record.schedule?.expiresAt ?? .latest)),
             singleUse: issued.singleUse,
             creator: InboxID(conversation.key.publicKey).description,
             lifetime: LifetimeValue(conversation.lifetime),
             signature: .valid,
-            name: conversation.record.name
+            name: conversation.record.name,
+            admitted: issued.admitted.count
         )
     }
 
@@ -166,20 +173,12 @@ enum NodeView {
         return conversation.record.members.first { $0.key == sender }?.profile ?? member(sender)
     }
 
-    static func message(_ read: Node.ReadMessage, _ conversation: ConversationStateMachine) -> Control.Message {
-        let message = read.message
-        return Control.Message(
-            message: message.content.id.description,
-            conversation: conversation.conversation.description,
-            from: from(message, conversation),
-            type: message.content.type.description,
-            text: message.content.displayText,
-            sentAt: timestamp(message.content.sentAt),
-            expiresAt: message.expiresAt.map(timestamp),
-            stored: read.isStored,
-            state: message.state.rawValue,
-            agreement: message.content.agreement?.description
-        )
+    /// A message ends with its conversation, if not before.
+    static func end(
+        of message: Messaging.Message,
+        _ conversation: ConversationStateMachine?
+    ) -> Messaging.Timestamp? {
+        [message.expiresAt, conversation?.record.schedule?.expiresAt].compactMap { $0 }.min()
     }
 
     /// The answer to `send`, once the message has come as far as asked.
@@ -196,7 +195,16 @@ enum NodeView {
         switch read.message.state {
         case .queued, .received: state = .queued
         case .sent: state = .sent
-        case .delivered: state = .delivered
+        case .delivered, .read: state = .delivered
+        case .receiving: state = .queued
+        case .failed:
+            return .failure(
+                ControlError(
+                    .refused,
+                    "a member did not take the file of message \(id)",
+                    hint: "it is larger than that member takes, or did not arrive as it was sent"
+                )
+            )
         case .expiredUndelivered: return .failure(ControlError(.expired, "message \(id) expired undelivered"))
         case .cancelled: return .failure(ControlError(.failed, "message \(id) was cancelled"))
         }
@@ -212,7 +220,7 @@ enum NodeView {
                 message: id.description,
                 state: state,
                 stored: read.isStored,
-                expiresAt: read.message.expiresAt.map(timestamp)
+                expiresAt: end(of: read.message, try? node.conversation(client.description)).map(timestamp)
             )
         )
     }
@@ -224,7 +232,9 @@ enum NodeView {
             to: item.conversation.record.members.first { $0.key == item.member }?.profile ?? member(item.member),
             attempts: item.entry.attempts,
             nextAttempt: item.entry.nextAttempt.map(timestamp),
-            expiresAt: timestamp(item.entry.deadline),
+            expiresAt: timestamp(
+                min(item.entry.deadline, item.conversation.record.schedule?.expiresAt ?? .latest)
+            ),
             state: item.entry.state.rawValue
         )
     }
@@ -242,13 +252,49 @@ enum NodeView {
         )
     }
 
-    static func explosion(_ record: ExplodeStateMachine.Record) -> ExplosionStatus {
-        ExplosionStatus(
+    /// Of a conversation that has exploded.
+    static func explosion(_ record: ExplodeStateMachine.Record, _ node: isolated Node) -> ExplosionStatus {
+        var status = ExplosionStatus(
             conversation: record.conversation.description,
             expiresAt: timestamp(record.explodedAt),
             state: "exploded",
             confirmed: record.members.filter { record.confirmed[$0] != nil }.map(member),
-            waiting: ExplodeStateMachine(record: record).waiting.map(member)
+            waiting: ExplodeStateMachine(record: record).waiting.map(member),
+            receipts: record.members.compactMap { key in
+                record.confirmed[key].map {
+                    ExplosionStatus.Receipt(member: member(key), destroyedAt: timestamp($0))
+                }
+            },
+            trace: !record.isTraceless
+        )
+        switch node.progress(of: record.conversation) {
+        case .exploded: break
+        case .exploding: status.state = "exploding"
+        case .failed(let failure):
+            status.state = "error"
+            status.error = "the keys could not be destroyed yet: \(failure)"
+        }
+        return status
+    }
+
+    /// Of a conversation that is still there.
+    static func explosion(_ machine: ConversationStateMachine) -> ExplosionStatus {
+        guard let schedule = machine.record.schedule else {
+            return ExplosionStatus(
+                conversation: machine.conversation.description,
+                state: "none",
+                confirmed: [],
+                waiting: []
+            )
+        }
+        let members = machine.currentMembers.map(\.key)
+        return ExplosionStatus(
+            conversation: machine.conversation.description,
+            expiresAt: timestamp(schedule.expiresAt),
+            state: "scheduled",
+            confirmed: members.filter(schedule.confirmed.contains).map(member),
+            waiting: members.filter { !schedule.confirmed.contains($0) }.map(member),
+            trace: machine.isCreator ? !schedule.isTraceless : nil
         )
     }
 
@@ -277,7 +323,7 @@ enum NodeView {
             // What cannot be read any more is not shown here either.
             guard let client = event.client, let read = node.message(id, client: client),
                 let conversation = try? node.conversation(client.description),
-                case .object(let details)? = try? JSONValue(encoding: message(read, conversation))
+                case .object(let details)? = try? JSONValue(encoding: message(read, conversation, node))
             else { return (.message, ["message": text(id)]) }
             return (.message, details)
         case .messageState(let id, let state, let stored):
@@ -310,6 +356,7 @@ enum NodeView {
                 .joinFailed,
                 [
                     "errorType": .string(type.rawValue), "inviteTag": text(tag),
+                    "title": .string(type.userFacingTitle),
                     "message": .string(type.userFacingMessage),
                 ]
             )
@@ -317,11 +364,26 @@ enum NodeView {
             let from = node.invitations().first { $0.id == id }?.from
             return (.invited, ["join": text(id), "from": from.map { .string($0) } ?? .null])
         case .exploded: return (.exploded, [:])
+        case .explosionScheduled(let at):
+            return (.explosionScheduled, ["expiresAt": .string(timestamp(at).iso8601)])
+        case .explosionReminder(let at):
+            return (.explosionReminder, ["expiresAt": .string(timestamp(at).iso8601)])
         case .deletionReceipt(let key): return (.deletionReceipt, ["member": .string(member(key))])
         case .peerOnline(let key): return (.peerOnline, ["member": .string(member(key))])
         case .peerOffline(let key): return (.peerOffline, ["member": .string(member(key))])
         case .locked: return (.locked, [:])
         case .unlocked: return (.unlocked, [:])
+        case .messageDelivery(let id, let key, let state):
+            return (
+                .messageDelivery,
+                ["message": text(id), "member": .string(member(key)), "state": .string(state.rawValue)]
+            )
+        case .attachmentProgress(let id, let key, let count, let total):
+            let percent = total == 0 ? 100 : count * 100 / total
+            return (
+                .attachmentProgress,
+                ["message": text(id), "member": .string(member(key)), "percent": .integer(Int64(percent))]
+            )
         case .conversationUpdated(let name, let isLocked):
             return (.conversationUpdated, ["name": name.map { .string($0) } ?? .null, "locked": .bool(isLocked)])
         case .memberRemoved(let key): return (.memberRemoved, ["member": .string(member(key))])
@@ -370,6 +432,7 @@ extension Control.Invite {
         self.init(
             slug: "mayfly:join/" + bare,
             url: "mayfly:join/" + bare,
+            invite: invite.id.description,
             tag: invite.tag.description,
             expiresAt: NodeView.timestamp(invite.expiresAt),
             singleUse: invite.singleUse,

@@ -1,0 +1,33 @@
+/// What an event of each kind carries, for `mayfly schema`.
+extension EventKind {
+    /// In every event; `inbox` in those of an inbox.
+    package static let commonFields = ["cursor", "event", "conversation", "at", "inbox"]
+
+    /// Beside the common ones.
+    package var fields: [String] {
+        switch self {
+        case .message: FieldSchema.fields(of: Message.self).map(\.name).filter { !Self.commonFields.contains($0) }
+        case .messageState: ["message", "state", "stored"]
+        case .messageDelivery: ["message", "member", "state"]
+        case .attachmentProgress: ["message", "member", "percent"]
+        case .messageExpired: ["message"]
+        case .lifetimeProposed: ["lifetime", "attachments", "unopened", "timer", "ours", "proposal"]
+        case .lifetimeAgreed: ["lifetime", "attachments", "unopened", "timer", "agreement", "automatic"]
+        case .lifetimeRejected: ["proposal", "reason"]
+        case .lifetimeWithdrawn, .lifetimeExpired: ["proposal"]
+        case .lifetimeReset, .lifetimeSuspended: ["previous"]
+        case .memberJoined: ["member", "profile"]
+        case .memberLeft, .joinRequested, .deletionReceipt, .peerOnline, .peerOffline: ["member"]
+        case .joinFailed: ["errorType", "inviteTag", "title", "message"]
+        case .invited: ["join", "from"]
+        case .explosionScheduled, .explosionReminder: ["expiresAt"]
+        case .joined, .exploded, .inboxAwake, .inboxAsleep, .locked, .unlocked: []
+        case .gap: ["lost"]
+        case .conversationUpdated: ["name", "locked"]
+        case .memberRemoved: ["member"]
+        case .removed: []
+        case .profileChanged: ["member", "profile"]
+        case .messagesMissed: ["member", "count"]
+        }
+    }
+}

@@ -1,0 +1,242 @@
+/// Files in and out, piece by piece: a file of any size takes little memory on either side.
+package enum AttachmentMethods {
+    package static let all: [any ControlMethod.Type] = [
+        AttachmentBeginMethod.self, AttachmentAppendMethod.self, AttachmentCommitMethod.self,
+        AttachmentCancelMethod.self, AttachmentReadMethod.self,
+    ]
+    /// Bytes of a piece, before Base64: a line holds it.
+    package static let pieceByteCount = 384 << 10
+}
+
+/// `attachment.begin`: begins to hand over a file. It is given up when the connection closes.
+package enum AttachmentBeginMethod: ControlMethod {
+    package static let name = "attachment.begin"
+    package static let summary = "Begins to hand over a file."
+
+    /// What `attachment.begin` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        /// Id, unambiguous prefix of an id, or unambiguous name.
+        package var conversation: String
+        /// The file's name; a path in front of it is left out.
+        package var name: String
+        /// As far as it is known.
+        package var byteCount: Int64?
+        /// What to say to it.
+        package var text: String?
+        /// The message it answers.
+        package var replyTo: String?
+
+        package init(
+            conversation: String,
+            name: String,
+            byteCount: Int64? = nil,
+            text: String? = nil,
+            replyTo: String? = nil
+        ) {
+            self.conversation = conversation
+            self.name = name
+            self.byteCount = byteCount
+            self.text = text
+            self.replyTo = replyTo
+        }
+    }
+
+    /// What `attachment.begin` answers.
+    package struct Result: Codable, Hashable, Sendable {
+        /// Names the upload on this connection; the message has the same id.
+        package var upload: String
+
+        package init(upload: String) {
+            self.upload = upload
+        }
+    }
+}
+
+/// `attachment.append`: the next bytes of a file.
+package enum AttachmentAppendMethod: ControlMethod {
+    package static let name = "attachment.append"
+    package static let summary = "Hands over the next bytes of a file."
+
+    /// What `attachment.append` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        package var upload: String
+        /// Base64.
+        package var data: String
+
+        package init(upload: String, data: String) {
+            self.upload = upload
+            self.data = data
+        }
+    }
+
+    /// What `attachment.append` answers, when the bytes are kept.
+    package struct Result: Codable, Hashable, Sendable {
+        /// Bytes so far.
+        package var byteCount: Int64
+
+        package init(byteCount: Int64) {
+            self.byteCount = byteCount
+        }
+    }
+}
+
+/// `attachment.commit`: sends a file that has been handed over.
+package enum AttachmentCommitMethod: ControlMethod {
+    package static let name = "attachment.commit"
+    package static let summary = "Sends a file that has been handed over."
+    package typealias Result = SendMethod.Result
+
+    /// What `attachment.commit` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        package var upload: String
+        /// Answer only when it has come this far.
+        package var wait: DeliveryStage?
+        /// How long to wait.
+        package var timeout: Interval?
+
+        package init(upload: String, wait: DeliveryStage? = nil, timeout: Interval? = nil) {
+            self.upload = upload
+            self.wait = wait
+            self.timeout = timeout
+        }
+    }
+}
+
+/// `attachment.cancel`: gives up handing over a file.
+package enum AttachmentCancelMethod: ControlMethod {
+    package static let name = "attachment.cancel"
+    package static let summary = "Gives up handing over a file."
+    package typealias Result = Acknowledged
+
+    /// What `attachment.cancel` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        package var upload: String
+
+        package init(upload: String) {
+            self.upload = upload
+        }
+    }
+}
+
+/// `attachment.read`: reads a file of a message, piece by piece.
+package enum AttachmentReadMethod: ControlMethod {
+    package static let name = "attachment.read"
+    package static let summary = "Reads a piece of the file of a message."
+
+    /// What `attachment.read` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        /// Id, unambiguous prefix of an id, or unambiguous name.
+        package var conversation: String
+        package var message: String
+        /// From which piece on; 0 at first, then `next` of the answer before.
+        package var from: Int?
+
+        package init(conversation: String, message: String, from: Int? = nil) {
+            self.conversation = conversation
+            self.message = message
+            self.from = from
+        }
+    }
+
+    /// What `attachment.read` answers.
+    package struct Result: Codable, Hashable, Sendable {
+        package var message: String
+        /// As a file may be named here.
+        package var name: String
+        package var mediaType: String
+        package var byteCount: Int64
+        /// Base64.
+        package var data: String
+        /// Where the next piece begins; absent at the end.
+        package var next: Int?
+
+        package init(
+            message: String,
+            name: String,
+            mediaType: String,
+            byteCount: Int64,
+            data: String,
+            next: Int? = nil
+        ) {
+            self.message = message
+            self.name = name
+            self.mediaType = mediaType
+            self.byteCount = byteCount
+            self.data = data
+            self.next = next
+        }
+    }
+}
+
+/// `react`: puts a sign at a message, or takes it back.
+package enum ReactMethod: ControlMethod {
+    package static let name = "react"
+    package static let summary = "Puts a sign at a message, or takes it back."
+    package typealias Result = SendMethod.Result
+
+    /// What `react` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        /// Id, unambiguous prefix of an id, or unambiguous name.
+        package var conversation: String
+        /// The message, or the beginning of its id.
+        package var message: String
+        /// An emoji, or a short text.
+        package var reaction: String
+        package var remove: Bool?
+        /// Answer only when it has come this far.
+        package var wait: DeliveryStage?
+        /// How long to wait.
+        package var timeout: Interval?
+
+        package init(
+            conversation: String,
+            message: String,
+            reaction: String,
+            remove: Bool? = nil,
+            wait: DeliveryStage? = nil,
+            timeout: Interval? = nil
+        ) {
+            self.conversation = conversation
+            self.message = message
+            self.reaction = reaction
+            self.remove = remove
+            self.wait = wait
+            self.timeout = timeout
+        }
+    }
+}
+
+/// `conversation.set`: changes a setting of one conversation, or the default of all.
+package enum ConversationSetMethod: ControlMethod {
+    package static let name = "conversation.set"
+    package static let summary = "Changes a setting of a conversation, or of those that have none of their own."
+
+    /// What `conversation.set` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        /// Absent for the default.
+        package var conversation: String?
+        /// `read-receipts`
+        package var key: String
+        /// `on` or `off`; absent to ask.
+        package var value: String?
+
+        package init(conversation: String? = nil, key: String, value: String? = nil) {
+            self.conversation = conversation
+            self.key = key
+            self.value = value
+        }
+    }
+
+    /// What `conversation.set` answers: the setting in force.
+    package struct Result: Codable, Hashable, Sendable {
+        package var conversation: String?
+        package var key: String
+        package var value: String
+
+        package init(conversation: String?, key: String, value: String) {
+            self.conversation = conversation
+            self.key = key
+            self.value = value
+        }
+    }
+}

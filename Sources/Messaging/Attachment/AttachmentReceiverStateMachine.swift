@@ -1,0 +1,203 @@
+import Primitives
+
+/// One file on its way to us (protocol, section 3): we ask for what is missing, a window at a time, and what we have need
+/// not be sent again.
+///
+///     waiting ──link up──▶ receiving ──last chunk──▶ verifying ──right──▶ complete
+///        ▲                  │  ▲  │ chunk: keep, ask on    └──wrong──▶ failed
+///        └────link lost─────┘  └──┘ no chunk in time: ask again, each time later
+///     waiting, receiving ──sender has it no more──▶ failed
+///
+/// The chunks are in the archive; this machine knows which.
+package struct AttachmentReceiverStateMachine: Hashable, Sendable {
+    private enum State: Hashable, Sendable {
+        /// No session with the sender.
+        case waiting
+        case receiving(Flight)
+        /// Everything is here; the hash is being computed.
+        case verifying
+        case complete
+        case failed
+    }
+
+    /// What we have asked for on the link in use.
+    private struct Flight: Hashable, Sendable {
+        var asked: Set<Int> = []
+        /// Everything before is here or asked for.
+        var next = 0
+        /// When we ask again.
+        var deadline: Timestamp
+    }
+
+    /// What follows from an event, in order.
+    package enum Action: Hashable, Sendable {
+        case keep(Int)
+        case request(first: Int, count: Int)
+        case verify
+        case progress
+    }
+
+    package let chunkCount: Int
+    package private(set) var count = 0
+    private var state = State.waiting
+    /// A bit for each chunk that is here.
+    private var present: [UInt64]
+    private var wait = Limits.attachmentRetryFirst
+    private var meter = ProgressMeter()
+
+    /// - Parameter has: whether a chunk is in the archive already.
+    package init(chunkCount: Int, has: (Int) -> Bool) {
+        self.chunkCount = max(0, chunkCount)
+        present = [UInt64](repeating: 0, count: (self.chunkCount + 63) / 64)
+        for index in 0..<self.chunkCount where has(index) { insert(index) }
+    }
+
+    package var isVerifying: Bool { state == .verifying }
+    package var hasEnded: Bool { state == .complete || state == .failed }
+
+    /// When ``advance(now:window:)`` has something to do; `nil` for never.
+    package var nextDeadline: Timestamp? {
+        switch state {
+        case .receiving(let flight): flight.deadline
+        case .waiting, .verifying, .complete, .failed: nil
+        }
+    }
+
+    // MARK: Events
+
+    /// The session with the sender is established, and it has named the file.
+    /// - Parameter window: chunks that may be asked for at once.
+    package mutating func linkUp(now: Timestamp, window: Int) -> [Action] {
+        switch state {
+        case .waiting, .receiving:
+            wait = Limits.attachmentRetryFirst
+            return begin(now: now, window: window)
+        case .verifying, .complete, .failed: return []
+        }
+    }
+
+    package mutating func linkLost() {
+        switch state {
+        case .receiving: state = .waiting
+        case .waiting, .verifying, .complete, .failed: break
+        }
+    }
+
+    /// A chunk of the right size. Whatever was not asked for answers nothing.
+    package mutating func receive(_ index: Int, now: Timestamp, window: Int) -> [Action] {
+        switch state {
+        case .receiving(var flight):
+            guard flight.asked.remove(index) != nil, !contains(index) else { return [] }
+            insert(index)
+            wait = Limits.attachmentRetryFirst
+            flight.deadline = now + wait
+            var actions: [Action] = [.keep(index)]
+            if meter.shows(count, of: chunkCount, now: now) { actions.append(.progress) }
+            if count == chunkCount {
+                state = .verifying
+                actions.append(.verify)
+            } else {
+                if flight.asked.count <= window / 2 { actions += ask(&flight, window) }
+                state = .receiving(flight)
+            }
+            return actions
+        case .waiting, .verifying, .complete, .failed: return []
+        }
+    }
+
+    /// Asks again for what did not come in time.
+    package mutating func advance(now: Timestamp, window: Int) -> [Action] {
+        switch state {
+        case .receiving(let flight):
+            guard flight.deadline <= now else { return [] }
+            wait = min(wait * 2, Limits.attachmentRetryLongest)
+            return begin(now: now, window: window)
+        case .waiting, .verifying, .complete, .failed: return []
+        }
+    }
+
+    /// The hash has been compared.
+    /// - Returns: whether it was awaited.
+    package mutating func verified(_ isRight: Bool) -> Bool {
+        switch state {
+        case .verifying:
+            state = isRight ? .complete : .failed
+            return true
+        case .waiting, .receiving, .complete, .failed: return false
+        }
+    }
+
+    /// The sender does not have it any more.
+    /// - Returns: whether that ends it.
+    package mutating func gone() -> Bool {
+        switch state {
+        case .waiting, .receiving:
+            state = .failed
+            return true
+        case .verifying, .complete, .failed: return false
+        }
+    }
+
+    // MARK: Steps
+
+    private mutating func begin(now: Timestamp, window: Int) -> [Action] {
+        if count == chunkCount {
+            state = .verifying
+            return [.verify]
+        }
+        var flight = Flight(deadline: now + wait)
+        let actions = ask(&flight, window)
+        state = .receiving(flight)
+        return actions
+    }
+
+    /// Runs of missing chunks, until the window is full.
+    private func ask(_ flight: inout Flight, _ window: Int) -> [Action] {
+        let window = min(max(1, window), Limits.attachmentWindow)
+        var actions: [Action] = []
+        while flight.asked.count < window {
+            while flight.next < chunkCount, contains(flight.next) { flight.next += 1 }
+            let first = flight.next
+            while flight.next < chunkCount, flight.asked.count < window, !contains(flight.next) {
+                flight.asked.insert(flight.next)
+                flight.next += 1
+            }
+            guard flight.next > first else { break }
+            actions.append(.request(first: first, count: flight.next - first))
+        }
+        return actions
+    }
+
+    private func contains(_ index: Int) -> Bool {
+        index >= 0 && index < chunkCount && present[index / 64] >> UInt64(index % 64) & 1 == 1
+    }
+
+    private mutating func insert(_ index: Int) {
+        guard index >= 0, index < chunkCount, !contains(index) else { return }
+        present[index / 64] |= 1 << UInt64(index % 64)
+        count += 1
+    }
+}
+
+/// When progress is worth telling: after a second, or a twentieth of the file.
+package struct ProgressMeter: Hashable, Sendable {
+    private var shown = 0
+    private var at: Timestamp?
+
+    package init() {}
+
+    package mutating func shows(_ count: Int, of total: Int, now: Timestamp) -> Bool {
+        guard let at else {
+            // The first chunk is no news yet, unless it is all there is.
+            self.at = now
+            shown = 0
+            return count >= total
+        }
+        guard count >= total || count - shown >= max(1, total / 20) || now - at >= Limits.progressInterval else {
+            return false
+        }
+        shown = count
+        self.at = now
+        return true
+    }
+}

@@ -1,0 +1,100 @@
+import DequeModule
+
+/// What one member has asked for of our files, and in which order it goes out (protocol, section 3).
+///
+///     idle ──request──▶ serving ──last chunk taken──▶ idle
+///                        │  ▲ request: behind what waits, as far as there is room
+///                        └──┘ chunk taken: the next file's turn
+///     serving ──link lost──▶ idle          a file that is taken back leaves the queue
+///
+/// One chunk of each file in turn, so that a small file does not wait behind a large one.
+package struct AttachmentSenderStateMachine: Hashable, Sendable {
+    private struct File: Hashable, Sendable {
+        let message: MessageID
+        /// What was asked for, in that order; none is empty.
+        var runs: Deque<Range<Int>>
+    }
+
+    private enum State: Hashable, Sendable {
+        case idle
+        /// Never empty.
+        case serving(Deque<File>)
+    }
+
+    private var state = State.idle
+    /// How far each file has come, for showing.
+    private var meters: [MessageID: ProgressMeter] = [:]
+
+    package init() {}
+
+    package var isIdle: Bool { state == .idle }
+
+    /// Chunks that wait.
+    package var count: Int {
+        switch state {
+        case .idle: 0
+        case .serving(let files): files.reduce(0) { $0 + $1.runs.reduce(0) { $0 + $1.count } }
+        }
+    }
+
+    /// - Parameter chunkCount: of the file.
+    /// - Returns: whether the request makes sense and there is room for it; otherwise it is left aside.
+    package mutating func request(_ message: MessageID, first: Int, count: Int, chunkCount: Int) -> Bool {
+        guard first >= 0, first < chunkCount, (1...Limits.attachmentWindow).contains(count),
+            self.count + count <= Limits.attachmentQueueCount
+        else { return false }
+        let run = first..<min(first + count, chunkCount)
+        switch state {
+        case .idle: state = .serving([File(message: message, runs: [run])])
+        case .serving(var files):
+            state = .idle
+            if let place = files.firstIndex(where: { $0.message == message }) {
+                files[place].runs.append(run)
+            } else {
+                files.append(File(message: message, runs: [run]))
+            }
+            state = .serving(files)
+        }
+        return true
+    }
+
+    /// The next chunk that may go; `nil` when nothing waits.
+    package mutating func next() -> (message: MessageID, index: Int)? {
+        switch state {
+        case .idle: return nil
+        case .serving(var files):
+            state = .idle
+            guard var file = files.popFirst(), let run = file.runs.popFirst() else { return nil }
+            let rest = run.dropFirst()
+            if !rest.isEmpty { file.runs.prepend(rest) }
+            // Behind the other files.
+            if !file.runs.isEmpty { files.append(file) }
+            if !files.isEmpty { state = .serving(files) }
+            return (file.message, run.lowerBound)
+        }
+    }
+
+    /// Whether to tell watchers that chunk `index` has gone out.
+    package mutating func shows(_ message: MessageID, index: Int, of chunkCount: Int, now: Timestamp) -> Bool {
+        if meters.count >= Limits.attachmentQueueCount, meters[message] == nil { meters = [:] }
+        let shows = meters[message, default: ProgressMeter()].shows(index + 1, of: chunkCount, now: now)
+        if index + 1 >= chunkCount { meters[message] = nil }
+        return shows
+    }
+
+    /// The file is taken back, or delivered.
+    package mutating func remove(_ message: MessageID) {
+        meters[message] = nil
+        switch state {
+        case .idle: break
+        case .serving(var files):
+            files.removeAll { $0.message == message }
+            state = files.isEmpty ? .idle : .serving(files)
+        }
+    }
+
+    package mutating func linkLost() {
+        state = .idle
+        meters = [:]
+    }
+}

@@ -1,0 +1,94 @@
+import Primitives
+
+/// The creator's signed word, made before its key goes, that joins by invites with this tag end with
+/// `conversation_expired`: all that can be told to a late joiner when no handshake is possible any more.
+package struct ExpiredStatement: Hashable, Sendable, Codable {
+    package var tag: InviteTag
+    /// By the creator's clock.
+    package var timestamp: Timestamp
+    /// The creator's.
+    package var signature: SchnorrSignature
+
+    private static let byteCount = InviteTag.characterCount + 8 + 64
+    /// Of the sealed form.
+    package static let sealedByteCount = byteCount + XChaChaPoly.overheadByteCount
+
+    package init(
+        tag: InviteTag,
+        timestamp: Timestamp,
+        key: IdentityKey,
+        _ random: inout some RandomNumberGenerator
+    ) {
+        let digest = Self.digest(tag, timestamp, key.publicKey)
+        self.init(
+            tag: tag,
+            timestamp: timestamp,
+            signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32))
+        )
+    }
+
+    package init(tag: InviteTag, timestamp: Timestamp, signature: SchnorrSignature) {
+        self.tag = tag
+        self.timestamp = timestamp
+        self.signature = signature
+    }
+
+    private static func digest(_ tag: InviteTag, _ timestamp: Timestamp, _ creator: PublicKey) -> [UInt8] {
+        var transcript = Transcript()
+        transcript.append(Array(JoinErrorType.conversationExpired.rawValue.utf8))
+        transcript.append(Array(tag.description.utf8))
+        transcript.append(timestamp)
+        transcript.append(creator)
+        return transcript.digest("mayfly/join_error")
+    }
+
+    package func isValid(creator: PublicKey) -> Bool {
+        creator.isValid(signature, for: Self.digest(tag, timestamp, creator))
+    }
+
+    /// As the seed's join error.
+    package var joinError: JoinError {
+        JoinError(errorType: .conversationExpired, inviteTag: tag, timestamp: timestamp)
+    }
+
+    // MARK: Sealing
+
+    /// - Parameters:
+    ///   - key: 32 bytes from the invite's knock secret.
+    ///   - token: the routing token of the knock that it answers.
+    package func sealed(
+        key: borrowing SecretBytes,
+        token: [UInt8],
+        _ random: inout some RandomNumberGenerator
+    ) -> [UInt8] {
+        var plain = Array(tag.description.utf8)
+        withUnsafeBytes(of: UInt64(timestamp.milliseconds).bigEndian) { plain.append(contentsOf: $0) }
+        plain += signature.bytes
+        return XChaChaPoly.seal(
+            plain,
+            key: key,
+            nonce: random.bytes(XChaChaPoly.nonceByteCount),
+            authenticating: Array("join error".utf8) + token
+        )
+    }
+
+    /// `nil` unless a holder of the invite sealed it. Check ``isValid(creator:)`` before believing it.
+    package init?(opening sealed: [UInt8], key: borrowing SecretBytes, token: [UInt8]) {
+        guard sealed.count == Self.sealedByteCount,
+            let plain = try? XChaChaPoly.open(
+                sealed,
+                key: key,
+                authenticating: Array("join error".utf8) + token
+            ),
+            plain.count == Self.byteCount,
+            let tag = InviteTag(String(decoding: plain[0..<10], as: UTF8.self)),
+            let signature = try? SchnorrSignature(plain[18..<82])
+        else { return nil }
+        let milliseconds = plain[10..<18].reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
+        self.init(
+            tag: tag,
+            timestamp: Timestamp(milliseconds: Int64(clamping: milliseconds)),
+            signature: signature
+        )
+    }
+}

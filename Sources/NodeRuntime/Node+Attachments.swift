@@ -1,0 +1,160 @@
+import Logging
+import Messaging
+import NIOCore
+import Primitives
+import Store
+import Transport
+import Wire
+
+/// A file whose hash is being computed.
+struct Verification {
+    var client: ClientID
+    var attachment: Attachment
+    var hasher = SHA256()
+    var next = 0
+    /// A later attempt makes the steps of an earlier one void.
+    var attempt: UInt64
+}
+
+/// Files between members: chunks out as the link takes them, and the hash of what has come.
+extension Node {
+    /// Largest file that is sent or taken, in bytes.
+    package var attachmentByteCount: Int64 {
+        min(max(0, configuration.attachmentByteCount ?? Limits.attachmentByteCount), Attachment.byteCountLimit)
+    }
+
+    func hasRoom(_ client: ClientID, byteCount: Int64) -> Bool {
+        guard let row = rows[client], !store.isLocked, let stored = try? store.storedAmount(row) else { return false }
+        return room.isFor(file: byteCount, besides: stored.byteCount)
+    }
+
+    // MARK: Out
+
+    /// Sends chunks on a link as long as it takes them; what else there is to send goes in between.
+    func serveChunks(on link: LinkID) {
+        guard links[link] != nil else { return }
+        servedLinks.insert(link)
+        scheduleServing()
+    }
+
+    /// The transport has room again.
+    func becameWritable(_ link: LinkID) {
+        if servedLinks.contains(link) { scheduleServing() }
+    }
+
+    private func scheduleServing() {
+        guard !isServing else { return }
+        isServing = true
+        loop.assumeIsolated().execute {
+            self.assumeIsolated { $0.serve() }
+        }
+    }
+
+    private func serve() {
+        isServing = false
+        guard !isStopped else { return }
+        var goesOn = false
+        for link in servedLinks.sorted() {
+            guard let connection = links[link]?.connection else {
+                servedLinks.remove(link)
+                continue
+            }
+            guard connection.isWritable else { continue }
+            var isIdle = false
+            turn { turn in
+                let actions = core.chunksMayGo(on: link, &turn)
+                isIdle = actions.isEmpty
+                return actions
+            }
+            if isIdle { servedLinks.remove(link) } else { goesOn = true }
+        }
+        if goesOn { scheduleServing() }
+    }
+
+    func transmitChunk(_ id: Messaging.MessageID, _ index: Int, client: ClientID, on link: LinkID) {
+        do throws(StoreError) {
+            let chunk = try archive.chunk(index, of: id, client: client, row: rows[client], now: readClock().hide)
+            // What is not here is asked for again, and then answered.
+            if let chunk { transmit(.attachmentChunk(chunk), on: link) }
+        } catch {
+            log.error("a chunk could not be read", metadata: ["inbox": "\(client)", "error": "\(error)"])
+        }
+    }
+
+    // MARK: In
+
+    /// Bytes that are hashed in one turn of the loop, in chunks.
+    private static let verificationChunkCount = 16
+
+    func verifyAttachment(_ id: Messaging.MessageID, client: ClientID) {
+        guard let message = archive.read(id, client: client, row: rows[client], now: readClock().hide)?.message,
+            let attachment = message.content.attachment
+        else { return }
+        let attempt = (verifications[id]?.attempt ?? 0) + 1
+        verifications[id] = Verification(client: client, attachment: attachment, attempt: attempt)
+        continueVerification(id, attempt, after: .zero)
+    }
+
+    private func continueVerification(_ id: Messaging.MessageID, _ attempt: UInt64, after delay: TimeAmount) {
+        loop.assumeIsolated().scheduleTask(in: delay) {
+            self.assumeIsolated { $0.verifyOn(id, attempt) }
+        }
+    }
+
+    private func verifyOn(_ id: Messaging.MessageID, _ attempt: UInt64) {
+        guard var verification = verifications[id], verification.attempt == attempt, !isStopped else { return }
+        let client = verification.client
+        guard rows[client] != nil else {
+            verifications[id] = nil
+            return
+        }
+        let total = verification.attachment.chunkCount
+        let end = min(verification.next + Self.verificationChunkCount, total)
+        while verification.next < end {
+            let chunk: AttachmentChunk?
+            do throws(StoreError) {
+                chunk = try archive.chunk(
+                    verification.next,
+                    of: id,
+                    client: client,
+                    row: rows[client],
+                    now: readClock().hide
+                )
+            } catch {
+                // The disk's fault, not the file's: from the start on the next link.
+                verifications[id] = nil
+                return storageFailed(client, error)
+            }
+            let byteCount = verification.attachment.chunkByteCount(verification.next)
+            guard let plain = chunk?.plain(byteCount: byteCount) else {
+                if store.isLocked { return continueVerification(id, attempt, after: .seconds(1)) }
+                return endVerification(id, client, isRight: false)
+            }
+            verification.hasher.update(plain)
+            verification.next += 1
+            verifications[id] = verification
+        }
+        guard verification.next == total else {
+            return continueVerification(id, attempt, after: .zero)
+        }
+        endVerification(id, client, isRight: verification.hasher.finalize() == verification.attachment.sha256)
+    }
+
+    private func endVerification(_ id: Messaging.MessageID, _ client: ClientID, isRight: Bool) {
+        verifications[id] = nil
+        turn { core.attachmentVerified(id, client: client, isRight: isRight, &$0) }
+    }
+
+    // MARK: Loading
+
+    /// Reactions and chunks of an inbox that was loaded.
+    func restoreHidden(_ client: ClientID, row: RowID, messages: [StoredMessage]) {
+        let listed = messages.compactMap { try? StoredCodec.decodeMessage($0.payload).0 }
+        do throws(StoreError) {
+            let undelivered = try archive.restoreHidden(client: client, row: row, messages: listed, now: now)
+            for message in undelivered { core.restoreOutbox(message, client: client) }
+        } catch {
+            log.error("reactions could not be read", metadata: ["inbox": "\(client)", "error": "\(error)"])
+        }
+    }
+}

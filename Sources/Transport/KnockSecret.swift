@@ -1,0 +1,35 @@
+import Primitives
+
+/// What a knock comes from: derived from a routing secret and good for nothing else, so that a tombstone can keep it
+/// after the inbox's keys are gone (protocol, section 7). One for each direction of a pair of members, one for an invite.
+package final class KnockSecret: Sendable {
+    package static let byteCount = 32
+    private let secret: SecretBytes
+
+    /// - Precondition: 32 bytes.
+    package init(_ secret: consuming SecretBytes) {
+        precondition(secret.byteCount == Self.byteCount, "a knock secret has 32 bytes")
+        self.secret = secret
+    }
+
+    /// As a tombstone keeps it; `nil` unless there are 32 bytes.
+    package init?(bytes: [UInt8]) {
+        guard bytes.count == Self.byteCount else { return nil }
+        secret = SecretBytes(copying: bytes)
+    }
+
+    /// For the tombstone.
+    package var bytes: [UInt8] { secret.withBytes { Array($0) } }
+
+    /// The token of a day: HMAC-SHA-256(K, day as 32 bits, big-endian), cut to 16 bytes.
+    /// - Parameter day: days since the start of 1970, UTC.
+    package func token(day: UInt32) -> RoutingToken {
+        let message = Array(bigEndian(UInt64(day)).suffix(4))
+        let code = secret.withBytes { HMACSHA256.authenticate(key: $0, message) }
+        guard let token = RoutingToken(code) else { preconditionFailure("a code has 32 bytes") }
+        return token
+    }
+
+    /// The key that seals the question of a knock, so that who has merely seen a token cannot ask.
+    package var sealingKey: SecretBytes { HKDF.derive(secret: secret, info: "mayfly/1 knock seal") }
+}

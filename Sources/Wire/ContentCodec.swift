@@ -1,0 +1,130 @@
+import FoundationEssentials
+import Messaging
+import Primitives
+
+/// Payloads of chat contents: bytes ↔ ``ContentBody``.
+enum ContentCodec {
+    /// Nothing for an opaque body.
+    static func payload(of body: ContentBody) -> [UInt8] {
+        switch body {
+        case .opaque: return []
+        case .reply(let reply):
+            var proto = ProtoReply()
+            proto.replyTo = Data(reply.replyTo.bytes)
+            proto.text = reply.text
+            return serialized(proto)
+        case .reaction(let reaction):
+            var proto = ProtoReaction()
+            proto.message = Data(reaction.message.bytes)
+            proto.emoji = reaction.emoji
+            proto.removed = reaction.isRemoved
+            return serialized(proto)
+        case .attachment(let attachment):
+            var proto = ProtoAttachment()
+            proto.name = attachment.name
+            proto.mediaType = attachment.mediaType
+            proto.byteCount = attachment.byteCount
+            proto.chunkSize = UInt32(Limits.chunkByteCount)
+            proto.sha256 = Data(attachment.sha256)
+            proto.text = attachment.text
+            proto.replyTo = Data(attachment.replyTo?.bytes ?? [])
+            return serialized(proto)
+        }
+    }
+
+    /// A payload of a version that we make has to be right. One of a later minor version that does not read is kept, and
+    /// shown by its fallback.
+    /// - Returns: the payload, empty where the body says it all.
+    static func decode(_ type: ContentType, _ payload: [UInt8]) throws(WireError) -> ([UInt8], ContentBody) {
+        let isOurs = type == type.family
+        do throws(WireError) {
+            guard let body = try body(type.family, payload) else { return (payload, .opaque) }
+            return (isOurs ? [] : payload, body)
+        } catch {
+            if isOurs { throw error }
+            return (payload, .opaque)
+        }
+    }
+
+    private static func body(_ family: ContentType, _ payload: [UInt8]) throws(WireError) -> ContentBody? {
+        switch family {
+        case .text:
+            guard payload.count <= Limits.textByteCount else { throw .tooLong("text") }
+            guard String(validating: payload, as: UTF8.self) != nil else { throw .malformed("text") }
+            return nil
+        case .reply:
+            let proto = try parse(ProtoReply.self, payload)
+            guard let text = try boundedText(proto.text, Limits.textByteCount, "reply.text") else {
+                throw .malformed("reply.text")
+            }
+            return .reply(Reply(replyTo: try identifier(proto.replyTo, "reply.reply_to"), text: text))
+        case .reaction:
+            let proto = try parse(ProtoReaction.self, payload)
+            guard Reaction.isEmoji(proto.emoji) else { throw .malformed("reaction.emoji") }
+            return .reaction(
+                Reaction(
+                    message: try identifier(proto.message, "reaction.message"),
+                    emoji: proto.emoji,
+                    isRemoved: proto.removed
+                )
+            )
+        case .attachment: return .attachment(try Attachment(try parse(ProtoAttachment.self, payload)))
+        default: return nil
+        }
+    }
+}
+
+extension Attachment {
+    fileprivate init(_ proto: ProtoAttachment) throws(WireError) {
+        guard proto.chunkSize == UInt32(Limits.chunkByteCount) else { throw .malformed("attachment.chunk_size") }
+        guard (0...Self.byteCountLimit).contains(proto.byteCount) else { throw .malformed("attachment.byte_count") }
+        guard proto.sha256.count == SHA256.byteCount else { throw .malformed("attachment.sha256") }
+        self.init(
+            name: try boundedText(proto.name, Limits.fileNameByteCount, "attachment.name") ?? "",
+            mediaType: try boundedText(proto.mediaType, Limits.mediaTypeByteCount, "attachment.media_type") ?? "",
+            byteCount: proto.byteCount,
+            sha256: Array(proto.sha256),
+            text: try boundedText(proto.text, Limits.textByteCount, "attachment.text") ?? "",
+            replyTo: proto.replyTo.isEmpty ? nil : try identifier(proto.replyTo, "attachment.reply_to")
+        )
+    }
+}
+
+extension ProtoReceipt {
+    init(_ receipt: Receipt) {
+        kind = receipt.kind.rawValue
+        messages = receipt.messages.map { Data($0.bytes) }
+    }
+}
+
+extension Receipt {
+    /// `nil` for a kind of a later version.
+    init?(_ proto: ProtoReceipt) throws(WireError) {
+        guard proto.messages.count <= Limits.receiptCount else { throw .tooLong("receipt.messages") }
+        var messages: [MessageID] = []
+        for id in proto.messages { messages.append(try identifier(id, "receipt.messages")) }
+        guard let kind = Kind(rawValue: proto.kind), !messages.isEmpty else { return nil }
+        self.init(kind, messages)
+    }
+}
+
+extension ProtoAttachmentChunk {
+    init(_ chunk: AttachmentChunk) {
+        message = Data(chunk.message.bytes)
+        index = UInt32(clamping: chunk.index)
+        deflated = chunk.isDeflated
+        bytes = Data(chunk.bytes)
+    }
+}
+
+extension AttachmentChunk {
+    init(_ proto: ProtoAttachmentChunk) throws(WireError) {
+        guard proto.bytes.count <= Limits.chunkByteCount else { throw .tooLong("attachment_chunk.bytes") }
+        self.init(
+            message: try identifier(proto.message, "attachment_chunk.message"),
+            index: Int(proto.index),
+            isDeflated: proto.deflated,
+            bytes: Array(proto.bytes)
+        )
+    }
+}

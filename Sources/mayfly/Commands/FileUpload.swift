@@ -1,0 +1,173 @@
+import Control
+import Dispatch
+import Glibc
+import Synchronization
+
+/// Hands a file to the node, piece by piece, and shows how far it has come.
+struct FileUpload {
+    let path: String
+    let command: SendCommand
+
+    func perform(_ terminal: Terminal) throws {
+        let descriptor = path == "-" ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC)
+        guard descriptor >= 0 else { throw failure(errno) }
+        defer { if path != "-" { close(descriptor) } }
+        var status = stat()
+        guard fstat(descriptor, &status) == 0 else { throw failure(errno) }
+        if status.st_mode & S_IFMT == S_IFDIR {
+            throw ControlError(
+                .usage,
+                "\(path) is a directory",
+                hint: "send an archive of it: tar -cz DIR | … --file -"
+            )
+        }
+        let isRegular = status.st_mode & S_IFMT == S_IFREG
+        let byteCount: Int64? = isRegular ? Int64(status.st_size) : nil
+        let name = path == "-" ? "stdin" : path.split(separator: "/").last.map(String.init) ?? path
+        let client = try command.connect()
+        let begin = AttachmentBeginMethod.Params(
+            conversation: command.conversation,
+            name: name,
+            byteCount: byteCount,
+            text: try command.body(),
+            replyTo: command.replyTo
+        )
+        let upload = try understand(
+            try client.call(AttachmentBeginMethod.self, begin),
+            as: AttachmentBeginMethod.Result.self
+        ).upload
+        let progress = Progress(isShown: isatty(STDERR_FILENO) == 1 && !terminal.json)
+        let total = try send(descriptor, upload, of: byteCount, client, progress)
+        let timeout = command.timeout ?? Self.patience(byteCount: total)
+        let commit = AttachmentCommitMethod.Params(
+            upload: upload,
+            wait: command.wait?.stage,
+            timeout: command.wait == nil ? nil : timeout
+        )
+        if command.wait == .delivered { follow(upload, progress) }
+        let value: JSONValue
+        do {
+            value = try client.call(AttachmentCommitMethod.self, commit, timeout: timeout.withGrace)
+        } catch {
+            progress.end()
+            throw error
+        }
+        progress.end()
+        if terminal.json {
+            terminal.result(value)
+        } else {
+            SendCommand.show(try understand(value, as: SendMethod.Result.self), terminal)
+        }
+    }
+
+    /// A minute, and a second more for each MiB.
+    private static func patience(byteCount: Int64) -> Interval {
+        Interval(milliseconds: 60_000 + byteCount / (1 << 20) * 1_000)
+    }
+
+    /// - Returns: how many bytes there were.
+    private func send(
+        _ descriptor: Int32,
+        _ upload: String,
+        of byteCount: Int64?,
+        _ client: ControlClient,
+        _ progress: Progress
+    ) throws -> Int64 {
+        var total: Int64 = 0
+        while true {
+            let piece = try piece(descriptor)
+            if piece.isEmpty { return total }
+            total += Int64(piece.count)
+            let params = AttachmentAppendMethod.Params(upload: upload, data: Base64.encode(piece))
+            _ = try client.call(AttachmentAppendMethod.self, params, timeout: .seconds(120))
+            if let byteCount, byteCount > 0 {
+                progress.show("reading \(min(100, total * 100 / byteCount)) %")
+            } else {
+                progress.show("reading \(Self.size(total))")
+            }
+        }
+    }
+
+    /// As much as a piece holds; less at the end of the file.
+    private func piece(_ descriptor: Int32) throws -> [UInt8] {
+        var bytes = [UInt8](repeating: 0, count: AttachmentMethods.pieceByteCount)
+        var filled = 0
+        while filled < bytes.count {
+            let count = bytes.withUnsafeMutableBytes { buffer in
+                read(descriptor, buffer.baseAddress! + filled, buffer.count - filled)
+            }
+            if count == 0 { break }
+            if count < 0 {
+                if errno == EINTR { continue }
+                throw failure(errno)
+            }
+            filled += count
+        }
+        bytes.removeLast(bytes.count - filled)
+        return bytes
+    }
+
+    private func failure(_ code: Int32) -> ControlError {
+        ControlError(.failed, "cannot read \(path): \(String(cString: strerror(code)).lowercased())")
+    }
+
+    /// Shows how far the members have come, on a connection of its own. Ends with the program.
+    private func follow(_ message: String, _ progress: Progress) {
+        guard progress.isShown, let home = try? command.global.resolvedHome() else { return }
+        let conversation = command.conversation
+        DispatchQueue.global().async {
+            let params = SubscribeMethod.Params(
+                conversation: conversation,
+                since: nil,
+                events: [.attachmentProgress]
+            )
+            guard let client = try? ControlClient(home: home),
+                (try? client.call(SubscribeMethod.self, params)) != nil
+            else { return }
+            while case .event(let event)? = try? client.nextEvent(until: nil) {
+                guard event["message"]?.stringValue == message, let percent = event["percent"]?.integerValue else {
+                    continue
+                }
+                progress.show("sending to \(safe(event["member"]?.stringValue ?? "-")) \(percent) %")
+            }
+        }
+    }
+
+    /// `3.2 MiB`
+    static func size(_ byteCount: Int64) -> String {
+        var value = Double(byteCount)
+        for unit in ["bytes", "KiB", "MiB", "GiB"] {
+            if value < 1_024 || unit == "GiB" {
+                return unit == "bytes" ? "\(byteCount) bytes" : "\((value * 10).rounded() / 10) \(unit)"
+            }
+            value /= 1_024
+        }
+        return "\(byteCount) bytes"
+    }
+}
+
+/// One line on the terminal that is written over.
+final class Progress: Sendable {
+    let isShown: Bool
+    private let width = Mutex<Int?>(0)
+
+    init(isShown: Bool) { self.isShown = isShown }
+
+    func show(_ text: String) {
+        guard isShown else { return }
+        width.withLock { width in
+            guard let before = width else { return }
+            Terminal.ask("\r" + text + String(repeating: " ", count: max(0, before - text.count)))
+            width = text.count
+        }
+    }
+
+    /// Clears the line; nothing is shown any more.
+    func end() {
+        guard isShown else { return }
+        width.withLock { width in
+            if let before = width, before > 0 { Terminal.ask("\r" + String(repeating: " ", count: before) + "\r") }
+            width = nil
+        }
+    }
+}

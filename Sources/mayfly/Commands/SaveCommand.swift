@@ -1,0 +1,128 @@
+import ArgumentParser
+import Control
+import Glibc
+
+struct SaveCommand: NodeCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "save",
+        abstract: "Write the file of a message.",
+        discussion: """
+            Without --output the file is written here under its own name, made harmless. An existing file is not written \
+            over without --force. Only you may read what is written.
+
+            Examples:
+              mayfly save room 4f1c
+              mayfly save room 4f1c --output /tmp/log.txt --force
+              mayfly save room 4f1c --output - | less
+            """
+    )
+
+    @Argument(help: "Name or id.") var conversation: String
+    @Argument(help: "The message, or the start of its id.") var message: String
+    @Option(help: ArgumentHelp("Where to; a directory, a file, or `-`.", valueName: "path")) var output: String?
+    @Flag(help: "Write over a file that is there.") var force = false
+    @OptionGroup var global: GlobalOptions
+
+    /// What `--json` prints.
+    private struct Saved: Codable, Hashable, Sendable {
+        var message: String
+        var path: String
+        var byteCount: Int64
+    }
+
+    func perform(_ terminal: Terminal) throws {
+        let client = try connect()
+        var piece = try read(client, from: nil)
+        if output == "-" {
+            while true {
+                try write(try bytes(piece), to: STDOUT_FILENO, "standard output")
+                guard let next = piece.next else { return }
+                piece = try read(client, from: next)
+            }
+        }
+        let path = path(named: piece.name)
+        if !force, access(path, F_OK) == 0 { throw Self.exists(path) }
+        let partial = "\(path).\(getpid()).part"
+        let descriptor = open(partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
+        guard descriptor >= 0 else { throw Self.failure(path, errno) }
+        do {
+            defer { close(descriptor) }
+            while true {
+                try write(try bytes(piece), to: descriptor, path)
+                guard let next = piece.next else { break }
+                piece = try read(client, from: next)
+            }
+            try finish(partial, path)
+        } catch {
+            unlink(partial)
+            throw error
+        }
+        if terminal.json {
+            let saved = Saved(message: piece.message, path: path, byteCount: piece.byteCount)
+            if let value = try? JSONValue(encoding: saved) { terminal.result(value) }
+        } else {
+            terminal.fields([("saved", safe(path)), ("size", FileUpload.size(piece.byteCount))])
+        }
+    }
+
+    private func read(_ client: ControlClient, from: Int?) throws -> AttachmentReadMethod.Result {
+        let params = AttachmentReadMethod.Params(conversation: conversation, message: message, from: from)
+        return try understand(
+            try client.call(AttachmentReadMethod.self, params),
+            as: AttachmentReadMethod.Result.self
+        )
+    }
+
+    private func bytes(_ piece: AttachmentReadMethod.Result) throws -> [UInt8] {
+        guard let bytes = Base64.decode(piece.data) else {
+            throw ControlError(.failed, "the node's answer cannot be understood: `data` is not Base64")
+        }
+        return bytes
+    }
+
+    private func path(named name: String) -> String {
+        // The node made it harmless; a node that did not must not write elsewhere.
+        let base = name.split(separator: "/").last.map(String.init) ?? "attachment"
+        let safeName = base == "." || base == ".." ? "attachment" : base
+        guard let output else { return safeName }
+        var status = stat()
+        let isDirectory = stat(output, &status) == 0 && status.st_mode & S_IFMT == S_IFDIR
+        return isDirectory ? "\(output)/\(safeName)" : output
+    }
+
+    /// Gives the file its name, once it is whole.
+    private func finish(_ partial: String, _ path: String) throws {
+        if force {
+            guard rename(partial, path) == 0 else { throw Self.failure(path, errno) }
+            return
+        }
+        // Unlike rename, link does not replace what came there meanwhile.
+        guard link(partial, path) == 0 else {
+            if errno == EEXIST { throw Self.exists(path) }
+            // A file system without links.
+            guard access(path, F_OK) != 0, rename(partial, path) == 0 else { throw Self.failure(path, errno) }
+            return
+        }
+        unlink(partial)
+    }
+
+    private func write(_ bytes: [UInt8], to descriptor: Int32, _ path: String) throws {
+        var rest = bytes[...]
+        while !rest.isEmpty {
+            let count = rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
+            if count >= 0 {
+                rest = rest.dropFirst(count)
+            } else if errno != EINTR {
+                throw Self.failure(path, errno)
+            }
+        }
+    }
+
+    private static func exists(_ path: String) -> ControlError {
+        ControlError(.failed, "\(path) exists", hint: "write over it with --force, or choose another --output")
+    }
+
+    private static func failure(_ path: String, _ code: Int32) -> ControlError {
+        ControlError(.failed, "cannot write \(path): \(String(cString: strerror(code)).lowercased())")
+    }
+}

@@ -1,0 +1,30 @@
+import Glibc
+
+/// Tells the service manager how the daemon is: sd_notify(3), without its library. Nothing happens without
+/// NOTIFY_SOCKET.
+enum ServiceNotifier {
+    /// - Parameter state: such as `READY=1`; several lines are several values.
+    static func tell(_ state: String) {
+        guard let name = environment("NOTIFY_SOCKET") else { return }
+        var address = sockaddr_un()
+        address.sun_family = sa_family_t(AF_UNIX)
+        var path = Array(name.utf8)
+        guard path.count < MemoryLayout.size(ofValue: address.sun_path),
+            path[0] == UInt8(ascii: "/") || name.hasPrefix("@")
+        else { return }
+        // A name of the abstract namespace: unix(7).
+        let isAbstract = name.hasPrefix("@")
+        if isAbstract { path[0] = 0 }
+        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path) }
+        let length = MemoryLayout<sa_family_t>.size + path.count + (isAbstract ? 0 : 1)
+        let descriptor = socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        guard descriptor >= 0 else { return }
+        defer { close(descriptor) }
+        let bytes = Array(state.utf8)
+        withUnsafePointer(to: &address) { pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                _ = sendto(descriptor, bytes, bytes.count, Int32(MSG_NOSIGNAL), $0, socklen_t(length))
+            }
+        }
+    }
+}

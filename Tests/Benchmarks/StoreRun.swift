@@ -1,0 +1,174 @@
+import Dispatch
+import FoundationEssentials
+import Glibc
+import Primitives
+import Store
+
+/// The store alone, at sizes that would take hours to reach through the control socket: homes are filled through the
+/// store's own interface, with records as large as a message of 200 bytes, and measured in the same process. What fills
+/// them does it in memory (`/dev/shm`), and a copy on the file system to be measured is what is opened.
+struct StoreRun {
+    let directory: String
+    private static let payload = [UInt8](repeating: 0x6d, count: 320)
+    private static let inboxCount = 10_000
+    private static let hour: Int64 = 3_600_000
+
+    func measure(into table: inout Table) throws {
+        for (count, figure) in [
+            (10, Figure.storeExplodeFew), (10_000, .storeExplodeMany), (1_000_000, .storeExplodeMost),
+        ] {
+            try explode(count, figure, into: &table)
+        }
+        try manyInboxes(into: &table)
+    }
+
+    private var now: Int64 {
+        var time = timespec()
+        clock_gettime(CLOCK_REALTIME, &time)
+        return Int64(time.tv_sec) * 1_000 + Int64(time.tv_nsec) / 1_000_000
+    }
+
+    private func open(_ home: String) throws -> Store {
+        let store = try Store.open(home: home, now: now)
+        try store.unlock(passphrase: nil)
+        return store
+    }
+
+    private func commit(_ store: Store) throws {
+        let done = DispatchSemaphore(value: 0)
+        store.commit { _ in done.signal() }
+        done.wait()
+    }
+
+    private func identifier(_ number: Int) -> [UInt8] {
+        withUnsafeBytes(of: UInt64(number)) { Array($0) } + [UInt8](repeating: 0, count: 8)
+    }
+
+    private func fill(_ store: Store, _ row: RowID, _ count: Int) throws {
+        let expiresAt = now + 24 * Self.hour
+        for number in 0..<count {
+            // Eight bundles of five minutes: as if it had taken a while.
+            try store.append(
+                row,
+                id: identifier(number),
+                tier: .oneDay,
+                expiresAt: expiresAt + Int64(number * 8 / count) * 300_000,
+                payload: Self.payload
+            )
+            if number % 10_000 == 9_999 { try commit(store) }
+        }
+        try commit(store)
+    }
+
+    /// Until the keys of an inbox are gone whose messages are all in the index.
+    private func explode(_ count: Int, _ figure: Figure, into table: inout Table) throws {
+        var filled: RowID?
+        let home = try prepare { store in
+            let row = try store.createRow()
+            filled = row
+            try fill(store, row, count)
+        }
+        defer { try? FileManager.default.removeItem(atPath: home) }
+        if figure == .storeExplodeMost {
+            let bytes = try probe(home)
+            table.add(.storeIndexMemory, Double(bytes[2] - bytes[1]) / Double(count))
+        }
+        let store = try open(home)
+        guard let row = filled else { throw Failure("no inbox was made") }
+        if figure == .storeExplodeMost {
+            table.add(.storeIndexTime, try microseconds { _ = try store.storedAmount(row) } / 1_000)
+        } else {
+            _ = try store.storedAmount(row)
+        }
+        table.add(figure, try microseconds { try store.destroyRow(row) })
+        var longest = 0.0
+        while store.hasRemains { longest = max(longest, microseconds { store.collect() }) }
+        if figure == .storeExplodeMost { table.add(.storeCollect, longest) }
+        store.close()
+    }
+
+    private func manyInboxes(into table: inout Table) throws {
+        var rows: [RowID] = []
+        let home = try prepare { store in try fillInboxes(store, &rows) }
+        defer { try? FileManager.default.removeItem(atPath: home) }
+        let bytes = try probe(home)
+        table.add(.storeInboxMemory, Double(bytes[1] - bytes[0]) / Double(Self.inboxCount))
+        var opened: Store?
+        table.add(.storeUnlock, try microseconds { opened = try open(home) } / 1_000)
+        guard let store = opened else { throw Failure("the home was not opened") }
+        let wakes = try stride(from: 7, to: Self.inboxCount, by: Self.inboxCount / 50).map { index in
+            try microseconds {
+                guard try store.loadState(rows[index]) != nil,
+                    try store.list(rows[index], last: 1, now: now).count == 1
+                else { throw Failure("an inbox is not what it was") }
+            }
+        }
+        table.add(.storeWake, wakes.median)
+        store.close()
+    }
+
+    private func fillInboxes(_ store: Store, _ rows: inout [RowID]) throws {
+        for number in 0..<Self.inboxCount {
+            let row = try store.createRow()
+            rows.append(row)
+            try store.saveState(row, [UInt8](repeating: 0x73, count: 1_500))
+            for message in 0..<2 {
+                try store.append(
+                    row,
+                    id: identifier(message),
+                    tier: .oneDay,
+                    expiresAt: now + 20 * Self.hour,
+                    payload: Self.payload
+                )
+            }
+            if number % 100 == 99 {
+                try commit(store)
+                for row in rows.suffix(100) { store.release(row) }
+            }
+        }
+    }
+
+    /// A home, filled in memory and copied to where it is measured.
+    private func prepare(_ fill: (Store) throws -> Void) throws -> String {
+        let source = "/dev/shm/mayfly-bench-\(getpid())"
+        let home = "\(directory)/store"
+        defer { try? FileManager.default.removeItem(atPath: source) }
+        try Store.create(home: source, protection: .keyFile, passphrase: nil)
+        let store = try open(source)
+        try fill(store)
+        store.close()
+        _ = try Child.run(["/bin/cp", "-a", source, home])
+        sync()
+        return home
+    }
+
+    /// What a fresh process says that opens the home: its resident bytes before, after the unlock, and after the first
+    /// use of the first inbox.
+    private func probe(_ home: String) throws -> [Int] {
+        let answer = String(decoding: try Child.run(["/proc/self/exe", Self.probeOption, home]), as: UTF8.self)
+        let numbers = answer.split { $0 == " " || $0 == "\n" }.compactMap { Int($0) }
+        guard numbers.count == 3 else { throw Failure("the probe of \(home) failed") }
+        return numbers
+    }
+
+    static let probeOption = "--probe"
+
+    /// The process that ``probe(_:)`` starts.
+    static func answerProbe(home: String) throws {
+        let run = StoreRun(directory: "")
+        // The allocator and libsodium have their own memory before the first byte of ours.
+        _ = SecretBytes(randomByteCount: 32)
+        let before = run.residentByteCount
+        let store = try run.open(home)
+        let unlocked = run.residentByteCount
+        if let row = store.liveRows().first { _ = try store.storedAmount(row) }
+        print(before, unlocked, run.residentByteCount)
+        store.close()
+    }
+
+    private var residentByteCount: Int {
+        guard let text = try? String(contentsOfFile: "/proc/self/statm", encoding: .utf8) else { return 0 }
+        let pages = text.split(separator: " ").dropFirst().first.flatMap { Int($0) } ?? 0
+        return pages * Int(sysconf(Int32(_SC_PAGESIZE)))
+    }
+}

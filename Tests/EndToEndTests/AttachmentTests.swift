@@ -1,0 +1,239 @@
+import Foundation
+import Testing
+
+@Suite("Attachments")
+struct AttachmentTests {
+    /// A file of random bytes.
+    private func file(_ name: String, _ byteCount: Int, in directory: String) throws -> (path: String, bytes: Data) {
+        let path = "\(directory)/\(name)"
+        var generator = SystemRandomNumberGenerator()
+        var bytes = Data(capacity: byteCount + 8)
+        while bytes.count < byteCount {
+            withUnsafeBytes(of: generator.next()) { bytes.append(contentsOf: $0) }
+        }
+        bytes = bytes.prefix(byteCount)
+        try bytes.write(to: URL(fileURLWithPath: path))
+        return (path, bytes)
+    }
+
+    private func contents(_ path: String) -> Data? { FileManager.default.contents(atPath: path) }
+
+    private func line(_ id: String, _ node: TestNode) throws -> JSON {
+        try node.ok("read", "room").lines.first { $0["message"].string == id } ?? JSON(value: nil)
+    }
+
+    @Test("a file goes both ways, of any size, and comes as it was", arguments: [0, 1, 32_768, 32_769, 5_000_000])
+    func bothWays(_ byteCount: Int) throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            for (from, to) in [(ann, bob), (bob, ann)] {
+                let (path, bytes) = try file("\(from.name).bin", byteCount, in: from.directory)
+                let sent = try from.ok("send", "room", "look", "--file", path, "--wait", "delivered")
+                #expect(sent["state"].string == "delivered" && sent["stored"].bool == true)
+                let id = sent["message"].string ?? ""
+                let read = try line(id, to)
+                #expect(read["type"].string == "mayfly/attachment:1.0" && read["text"].string == "look")
+                #expect(read["file"]["name"].string == "\(from.name).bin")
+                #expect(read["file"]["byteCount"].integer == Int64(byteCount))
+                #expect(read["file"]["state"].string == "complete" && read["file"]["percent"].integer == 100)
+                for (node, place) in [(to, "theirs"), (from, "ours")] {
+                    let output = "\(from.directory)/\(from.name).\(place)"
+                    try node.ok("save", "room", id, "--output", output)
+                    #expect(contents(output) == bytes)
+                }
+            }
+        }
+    }
+
+    @Test("saving writes over nothing, for nobody else, and only what is whole")
+    func save() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            let (path, bytes) = try file("a.bin", 40_000, in: ann.directory)
+            let id = try ann.ok("send", "room", "--file", path, "--wait", "delivered")["message"].string ?? ""
+            let output = "\(ann.directory)/saved"
+            let saved = try bob.ok("save", "room", String(id.prefix(8)), "--output", output)
+            #expect(saved["path"].string == output && saved["byteCount"].integer == 40_000)
+            let mode = try FileManager.default.attributesOfItem(atPath: output)[.posixPermissions] as? Int
+            #expect(mode == 0o600)
+            try Data("mine".utf8).write(to: URL(fileURLWithPath: output))
+            try bob.fails(1, "save", "room", id, "--output", output)
+            #expect(contents(output) == Data("mine".utf8))
+            try bob.ok("save", "room", id, "--output", output, "--force")
+            #expect(contents(output) == bytes)
+            // A directory gets the file under its own name.
+            try bob.ok("save", "room", id, "--output", bob.home)
+            #expect(contents("\(bob.home)/a.bin") == bytes)
+            let text = try say("no file", ann)["message"].string ?? ""
+            try bob.fails(7, "save", "room", text)
+            try bob.fails(7, "save", "room", "00000000")
+        }
+    }
+
+    @Test("a name that would lead elsewhere leads nowhere")
+    func names() throws {
+        try withRoom { ann, bob, _ in
+            // A bot chooses the name itself.
+            let upload = try rpc(
+                ann,
+                "attachment.begin",
+                ["conversation": "room", "name": "x/../..\\.ssh\u{1}"],
+                then: []
+            )
+            let name = try line(upload, bob)["file"]["name"].string ?? ""
+            #expect(!name.isEmpty && !name.hasPrefix(".") && !name.contains("/") && !name.contains("\\"))
+            #expect(name.unicodeScalars.allSatisfy { $0.value >= 0x20 })
+            let directory = "\(bob.directory)/into"
+            try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: false)
+            try bob.ok("save", "room", upload, "--output", directory)
+            #expect(try FileManager.default.contentsOfDirectory(atPath: directory) == [name])
+        }
+    }
+
+    /// Hands over a file on one connection, as a bot would.
+    /// - Returns: the message.
+    private func rpc(_ node: TestNode, _ method: String, _ params: [String: String], then pieces: [String]) throws
+        -> String
+    {
+        func request(_ id: Int, _ method: String, _ params: [String: String]) throws -> String {
+            let value: [String: Any] = ["jsonrpc": "2.0", "id": id, "method": method, "params": params]
+            return String(decoding: try JSONSerialization.data(withJSONObject: value), as: UTF8.self) + "\n"
+        }
+        // The upload's name is known from the answer only, so it takes two runs over one pipe.
+        let script = """
+            import json, socket, sys
+            s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); f = s.makefile('rw')
+            def call(i, m, p):
+                f.write(json.dumps({'jsonrpc': '2.0', 'id': i, 'method': m, 'params': p}) + '\\n'); f.flush()
+                return json.loads(f.readline())
+            up = call(1, sys.argv[2], json.loads(sys.argv[3]))['result']['upload']
+            for i, piece in enumerate(sys.argv[4:]):
+                call(2 + i, 'attachment.append', {'upload': up, 'data': piece})
+            print(call(99, 'attachment.commit', {'upload': up, 'wait': 'delivered', 'timeout': '20s'})
+                .get('result', {}).get('message', ''))
+            """
+        let encoded = String(decoding: try JSONSerialization.data(withJSONObject: params), as: UTF8.self)
+        let answer = try Program.run(
+            ["/usr/bin/env", "python3", "-c", script, "\(node.home)/control.sock", method, encoded] + pieces,
+            in: node.directory
+        )
+        #expect(answer.code == 0, "\(answer)")
+        return answer.output.trimmingCharacters(in: .whitespacesAndNewlines)
+    }
+
+    @Test(
+        "after kill -9 of the receiver or the sender in the middle the rest comes, and what is here does not come again"
+    )
+    func resume() throws {
+        try withRoom { ann, bob, _ in
+            for node in [ann, bob] { try node.ok("lifetime", "policy", "room", "accept-up-to:1d") }
+            try ann.ok("lifetime", "propose", "room", "1d")
+            try ann.wait("lifetimeAgreed:lifetime=1d")
+            for victim in [bob, ann] {
+                let (path, bytes) = try file("big.bin", 8_000_000, in: ann.directory)
+                let cursor = try bob.cursor()
+                let id = try ann.ok("send", "room", "--file", path)["message"].string ?? ""
+                // Somewhere between the first and the last twentieth.
+                let progress = try bob.wait("attachmentProgress:message=\(id)", after: cursor, seconds: 60)
+                victim.crash()
+                #expect((progress["percent"].integer ?? 100) < 100)
+                try victim.start()
+                let before = try line(id, bob)["file"]
+                #expect(["receiving", "complete"].contains(before["state"].string ?? ""), "\(before)")
+                try bob.wait("messageState:message=\(id),state=received", seconds: 60)
+                try ann.wait("messageState:message=\(id),state=delivered", seconds: 60)
+                let output = "\(ann.directory)/resumed"
+                try bob.ok("save", "room", id, "--output", output, "--force")
+                #expect(contents(output) == bytes)
+            }
+        }
+    }
+
+    @Test("a chat message does not wait behind a file")
+    func fairness() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            let (path, _) = try file("big.bin", 8_000_000, in: ann.directory)
+            let id = try ann.ok("send", "room", "--file", path)["message"].string ?? ""
+            try bob.wait("attachmentProgress:message=\(id)", seconds: 60)
+            try say("between", ann)
+            #expect(try bob.texts().contains("between"))
+            try ann.wait("messageState:message=\(id),state=delivered", seconds: 60)
+        }
+    }
+
+    @Test("without an agreement a file is in memory only, and small")
+    func ephemeral() throws {
+        try withRoom { ann, bob, _ in
+            let text = String(repeating: "a line of a secret file\n", count: 20_000)
+            let path = "\(ann.directory)/plain.txt"
+            try Data(text.utf8).write(to: URL(fileURLWithPath: path))
+            let sizes = [ann, bob].map { node in node.files().reduce(0) { $0 + node.contents($1).count } }
+            let id = try ann.ok("send", "room", "--file", path, "--wait", "delivered")["message"].string ?? ""
+            #expect(try line(id, bob)["stored"].bool == false)
+            let output = "\(bob.directory)/saved.txt"
+            try bob.ok("save", "room", id, "--output", output)
+            #expect(contents(output) == Data(text.utf8))
+            for node in [ann, bob] {
+                for needle in ["a line of a secret file", "plain.txt", String(id.prefix(16))] {
+                    #expect(node.files(holding: needle).isEmpty, "\(needle) at \(node.name)")
+                }
+            }
+            let after = [ann, bob].map { node in node.files().reduce(0) { $0 + node.contents($1).count } }
+            for (before, after) in zip(sizes, after) { #expect(after - before < 100_000) }
+            // It goes with the conversation's memory.
+            try bob.ok("conversation", "close", "room")
+            try bob.fails(7, "save", "room", id, "--output", output, "--force")
+            let (large, _) = try file("large.bin", (8 << 20) + 1, in: ann.directory)
+            let refused = try ann.fails(1, "send", "room", "--file", large)
+            #expect(refused.message.contains("8388608"), "\(refused)")
+        }
+    }
+
+    @Test("a file under an agreement is sealed, and its bytes are gone after an explosion")
+    func explosion() throws {
+        try withRoom(lifetime: "1d") { ann, bob, room in
+            let text = String(repeating: "a line of a secret file\n", count: 20_000)
+            let path = "\(ann.directory)/plain.txt"
+            try Data(text.utf8).write(to: URL(fileURLWithPath: path))
+            let id = try ann.ok("send", "room", "--file", path, "--wait", "delivered")["message"].string ?? ""
+            for node in [ann, bob] { #expect(node.files(holding: "a line of a secret file").isEmpty) }
+            #expect(bob.files(".seg").contains { bob.contents($0).count > 1_000 })
+            try ann.ok("explode", "room", "--force")
+            try bob.wait("exploded")
+            for node in [ann, bob] {
+                // The list of who is still to be told is all that there may be.
+                #expect(node.files(".seg").allSatisfy { node.contents($0).count < 10_000 })
+                try node.fails(3, "save", room, id)
+            }
+        }
+    }
+
+    @Test("a file that is taken back is not served any more, and fails where it was on its way")
+    func cancelled() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            let (path, _) = try file("big.bin", 8_000_000, in: ann.directory)
+            let id = try ann.ok("send", "room", "--file", path)["message"].string ?? ""
+            try bob.wait("attachmentProgress:message=\(id)", seconds: 60)
+            try ann.ok("outbox", "cancel", id)
+            try bob.wait("messageState:message=\(id),state=failed", seconds: 60)
+            #expect(try line(id, bob)["file"]["state"].string == "failed")
+            try bob.fails(1, "save", "room", id)
+        }
+    }
+
+    @Test("a file that the other member's node does not take is refused with exit code 2")
+    func tooLarge() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            try bob.stop()
+            let configuration = String(decoding: bob.contents("config.json"), as: UTF8.self)
+            let end = try #require(configuration.lastIndex(of: "}"))
+            let changed = configuration[..<end].trimmingCharacters(in: .whitespacesAndNewlines)
+            try bob.replace("config.json", with: changed + ",\n  \"attachmentByteCount\": 1000\n}\n")
+            try bob.start()
+            try ann.wait("peerOnline")
+            let (path, _) = try file("a.bin", 1_001, in: ann.directory)
+            let sent = try ann.run(["send", "room", "--file", path, "--wait", "delivered", "--timeout", "20"])
+            #expect(sent.code == 2, "\(sent)")
+            let (other, _) = try file("b.bin", 1_001, in: bob.directory)
+            try bob.fails(64, "send", "room", "--file", other)
+        }
+    }
+}

@@ -1,0 +1,300 @@
+import Foundation
+import Testing
+
+/// What scripts and bots rely on: `rpc`, `schema`, `watch`, exit codes, hints, readiness.
+@Suite("Automation")
+struct AutomationTests {
+    @Test("The schema lists every command, method, field, event and exit code, and the node knows every method")
+    func schema() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.start()
+            let schema = try ann.ok("schema")
+            let methods = schema["methods"].list
+            let names = methods.compactMap { $0["name"].string }
+            #expect(Set(names).count == names.count && names.count > 40)
+            #expect(methods.allSatisfy { $0["summary"].string?.isEmpty == false })
+            // Each method is answered: never "unknown", never "not supported". Those that end the node come last.
+            let requests = names.filter { !["stop", "lock", "unlock", "reap"].contains($0) }.enumerated().map {
+                #"{"jsonrpc":"2.0","id":"\#($1)","method":"\#($1)","params":{"no such field":1}}"#
+            }
+            let answers = try ann.ok("rpc", input: requests.joined(separator: "\n") + "\n").lines
+            #expect(answers.count == requests.count)
+            for answer in answers {
+                #expect(answer["error"]["code"].integer != -32601, "\(answer)")
+                // A field that is not in the schema is no field.
+                #expect(answer["error"]["code"].integer == -32602, "\(answer)")
+            }
+            // Every command of the command line has its method, and the other way round.
+            func verbs(_ command: JSON, _ path: [String]) -> [String] {
+                let below = command["subcommands"].list.filter { $0["commandName"].string != "help" }
+                if below.isEmpty { return [path.joined(separator: ".")] }
+                return below.flatMap { verbs($0, path + [$0["commandName"].string ?? ""]) }
+            }
+            let commands = Set(verbs(schema["commands"], []))
+            let local: Set = [
+                "init", "run", "rpc", "doctor", "watch", "join.with", "explode.now", "chat", "read", "send",
+            ]
+            for name in names where !["subscribe", "unsubscribe", "schema", "join", "explode"].contains(name) {
+                #expect(commands.contains(name), "no command for the method \(name)")
+            }
+            for command in commands.subtracting(local) {
+                #expect(names.contains(command), "no method for the command \(command)")
+            }
+            let codes = Set(schema["failures"].list.compactMap { $0["exitCode"].integer })
+            #expect(codes == [1, 64, 2, 3, 4, 5, 6, 7, 8])
+            for event in [
+                "message", "messageState", "messageExpired", "lifetimeProposed", "lifetimeAgreed", "lifetimeRejected",
+                "lifetimeReset", "memberJoined", "memberLeft", "joinRequested", "joinFailed", "exploded",
+                "explosionScheduled", "deletionReceipt", "peerOnline", "peerOffline", "inboxAwake", "inboxAsleep",
+                "locked", "unlocked",
+            ] {
+                #expect(schema["events"].list.contains { $0.string == event }, "\(event)")
+                #expect(!schema["eventFields"][event].list.isEmpty)
+            }
+        }
+    }
+
+    @Test("The fields of events and results are those of the schema")
+    func fields() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            try say("one", ann)
+            try ann.ok("lock")
+            try ann.ok("unlock")
+            try bob.ok("conversation", "leave", "room")
+            try ann.wait("memberLeft")
+            try ann.ok("explode", "room", "--force")
+            let schema = try ann.ok("schema")
+            for node in [ann, bob] {
+                let events = try node.ok("watch", "--since", "0", "--timeout", "0.2").lines
+                #expect(events.count > 5)
+                for event in events {
+                    let known = Set(schema["eventFields"][event["event"].string ?? ""].list.compactMap(\.string))
+                    #expect(event.keys.isSubset(of: known), "\(event)")
+                }
+            }
+            func fields(_ method: String) -> Set<String> {
+                let found = schema["methods"].list.first { $0["name"].string == method }
+                return Set(found?["result"].list.compactMap { $0["name"].string } ?? [])
+            }
+            #expect(try ann.ok("status").json.keys.isSubset(of: fields("status")))
+            #expect(try ann.ok("peer", "card").json.keys.isSubset(of: fields("peer.card")))
+        }
+    }
+
+    @Test("A bot speaks JSON-RPC over standard input and output: requests, errors, and a stream of events")
+    func rpc() throws {
+        try withRoom { ann, bob, _ in
+            let requests = [
+                #"{"jsonrpc":"2.0","id":1,"method":"send","params":{"conversation":"room","text":"from a bot"}}"#,
+                #"{"jsonrpc":"2.0","id":2,"method":"read","params":{"conversation":"room"}}"#,
+                #"{"jsonrpc":"2.0","id":3,"method":"no.such"}"#, #"{"jsonrpc":"2.0","id":4}"#, "rubbish",
+                #"{"jsonrpc":"2.0","id":5,"method":"read","params":{"conversation":"nowhere"}}"#,
+            ]
+            let answers = try ann.ok("rpc", input: requests.joined(separator: "\n") + "\n").lines
+            func answer(_ id: Int64) -> JSON { answers.first { $0["id"].integer == id } ?? JSON(value: nil) }
+            #expect(answer(1)["result"]["message"].string != nil)
+            #expect(answer(2)["result"]["messages"].list.contains { $0["text"].string == "from a bot" })
+            #expect(answer(3)["error"]["code"].integer == -32601)
+            #expect(answer(4)["error"]["code"].integer == -32600)
+            #expect(answers.contains { $0["error"]["code"].integer == -32700 })
+            #expect(answer(5)["error"]["data"]["kind"].string == "notFound")
+            // Events come as notifications, also what happened before.
+            let stream = try ann.tool(
+                ["rpc"],
+                input: #"{"jsonrpc":"2.0","id":1,"method":"subscribe","params":{"since":0,"events":["memberJoined"]}}"#
+                    + "\n",
+                until: { $0.contains("memberJoined") }
+            )
+            let lines = stream.split(separator: "\n").compactMap { JSON(line: $0) }
+            #expect(lines.first?["result"]["cursor"].integer != nil)
+            #expect(lines.contains { $0["method"].string == "event" && $0["params"]["event"].string == "memberJoined" })
+            #expect(try bob.texts() == ["from a bot"])
+        }
+    }
+
+    @Test("Several watchers at once each see every event, and one that resumes with its cursor misses nothing")
+    func watchers() throws {
+        try withRoom { ann, bob, _ in
+            let cursor = try bob.cursor()
+            for index in 0..<20 { try ann.ok("send", "room", "m\(index)", "--wait", "delivered", "--timeout", "20") }
+            let all = try (0..<3).map { _ in
+                try bob.ok("watch", "room", "--since", String(cursor), "--timeout", "0.3").lines
+            }
+            for events in all {
+                #expect(events.compactMap { $0["text"].string } == (0..<20).map { "m\($0)" })
+                #expect(events.allSatisfy { $0["event"].string != "gap" })
+            }
+            let middle = try #require(all[0].first { $0["text"].string == "m9" }?["cursor"].integer)
+            let rest = try bob.ok("watch", "room", "--since", String(middle), "--timeout", "0.3").lines
+            #expect(rest.compactMap { $0["text"].string } == (10..<20).map { "m\($0)" })
+            // Two at the same time, both until the same event.
+            let last = try bob.ok("watch", "--since", String(middle), "--until", "message:text=m19", "--timeout", "10")
+            #expect(last["text"].string == "m19")
+        }
+    }
+
+    @Test("A cursor older than what is kept begins with a gap that says how many events are lost")
+    func gap() throws {
+        try withRoom { ann, bob, _ in
+            let cursor = try ann.cursor()
+            let requests = (0..<1_100).map {
+                #"{"jsonrpc":"2.0","id":\#($0),"method":"send","params":{"conversation":"room","text":"m\#($0)"}}"#
+            }
+            _ = try ann.ok("rpc", input: requests.joined(separator: "\n") + "\n")
+            try eventually("more events than are kept") { try ann.cursor() > cursor + 1_050 }
+            let events = try ann.ok("watch", "--since", String(cursor), "--timeout", "0.5").lines
+            let first = try #require(events.first)
+            #expect(first["event"].string == "gap", "\(first)")
+            let lost = try #require(first["lost"].integer)
+            #expect(lost > 0 && first["cursor"].integer == cursor + lost)
+            #expect(events.dropFirst().first?["cursor"].integer == cursor + lost + 1)
+            #expect(
+                try ann.ok("watch", "--since", String(cursor), "--until", "gap", "--timeout", "5")["lost"].integer
+                    != nil
+            )
+            // Of an earlier run of the node nobody knows how many.
+            try ann.stop()
+            try ann.start()
+            let restarted = try ann.ok("watch", "--since", String(cursor), "--until", "gap", "--timeout", "5")
+            #expect(restarted["event"].string == "gap" && restarted["lost"].isNull)
+            #expect(
+                try ann.ok("watch", "--since", "0", "--timeout", "0.2").lines.allSatisfy { $0["event"].string != "gap" }
+            )
+            _ = bob
+        }
+    }
+
+    @Test(
+        "Every state change is awaited with --until: 0 when it happens, 4 when it does not; a watch alone ends with 0"
+    )
+    func until() throws {
+        try withPair { ann, bob in
+            try ann.fails(4, "watch", "--until", "joined", "--timeout", "0.2")
+            try ann.ok("watch", "--timeout", "0.2")
+            try ann.fails(64, "watch", "--until", "nonsense", "--timeout", "1")
+            try ann.fails(64, "watch", "--until", "message:", "--timeout", "1")
+            try ann.fails(64, "watch", "--since", "-1")
+            try meet(ann, bob)
+            try ann.wait("joinRequested")
+            try ann.wait("memberJoined:profile=bob")
+            try ann.ok("lifetime", "propose", "room", "7d")
+            try bob.wait("lifetimeProposed:lifetime=7d,ours=false")
+            try bob.ok("lifetime", "reject", "room")
+            try ann.wait("lifetimeRejected")
+            try agree(ann, bob, "1d")
+            let id = try ann.ok("send", "room", "hello")["message"].string ?? ""
+            try ann.wait("messageState:message=\(id.prefix(8)),state=delivered")
+            try bob.wait("message:text=hello,stored=true")
+            try ann.ok("lock")
+            try ann.wait("locked")
+            try ann.ok("unlock")
+            try ann.wait("unlocked")
+            try bob.stop()
+            try ann.wait("peerOffline")
+            try bob.start()
+            try ann.wait("lifetimeReset:previous=1d", seconds: 30)
+            try ann.ok("explode", "room", "--force")
+            try ann.wait("exploded")
+            try bob.wait("exploded")
+            try ann.wait("deletionReceipt")
+        }
+    }
+
+    @Test("Wrong use is an error object with --json, and a hint names the home that was named")
+    func errors() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            for arguments in [["frobnicate"], ["peer", "frobnicate"], ["send"], ["watch", "--nonsense"], ["join"]] {
+                let answer = try Program.run([Program.mayfly] + arguments + ["--json"], in: ann.directory)
+                #expect(answer.code == 64, "\(answer)")
+                #expect(answer.kind == "usage" && answer.lines.count == 1, "\(answer)")
+                #expect(answer.json["error"]["hint"].string != nil)
+            }
+            let hint = try ann.fails(8, "peer", "list").json["error"]["hint"].string
+            #expect(hint == "start it with `mayfly run --home \(ann.home)`", "\(hint ?? "none")")
+            // Without --home the hint is short.
+            let short = try Program.run(
+                ["env", "MAYFLY_HOME=\(ann.home)", Program.mayfly, "peer", "list", "--json"],
+                in: ann.directory
+            )
+            #expect(short.json["error"]["hint"].string == "start it with `mayfly run`")
+        }
+    }
+
+    @Test("The service manager is told when the node serves and when it stops")
+    func readiness() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            let path = "\(ann.directory)/notify"
+            let descriptor = socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+            defer { close(descriptor) }
+            var address = sockaddr_un()
+            address.sun_family = sa_family_t(AF_UNIX)
+            withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
+            let isBound = withUnsafePointer(to: &address) { pointer in
+                pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                    bind(descriptor, $0, socklen_t(MemoryLayout<sockaddr_un>.size)) == 0
+                }
+            }
+            #expect(isBound)
+            func next() -> String {
+                var polled = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+                guard poll(&polled, 1, 20_000) == 1 else { return "nothing" }
+                var bytes = [UInt8](repeating: 0, count: 512)
+                return String(decoding: bytes[..<max(0, recv(descriptor, &bytes, bytes.count, 0))], as: UTF8.self)
+            }
+            ann.prefix = ["env", "NOTIFY_SOCKET=\(path)"]
+            try ann.start()
+            #expect(next() == "READY=1\nMAINPID=\(ann.pid)")
+            try ann.stop()
+            #expect(next() == "STOPPING=1")
+            // A socket that nobody reads or that is no path is no reason not to run.
+            for wrong in ["/nowhere/at/all", "@mayfly-nobody", "relative", ""] {
+                ann.prefix = ["env", "NOTIFY_SOCKET=\(wrong)"]
+                try ann.start()
+                try ann.stop()
+            }
+        }
+    }
+
+    @Test("A passphrase comes as a systemd credential")
+    func credential() throws {
+        try withDirectory { directory in
+            let credentials = "\(directory)/credentials"
+            mkdir(credentials, 0o700)
+            let descriptor = try Descriptor("\(credentials)/mayfly-passphrase", O_WRONLY | O_CREAT)
+            #expect(write(descriptor.number, "correct horse", 13) == 13)
+            let ann = TestNode(name: "ann", directory: directory)
+            defer { ann.crash() }
+            try ann.initialise(["--passphrase-file", "\(credentials)/mayfly-passphrase"])
+            ann.prefix = ["env", "CREDENTIALS_DIRECTORY=\(credentials)"]
+            try ann.start()
+            #expect(try ann.ok("status")["locked"].bool == false)
+            try ann.stop()
+        }
+    }
+}
+
+extension TestNode {
+    /// Runs a command that does not end by itself until its output is as wanted, then ends it.
+    func tool(_ arguments: [String], input: String, until isEnough: (String) -> Bool) throws -> String {
+        let base = "\(directory)/\(UUID().uuidString.prefix(8))"
+        let source = try Descriptor(base + ".in", O_RDWR | O_CREAT)
+        let bytes = Array(input.utf8)
+        guard write(source.number, bytes, bytes.count) == bytes.count else { throw HarnessError("write: \(errno)") }
+        lseek(source.number, 0, SEEK_SET)
+        let child = try Child(
+            [Program.mayfly] + arguments + ["--home", home],
+            input: source,
+            output: try Descriptor(base + ".out", O_WRONLY | O_CREAT),
+            errors: try Descriptor("/dev/null", O_WRONLY)
+        )
+        defer {
+            child.signal(SIGTERM)
+            _ = child.wait(seconds: 10)
+        }
+        try eventually("the output of \(arguments.first ?? "")") { isEnough(Program.text(base + ".out")) }
+        return Program.text(base + ".out")
+    }
+}

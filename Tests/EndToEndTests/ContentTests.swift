@@ -1,0 +1,139 @@
+import Foundation
+import Testing
+
+@Suite("Contents")
+struct ContentTests {
+    private func id(_ answer: Answer) -> String { answer["message"].string ?? "" }
+
+    private func line(_ id: String, _ node: TestNode) throws -> JSON {
+        try node.ok("read", "room").lines.first { $0["message"].string == id } ?? JSON(value: nil)
+    }
+
+    @Test("a reply names the message it answers; what is not known cannot be answered")
+    func reply() throws {
+        try withRoom { ann, bob, _ in
+            let first = id(try say("shall we?", ann))
+            let sent = try bob.ok(
+                "send",
+                "room",
+                "yes",
+                "--reply-to",
+                String(first.prefix(8)),
+                "--wait",
+                "delivered"
+            )
+            for node in [ann, bob] {
+                let reply = try line(id(sent), node)
+                #expect(reply["type"].string == "mayfly/reply:1.0" && reply["text"].string == "yes")
+                #expect(reply["replyTo"].string == first)
+            }
+            let event = try ann.wait("message:type=mayfly/reply:1.0")
+            #expect(event["replyTo"].string == first)
+            try bob.fails(7, "send", "room", "what?", "--reply-to", "00000000")
+        }
+    }
+
+    @Test("a reaction is shown at its message, can be taken back, and survives a restart")
+    func reaction() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            let first = id(try say("done", ann))
+            try bob.ok("react", "room", String(first.prefix(8)), "👍", "--wait", "delivered")
+            try ann.ok("react", "room", first, "🎉", "--wait", "delivered")
+            let event = try ann.wait("message:type=mayfly/reaction:1.0,from=bob")
+            #expect(event["reactsTo"].string == first)
+            for node in [ann, bob] {
+                node.crash()
+                try node.start()
+            }
+            #expect(try ann.texts() == ["done"], "a reaction is no line of its own")
+            let reactions = try line(first, ann)["reactions"].list
+            #expect(reactions.map { $0["reaction"].string } == ["👍", "🎉"])
+            #expect(reactions.map { $0["from"].string } == ["bob", "me"])
+            try bob.ok("react", "room", first, "👍", "--remove", "--wait", "delivered")
+            #expect(try line(first, ann)["reactions"].list.map { $0["reaction"].string } == ["🎉"])
+            try bob.fails(7, "react", "room", "00000000", "👍")
+            try bob.fails(64, "react", "room", first, String(repeating: "x", count: 65))
+        }
+    }
+
+    @Test("a reaction to a message in memory leaves nothing on the disk")
+    func ephemeralReaction() throws {
+        try withRoom { ann, bob, _ in
+            let first = id(try say("done", ann))
+            try bob.ok("react", "room", first, "surely-not-stored", "--wait", "delivered")
+            #expect(try line(first, ann)["reactions"][0]["reaction"].string == "surely-not-stored")
+            for node in [ann, bob] { #expect(node.files(holding: "surely-not-stored").isEmpty) }
+        }
+    }
+
+    @Test("a content of an unknown type is shown by its fallback and handed to bots as it is")
+    func unknownType() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            let payload = "\(ann.directory)/payload"
+            try Data([0, 1, 2, 0xff]).write(to: URL(fileURLWithPath: payload))
+            let sent = try ann.ok(
+                "send",
+                "room",
+                "--type",
+                "example.org/poll:3.1",
+                "--payload-file",
+                payload,
+                "--fallback",
+                "A poll: tea or coffee?",
+                "--wait",
+                "delivered"
+            )
+            let read = try line(id(sent), bob)
+            #expect(read["type"].string == "example.org/poll:3.1" && read["payload"].string == "AAEC/w==")
+            #expect(read["text"].string == "A poll: tea or coffee?")
+            try ann.fails(64, "send", "room", "--type", "mayfly/text:1.0", "--payload-file", payload)
+            try ann.fails(64, "send", "room", "--type", "poll", "--payload-file", payload)
+            try ann.fails(64, "send", "room", "text", "--type", "example.org/poll:1.0")
+            try ann.fails(64, "send", "room")
+        }
+    }
+
+    @Test("a message is read only where its reader has asked for read receipts")
+    func readReceipts() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            let first = id(try say("one", ann))
+            try bob.ok("read", "room")
+            let second = id(try say("two", ann))
+            // What was read before is not told.
+            #expect(try line(first, ann)["state"].string == "delivered")
+            #expect(try bob.ok("conversation", "set", "room", "read-receipts=on")["value"].string == "on")
+            try bob.ok("read", "room")
+            try ann.wait("messageState:message=\(second),state=read")
+            let deliveries = try line(second, ann)["deliveries"].list
+            #expect(deliveries.count == 1 && deliveries[0]["state"].string == "read")
+            #expect(deliveries[0]["member"].string == "bob" && deliveries[0]["at"].time != nil)
+            ann.crash()
+            try ann.start()
+            #expect(["read", "delivered"].contains(try line(second, ann)["state"].string ?? ""))
+            // The default is for conversations without a setting of their own.
+            #expect(try ann.ok("conversation", "set", "--default", "read-receipts=on")["value"].string == "on")
+            #expect(try bob.ok("conversation", "set", "room", "read-receipts=off")["value"].string == "off")
+            let third = id(try say("three", ann))
+            try bob.ok("read", "room")
+            let answer = id(try say("four", bob))
+            try ann.ok("read", "room")
+            try bob.wait("messageState:message=\(answer),state=read")
+            #expect(try line(third, ann)["state"].string == "delivered")
+            try bob.fails(64, "conversation", "set", "room", "read-receipts=perhaps")
+            try bob.fails(64, "conversation", "set", "room", "colour=red")
+        }
+    }
+
+    @Test("a read receipt waits until its sender is there again")
+    func lateReceipt() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            try bob.ok("conversation", "set", "room", "read-receipts=on")
+            let first = id(try say("one", ann))
+            ann.crash()
+            try bob.wait("peerOffline")
+            try bob.ok("read", "room")
+            try ann.start()
+            try ann.wait("messageState:message=\(first),state=read")
+        }
+    }
+}

@@ -1,0 +1,113 @@
+import Foundation
+import Primitives
+import Testing
+
+/// `doctor`: what is wrong here, and what to do about it.
+@Suite("Doctor")
+struct DoctorTests {
+    private func check(_ node: TestNode, _ name: String) throws -> JSON {
+        try node.run(["doctor"]).lines.first { $0["name"].string == name } ?? JSON(value: nil)
+    }
+
+    @Test("A healthy home has nothing that fails, with the node running and without")
+    func healthy() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            let names: Set = [
+                "home", "keystore", "clock", "erasure", "config", "peers", "listen", "advertise", "space", "socket",
+                "swap", "descriptors", "node",
+            ]
+            for isRunning in [false, true] {
+                if isRunning { try ann.start() }
+                let answer = try ann.ok("doctor")
+                #expect(Set(answer.lines.compactMap { $0["name"].string }).isSuperset(of: names), "\(answer)")
+                for check in answer.lines {
+                    #expect(["ok", "warning"].contains(check["state"].string), "\(check)")
+                    #expect(check["message"].string?.isEmpty == false)
+                    // Whatever is worth a look says what to do.
+                    let isNode = check["name"].string == "node"
+                    if check["state"].string == "warning", !isNode, check["name"].string != "erasure" {
+                        #expect(check["hint"].string != nil, "\(check)")
+                    }
+                }
+                if isRunning { #expect(try check(ann, "core")["state"].string == "ok") }
+            }
+        }
+    }
+
+    @Test("Each thing that is wrong is found, with what to do, and the exit code is 1")
+    func findings() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            func expectFailure(_ name: String, _ words: String, at location: SourceLocation = #_sourceLocation) throws {
+                let answer = try ann.fails(1, "doctor", at: location)
+                let found = answer.lines.first { $0["name"].string == name && $0["state"].string == "failed" }
+                #expect(found?["message"].string?.contains(words) == true, "\(answer)", sourceLocation: location)
+                #expect(found?["hint"].string?.isEmpty == false, "\(answer)", sourceLocation: location)
+            }
+            // The home and what is above it.
+            chmod(ann.home, 0o755)
+            try expectFailure("home", "mode 755")
+            chmod(ann.home, 0o700)
+            chmod(ann.directory, 0o777)
+            try expectFailure("store", ann.directory)
+            chmod(ann.directory, 0o700)
+            chmod("\(ann.home)/keystore", 0o644)
+            try expectFailure("store", "keystore")
+            chmod("\(ann.home)/keystore", 0o600)
+            // Files that people edit.
+            let config = ann.contents("config.json")
+            try ann.replace("config.json", with: "{ \"listen\": 7 }")
+            try expectFailure("config", "line 1")
+            try ann.replace("config.json", with: config)
+            try ann.replace("peers.json", with: "{ \"peers\": [ {} ] }")
+            try expectFailure("peers", "name")
+            try ann.replace("peers.json", with: "{ \"peers\": [] }")
+            // A port that is taken.
+            try ann.start()
+            let port = ann.port
+            try ann.stop()
+            let other = TestNode(name: "bob", directory: ann.directory)
+            defer { other.crash() }
+            try other.initialise()
+            try other.start(["--listen", "tcp://127.0.0.1:\(port)"])
+            let text = #"{"advertise":[],"listen":["tcp://127.0.0.1:\#(port)"],"policy":"ask"}"#
+            try ann.replace("config.json", with: text)
+            try expectFailure("listen", "in use")
+            try other.stop()
+            #expect(try check(ann, "listen")["state"].string == "ok")
+            #expect(try check(ann, "advertise")["state"].string == "warning")
+            // A keystore of which one copy is lost still opens.
+            var keystore = ann.contents("keystore")
+            for index in 0..<4_096 { keystore[index] ^= 0x5A }
+            try ann.replace("keystore", with: keystore)
+            #expect(try check(ann, "keystore")["state"].string == "warning")
+            #expect(try check(ann, "keystore")["hint"].string != nil)
+            // No home at all.
+            let nobody = TestNode(name: "nobody", directory: ann.directory)
+            #expect(try nobody.fails(1, "doctor").output.contains("does not exist"))
+        }
+    }
+
+    @Test("A clock that runs behind what the home has seen is found")
+    func clock() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.start()
+            try ann.stop()
+            #expect(try check(ann, "clock")["state"].string == "ok")
+            // As if it had run an hour later: see ClockMark.
+            let later = Int64((Date().timeIntervalSince1970 * 1_000).rounded()) + 3_600_000
+            let value = (0..<8).map { UInt8(truncatingIfNeeded: later >> ($0 * 8)) }
+            var mark = value + BLAKE2b.hash(Array("mayfly clock".utf8), value, byteCount: 16)[..<8]
+            mark += [UInt8](repeating: 0, count: 512)
+            try ann.replace("clock", with: mark)
+            let behind = try ann.fails(1, "doctor").lines.first { $0["name"].string == "clock" }
+            #expect(behind?["state"].string == "failed" && behind?["message"].string?.contains("behind") == true)
+            #expect(behind?["hint"].string?.contains("timedatectl") == true)
+            // Rubbish in both copies of the mark.
+            try ann.replace("clock", with: [UInt8](repeating: 0x33, count: 528))
+            #expect(try check(ann, "clock")["state"].string == "warning")
+        }
+    }
+}

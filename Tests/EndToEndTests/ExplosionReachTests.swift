@@ -1,0 +1,206 @@
+import Foundation
+import Testing
+
+/// Whom an explosion reaches, and what it leaves (section 7).
+extension ExplodeTests {
+    @Test("a late member learns of the explosion from another member")
+    func lateMember() throws {
+        try withGroup("ann", "bob", "eve") { nodes in
+            let (ann, bob, eve) = (nodes[0], nodes[1], nodes[2])
+            let id = try ann.ok("conversation", "show", "room")["conversation"].string ?? ""
+            try eve.stop()
+            try ann.ok("explode", "room", "--force")
+            try bob.wait("exploded", seconds: 30)
+            try ann.wait("deletionReceipt", seconds: 30)
+            ann.crash()
+            try eve.start()
+            try eve.wait("exploded", seconds: 60)
+            try eve.fails(3, "read", id)
+            #expect(try eve.ok("conversation", "list").lines.isEmpty)
+            // The creator comes for the receipt.
+            try ann.start()
+            try eventually("both have confirmed") {
+                let status = try ann.ok("explode", "status", id)
+                return status["confirmed"].list.count == 2 && status["waiting"].list.isEmpty
+            }
+        }
+    }
+
+    @Test(
+        "a member that missed the schedule learns it from another member, and all end at the time without the creator"
+    )
+    func scheduleFromAnotherMember() throws {
+        try withGroup("ann", "bob", "eve") { nodes in
+            let (ann, bob, eve) = (nodes[0], nodes[1], nodes[2])
+            let id = try ann.ok("conversation", "show", "room")["conversation"].string ?? ""
+            try eve.stop()
+            let end = try ann.ok("explode", "room", "--in", "12s", "--force")["expiresAt"].time
+            try bob.wait("explosionScheduled")
+            ann.crash()
+            try eve.start()
+            #expect(try eve.wait("explosionScheduled", seconds: 30)["expiresAt"].time == end)
+            for node in [bob, eve] {
+                try node.wait("exploded", seconds: 60)
+                #expect(try node.ok("conversation", "list").lines.isEmpty)
+            }
+            try ann.start()
+            #expect(try ann.ok("conversation", "list").lines.isEmpty)
+            try eventually("both have confirmed") {
+                try ann.ok("explode", "status", id)["confirmed"].list.count == 2
+            }
+        }
+    }
+
+    @Test("A late joiner of an exploded conversation gets conversation_expired, also after the creator's restart")
+    func lateJoiner() throws {
+        try withHomes("ann", "bob", "cem", "dan") { nodes in
+            let (ann, bob, cem, dan) = (nodes[0], nodes[1], nodes[2], nodes[3])
+            for node in nodes { try node.start() }
+            try meet(ann, bob)
+            let old = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            try ann.ok("invite", "revoke", "room")
+            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            try ann.ok("explode", "room", "--force")
+            let failed = try cem.fails(3, "join", slug, "--timeout", "20")
+            #expect(failed["state"].string == "joinFailed")
+            #expect(failed["errorType"].string == "conversation_expired")
+            #expect(failed["message"].string == "This conversation is no longer available")
+            try cem.wait("joinFailed:errorType=conversation_expired")
+            // Invites that were void before lead nowhere.
+            let waiting = try dan.fails(4, "join", old, "--timeout", "2")
+            try dan.ok("join", "cancel", try #require(waiting["join"].string))
+            try ann.stop()
+            try ann.start()
+            try dan.fails(3, "join", slug, "--timeout", "20")
+        }
+    }
+
+    @Test("A creator off while somebody joins, and exploded before it comes: the join ends with conversation_expired")
+    func joinUnderWay() throws {
+        try withHomes("ann", "bob") { nodes in
+            let (ann, bob) = (nodes[0], nodes[1])
+            for node in nodes { try node.start() }
+            try ann.ok("conversation", "create", "--name", "room")
+            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            let end = try #require(ann.ok("explode", "room", "--in", "3s", "--force")["expiresAt"].time)
+            try ann.stop()
+            try bob.ok("join", slug, "--no-wait")
+            // The creator's keys go while it is off: what it answers was prepared.
+            while Int64(Date().timeIntervalSince1970 * 1_000) <= end {}
+            try ann.start()
+            // bob waits up to 90 s between dials.
+            try bob.wait("joinFailed:errorType=conversation_expired", seconds: 120)
+        }
+    }
+
+    @Test("A restored home explodes when it meets anybody who knows, be it a member's or the creator's")
+    func restored() throws {
+        try withRoom(lifetime: "1d") { ann, bob, id in
+            try say("from the backup", ann)
+            for node in [ann, bob] {
+                try node.stop()
+                try Program.tool("cp", "-a", node.home, "\(node.home).copy")
+            }
+            for node in [ann, bob] { try node.start() }
+            try ann.wait("peerOnline")
+            try ann.ok("explode", "room", "--force")
+            try ann.wait("deletionReceipt", seconds: 30)
+            for (node, other) in [(bob, ann), (ann, bob)] {
+                try node.stop()
+                try Program.tool("rm", "-rf", node.home)
+                try Program.tool("cp", "-a", "\(node.home).copy", node.home)
+                try node.start()
+                try node.wait("exploded", seconds: 60)
+                try node.fails(3, "read", id)
+                #expect(node.files(holding: "from the backup").isEmpty)
+                try other.fails(3, "read", id)
+            }
+            // The creator asked itself for receipts again.
+            try ann.wait("deletionReceipt", seconds: 60)
+        }
+    }
+
+    @Test("--no-trace: no list is kept; a member that was offline learns it by asking, and its receipt comes")
+    func noTrace() throws {
+        try withRoom { ann, bob, id in
+            let cursor = try ann.cursor()
+            try bob.stop()
+            try ann.wait("peerOffline", after: cursor)
+            let exploded = try ann.ok("explode", "room", "--no-trace", "--force")
+            #expect(exploded["trace"].bool == false && exploded["waiting"].list.count == 1)
+            // The list would be a segment of no inbox.
+            #expect(ann.files(".seg").isEmpty)
+            try ann.stop()
+            try ann.start()
+            #expect(try ann.ok("explode", "status", id)["trace"].bool == false)
+            try bob.start()
+            try bob.wait("exploded", seconds: 30)
+            try ann.wait("deletionReceipt", seconds: 30)
+        }
+    }
+
+    @Test("The five clean-up steps of the seed, one by one")
+    func fiveSteps() throws {
+        try withRoom(lifetime: "1d") { ann, bob, id in
+            try say("history", ann)
+            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            // bob as it was, to dial with the old tokens afterwards.
+            try bob.stop()
+            try Program.tool("cp", "-a", bob.home, "\(bob.home).copy")
+            try bob.start()
+            try bob.wait("peerOnline")
+            let nodes = [ann, bob]
+            let inboxes = try nodes.map { node in
+                try node.ok("inbox", "list").lines.first { $0["conversation"].string == id }?["inbox"].string ?? ""
+            }
+            let rows = nodes.map { $0.contents("rows.slots") }
+            let directories = nodes.map { node in
+                node.files(".seg").map { ($0 as NSString).deletingLastPathComponent }
+            }
+            try ann.ok("explode", "room", "--force")
+            try ann.wait("deletionReceipt", seconds: 30)
+            for (index, node) in nodes.enumerated() {
+                // 2, unregistered: no inbox, no conversation, no link.
+                #expect(try !node.ok("inbox", "list").lines.contains { $0["inbox"].string == inboxes[index] })
+                #expect(try node.ok("conversation", "list").lines.isEmpty)
+                #expect(try node.ok("status")["links"].integer == 0)
+                // 3, records: messages, members, local state, invites, profiles.
+                for command in [
+                    ["read", id], ["conversation", "members", id], ["lifetime", "show", id], ["invite", "list", id],
+                ] {
+                    let answer = try node.run(command)
+                    #expect(answer.code == 3, "\(answer)")
+                }
+                #expect(try node.ok("outbox", "list").lines.isEmpty)
+                for text in ["history", "room", slug] { #expect(node.files(holding: text).isEmpty) }
+                // 4, identity: the key page is overwritten, its old bytes are in no file.
+                let after = node.contents("rows.slots")
+                let changed = stride(from: 0, to: after.count, by: 4_096).filter {
+                    rows[index][$0..<$0 + 4_096] != after[$0..<$0 + 4_096]
+                }
+                #expect(changed.count == 1)
+                let page = Data(rows[index][changed[0]..<changed[0] + 4_096])
+                for file in node.files() {
+                    let contents = Data(node.contents(file))
+                    for offset in stride(from: 0, to: 4_096, by: 512) {
+                        #expect(contents.range(of: page[offset..<offset + 512]) == nil, "\(file) of \(node.name)")
+                    }
+                }
+                // 5, the database: the directory is gone.
+                for directory in directories[index] {
+                    #expect(!FileManager.default.fileExists(atPath: "\(node.home)/\(directory)"))
+                }
+            }
+            // 1, unsubscribed: the old tokens lead nowhere. bob's copy dials with them, is closed before act 2, asks by
+            // a knock and learns that it is gone; no session comes about.
+            try bob.stop()
+            try Program.tool("rm", "-rf", bob.home)
+            try Program.tool("cp", "-a", "\(bob.home).copy", bob.home)
+            try bob.start()
+            try bob.wait("exploded", seconds: 60)
+            let events = try bob.run(["watch", "--since", "0", "--timeout", "0.05"]).lines
+            #expect(!events.contains { $0["event"].string == "peerOnline" })
+            #expect(try ann.ok("status")["links"].integer == 0)
+        }
+    }
+}

@@ -1,0 +1,188 @@
+import Foundation
+import Testing
+
+/// Programs that are started when something happens.
+@Suite("Hooks")
+struct HookTests {
+    /// Gives `node`, which must not run, hooks that run shell scripts; the script of each has its log's path as `$1`.
+    private func setHooks(_ node: TestNode, _ hooks: [(events: [String]?, script: String)]) throws {
+        var list: [[String: Any]] = []
+        for (index, hook) in hooks.enumerated() {
+            let path = "\(node.directory)/\(node.name)-hook-\(index)"
+            let descriptor = try Descriptor(path, O_WRONLY | O_CREAT | O_TRUNC)
+            let text = Array("#!/bin/sh\n\(hook.script)\n".utf8)
+            #expect(write(descriptor.number, text, text.count) == text.count)
+            chmod(path, 0o700)
+            var entry: [String: Any] = ["command": [path, "\(node.directory)/\(node.name).told", "a b;$HOME"]]
+            if let events = hook.events { entry["events"] = events }
+            list.append(entry)
+        }
+        var config =
+            try JSONSerialization.jsonObject(with: Data(node.contents("config.json"))) as? [String: Any] ?? [:]
+        config["hooks"] = list
+        try node.replace("config.json", with: Array(try JSONSerialization.data(withJSONObject: config)))
+    }
+
+    private func told(_ node: TestNode) -> String { Program.text("\(node.directory)/\(node.name).told") }
+
+    @Test("A hook is told the event, the clientId, the cursor and the time, and nothing that only members may know")
+    func privacy() throws {
+        try withHomes("ann", "bob") { nodes in
+            let (ann, bob) = (nodes[0], nodes[1])
+            // One line an occurrence: what it reads, its arguments, its whole environment.
+            try setHooks(
+                ann,
+                [
+                    (
+                        ["message", "memberJoined"],
+                        #"{ read -r line; echo "IN $line ARGS $# $2"; env | tr '\n' ' '; echo; } >> "$1""#
+                    )
+                ]
+            )
+            for node in nodes { try node.start() }
+            let id = try meet(ann, bob)
+            let secret = "the kettle is behind the door"
+            try bob.ok("send", "room", secret, "--wait", "delivered", "--timeout", "20")
+            try eventually("both hooks") { (try ann.ok("status"))["hooks"]["done"].integer == 2 }
+            let text = told(ann)
+            let shown = try ann.ok("conversation", "show", "room")
+            let inbox = try #require(shown["inbox"].string)
+            let lines = text.split(separator: "\n").compactMap { line -> JSON? in
+                guard line.hasPrefix("IN "), let end = line.range(of: " ARGS ") else { return nil }
+                return JSON(line: line[line.index(line.startIndex, offsetBy: 3)..<end.lowerBound])
+            }
+            #expect(lines.map { $0["event"].string }.sorted { $0 ?? "" < $1 ?? "" } == ["memberJoined", "message"])
+            for line in lines {
+                #expect(line.keys == ["event", "inbox", "cursor", "at"])
+                #expect(line["inbox"].string == inbox && line["cursor"].integer != nil && line["at"].time != nil)
+            }
+            #expect(text.contains("ARGS 2 a b;$HOME"), "no shell reads the command")
+            #expect(text.contains("MAYFLY_EVENT=message") && text.contains("MAYFLY_INBOX=\(inbox)"))
+            let peer = try #require(shown["members"][0]["member"].string)
+            let port = try #require(bob.listen)
+            for hidden in [secret, id, peer, port, "kettle", "room", "bob"] {
+                let environment = text.replacingOccurrences(of: ann.directory, with: "")
+                #expect(!environment.contains(hidden), "a hook was told \(hidden)")
+            }
+            // With the clientId it can ask for more.
+            #expect(try ann.ok("read", inbox).lines.contains { $0["text"].string == secret })
+        }
+    }
+
+    @Test("Hooks that fail, print, or cannot be started are counted and logged by their exit code, and disturb nothing")
+    func failing() throws {
+        try withHomes("ann", "bob") { nodes in
+            let (ann, bob) = (nodes[0], nodes[1])
+            try setHooks(
+                ann,
+                [
+                    (["message"], "echo printed-by-the-hook; echo printed-by-the-hook >&2; exit 7"),
+                    (["message"], "kill -USR1 $$"),
+                    (["message"], "exit 0"),
+                ]
+            )
+            let third = "\(ann.directory)/ann-hook-2"
+            for node in nodes { try node.start() }
+            chmod(third, 0o722)
+            try meet(ann, bob)
+            try bob.ok("send", "room", "hello", "--wait", "delivered", "--timeout", "20")
+            try eventually("three failures") { (try ann.ok("status"))["hooks"]["failed"].integer == 3 }
+            let log = Program.text(ann.log)
+            #expect(log.contains("exit code 7") && log.contains("signal 10"), "\(log)")
+            #expect(log.contains("others can change"), "\(log)")
+            #expect(!log.contains("printed-by-the-hook"))
+            chmod(third, 0o700)
+            try bob.ok("send", "room", "again", "--wait", "delivered", "--timeout", "20")
+            try eventually("one success") { (try ann.ok("status"))["hooks"]["done"].integer == 1 }
+            // No zombies.
+            let children = Program.text("/proc/\(ann.pid)/task/\(ann.pid)/children")
+            #expect(children.split(separator: " ").allSatisfy { !Program.text("/proc/\($0)/stat").contains(") Z ") })
+        }
+    }
+
+    @Test("At most four hooks run, 256 wait, the rest is dropped and counted; the node goes on, and its stop ends them")
+    func bounded() throws {
+        try withHomes("ann", "bob") { nodes in
+            let (ann, bob) = (nodes[0], nodes[1])
+            try setHooks(ann, [(["message"], "echo started >> \"$1\"; exec sleep 1000")])
+            for node in nodes { try node.start() }
+            try meet(ann, bob)
+            for index in 0..<4 { try bob.ok("send", "room", "first \(index)") }
+            try eventually("four running") { (try ann.ok("status"))["hooks"]["running"].integer == 4 }
+            let requests = (0..<300).map {
+                #"{"jsonrpc":"2.0","id":\#($0),"method":"send","params":{"conversation":"room","text":"m\#($0)"}}"#
+            }
+            _ = try bob.ok("rpc", input: requests.joined(separator: "\n") + "\n")
+            try eventually("all 304 messages") { try ann.texts().count == 304 }
+            let hooks = try ann.ok("status")["hooks"]
+            #expect(hooks["running"].integer == 4 && hooks["queued"].integer == 256, "\(hooks)")
+            #expect(hooks["dropped"].integer == 44, "\(hooks)")
+            #expect(told(ann).split(separator: "\n").count == 4)
+            try say("not blocked", ann)
+            // SIGTERM reaches the programs that run.
+            try ann.stop()
+            #expect(Program.text(ann.log).contains("took too long and was ended"))
+            #expect(told(ann).split(separator: "\n").count == 4)
+        }
+    }
+
+    @Test("A hook that does not end by SIGTERM is killed, with what it has started")
+    func stubborn() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try setHooks(
+                ann,
+                [
+                    (
+                        ["locked"],
+                        "trap '' TERM; sleep 1000 & echo $! >> \"$1\"; echo $$ >> \"$1\"; sleep 1000; sleep 1000"
+                    )
+                ]
+            )
+            try ann.start()
+            try ann.ok("lock")
+            try eventually("the hook") { told(ann).split(separator: "\n").count == 2 }
+            try ann.stop()
+            for line in told(ann).split(separator: "\n") {
+                let pid = try #require(pid_t(line))
+                // Gone, or a zombie of whoever inherits it here.
+                let state = Program.text("/proc/\(pid)/stat")
+                #expect(state.isEmpty || state.contains(") Z "), "\(state)")
+            }
+        }
+    }
+
+    @Test("Wrong hooks are refused at the start with file, line and field; doctor names a program that is not safe")
+    func wrong() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            for (hook, words) in [
+                (#"{"events":["message","mesage"],"command":["/bin/true"]}"#, "hooks[0].events[1]"),
+                (#"{"command":["true"]}"#, "hooks[0].command"), (#"{"command":"x"}"#, "hooks[0].command"),
+            ] {
+                try ann.replace(
+                    "config.json",
+                    with:
+                        "{\n \"advertise\": [], \"listen\": [\"tcp://127.0.0.1:0\"], \"policy\": \"ask\",\n \"hooks\": [\n\(hook)]}"
+                )
+                let failure = try #require(try ann.tryStart())
+                #expect(failure.code == 1 && failure.message.contains("config.json, line 4"), "\(failure)")
+                #expect(failure.message.contains(words), "\(failure)")
+            }
+            try setHooks(ann, [(nil, "exit 0")])
+            let program = "\(ann.directory)/ann-hook-0"
+            func hook() throws -> JSON {
+                try ann.run(["doctor"]).lines.first { $0["name"].string == "hook" } ?? JSON(value: nil)
+            }
+            #expect(try hook()["state"].string == "ok")
+            for (mode, words) in [(mode_t(0o777), "others can change"), (0o600, "not executable")] {
+                chmod(program, mode)
+                let answer = try ann.fails(1, "doctor")
+                #expect(answer.output.contains(words), "\(answer)")
+                #expect(try hook()["hint"].string != nil)
+            }
+            unlink(program)
+            #expect(try hook()["state"].string == "failed")
+        }
+    }
+}

@@ -1,0 +1,241 @@
+import Foundation
+import Synchronization
+import Testing
+
+/// Joins that meet crashes, races and answers that come too late (sections 4 and 5, seed 002).
+@Suite("Joining under trouble")
+struct JoinRaceTests {
+    /// `ann`, who is reached through a relay only, and others.
+    private func withRelay(
+        _ names: [String],
+        _ body: (_ ann: TestNode, _ others: [TestNode], _ relay: Relay) throws -> Void
+    ) throws {
+        try withDirectory { directory in
+            let ann = TestNode(name: "ann", directory: directory)
+            let others = names.map { TestNode(name: $0, directory: directory) }
+            defer { for node in [ann] + others { node.crash() } }
+            for node in [ann] + others { try node.initialise() }
+            try ann.start()
+            let relay = try Relay(to: ann.port)
+            defer { relay.close() }
+            try ann.stop()
+            var text = String(decoding: ann.contents("config.json"), as: UTF8.self)
+            text = text.replacingOccurrences(
+                of: #""advertise" : \[[^\]]*\]"#,
+                with: "\"advertise\" : [\"\(relay.endpoint)\"]",
+                options: .regularExpression
+            )
+            try ann.replace("config.json", with: text)
+            for node in [ann] + others { try node.start() }
+            try body(ann, others, relay)
+        }
+    }
+
+    @Test("Eight joiners race for one single-use invite: exactly one gets in, the others are told")
+    func race() throws {
+        try withHomes("ann", "b1", "b2", "b3", "b4", "b5", "b6", "b7", "b8") { nodes in
+            for node in nodes { try node.start() }
+            let ann = nodes[0]
+            let made = try ann.ok("conversation", "create", "--name", "room")
+            let slug = try ann.ok("invite", "create", "room", "--single-use")["slug"].string ?? ""
+            let answers = Mutex<[Answer]>([])
+            let joiners = Array(nodes.dropFirst())
+            let arguments = joiners.map {
+                [Program.mayfly, "join", slug, "--timeout", "80", "--json", "--home", $0.home]
+            }
+            let directory = ann.directory
+            DispatchQueue.concurrentPerform(iterations: arguments.count) { index in
+                guard let answer = try? Program.run(arguments[index], in: directory, seconds: 95) else { return }
+                answers.withLock { $0.append(answer) }
+            }
+            let all = answers.withLock { $0 }
+            #expect(all.count == 8)
+            let ready = all.filter { $0.code == 0 }
+            #expect(ready.count == 1 && ready.first?["conversation"].string == made["conversation"].string, "\(all)")
+            let refused = all.filter { $0.code == 2 }
+            #expect(refused.count == 7, "\(all)")
+            #expect(
+                refused.allSatisfy { $0["state"].string == "joinFailed" && $0["title"].string == "Invite already used" }
+            )
+            #expect(refused.allSatisfy { $0["errorType"].string == "single_use_consumed" })
+            #expect(try ann.ok("conversation", "show", "room")["members"].list.count == 1)
+            #expect(try ann.ok("invite", "list", "room")["admitted"].integer == 1)
+            #expect(try joiners.filter { try !$0.ok("conversation", "list").lines.isEmpty }.count == 1)
+        }
+    }
+
+    @Test("kill -9 between the admission and the welcome: the same joiner gets its welcome, another does not")
+    func crash() throws {
+        try withRelay(["bob", "carol"]) { ann, others, relay in
+            let (bob, carol) = (others[0], others[1])
+            let made = try ann.ok("conversation", "create", "--name", "room")
+            let slug = try ann.ok("invite", "create", "room", "--single-use")["slug"].string ?? ""
+            relay.holdAnswers()
+            let id = try bob.ok("join", slug, "--no-wait")["join"].string ?? ""
+            try ann.wait("memberJoined")
+            try eventually("the welcome") { relay.heldByteCount > 0 }
+            ann.crash()
+            relay.release()
+            #expect(try bob.ok("join", "list")["state"].string == "joining")
+            try ann.start()
+            #expect(try ann.ok("conversation", "show", "room")["members"].list.count == 1)
+            let refused = try carol.fails(2, "join", slug, "--timeout", "30")
+            #expect(refused["errorType"].string == "single_use_consumed")
+            try bob.ok("join", "retry", id)
+            try bob.wait("joined", seconds: 60)
+            #expect(try bob.ok("conversation", "list")["conversation"].string == made["conversation"].string)
+            try bob.wait("peerOnline")
+            try say("the same welcome", ann)
+            #expect(try ann.ok("conversation", "show", "room")["members"].list.count == 1)
+        }
+    }
+
+    @Test("A refusal while the joiner is offline: it is given again when the joiner comes back")
+    func offlineError() throws {
+        try withRelay(["bob"]) { ann, others, relay in
+            let bob = others[0]
+            try ann.ok("conversation", "create", "--name", "room")
+            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            try ann.ok("invite", "revoke", "room")
+            relay.holdAnswers()
+            try bob.ok("join", slug, "--no-wait")
+            try eventually("the refusal") { relay.heldByteCount > 0 }
+            try bob.stop()
+            relay.release()
+            try bob.start()
+            let failed = try bob.wait("joinFailed", seconds: 30)
+            #expect(failed["errorType"].string == "generic_failure")
+            #expect(failed["title"].string == "Couldn't join")
+            #expect(failed["message"].string == "Failed to join conversation")
+            let listed = try bob.ok("join", "list")
+            #expect(listed["state"].string == "joinFailed")
+            let id = try #require(listed["join"].string)
+            #expect(try bob.fails(1, "join", "retry", id).message.contains("ended"))
+            try bob.ok("join", "cancel", id)
+            #expect(try bob.ok("join", "list").lines.isEmpty)
+        }
+    }
+
+    @Test("A join cancelled before its refusal arrives: the late refusal changes nothing")
+    func cancelledFirst() throws {
+        try withRelay(["bob"]) { ann, others, relay in
+            let bob = others[0]
+            try ann.ok("conversation", "create", "--name", "room")
+            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            try ann.ok("conversation", "lock", "room")
+            relay.holdAnswers()
+            let id = try bob.ok("join", slug, "--no-wait")["join"].string ?? ""
+            try eventually("the refusal") { relay.heldByteCount > 0 }
+            try bob.ok("join", "cancel", id)
+            relay.release()
+            try bob.fails(4, "watch", "--since", "0", "--until", "joinFailed", "--timeout", "1")
+            #expect(try bob.ok("join", "list").lines.isEmpty)
+            try bob.fails(7, "join", "retry", id)
+        }
+    }
+
+    @Test("A joiner that cancels after its admission gives its place back; the single use stays consumed")
+    func cancelledAfter() throws {
+        try withRelay(["bob", "carol"]) { ann, others, relay in
+            let (bob, carol) = (others[0], others[1])
+            try ann.ok("conversation", "create", "--name", "room")
+            let slug = try ann.ok("invite", "create", "room", "--single-use")["slug"].string ?? ""
+            relay.holdAnswers()
+            let id = try bob.ok("join", slug, "--no-wait")["join"].string ?? ""
+            try ann.wait("memberJoined")
+            try bob.ok("join", "cancel", id)
+            try ann.wait("memberLeft")
+            #expect(try ann.ok("conversation", "show", "room")["members"].list.isEmpty)
+            relay.release()
+            let refused = try carol.fails(2, "join", slug, "--timeout", "30")
+            #expect(refused["errorType"].string == "single_use_consumed")
+            let fresh = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            try carol.ok("join", fresh, "--timeout", "30")
+        }
+    }
+
+    @Test("Joins are listed with their attempts and the next one, and tried again on request")
+    func retry() throws {
+        try withPair { ann, bob in
+            try ann.ok("conversation", "create", "--name", "room")
+            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            try ann.stop()
+            let id = try bob.ok("join", slug, "--no-wait")["join"].string ?? ""
+            try eventually("three attempts") { try bob.ok("join", "list")["attempts"].integer ?? 0 >= 3 }
+            try eventually("a time for the next") { try bob.ok("join", "list")["nextAttempt"].time != nil }
+            let before = try bob.ok("join", "list")["attempts"].integer ?? 0
+            let retried = try bob.ok("join", "retry", String(id.prefix(8)))
+            #expect(retried["state"].string == "joining" && retried["attempts"].integer ?? 0 > before)
+            try bob.fails(7, "join", "retry", "ffff")
+            try ann.start()
+            try bob.ok("join", "retry", id)
+            try bob.wait("joined")
+        }
+    }
+
+    @Test("One invite is revoked by its id or its text; the others still work")
+    func revokeOne() throws {
+        try withPair { ann, bob in
+            try ann.ok("conversation", "create", "--name", "room")
+            let invites = try (0..<3).map { _ in try ann.ok("invite", "create", "room") }
+            let ids = invites.map { $0["invite"].string ?? "" }
+            #expect(Set(ids).count == 3)
+            #expect(Set(try ann.ok("invite", "list", "room").lines.compactMap { $0["invite"].string }) == Set(ids))
+            let tag = try ann.ok("invite", "revoke", "room", String(ids[0].prefix(12)))["tag"].string
+            #expect(tag == invites[2]["tag"].string)
+            try ann.ok("invite", "revoke", "room", invites[1]["slug"].string ?? "")
+            #expect(try ann.ok("invite", "list", "room").lines.compactMap { $0["invite"].string } == [ids[2]])
+            try ann.fails(7, "invite", "revoke", "room", "ffffffffffff")
+            for index in 0..<2 {
+                let refused = try bob.fails(2, "join", invites[index]["slug"].string ?? "", "--timeout", "20")
+                #expect(refused["errorType"].string == "generic_failure")
+            }
+            try bob.ok("join", invites[2]["slug"].string ?? "", "--timeout", "20")
+        }
+    }
+
+    @Test("On a terminal an invite comes with the command to paste and a QR code; a script gets the invite alone")
+    func terminal() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.start()
+            try ann.ok("conversation", "create", "--name", "room")
+            let command = "['\(Program.mayfly)', 'invite', 'create', 'room', '--home', '\(ann.home)']"
+            let seen = try Program.tool("python3", "-c", "import pty; pty.spawn(\(command))")
+            #expect(seen.contains("mayfly join 'mayfly:join/") && seen.contains("expires:"), "\(seen)")
+            #expect(seen.contains("█") && seen.contains("\u{1b}[30;107m"))
+            let plain = try Program.run(
+                [Program.mayfly, "invite", "create", "room", "--home", ann.home],
+                in: ann.directory
+            )
+            #expect(plain.output.hasPrefix("mayfly:join/") && plain.output.split(separator: "\n").count == 1)
+            #expect(!plain.errors.contains("█"))
+        }
+    }
+
+    @Test("A hostile invite is read without harm: cut at any byte, a bomb, another's signature, rubbish")
+    func hostile() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.start()
+            try ann.ok("conversation", "create", "--name", "room")
+            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            try ann.stop()
+            for length in stride(from: 0, to: slug.count, by: 37) {
+                try ann.fails(64, "invite", "inspect", String(slug.prefix(length)))
+            }
+            // 0x1f and DEFLATE of a mebibyte of zeros, made by zlib.
+            let bomb = try Program.tool(
+                "python3",
+                "-c",
+                "import zlib,base64;c=zlib.compressobj(9,zlib.DEFLATED,-15);"
+                    + "print(base64.urlsafe_b64encode(b'\\x1f'+c.compress(bytes(1<<20))+c.flush()).decode().rstrip('='))"
+            )
+            let answer = try ann.fails(64, "invite", "inspect", "mayfly:join/" + bomb)
+            #expect(answer.message.contains("too long"), "\(answer)")
+            for rubbish in ["mayfly:join/Hw", "mayfly:join/" + String(repeating: "_", count: 9_000)] {
+                #expect(try ann.run(["invite", "inspect", "--", rubbish]).code != 0)
+            }
+        }
+    }
+}

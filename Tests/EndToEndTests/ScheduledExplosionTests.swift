@@ -1,0 +1,205 @@
+import Foundation
+import Testing
+
+/// Explosions at a time (section 7).
+extension ExplodeTests {
+    @Test("Scheduled: both know and are reminded, and at the time both copies end, with a receipt")
+    func scheduled() throws {
+        try withRoom(lifetime: "1d") { ann, bob, id in
+            let scheduled = try ann.ok("explode", "room", "--in", "10s", "--force")
+            #expect(scheduled["state"].string == "scheduled")
+            let end = try #require(scheduled["expiresAt"].time)
+            for node in [ann, bob] {
+                let event = try node.wait("explosionScheduled")
+                #expect(event["expiresAt"].time == end && event["conversation"].string == id)
+                let shown = try node.ok("conversation", "show", "room")
+                #expect(shown["expiresAt"].time == end && shown["state"].string == "scheduled")
+                #expect(try node.ok("explode", "status", "room")["state"].string == "scheduled")
+            }
+            // Who knows it has shown that it does.
+            try confirmed("room", at: ann)
+            // A message does not outlive its conversation.
+            #expect(try say("short", ann)["expiresAt"].time == end)
+            #expect(try message("short", at: bob)["expiresAt"].time == end)
+            let invite = try ann.ok("invite", "create", "room")
+            #expect(invite["expiresAt"].time == end && invite["conversationExpiresAt"].time == end)
+            for node in [ann, bob] {
+                #expect(try node.wait("explosionReminder", seconds: 30)["expiresAt"].time == end)
+                let exploded = try node.wait("exploded", seconds: 30)
+                #expect(try #require(exploded["at"].time) >= end)
+                try node.fails(3, "read", id)
+                #expect(try node.ok("conversation", "list").lines.isEmpty)
+                #expect(node.files(holding: "short").isEmpty)
+            }
+            try ann.wait("deletionReceipt", seconds: 30)
+            let status = try ann.ok("explode", "status", id)
+            #expect(status["state"].string == "exploded")
+            #expect(status["confirmed"].list.count == 1 && status["waiting"].list.isEmpty)
+            #expect(try #require(status["receipts"][0]["destroyedAt"].time) >= end)
+        }
+    }
+
+    /// Waits until the other member has shown that it knows the schedule.
+    private func confirmed(_ conversation: String, at node: TestNode) throws {
+        try eventually("the schedule is confirmed") {
+            let status = try node.ok("explode", "status", conversation)
+            return status["confirmed"].list.count == 1 && status["waiting"].list.isEmpty
+        }
+    }
+
+    @Test("A schedule is brought forward and never put off; an immediate explosion wins")
+    func broughtForward() throws {
+        try withRoom { ann, bob, id in
+            let first = try ann.ok("explode", "room", "--in", "2h", "--force")["expiresAt"].time
+            #expect(try ann.ok("explode", "room", "--in", "3h", "--force")["expiresAt"].time == first)
+            #expect(try bob.wait("explosionScheduled")["expiresAt"].time == first)
+            let cursor = try bob.cursor()
+            let second = try ann.ok("explode", "room", "--at", "2099-01-01T00:00:00Z", "--force")
+            #expect(second["expiresAt"].time == first)
+            let third = try ann.ok("explode", "room", "--in", "1h", "--force")["expiresAt"].time
+            #expect(try #require(third) < #require(first))
+            #expect(try bob.wait("explosionScheduled", after: cursor)["expiresAt"].time == third)
+            try ann.fails(64, "explode", "room", "--in", "1h", "--at", "2030-01-01T00:00:00Z", "--force")
+            try bob.fails(2, "explode", "room", "--in", "1m", "--force")
+            let now = try ann.ok("explode", "room", "--at", "2001-01-01T00:00:00Z", "--force")
+            #expect(now["state"].string == "exploded" && now["conversation"].string == id)
+            try bob.wait("exploded", seconds: 30)
+            // Doing it twice changes nothing.
+            #expect(try ann.ok("explode", id, "--in", "1h", "--force")["expiresAt"].time == now["expiresAt"].time)
+        }
+    }
+
+    @Test("A schedule is at most 365 days ahead")
+    func horizon() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.start()
+            try ann.ok("conversation", "create", "--name", "room")
+            let before = Int64(Date().timeIntervalSince1970 * 1_000)
+            let end = try #require(
+                ann.ok("explode", "room", "--at", "2100-01-01T00:00:00Z", "--force")["expiresAt"].time
+            )
+            let year: Int64 = 365 * 86_400_000
+            #expect(end >= before + year - 1_000 && end <= before + year + 60_000)
+        }
+    }
+
+    @Test("At the time every member acts alone: the creator is gone, and learns later who has confirmed")
+    func alone() throws {
+        try withRoom(lifetime: "1d") { ann, bob, id in
+            try say("alone", ann)
+            try ann.ok("explode", "room", "--in", "5s", "--force")
+            try bob.wait("explosionScheduled")
+            try confirmed("room", at: ann)
+            ann.crash()
+            try bob.wait("exploded", seconds: 30)
+            try bob.fails(3, "read", id)
+            #expect(bob.files(".seg").isEmpty)
+            // The creator's keys have gone before it serves anything; what is left was prepared.
+            try ann.start()
+            try ann.wait("exploded", seconds: 30)
+            #expect(try ann.ok("conversation", "list").lines.isEmpty)
+            #expect(ann.files(holding: "alone").isEmpty)
+            try ann.wait("deletionReceipt", seconds: 30)
+            #expect(try ann.ok("explode", "status", id)["confirmed"].list.count == 1)
+        }
+    }
+
+    @Test("A member that was off at the time finds nothing when it starts, and `mayfly reap` needs no passphrase")
+    func fuse() throws {
+        try withDirectory { directory in
+            let file = "\(directory)/passphrase"
+            _ = FileManager.default.createFile(
+                atPath: file,
+                contents: Data("correct horse battery staple\n".utf8),
+                attributes: [.posixPermissions: 0o600]
+            )
+            let (ann, bob) = (
+                TestNode(name: "ann", directory: directory), TestNode(name: "bob", directory: directory)
+            )
+            defer { for node in [ann, bob] { node.crash() } }
+            try ann.initialise()
+            try ann.start()
+            try bob.initialise(["--passphrase-file", file])
+            try bob.start(["--passphrase-file", file])
+            let id = try meet(ann, bob)
+            let end = try ann.ok("explode", "room", "--in", "6s", "--force")["expiresAt"].time
+            try bob.wait("explosionScheduled")
+            try bob.stop()
+            let page = bob.contents("rows.slots")
+            try ann.wait("exploded", seconds: 30)
+            while Int64(Date().timeIntervalSince1970 * 1_000) <= end ?? 0 {}
+            try bob.ok("reap")
+            #expect(bob.contents("rows.slots") != page)
+            try bob.start()
+            try bob.fails(6, "explode", "status", id)
+            try bob.ok("unlock", "--passphrase-file", file)
+            #expect(try bob.ok("conversation", "list").lines.isEmpty)
+            #expect(try bob.ok("explode", "status", id)["state"].string == "exploded")
+            try bob.fails(3, "read", id)
+            // Its tombstone has the receipt for whoever comes.
+            try ann.wait("deletionReceipt", seconds: 30)
+        }
+    }
+
+    @Test("While it is locked a member acts at the time, and tells when it is unlocked")
+    func locked() throws {
+        try withRoom(lifetime: "1d") { ann, bob, id in
+            try say("locked away", ann)
+            try ann.ok("explode", "room", "--in", "5s", "--force")
+            try bob.wait("explosionScheduled")
+            try bob.ok("lock")
+            try bob.wait("exploded", seconds: 30)
+            #expect(bob.files(".seg").isEmpty)
+            try bob.ok("unlock")
+            #expect(try bob.ok("explode", "status", id)["state"].string == "exploded")
+            try ann.wait("deletionReceipt", seconds: 30)
+        }
+    }
+
+    @Test("A member that missed the schedule learns it at the next link, one that joins with the welcome")
+    func missed() throws {
+        try withHomes("ann", "bob", "cem") { nodes in
+            let (ann, bob, cem) = (nodes[0], nodes[1], nodes[2])
+            for node in nodes { try node.start() }
+            let id = try meet(ann, bob)
+            let cursor = try ann.cursor()
+            try bob.stop()
+            try ann.wait("peerOffline", after: cursor)
+            let end = try ann.ok("explode", "room", "--in", "1h", "--force")["expiresAt"].time
+            #expect(try ann.ok("explode", "status", "room")["waiting"].list.count == 1)
+            try bob.start()
+            #expect(try bob.wait("explosionScheduled")["expiresAt"].time == end)
+            #expect(try bob.ok("conversation", "show", id)["expiresAt"].time == end)
+            try confirmed("room", at: ann)
+            // Another conversation, scheduled before anybody is in it.
+            try ann.ok("conversation", "create", "--name", "next")
+            let soon = try ann.ok("explode", "next", "--in", "6s", "--force")["expiresAt"].time
+            let slug = try ann.ok("invite", "create", "next")["slug"].string ?? ""
+            try cem.ok("join", slug, "--timeout", "20")
+            #expect(try cem.wait("explosionScheduled")["expiresAt"].time == soon)
+            ann.crash()
+            try cem.wait("exploded", seconds: 30)
+            #expect(try cem.ok("conversation", "list").lines.isEmpty)
+        }
+    }
+
+    @Test("kill -9 right after the schedule was answered: it holds at both after their restart")
+    func scheduleIsDurable() throws {
+        try withRoom { ann, bob, id in
+            let end = try ann.ok("explode", "room", "--in", "1h", "--force")["expiresAt"].time
+            for node in [ann, bob] {
+                // What was shown, or answered, holds.
+                if node.name == "bob" { try bob.wait("explosionScheduled", seconds: 30) }
+                node.crash()
+                try node.start()
+                #expect(try node.ok("conversation", "show", id)["expiresAt"].time == end)
+            }
+            // Leaving takes what was prepared along.
+            try bob.ok("conversation", "leave", "room")
+            bob.crash()
+            try bob.start()
+            try bob.fails(7, "explode", "status", id)
+        }
+    }
+}

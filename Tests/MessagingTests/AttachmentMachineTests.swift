@@ -1,0 +1,276 @@
+import Messaging
+import Primitives
+import Testing
+
+/// Every state of a file on its way to us, reached from the start.
+private enum ReceiverState: CaseIterable {
+    case waiting, receiving, verifying, complete, failed
+
+    /// With four chunks of which the first is here.
+    func make() -> AttachmentReceiverStateMachine {
+        var machine = AttachmentReceiverStateMachine(chunkCount: 4) { $0 == 0 }
+        if self == .waiting { return machine }
+        _ = machine.linkUp(now: noon, window: 2)
+        if self == .receiving { return machine }
+        for index in 1..<4 { _ = machine.receive(index, now: noon, window: 2) }
+        if self == .verifying { return machine }
+        _ = machine.verified(self == .complete)
+        return machine
+    }
+}
+
+@Suite struct AttachmentReceiverMachine {
+    typealias Action = AttachmentReceiverStateMachine.Action
+
+    @Test(arguments: ReceiverState.allCases) fileprivate func `a link that comes up`(_ state: ReceiverState) {
+        var machine = state.make()
+        let actions = machine.linkUp(now: noon, window: 2)
+        switch state {
+        case .waiting, .receiving: #expect(actions == [.request(first: 1, count: 2)])
+        case .verifying, .complete, .failed: #expect(actions.isEmpty)
+        }
+    }
+
+    @Test(arguments: ReceiverState.allCases) fileprivate func `a link that is lost`(_ state: ReceiverState) {
+        var machine = state.make()
+        machine.linkLost()
+        #expect(machine.nextDeadline == nil)
+        #expect(machine.isVerifying == (state == .verifying))
+        #expect(machine.hasEnded == (state == .complete || state == .failed))
+    }
+
+    @Test(arguments: ReceiverState.allCases) fileprivate func `a chunk that was asked for`(_ state: ReceiverState) {
+        var machine = state.make()
+        let count = machine.count
+        let actions = machine.receive(1, now: noon, window: 2)
+        if state == .receiving {
+            #expect(actions == [.keep(1), .request(first: 3, count: 1)])
+            #expect(machine.count == count + 1)
+            let again = machine.receive(1, now: noon, window: 2)
+            #expect(again.isEmpty, "a second time it was not asked for")
+        } else {
+            #expect(actions.isEmpty && machine.count == count)
+        }
+    }
+
+    @Test(arguments: [-1, 0, 3, 4, 1 << 40]) func `a chunk that was not asked for changes nothing`(_ index: Int) {
+        var machine = ReceiverState.receiving.make()
+        let before = machine
+        let actions1 = machine.receive(index, now: noon, window: 2)
+        #expect(actions1.isEmpty)
+        #expect(machine == before)
+    }
+
+    @Test(arguments: ReceiverState.allCases) fileprivate func `time without a chunk`(_ state: ReceiverState) {
+        var machine = state.make()
+        let actions2 = machine.advance(now: noon + Limits.attachmentRetryFirst - 1, window: 2)
+        #expect(actions2.isEmpty)
+        let actions = machine.advance(now: noon + Limits.attachmentRetryFirst, window: 2)
+        guard state == .receiving else {
+            #expect(actions.isEmpty && machine.nextDeadline == nil)
+            return
+        }
+        #expect(actions == [.request(first: 1, count: 2)])
+        // Later each time, to a limit.
+        var now = noon + Limits.attachmentRetryFirst
+        var waits: [Milliseconds] = []
+        for _ in 0..<8 {
+            guard let next = machine.nextDeadline else { break }
+            waits.append(next - now)
+            now = next
+            _ = machine.advance(now: now, window: 2)
+        }
+        #expect(waits == [20, 40, 80, 160, 300, 300, 300, 300].map { $0 * .second })
+    }
+
+    @Test(arguments: ReceiverState.allCases, [true, false])
+    fileprivate func `the hash has been compared`(_ state: ReceiverState, _ isRight: Bool) {
+        var machine = state.make()
+        let wasAwaited = machine.verified(isRight)
+        #expect(wasAwaited == (state == .verifying))
+        if state == .verifying { #expect(machine.hasEnded) }
+        let isAwaitedAgain = machine.verified(isRight)
+        #expect(!isAwaitedAgain)
+    }
+
+    @Test(arguments: ReceiverState.allCases) fileprivate func `the sender has it no more`(_ state: ReceiverState) {
+        var machine = state.make()
+        let isOver = machine.gone()
+        #expect(isOver == (state == .waiting || state == .receiving))
+        let actions3 = machine.linkUp(now: noon, window: 2)
+        #expect(actions3.isEmpty)
+    }
+
+    @Test func `what is here is not asked for`() {
+        var machine = AttachmentReceiverStateMachine(chunkCount: 10) { [0, 1, 4, 5, 9].contains($0) }
+        #expect(machine.count == 5)
+        let actions = machine.linkUp(now: noon, window: 32)
+        #expect(actions == [.request(first: 2, count: 2), .request(first: 6, count: 3)])
+    }
+
+    @Test func `an empty file is compared at once`() {
+        var machine = AttachmentReceiverStateMachine(chunkCount: 0) { _ in false }
+        let actions4 = machine.linkUp(now: noon, window: 32)
+        #expect(actions4 == [.verify])
+        let wasAwaited = machine.verified(true)
+        #expect(wasAwaited && machine.hasEnded)
+    }
+
+    @Test func `a large file is asked for by the window, each chunk once`() {
+        let total = 2_048
+        var machine = AttachmentReceiverStateMachine(chunkCount: total) { _ in false }
+        var wanted: [Int] = []
+        var asked: [Int] = []
+        var kept: [Int] = []
+        var shown = 0
+        var isVerified = false
+        func perform(_ actions: [Action]) {
+            for action in actions {
+                switch action {
+                case .request(let first, let count):
+                    wanted += first..<first + count
+                    asked += first..<first + count
+                case .keep(let index): kept.append(index)
+                case .progress: shown += 1
+                case .verify: isVerified = true
+                }
+            }
+        }
+        perform(machine.linkUp(now: noon, window: Limits.attachmentWindow))
+        while !wanted.isEmpty {
+            #expect(wanted.count <= Limits.attachmentWindow)
+            perform(machine.receive(wanted.removeFirst(), now: noon, window: Limits.attachmentWindow))
+        }
+        #expect(asked == Array(0..<total) && kept == asked && isVerified)
+        #expect((19...21).contains(shown), "a twentieth each: \(shown)")
+    }
+}
+
+@Suite struct AttachmentSenderMachine {
+    private let ids: [MessageID] = {
+        var random = Randomness.seeded(1)
+        return (0..<3).map { _ in MessageID.random(&random) }
+    }()
+
+    private func drain(_ machine: inout AttachmentSenderStateMachine) -> [String] {
+        var result: [String] = []
+        while let (message, index) = machine.next() {
+            result.append("\(ids.firstIndex(of: message) ?? -1):\(index)")
+        }
+        return result
+    }
+
+    @Test func `idle: a request is served, nothing else happens`() {
+        var machine = AttachmentSenderStateMachine()
+        let nothing = machine.next()
+        #expect(machine.isIdle && nothing == nil)
+        machine.linkLost()
+        machine.remove(ids[0])
+        #expect(machine.isIdle)
+        let isTaken = machine.request(ids[0], first: 2, count: 3, chunkCount: 4)
+        #expect(isTaken)
+        #expect(!machine.isIdle && machine.count == 2, "cut at the end of the file")
+        let order = drain(&machine)
+        #expect(order == ["0:2", "0:3"])
+        #expect(machine.isIdle)
+    }
+
+    @Test func `serving: the files take turns, and each goes in its order`() {
+        var machine = AttachmentSenderStateMachine()
+        for first in [0, 2] { _ = machine.request(ids[0], first: first, count: 2, chunkCount: 9) }
+        _ = machine.request(ids[1], first: 0, count: 2, chunkCount: 2)
+        let order = drain(&machine)
+        #expect(order == ["0:0", "1:0", "0:1", "1:1", "0:2", "0:3"])
+    }
+
+    @Test func `serving: a file that is taken back leaves, a lost link empties`() {
+        var machine = AttachmentSenderStateMachine()
+        for id in ids { _ = machine.request(id, first: 0, count: 1, chunkCount: 1) }
+        machine.remove(ids[1])
+        #expect(machine.count == 2)
+        machine.linkLost()
+        let nothing = machine.next()
+        #expect(machine.isIdle && nothing == nil)
+    }
+
+    @Test(arguments: [(-1, 1), (4, 1), (0, 0), (0, 33), (0, -1), (.max, 1)])
+    func `a request that makes no sense is left aside`(_ first: Int, _ count: Int) {
+        var machine = AttachmentSenderStateMachine()
+        let isTaken = machine.request(ids[0], first: first, count: count, chunkCount: 4)
+        #expect(!isTaken)
+        #expect(machine.isIdle)
+    }
+
+    @Test func `what waits is bounded`() {
+        var machine = AttachmentSenderStateMachine()
+        var accepted = 0
+        for _ in 0..<100 where machine.request(ids[0], first: 0, count: 32, chunkCount: 1_000) { accepted += 1 }
+        #expect(accepted == 4 && machine.count == Limits.attachmentQueueCount)
+    }
+}
+
+@Suite struct AttachmentValues {
+    @Test(
+        arguments: [
+            ("report.pdf", "report.pdf"), ("../../etc/passwd", "_.._etc_passwd"), ("/etc/passwd", "_etc_passwd"),
+            ("..", "attachment"), (".bashrc", "bashrc"), ("", "attachment"), ("a\u{0}b\nc", "a_b_c"),
+            ("a\\b", "a_b"), ("\u{202E}fdp.exe", "_fdp.exe"), ("grüße 😀.txt", "grüße 😀.txt"), (" . x", "x"),
+        ]
+    ) func `a name is harmless`(_ name: String, _ safe: String) {
+        #expect(Messaging.Attachment.safeName(name) == safe)
+    }
+
+    @Test func `a long name is cut between characters`() {
+        let safe = Messaging.Attachment.safeName(String(repeating: "ü", count: 300))
+        #expect(safe.utf8.count <= Limits.fileNameByteCount && safe.allSatisfy { $0 == "ü" })
+    }
+
+    @Test(arguments: [(0, 0, 0), (1, 1, 1), (32_768, 1, 32_768), (32_769, 2, 1), (65_536, 2, 32_768)])
+    func `chunks of a file`(_ byteCount: Int64, _ count: Int, _ last: Int) {
+        let attachment = Messaging.Attachment(name: "a", mediaType: "", byteCount: byteCount, sha256: [], text: "")
+        #expect(attachment.chunkCount == count)
+        #expect(attachment.chunkByteCount(count - 1) == last)
+        for index in [-1, count, .max, .min] { #expect(attachment.chunkByteCount(index) == 0) }
+    }
+
+    @Test func `no size overflows`() {
+        #expect(
+            Messaging.Attachment.chunkCount(.max)
+                == Messaging.Attachment.chunkCount(Messaging.Attachment.byteCountLimit)
+        )
+        #expect(Messaging.Attachment.chunkCount(.min) == 0)
+    }
+
+    @Test func `a chunk is deflated where that helps, and has the size that is expected`() throws {
+        var random = Randomness.seeded(1)
+        let id = MessageID.random(&random)
+        let zeros = [UInt8](repeating: 0, count: Limits.chunkByteCount)
+        let small = AttachmentChunk(message: id, index: 0, plain: zeros, isWorthTrying: true)
+        #expect(small.isDeflated && small.bytes.count < 200)
+        #expect(small.plain(byteCount: zeros.count) == zeros)
+        for wrong in [0, -1, 1, zeros.count - 1, zeros.count + 1] { #expect(small.plain(byteCount: wrong) == nil) }
+        let noise = random.bytes(1_000)
+        let large = AttachmentChunk(message: id, index: 0, plain: noise, isWorthTrying: true)
+        #expect(!large.isDeflated && large.plain(byteCount: 1_000) == noise)
+        #expect(!AttachmentChunk(message: id, index: 0, plain: zeros, isWorthTrying: false).isDeflated)
+        for count in 0..<small.bytes.count {
+            let cut = AttachmentChunk(message: id, index: 0, isDeflated: true, bytes: Array(small.bytes[..<count]))
+            #expect(cut.plain(byteCount: zeros.count) == nil)
+        }
+    }
+
+    @Test(
+        arguments: [
+            ("mayfly/text:1.0", "mayfly/text:1.0"), ("mayfly/text:1.7", "mayfly/text:1.0"),
+            ("mayfly/text:2.3", "mayfly/text:2.0"), ("nonsense", "nonsense"), ("a/b:1", "a/b:1"),
+            ("a/b:1.99999", "a/b:1.99999"), ("a/b/c:1.1", "a/b/c:1.1"), ("/b:1.1", "/b:1.1"), ("a/b:1.-1", "a/b:1.-1"),
+        ]
+    ) func `minor versions are one family`(_ type: String, _ family: String) {
+        #expect(ContentType(type).family == ContentType(family))
+    }
+
+    @Test(arguments: ["👍", "+1", "ja!"]) func `a reaction`(_ text: String) { #expect(Reaction.isEmoji(text)) }
+
+    @Test(arguments: ["", " ", "a\nb", "\u{7}", String(repeating: "x", count: 65)])
+    func `no reaction`(_ text: String) { #expect(!Reaction.isEmoji(text)) }
+}

@@ -1,0 +1,328 @@
+import Messaging
+import Primitives
+import Testing
+
+/// Two nodes that talk of more than texts.
+@Suite struct Contents {
+    private func joined(lifetime: Lifetime? = nil) throws -> Pair {
+        var pair = Pair()
+        try pair.createAndInvite()
+        try pair.join()
+        guard let lifetime else { return pair }
+        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(LifetimeTerms(lifetime), &turn) }
+        pair.run()
+        pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+        pair.run()
+        return pair
+    }
+
+    private func bytes(_ count: Int, seed: UInt64 = 5) -> [UInt8] {
+        var random = Randomness.seeded(seed)
+        return random.bytes(count)
+    }
+
+    /// Hands a file to node 0, which sends it.
+    private func sendFile(
+        _ bytes: [UInt8],
+        _ pair: inout Pair,
+        sha256: [UInt8]? = nil,
+        announced: Int64? = nil
+    ) throws -> MessageID {
+        var prepared: PreparedAttachment?
+        pair.command(0) { (machine, turn) throws(CommandError) in
+            prepared = try machine.prepareAttachment(byteCount: 0, &turn)
+            return []
+        }
+        let draft = try #require(prepared)
+        let size = Limits.chunkByteCount
+        for (index, start) in stride(from: 0, to: bytes.count, by: size).enumerated() {
+            let plain = Array(bytes[start..<min(start + size, bytes.count)])
+            pair.chunks[0][draft.message, default: [:]][index] = AttachmentChunk(
+                message: draft.message,
+                index: index,
+                plain: plain,
+                isWorthTrying: true
+            )
+        }
+        let attachment = Messaging.Attachment(
+            name: "f",
+            mediaType: "",
+            byteCount: announced ?? Int64(bytes.count),
+            sha256: sha256 ?? SHA256.hash(bytes),
+            text: "look"
+        )
+        pair.command(0) { (machine, turn) throws(CommandError) in
+            try machine.send(attachment, draft, &turn).actions
+        }
+        return draft.message
+    }
+
+    private func state(_ id: MessageID, _ pair: Pair, _ node: Int) -> DeliveryState? {
+        pair.archive[node][id]?.message.state
+    }
+
+    @Test(arguments: [0, 1, 32_768, 32_769, 3_000_000])
+    func `a file comes whole, and only then it is delivered`(_ count: Int) throws {
+        var pair = try joined(lifetime: .oneDay)
+        let file = bytes(count)
+        let id = try sendFile(file, &pair)
+        #expect(state(id, pair, 0) == .sent)
+        pair.run()
+        #expect(state(id, pair, 0) == .delivered && state(id, pair, 1) == .received)
+        #expect(pair.chunks[1][id]?.count ?? 0 == Messaging.Attachment.chunkCount(Int64(count)))
+        #expect(pair.machines[0]?.outboxCount == 0)
+        #expect(pair.archive[0][id]?.message.deliveries.map(\.state) == [.delivered])
+        if case .disk? = pair.archive[1][id]?.keeping {} else { Issue.record("stored under the agreement") }
+    }
+
+    @Test func `bytes that are not those announced fail, and are destroyed`() throws {
+        var pair = try joined(lifetime: .oneDay)
+        let id = try sendFile(bytes(100_000), &pair, sha256: [UInt8](repeating: 1, count: 32))
+        pair.run()
+        #expect(state(id, pair, 0) == .failed && state(id, pair, 1) == .failed)
+        #expect(pair.chunks[1][id] == nil)
+        #expect(pair.machines[0]?.outboxCount == 0)
+        #expect(pair.events[0].contains(.messageState(id, .failed, stored: nil)))
+    }
+
+    @Test func `a file that is too large is refused, and shown as such`() throws {
+        var pair = try joined(lifetime: .oneDay)
+        pair.fileLimit[1] = 1_000
+        let id = try sendFile(bytes(1_001), &pair)
+        pair.run()
+        #expect(state(id, pair, 0) == .failed && state(id, pair, 1) == .failed)
+        #expect(pair.chunks[1].isEmpty)
+    }
+
+    @Test func `without an agreement a file is small`() throws {
+        var pair = try joined()
+        let refusal = pair.command(0) { (machine, turn) throws(CommandError) in
+            _ = try machine.prepareAttachment(byteCount: Limits.attachmentMemoryByteCount + 1, &turn)
+            return []
+        }
+        #expect(refusal == .fileTooLargeForMemory(limit: Limits.attachmentMemoryByteCount))
+        let id = try sendFile(bytes(50_000), &pair)
+        pair.run()
+        #expect(state(id, pair, 1) == .received)
+        #expect(pair.archive[1][id]?.keeping == .memory)
+        // What its sender calls small need not be.
+        let liar = try sendFile(bytes(10), &pair, announced: Limits.attachmentMemoryByteCount)
+        pair.run()
+        #expect(state(liar, pair, 1) == .receiving, "the chunk has not the size that was announced")
+        #expect(pair.chunks[1][liar] == nil)
+    }
+
+    @Test func `what has no room is not acknowledged, and comes when there is`() throws {
+        var pair = try joined(lifetime: .oneDay)
+        pair.hasRoom[1] = false
+        let id = try sendFile(bytes(100_000), &pair)
+        pair.run()
+        #expect(pair.archive[1][id] == nil && state(id, pair, 0) == .sent)
+        pair.hasRoom[1] = true
+        pair.now = pair.now + 3 * .second
+        pair.step(0) { core, turn in core.advance(&turn) }
+        pair.run()
+        #expect(state(id, pair, 0) == .delivered)
+    }
+
+    @Test func `after a lost link only what is missing comes`() throws {
+        var pair = try joined(lifetime: .oneDay)
+        let id = try sendFile(bytes(100 * Limits.chunkByteCount), &pair)
+        for _ in 0..<40 {
+            let (node, link, frame) = pair.wire.removeFirst()
+            pair.step(node) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
+        }
+        let here = pair.chunks[1][id]?.count ?? 0
+        #expect((10..<100).contains(here))
+        pair.disconnect()
+        pair.connect(dialer: 1)
+        var sent = 0
+        while !pair.wire.isEmpty {
+            let (node, link, frame) = pair.wire.removeFirst()
+            if case .attachmentChunk = frame { sent += 1 }
+            pair.step(node) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
+        }
+        #expect(sent == 100 - here)
+        #expect(state(id, pair, 0) == .delivered && state(id, pair, 1) == .received)
+    }
+
+    @Test func `a file that is taken back is gone for those who ask`() throws {
+        var pair = try joined(lifetime: .oneDay)
+        let id = try sendFile(bytes(100 * Limits.chunkByteCount), &pair)
+        for _ in 0..<20 {
+            let (node, link, frame) = pair.wire.removeFirst()
+            pair.step(node) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
+        }
+        pair.command(0) { (machine, turn) throws(CommandError) in try machine.cancel(id, &turn) }
+        pair.run()
+        #expect(state(id, pair, 0) == .cancelled && state(id, pair, 1) == .failed)
+        #expect(pair.chunks[1][id] == nil)
+    }
+
+    @Test func `nobody fills our disk with chunks that we did not ask for`() throws {
+        var pair = try joined(lifetime: .oneDay)
+        var random = Randomness.seeded(9)
+        let link = try #require(pair.machines[1]?.link(to: pair.keys[0].publicKey))
+        let dropped = pair.machines[1]?.droppedCount ?? 0
+        let foreign = MessageID.random(&random)
+        for index in [0, 1, -1, 1 << 31] {
+            let chunk = AttachmentChunk(message: foreign, index: index, isDeflated: false, bytes: [1])
+            pair.step(1) { core, turn in core.receive(.attachmentChunk(chunk), on: link, verify: { _ in nil }, &turn) }
+        }
+        pair.step(1) { core, turn in core.receive(.attachmentGone(foreign), on: link, verify: { _ in nil }, &turn) }
+        #expect(pair.chunks[1].isEmpty)
+        #expect(pair.machines[1]?.droppedCount == dropped + 5)
+        // And nobody reads what is not theirs.
+        pair.step(1) { core, turn in
+            core.receive(.attachmentRequest(foreign, first: 0, count: 1), on: link, verify: { _ in nil }, &turn)
+        }
+        #expect(pair.wire.contains { $0.2 == .attachmentGone(foreign) })
+    }
+
+    @Test func `unfinished files of one member are bounded`() throws {
+        var pair = try joined(lifetime: .oneDay)
+        for _ in 0..<Limits.incomingAttachmentCount + 3 { _ = try sendFile(bytes(40_000), &pair) }
+        // Their contents come, no chunk does.
+        while let position = pair.wire.firstIndex(where: { if case .content = $0.2 { true } else { false } }) {
+            let (node, link, frame) = pair.wire.remove(at: position)
+            pair.step(node) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
+        }
+        #expect(pair.archive[1].values.count { $0.message.state == .receiving } == Limits.incomingAttachmentCount)
+    }
+
+    @Test func `a reply and a reaction`() throws {
+        var pair = try joined()
+        let id = try pair.send("hello", from: 0)
+        pair.run()
+        pair.command(1) { (machine, turn) throws(CommandError) in try machine.reply("hi", to: id, &turn).actions }
+        pair.command(1) { (machine, turn) throws(CommandError) in
+            try machine.react("👍", to: id, isRemoved: false, &turn).actions
+        }
+        pair.run()
+        let bodies = pair.archive[0].values.map(\.message.content.body)
+        #expect(bodies.contains(.reply(Reply(replyTo: id, text: "hi"))))
+        #expect(bodies.contains(.reaction(Reaction(message: id, emoji: "👍", isRemoved: false))))
+        var random = Randomness.seeded(2)
+        let unknown = MessageID.random(&random)
+        #expect(
+            pair.command(1) { (machine, turn) throws(CommandError) in
+                try machine.react("👍", to: unknown, isRemoved: false, &turn).actions
+            } == .unknownMessage
+        )
+        #expect(
+            pair.command(1) { (machine, turn) throws(CommandError) in
+                try machine.react("\n", to: id, isRemoved: false, &turn).actions
+            } == .invalidReaction(limit: Limits.reactionByteCount)
+        )
+    }
+
+    @Test func `a reaction ends with its message`() throws {
+        var pair = try joined(lifetime: .oneHour)
+        let id = try pair.send("hello", from: 0)
+        pair.run()
+        pair.now = pair.now + 30 * .minute
+        pair.command(1) { (machine, turn) throws(CommandError) in
+            try machine.react("👍", to: id, isRemoved: false, &turn).actions
+        }
+        pair.run()
+        let end = pair.archive[0][id]?.message.expiresAt
+        let reaction = pair.archive[0].values.first { $0.message.content.isAnnotation }
+        #expect(end != nil && reaction?.message.expiresAt == end)
+    }
+
+    @Test func `read receipts are sent only when they are on, once, and by the batch`() throws {
+        var pair = try joined()
+        var ids: [MessageID] = []
+        for number in 0..<300 { ids.append(try pair.send("\(number)", from: 0)) }
+        pair.run()
+        let client = pair.clients[1]
+        let seen = ids.map { (id: $0, sender: pair.keys[0].publicKey) }
+        pair.step(1) { core, turn in core.markRead(seen, client: client, &turn) }
+        #expect(pair.wire.isEmpty)
+        pair.readReceipts[1] = true
+        pair.step(1) { core, turn in core.markRead(seen, client: client, &turn) }
+        #expect(pair.wire.count == 2)
+        pair.run()
+        #expect(ids.allSatisfy { state($0, pair, 0) == .read })
+        pair.step(1) { core, turn in core.markRead(seen, client: client, &turn) }
+        #expect(pair.wire.isEmpty)
+        // What the conversation says counts before the default.
+        pair.command(1) { (machine, _) throws(CommandError) in machine.setReadReceipts(false) }
+        let last = try pair.send("last", from: 0)
+        pair.run()
+        let key = pair.keys[0].publicKey
+        pair.step(1) { core, turn in core.markRead([(last, key)], client: client, &turn) }
+        #expect(pair.wire.isEmpty)
+    }
+
+    @Test func `read receipts wait for the link`() throws {
+        var pair = try joined()
+        let id = try pair.send("hello", from: 0)
+        pair.run()
+        pair.readReceipts[1] = true
+        pair.disconnect()
+        let client = pair.clients[1]
+        let key = pair.keys[0].publicKey
+        pair.step(1) { core, turn in core.markRead([(id, key)], client: client, &turn) }
+        #expect(state(id, pair, 0) == .delivered)
+        pair.connect(dialer: 0)
+        pair.run()
+        #expect(state(id, pair, 0) == .read)
+    }
+
+    @Test func `a receipt for what is not ours changes nothing`() throws {
+        var pair = try joined()
+        let id = try pair.send("hello", from: 1)
+        pair.run()
+        let link = try #require(pair.machines[0]?.link(to: pair.keys[1].publicKey))
+        for kind in [Receipt.Kind.read, .tooLarge, .damaged] {
+            pair.step(0) { core, turn in
+                core.receive(.receipt(Receipt(kind, [id])), on: link, verify: { _ in nil }, &turn)
+            }
+        }
+        #expect(state(id, pair, 0) == .received)
+    }
+
+    @Test func `a bot sends any type but ours`() throws {
+        var pair = try joined()
+        func send(_ type: String, _ count: Int = 3, fallback: String = "a poll") -> CommandError? {
+            pair.command(0) { (machine, turn) throws(CommandError) in
+                try machine.send(
+                    ContentType(type),
+                    payload: [UInt8](repeating: 1, count: count),
+                    fallback: fallback,
+                    &turn
+                ).actions
+            }
+        }
+        #expect(send("example.org/poll:1.0") == nil)
+        pair.run()
+        let poll = pair.archive[1].values.first { $0.message.content.type == ContentType("example.org/poll:1.0") }
+        #expect(poll?.message.content.displayText == "a poll" && poll?.message.content.isUnknown == true)
+        #expect(send("poll") == .invalidContentType("poll"))
+        #expect(send("mayfly/text:1.0") == .reservedContentType("mayfly"))
+        #expect(send("convos.org/x:1.0") == .reservedContentType("convos.org"))
+        #expect(send("a/b:1.0", 60_001) == .payloadTooLong(byteCount: 60_001, limit: Limits.payloadByteCount))
+        #expect(
+            send("a/b:1.0", fallback: String(repeating: "x", count: 1_025))
+                == .fallbackTooLong(byteCount: 1_025, limit: Limits.fallbackByteCount)
+        )
+    }
+
+    @Test func `lifetimes tell files from the rest`() {
+        func kind(_ type: String) -> ContentKind {
+            Content(
+                type: ContentType(type),
+                id: MessageID(unchecked: []),
+                sentAt: noon,
+                lifetime: .ephemeral,
+                agreement: nil,
+                fallback: "",
+                shouldPush: false,
+                payload: []
+            ).kind
+        }
+        #expect(kind("mayfly/attachment:1.0") == .attachment && kind("mayfly/attachment:1.4") == .attachment)
+        #expect(kind("mayfly/text:1.0") == .text && kind("mayfly/attachment:2.0") == .text)
+    }
+}

@@ -1,0 +1,391 @@
+import Messaging
+import Primitives
+import Testing
+
+/// Explosions among several nodes, and every event in each of their states.
+@Suite struct GroupExplosions {
+    private func schedule(_ all: inout Assembly, in delay: Milliseconds, by node: Int = 0) -> CommandError? {
+        all.command(node) { (machine, turn) throws(CommandError) in
+            try machine.explode(at: turn.now + delay, &turn)
+        }
+    }
+
+    private func end(_ all: Assembly, _ node: Int) -> Timestamp? { all.machine(node)?.record.schedule?.expiresAt }
+
+    /// The notice of a node's schedule, sealed as a member sends it.
+    private func notice(_ all: inout Assembly, _ node: Int) throws -> [UInt8] {
+        try #require(all.machine(node)?.record.schedule?.notice).sealed(&all.random)
+    }
+
+    @Test func `a schedule is prepared, known to all, confirmed by all, and ends all at its time`() throws {
+        var all = try Assembly.joined(4)
+        #expect(schedule(&all, in: .hour) == nil)
+        all.run()
+        let time = try #require(end(all, 0))
+        for node in 0..<4 {
+            #expect(end(all, node) == time)
+            #expect(all.events[node].contains(.explosionScheduled(time)))
+            #expect(all.armed[node]?.isPrepared == true && all.armed[node]?.explodedAt == time)
+            #expect((all.armed[node]?.receipt == nil) == (node == 0))
+            #expect(all.machine(node)?.record.schedule?.confirmed.count == 3)
+        }
+        all.run(for: time - all.now - 6 * .minute + 1)
+        for node in 0..<4 { #expect(all.events[node].last == .explosionReminder(time)) }
+        all.run(for: 6 * .minute)
+        for node in 0..<4 {
+            #expect(all.machine(node) == nil)
+            #expect(all.events[node].filter { $0 == .exploded }.count == 1)
+            #expect(all.events[node].filter { $0 == .explosionReminder(time) }.count == 1)
+        }
+        let tombstone = try #require(all.nodes[0].tombstones.first)
+        #expect(tombstone.confirmed.count == 3 && ExplodeStateMachine(record: tombstone).waiting.isEmpty)
+    }
+
+    @Test func `every member ends at its time though it is alone`() throws {
+        var all = try Assembly.joined(3)
+        _ = schedule(&all, in: 30 * .second)
+        all.run()
+        for node in 0..<3 { all.isolate(node) }
+        all.run(for: 40 * .second)
+        for node in 0..<3 { #expect(all.machine(node) == nil && all.exploded[node]?.explodedAt != nil) }
+        // Nobody could tell the creator: it comes for the receipts, and members bring theirs once.
+        #expect(all.knocks[0, default: []].contains(.deliver(all.exploded[0]!.conversation, all.keys[1].publicKey)))
+        for node in 1..<3 {
+            #expect(all.knocks[node, default: []].contains { if case .report = $0 { true } else { false } })
+        }
+    }
+
+    @Test func `a member that is away learns the schedule, and the explosion, from any other member`() throws {
+        var all = try Assembly.joined(3)
+        all.isolate(2)
+        _ = schedule(&all, in: .hour)
+        all.run()
+        #expect(end(all, 2) == nil)
+        all.isolate(0)
+        all.cut = [[0, 1], [0, 2]]
+        all.run(for: .minute)
+        #expect(end(all, 2) == end(all, 1) && end(all, 2) != nil)
+        // The creator explodes now and reaches one of them.
+        all.cut = [[0, 2]]
+        all.run(for: 2 * .minute)
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        all.run()
+        #expect(all.machine(1) == nil && all.machine(2) == nil)
+        #expect(all.knocks[2, default: []].contains { if case .report = $0 { true } else { false } })
+    }
+
+    @Test func `it merges by the minimum, in any order, and an immediate one wins`() throws {
+        var all = try Assembly.joined(2)
+        _ = schedule(&all, in: 3 * .hour)
+        all.run()
+        let late = try notice(&all, 0)
+        _ = schedule(&all, in: .hour)
+        all.run()
+        let early = try #require(end(all, 0))
+        _ = schedule(&all, in: 2 * .hour)
+        all.run()
+        let client = all.clients[1]
+        all.step(1) { core, turn in core.receiveNotice(late, for: client, &turn).actions }
+        all.run()
+        #expect(end(all, 0) == early && end(all, 1) == early)
+        // A notice of nobody changes nothing.
+        let genesis = try #require(all.machine(0)?.record.genesis)
+        for (key, immediate) in [(all.keys[1], true), (all.keys[1], false)] {
+            let forged = ExplodeNotice(
+                genesis: genesis,
+                expiresAt: all.now + 60_000,
+                isImmediate: immediate,
+                key: key,
+                &all.random
+            ).sealed(&all.random)
+            all.step(1) { core, turn in core.receiveNotice(forged, for: client, &turn).actions }
+        }
+        #expect(end(all, 1) == early)
+        // By whichever clock: an immediate notice of the far future is now.
+        let now = ExplodeNotice(genesis: genesis, expiresAt: all.now + .day, key: all.keys[0], &all.random)
+        let sealed = now.sealed(&all.random)
+        all.step(1) { core, turn in core.receiveNotice(sealed, for: client, &turn).actions }
+        #expect(all.machine(1) == nil)
+    }
+
+    @Test func `times are clamped, past ones are now, and only the creator may`() throws {
+        var all = try Assembly.joined(2)
+        #expect(schedule(&all, in: .hour, by: 1) == .notCreator)
+        #expect(schedule(&all, in: .max) == nil)
+        all.run()
+        let horizon = all.now + Limits.explosionHorizon
+        #expect(try #require(end(all, 0)) <= horizon + .second)
+        #expect(try #require(end(all, 1)) <= horizon + .second)
+        #expect(schedule(&all, in: -.day) == nil)
+        #expect(all.machine(0) == nil)
+        // What a member is told of is clamped by its own clock, too.
+        var other = try Assembly.joined(2)
+        let genesis = try #require(other.machine(0)?.record.genesis)
+        let far = ExplodeNotice(
+            genesis: genesis,
+            expiresAt: .latest,
+            isImmediate: false,
+            key: other.keys[0],
+            &other.random
+        ).sealed(&other.random)
+        let client = other.clients[1]
+        other.step(1) { core, turn in core.receiveNotice(far, for: client, &turn).actions }
+        #expect(end(other, 1) == other.now + Limits.explosionHorizon)
+    }
+
+    @Test func `nothing is shown or sent before it is durable, and while locked nothing is durable`() throws {
+        var pair = Pair()
+        try pair.createAndInvite()
+        try pair.join()
+        pair.isLocked[1] = true
+        pair.command(0) { (machine, turn) throws(CommandError) in
+            try machine.explode(at: turn.now + .hour, &turn)
+        }
+        pair.run()
+        let time = try #require(pair.machines[0]?.record.schedule?.expiresAt)
+        // Held in memory, so it would act; but it has not said so.
+        #expect(pair.machines[1]?.record.schedule?.expiresAt == time)
+        #expect(!pair.events[1].contains(.explosionScheduled(time)) && pair.armed[1] == nil)
+        #expect(pair.machines[0]?.record.schedule?.confirmed == [])
+        pair.isLocked[1] = false
+        pair.step(1) { core, turn in core.advance(&turn) }
+        pair.run()
+        #expect(pair.events[1].contains(.explosionScheduled(time)) && pair.armed[1]?.explodedAt == time)
+        #expect(pair.machines[0]?.record.schedule?.confirmed.count == 1)
+        pair.isLocked = [true, true]
+        pair.now = time
+        for node in 0..<2 { pair.step(node) { core, turn in core.explodeDue(&turn) } }
+        #expect(pair.machines[0] == nil && pair.machines[1] == nil)
+    }
+
+    @Test func `what is prepared follows members, invites and receipts; leaving takes it along`() throws {
+        var all = try Assembly.joined(2)
+        _ = schedule(&all, in: .hour)
+        all.run()
+        #expect(all.armed[0]?.members.count == 1)
+        all.command(0) { (machine, turn) throws(CommandError) in
+            try machine.invite(lifetime: .day, singleUse: false, &turn).actions
+        }
+        all.run()
+        let issued = try #require(all.machine(0)?.invites?.invites.last)
+        #expect(all.armed[0]?.openInvites.contains(issued.id) == true)
+        #expect(all.armed[0]?.statement?.isValid(creator: all.keys[0].publicKey) == true)
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.setLocked(true, &turn) }
+        all.run()
+        #expect(all.armed[0]?.openInvites == [] && all.armed[0]?.statement == nil)
+        all.command(1) { machine, turn in machine.leave(&turn) }
+        #expect(all.removed[1] == all.machine(0)?.conversation)
+        all.run()
+        #expect(all.armed[0]?.members == [])
+    }
+
+    @Test func `a joiner learns of the schedule with the welcome; a welcome that lies is dropped`() throws {
+        var all = Assembly(2)
+        let client = all.clients[0]
+        all.step(0) { core, turn in (try? core.createConversation(client, name: "c", profile: "p", &turn)) ?? [] }
+        _ = schedule(&all, in: .hour)
+        try all.join(1)
+        #expect(end(all, 1) == end(all, 0) && end(all, 1) != nil)
+        #expect(all.invites[0].invite.conversationExpiresAt == end(all, 0))
+        #expect(all.invites[0].invite.expiresAt == end(all, 0))
+        #expect(all.armed[1]?.isPrepared == true)
+        let machine = try #require(all.machine(0))
+        let schedule = try #require(machine.record.schedule)
+        var welcome = Welcome(
+            tag: all.invites[0].invite.tag,
+            genesis: machine.record.genesis,
+            group: machine.record.group,
+            members: [machine.record.own],
+            expiresAt: schedule.notice.expiresAt,
+            notice: schedule.notice.sealed(&all.random)
+        )
+        let joiner = all.keys[1].publicKey
+        #expect(welcome.isValid(for: joiner))
+        welcome.expiresAt = nil
+        #expect(!welcome.isValid(for: joiner))
+        welcome.expiresAt = schedule.notice.expiresAt + 1_000
+        #expect(!welcome.isValid(for: joiner))
+        welcome.expiresAt = schedule.notice.expiresAt
+        welcome.notice = nil
+        #expect(!welcome.isValid(for: joiner))
+        let forged = ExplodeNotice(
+            genesis: machine.record.genesis,
+            expiresAt: schedule.notice.expiresAt,
+            isImmediate: false,
+            key: all.keys[1],
+            &all.random
+        )
+        welcome.notice = forged.sealed(&all.random)
+        #expect(!welcome.isValid(for: joiner))
+    }
+
+    @Test func `a restored creator believes its own word, and asks for the receipts again`() throws {
+        var all = try Assembly.joined(2)
+        let client = all.clients[0]
+        let record = try #require(all.nodes[0].record(client))
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        all.run()
+        let tombstone = try #require(all.exploded[1])
+        all.nodes[0] = NodeStateMachine()
+        let key = all.keys[0]
+        all.step(0) { core, turn in core.load(record, key: key, turn) }
+        let machine = ExplodeStateMachine(record: tombstone)
+        let answer = try #require(machine.answer(toQuestionOf: key.publicKey))
+        all.step(0) { core, turn in core.receiveNotice(answer, for: client, isAnswer: true, &turn).actions }
+        #expect(all.machine(0) == nil && all.exploded[0]?.role == .creator)
+        #expect(all.fanOut[0].map(\.key) == [all.keys[1].publicKey])
+        // The creator's knock with the notice is answered with the receipt, a stranger's with nothing.
+        #expect(machine.answer(toNoticeOf: key.publicKey) == tombstone.receipt)
+        #expect(machine.answer(toNoticeOf: all.keys[1].publicKey) == nil)
+        #expect(machine.answer(toQuestionOf: makeKey(&all.random).publicKey) == nil)
+    }
+
+    @Test func `a member whose clock is ahead ends first, and the creator keeps its receipt`() throws {
+        var pair = Pair()
+        try pair.createAndInvite()
+        try pair.join()
+        pair.command(0) { (machine, turn) throws(CommandError) in
+            try machine.explode(at: turn.now + .hour, isTraceless: true, &turn)
+        }
+        pair.run()
+        let time = try #require(pair.machines[0]?.record.schedule?.expiresAt)
+        let now = pair.now
+        pair.now = time
+        pair.step(1) { core, turn in core.explodeDue(&turn) }
+        pair.now = now
+        pair.run()
+        #expect(pair.machines[1] == nil && pair.machines[0] != nil)
+        #expect(pair.armed[0]?.confirmed.count == 1)
+        pair.now = time
+        pair.step(0) { core, turn in core.explodeDue(&turn) }
+        #expect(pair.exploded[0]?.confirmed.count == 1 && pair.exploded[0]?.isTraceless == true)
+        #expect(pair.knocks[0].isEmpty)
+    }
+
+    @Test func `stopped between any two actions of the end, the next start goes on`() throws {
+        for isScheduled in [false, true] {
+            var pair = Pair()
+            try pair.createAndInvite()
+            try pair.join()
+            pair.command(0) { (machine, turn) throws(CommandError) in
+                try machine.explode(at: turn.now + .hour, &turn)
+            }
+            pair.run()
+            let record = try #require(pair.nodes[0].record(pair.clients[0]))
+            let armed = try #require(pair.armed[0])
+            if isScheduled { pair.now = armed.explodedAt }
+            pair.command(0) { (machine, turn) throws(CommandError) in
+                if isScheduled { return machine.advance(&turn) }
+                return try machine.explode(&turn)
+            }
+            let tombstone = try #require(pair.exploded[0])
+            // Nothing durable: it is as it was, or its time has come.
+            var fresh = NodeStateMachine()
+            var turn = turn(pair.random, now: pair.now)
+            #expect(fresh.load(armed, now: pair.now).isEmpty != isScheduled)
+            let actions = fresh.load(record, key: pair.keys[0], turn)
+            if isScheduled {
+                #expect(actions == [.destroy(record.client)])
+                #expect(fresh.tombstone(armed.conversation)?.isPrepared == false)
+            } else {
+                #expect(fresh.conversations.count == 1)
+                #expect(!fresh.explodeDue(&turn).contains { if case .explode = $0 { true } else { false } })
+            }
+            // The tombstone alone, with or without the inbox: it is gone, and its members are told.
+            fresh = NodeStateMachine()
+            #expect(fresh.load(tombstone, now: pair.now).isEmpty)
+            #expect(fresh.load(record, key: pair.keys[0], turn) == [.destroy(record.client)])
+            let knocks = fresh.advance(&turn)
+            #expect(knocks == [.knock(.deliver(tombstone.conversation, pair.keys[1].publicKey))])
+        }
+    }
+
+    @Test func `a record with a schedule comes back as it was, and is armed again at the start`() throws {
+        var all = try Assembly.joined(2)
+        _ = schedule(&all, in: .hour)
+        all.run()
+        let client = all.clients[1]
+        let record = try #require(all.nodes[1].record(client))
+        var fresh = NodeStateMachine()
+        var turn = turn(all.random, now: all.now)
+        let loaded = fresh.load(record, key: all.keys[1], turn)
+        #expect(!loaded.contains { if case .notify = $0 { true } else { false } })
+        #expect(try #require(fresh.nextDeadline) <= all.now)
+        let actions = fresh.advance(&turn)
+        let isArmed = actions.contains {
+            if case .armExplosion(client, _, _) = $0 { true } else { false }
+        }
+        #expect(isArmed)
+        // Told once only, and at rest afterwards.
+        #expect(!actions.contains { if case .notify = $0 { true } else { false } })
+        #expect(fresh.record(client) == record)
+    }
+}
+
+@Suite struct LateJoiners {
+    @Test func `the creator's statement ends a join for its tag, while it is joining`() throws {
+        var pair = Pair()
+        try pair.createAndInvite()
+        let invite = try #require(pair.invite)
+        let client = pair.clients[1]
+        pair.step(1) { core, turn in (try? core.join(client, invite: invite, profile: nil, &turn)) ?? [] }
+        let creator = pair.keys[0].publicKey
+        pair.step(1) { core, turn in core.dialFailed(client, to: creator, isUnknownThere: false, &turn) }
+        #expect(pair.knocks[1].isEmpty)
+        pair.now = pair.now + Milliseconds.minute
+        pair.step(1) { core, turn in core.advance(&turn) }
+        pair.step(1) { core, turn in core.dialFailed(client, to: creator, isUnknownThere: true, &turn) }
+        #expect(pair.knocks[1] == [.askByInvite(client, invite.invite.id, invite.invite.endpoints)])
+        func statement(_ tag: InviteTag, _ key: IdentityKey) -> ExpiredStatement {
+            ExpiredStatement(tag: tag, timestamp: noon, key: key, &pair.random)
+        }
+        let wrong = [
+            statement(invite.invite.tag, pair.keys[1]), statement(.random(&pair.random), pair.keys[0]),
+        ]
+        for statement in wrong { pair.step(1) { core, turn in core.receive(statement, for: client, &turn) } }
+        #expect(pair.nodes[1].joins.first?.record.state == .joining)
+        let right = statement(invite.invite.tag, pair.keys[0])
+        pair.step(1) { core, turn in core.receive(right, for: client, &turn) }
+        #expect(pair.nodes[1].joins.first?.record.state == .joinFailed(.conversationExpired))
+        #expect(pair.events[1].last == .joinFailed(.conversationExpired, invite.invite.tag))
+        // Once.
+        let count = pair.events[1].count
+        pair.step(1) { core, turn in core.receive(right, for: client, &turn) }
+        pair.step(1) { core, turn in core.dialFailed(client, to: creator, isUnknownThere: true, &turn) }
+        #expect(pair.events[1].count == count && pair.knocks[1].count == 1)
+    }
+
+    @Test func `a statement opens for holders of the invite only, whole and for its token`() throws {
+        var random = Randomness.seeded(1)
+        let key = makeKey(&random)
+        let seal = random.bytes(32)
+        let other = random.bytes(32)
+        let statement = ExpiredStatement(tag: .random(&random), timestamp: noon, key: key, &random)
+        let token = random.bytes(16)
+        let sealed = statement.sealed(key: SecretBytes(copying: seal), token: token, &random)
+        func open(_ sealed: [UInt8], _ key: [UInt8], _ token: [UInt8]) -> ExpiredStatement? {
+            ExpiredStatement(opening: sealed, key: SecretBytes(copying: key), token: token)
+        }
+        #expect(sealed.count == ExpiredStatement.sealedByteCount && sealed.count < Limits.noticeByteCount)
+        #expect(open(sealed, seal, token) == statement)
+        #expect(statement.isValid(creator: key.publicKey) && !statement.isValid(creator: makeKey(&random).publicKey))
+        #expect(open(sealed, other, token) == nil && open(sealed, seal, random.bytes(16)) == nil)
+        for count in 0..<sealed.count { #expect(open(Array(sealed[..<count]), seal, token) == nil) }
+    }
+
+    @Test func `a question is as long as a notice and holds for its secret and token`() {
+        var random = Randomness.seeded(1)
+        let key = random.bytes(32)
+        let other = random.bytes(32)
+        let token = random.bytes(16)
+        let sealed = KnockQuestion.seal(key: SecretBytes(copying: key), token: token, &random)
+        func isAuthentic(_ sealed: [UInt8], _ key: [UInt8], _ token: [UInt8]) -> Bool {
+            KnockQuestion.isAuthentic(sealed, key: SecretBytes(copying: key), token: token)
+        }
+        #expect(sealed.count == Limits.noticeByteCount)
+        #expect(isAuthentic(sealed, key, token))
+        #expect(!isAuthentic(sealed, other, token) && !isAuthentic(sealed, key, random.bytes(16)))
+        #expect(!isAuthentic([UInt8](repeating: 0, count: sealed.count), key, token))
+        for count in 0..<sealed.count { #expect(!isAuthentic(Array(sealed[..<count]), key, token)) }
+    }
+}

@@ -1,0 +1,287 @@
+import Messaging
+import Primitives
+import Testing
+
+@Suite("Join rates") struct JoinRateTests {
+    @Test("Five refusals of one tag are said at once, then one every twelve seconds")
+    func refusals() {
+        var random = Randomness.seeded(1)
+        let (tag, other) = (InviteTag.random(&random), InviteTag.random(&random))
+        var rates = JoinRates()
+        for _ in 0..<5 { #expect(rates.takesRefusal(tag, now: noon) == true) }
+        #expect(rates.takesRefusal(tag, now: noon) == false)
+        #expect(rates.takesRefusal(other, now: noon) == true)
+        #expect(rates.takesRefusal(tag, now: noon + 11 * .second) == false)
+        #expect(rates.takesRefusal(tag, now: noon + 12 * .second) == true)
+        #expect(rates.takesRefusal(tag, now: noon + 12 * .second) == false)
+        let later = noon + Milliseconds.minute + 12 * .second
+        for _ in 0..<5 { #expect(rates.takesRefusal(tag, now: later) == true) }
+        #expect(rates.takesRefusal(tag, now: later) == false)
+    }
+
+    @Test("Sixty requests of a node are looked at at once, then one a second")
+    func requests() {
+        var rates = JoinRates()
+        for _ in 0..<60 { #expect(rates.takesRequest(now: noon) == true) }
+        #expect(rates.takesRequest(now: noon + 999) == false)
+        #expect(rates.takesRequest(now: noon + 1_000) == true)
+        #expect(rates.takesRequest(now: noon + 1_000) == false)
+    }
+
+    @Test("Only so many tags are counted, and those that have been quiet make room")
+    func bounded() {
+        var random = Randomness.seeded(1)
+        var rates = JoinRates()
+        for _ in 0..<Limits.joinTagCount { #expect(rates.takesRefusal(.random(&random), now: noon) == true) }
+        #expect(rates.takesRefusal(.random(&random), now: noon) == false)
+        #expect(rates.takesRefusal(.random(&random), now: noon + Limits.joinRefusalInterval) == true)
+    }
+}
+
+/// A creator with one invite, and joiners that say what they like.
+private struct Door {
+    var pair = Pair()
+    private var nextLink: UInt64 = 1_000
+
+    init() throws { try pair.createAndInvite() }
+
+    var creator: ConversationStateMachine? { pair.machines[0] }
+
+    /// What the creator's node does with a first frame of `key`.
+    mutating func ask(_ key: IdentityKey, _ request: JoinRequest, verified: VerifiedInvite?) -> [NodeAction] {
+        nextLink += 1
+        let link = LinkID(nextLink)
+        var request = request
+        request.member = Member(profile: nil, endpoints: [], version: 1, key: key, &pair.random)
+        var turn = turn(pair.random, now: pair.now)
+        _ = pair.nodes[0].linkOpened(link, client: pair.clients[0], remote: key.publicKey, weDialled: false, &turn)
+        let actions = pair.nodes[0].receive(.joinRequest(request), on: link, verify: { _ in verified }, &turn)
+        pair.random = turn.random
+        // The numbers of links are no part of an answer.
+        return actions.map { action in
+            switch action {
+            case .close: .close(LinkID(0))
+            case .transmit(_, let frame): .transmit(LinkID(0), frame)
+            default: action
+            }
+        }
+    }
+
+    func request(secret: [UInt8]? = nil) throws -> JoinRequest {
+        let invite = try #require(pair.invite)
+        var random = pair.random
+        let placeholder = Member(profile: nil, endpoints: [], version: 1, key: pair.keys[0], &random)
+        return JoinRequest(
+            invite: invite.signed,
+            joinSecret: secret ?? invite.invite.joinSecret,
+            member: placeholder
+        )
+    }
+
+    static func refusal(_ actions: [NodeAction]) -> JoinErrorType? {
+        for case .transmit(_, .joinError(let error)) in actions { return error.errorType }
+        return nil
+    }
+}
+
+@Suite("Joins at the creator") struct CreatorTests {
+    private static let silence: [NodeAction] = [.close(LinkID(0))]
+
+    @Test("Strangers learn nothing: every request without the secret or a valid invite is answered by the same silence")
+    func strangers() throws {
+        var door = try Door()
+        var random = Randomness.seeded(9)
+        let invite = try #require(door.pair.invite)
+        let stranger = makeKey(&random)
+        let foreign = try VerifiedInvite(
+            SignedInvite(payload: [4], signedBy: stranger.secret),
+            decoded: makeInvite(stranger, .random(&random), tag: invite.invite.tag, &random)
+        )
+        func all(_ door: inout Door) throws -> [[NodeAction]] {
+            [
+                door.ask(makeKey(&random), try door.request(secret: random.bytes(32)), verified: invite),
+                door.ask(makeKey(&random), try door.request(secret: []), verified: invite),
+                door.ask(makeKey(&random), try door.request(), verified: nil),
+                door.ask(makeKey(&random), try door.request(), verified: foreign),
+                door.ask(makeKey(&random), try door.request(secret: foreign.invite.joinSecret), verified: foreign),
+            ]
+        }
+        let open = try all(&door)
+        door.pair.command(0) { (machine, turn) throws(CommandError) in try machine.setLocked(true, &turn) }
+        let locked = try all(&door)
+        door.pair.now = invite.invite.expiresAt + 1
+        let expired = try all(&door)
+        for answers in [open, locked, expired] { #expect(answers.allSatisfy { $0 == Self.silence }) }
+    }
+
+    @Test("A flood of joiners with one invite: one gets in, five are told, the others hear nothing until later")
+    func flood() throws {
+        var door = try Door()
+        var random = Randomness.seeded(9)
+        let invite = try #require(door.pair.invite)
+        var refused = 0
+        var silent = 0
+        for index in 0..<20 {
+            let actions = door.ask(makeKey(&random), try door.request(), verified: invite)
+            if index == 0 {
+                #expect(actions.contains { if case .transmit(_, .welcome) = $0 { true } else { false } })
+            } else if Door.refusal(actions) == .singleUseConsumed {
+                refused += 1
+            } else if actions == Self.silence {
+                silent += 1
+            }
+        }
+        #expect(refused == 5 && silent == 14)
+        #expect(door.creator?.currentMembers.count == 1 && door.creator?.droppedCount == 14)
+        door.pair.now = door.pair.now + 12 * .second
+        #expect(Door.refusal(door.ask(makeKey(&random), try door.request(), verified: invite)) == .singleUseConsumed)
+        // Whatever comes, the node looks at so many only: even the admitted joiner has to wait.
+        for _ in 0..<100 { _ = door.ask(makeKey(&random), try door.request(secret: []), verified: invite) }
+        #expect(door.ask(makeKey(&random), try door.request(), verified: invite) == Self.silence)
+    }
+
+    @Test("The checks come in order: the first that does not hold is the answer")
+    func order() throws {
+        var random = Randomness.seeded(9)
+        // Expired, consumed and locked at once: the time decides.
+        var door = try Door()
+        let invite = try #require(door.pair.invite)
+        _ = door.ask(makeKey(&random), try door.request(), verified: invite)
+        #expect(Door.refusal(door.ask(makeKey(&random), try door.request(), verified: invite)) == .singleUseConsumed)
+        // Consumed and revoked: revocation decides.
+        door.pair.command(0) { (machine, turn) throws(CommandError) in try machine.revoke(invite.invite.id) }
+        #expect(Door.refusal(door.ask(makeKey(&random), try door.request(), verified: invite)) == .genericFailure)
+        door.pair.command(0) { (machine, turn) throws(CommandError) in try machine.setLocked(true, &turn) }
+        #expect(Door.refusal(door.ask(makeKey(&random), try door.request(), verified: invite)) == .genericFailure)
+        door.pair.now = invite.invite.expiresAt
+        #expect(Door.refusal(door.ask(makeKey(&random), try door.request(), verified: invite)) == .conversationExpired)
+    }
+}
+
+@Suite("A join under way") struct JoinUnderWayTests {
+    private func joining(_ pair: inout Pair) throws {
+        try pair.createAndInvite()
+        let client = pair.clients[1]
+        let invite = try #require(pair.invite)
+        pair.step(1) { core, turn in (try? core.join(client, invite: invite, profile: nil, &turn)) ?? [] }
+    }
+
+    @Test("A link that closes without an answer makes the next dial wait longer, up to a minute and a half")
+    func waits() throws {
+        var pair = Pair()
+        try joining(&pair)
+        var waits: [Milliseconds] = []
+        for _ in 0..<14 {
+            pair.dials[1] = nil
+            pair.connect(dialer: 1)
+            pair.disconnect()
+            let next = try #require(pair.nodes[1].joins.first?.nextAttempt)
+            waits.append(next - pair.now)
+            pair.now = next
+            pair.step(1) { core, turn in core.advance(&turn) }
+            #expect(pair.dials[1] != nil)
+        }
+        #expect(waits[0] < 400 && waits[13] >= 30_000 && waits.allSatisfy { $0 <= 90_000 })
+        #expect(pair.nodes[1].joins.first?.attempts == 15)
+        // The user asks: at once, and from the beginning.
+        pair.connect(dialer: 1)
+        pair.disconnect()
+        let client = pair.clients[1]
+        pair.dials[1] = nil
+        pair.step(1) { core, turn in core.retryJoin(client, &turn) }
+        #expect(pair.dials[1] != nil)
+    }
+
+    @Test("A join that has failed is listed, and swept with its keys two days after it began")
+    func swept() throws {
+        var pair = Pair()
+        try joining(&pair)
+        let start = pair.now
+        pair.now = start + Limits.joinLifetime
+        pair.step(1) { core, turn in core.advance(&turn) }
+        #expect(pair.nodes[1].joins.first?.record.state == .joinFailed(.genericFailure))
+        #expect(pair.nodes[1].nextDeadline == start + Limits.joinListedLifetime)
+        pair.now = start + (Limits.joinListedLifetime - 1)
+        pair.step(1) { core, turn in core.advance(&turn) }
+        #expect(pair.nodes[1].joins.count == 1)
+        pair.now = start + Limits.joinListedLifetime
+        var destroyed: [NodeAction] = []
+        pair.step(1) { core, turn in
+            destroyed = core.advance(&turn)
+            return destroyed
+        }
+        #expect(destroyed == [.destroy(pair.clients[1])] && pair.nodes[1].joins.isEmpty)
+    }
+
+    @Test("A joiner that cancels after its admission gives its place back; the single use stays consumed")
+    func cancelled() throws {
+        var pair = Pair()
+        try joining(&pair)
+        pair.connect(dialer: 1)
+        // The request arrives and is admitted; the welcome is still on its way.
+        let invite = try #require(pair.invite)
+        let request = pair.wire.removeFirst()
+        pair.step(0) { core, turn in core.receive(request.2, on: request.1, verify: { _ in invite }, &turn) }
+        #expect(pair.machines[0]?.currentMembers.count == 1)
+        let client = pair.clients[1]
+        pair.wire.removeAll()
+        pair.step(1) { core, turn in core.cancelJoin(client) ?? [] }
+        pair.run()
+        #expect(pair.machines[0]?.currentMembers.isEmpty == true)
+        #expect(pair.events[0].contains(.memberLeft(pair.keys[1].publicKey)))
+        #expect(pair.machines[0]?.invites?.invites.first?.admitted == [pair.keys[1].publicKey])
+    }
+
+    @Test("A joiner that cancels before its request is looked at leaves nothing behind")
+    func cancelledEarly() throws {
+        var pair = Pair()
+        try joining(&pair)
+        pair.connect(dialer: 1)
+        let client = pair.clients[1]
+        pair.wire.removeFirst()
+        pair.step(1) { core, turn in core.cancelJoin(client) ?? [] }
+        pair.run()
+        #expect(pair.machines[0]?.currentMembers.isEmpty == true && pair.events[0].isEmpty)
+        #expect(pair.nodes[1].joins.isEmpty)
+    }
+
+    @Test("The titles and texts for people are the seed's")
+    func words() {
+        let all: [(JoinErrorType, String, String)] = [
+            (.conversationExpired, "Convo no longer exists", "This conversation is no longer available"),
+            (.singleUseConsumed, "Invite already used", "This invite was already used by someone else"),
+            (.genericFailure, "Couldn't join", "Failed to join conversation"),
+            (.unknown("later"), "Couldn't join", "Failed to join conversation"),
+        ]
+        for (type, title, text) in all { #expect(type.userFacingTitle == title && type.userFacingMessage == text) }
+    }
+}
+
+@Suite("A blocked contact") struct BlockedContactTests {
+    @Test("Blocking forgets what waits for the peer and what it has sent, and closes the link")
+    func blocked() throws {
+        var random = Randomness.seeded(3)
+        let (own, peer) = (makeKey(&random), makeKey(&random))
+        let card = ContactCard(
+            key: peer.publicKey,
+            routingSecret: random.bytes(32),
+            endpoints: [Endpoint(host: "h", port: 1)]
+        )
+        var machine = ContactStateMachine(
+            client: .generate(&random),
+            key: own,
+            record: ContactRecord(routingSecret: random.bytes(32)),
+            now: noon
+        )
+        var turn = turn(random)
+        let out = Invitation(id: .random(&turn.random), slug: "s", name: nil)
+        _ = machine.send(out, to: card, deadline: noon + .day, &turn)
+        _ = machine.linkOpened(LinkID(1), to: peer.publicKey, weDialled: true, turn)
+        let received = Invitation(id: .random(&turn.random), slug: "t", name: nil)
+        _ = machine.receive(.invitation(received), from: peer.publicKey, on: LinkID(1), turn)
+        #expect(machine.record.outgoing.count == 1 && machine.record.received.count == 1)
+        #expect(machine.forget(peer.publicKey) == [.save(machine.client), .close(LinkID(1))])
+        #expect(machine.record.outgoing.isEmpty && machine.record.received.isEmpty)
+        #expect(machine.nextDeadline == nil && !machine.isAwaited(peer.publicKey))
+    }
+}

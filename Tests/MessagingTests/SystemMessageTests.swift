@@ -1,0 +1,36 @@
+import Messaging
+import Testing
+
+@Suite("System messages") struct SystemMessageTests {
+    @Test("Both are shown what was agreed, and it expires with the contents around it")
+    func expiry() throws {
+        var pair = Pair()
+        try pair.createAndInvite()
+        try pair.join()
+        func notes(_ node: Int) -> [(message: Message, keeping: NodeAction.Keeping)] {
+            pair.archive[node].values.filter { $0.message.content.type == .systemMessage }
+                .sorted { $0.message.content.sentAt < $1.message.content.sentAt }
+        }
+        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+        pair.run()
+        pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+        pair.run()
+        let agreed = pair.now
+        for node in 0..<2 {
+            let note = try #require(notes(node).last)
+            #expect(note.message.content.displayText.contains("1 Day"))
+            #expect(note.keeping == .disk(.oneDay) && note.message.expiresAt == agreed + .day)
+        }
+        // A change says so, and lives as long as what comes after it.
+        pair.now = pair.now + Milliseconds.hour
+        pair.command(1) { (machine, turn) throws(CommandError) in try machine.propose(.sevenDays, &turn) }
+        pair.run()
+        pair.command(0) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+        pair.run()
+        for node in 0..<2 {
+            let note = try #require(notes(node).last)
+            #expect(note.message.content.displayText.contains("7 Days"))
+            #expect(note.keeping == .disk(.sevenDays) && note.message.expiresAt == pair.now + 7 * .day)
+        }
+    }
+}
