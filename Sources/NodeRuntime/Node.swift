@@ -216,6 +216,8 @@ package actor Node {
 
     var defaultPolicy: LifetimePolicy { LifetimePolicy(configuration.policy) ?? .ask }
 
+    var defaultCap: LifetimeCap { configuration.cap.flatMap { LifetimeCap($0) } ?? .none }
+
     func makeTurn() -> Turn {
         let reading = readClock()
         let endpoints = advertisedNow ?? advertised
@@ -247,7 +249,8 @@ package actor Node {
                 },
                 attachmentByteCount: attachmentByteCount,
                 sendsReadReceipts: configuration.readReceipts ?? false
-            )
+            ),
+            defaultCap: defaultCap
         )
     }
 
