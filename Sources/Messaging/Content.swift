@@ -26,6 +26,8 @@ package struct ContentType: Hashable, Sendable, Codable, CustomStringConvertible
     package static let joinCancelled = ContentType("mayfly/join_cancelled:1.0")
     package static let groupUpdated = ContentType("mayfly/group_updated:1.0")
     package static let profile = ContentType("mayfly/profile:1.0")
+    package static let lifetimeAgreement = ContentType("mayfly/lifetime_agreement:1.0")
+    package static let lifetimeEnded = ContentType("mayfly/lifetime_ended:1.0")
 }
 
 /// A chat content with its envelope (protocol, section 3).
@@ -104,12 +106,21 @@ package struct Message: Hashable, Sendable {
     package var expiresAt: Timestamp?
     /// Of one's own: what each member has said of it, in the order of their keys.
     package var deliveries: [Delivery] = []
+    /// What reading makes of ``expiresAt``; `nil`: nothing.
+    package var onReading: Retention.OnReading?
 
-    package init(content: Content, sender: PublicKey?, state: DeliveryState, expiresAt: Timestamp?) {
+    package init(
+        content: Content,
+        sender: PublicKey?,
+        state: DeliveryState,
+        expiresAt: Timestamp?,
+        onReading: Retention.OnReading? = nil
+    ) {
         self.content = content
         self.sender = sender
         self.state = state
         self.expiresAt = expiresAt
+        self.onReading = onReading
     }
 
     /// Roughly what it takes in memory, in bytes.

@@ -44,29 +44,37 @@ package enum Frame: Hashable, Sendable {
 package struct SessionStart: Hashable, Sendable {
     /// The session has ended since the last link: the agreement in force ends with it.
     package var reset: Bool
-    /// The agreement in force here, if any.
+    /// The agreement that stands here, whether or not a new member has yet to sign it.
     package var inForce: AgreementID?
     /// The newest agreement that this side knows of, in force or not.
     package var head: Agreement?
-    /// A standing policy of this side would renew this lifetime.
-    package var renewable: Lifetime?
+    /// A standing policy of this side would renew these terms.
+    package var renewable: LifetimeTerms?
     /// How this side describes itself now.
     package var member: Member?
     /// What this side knows of the group; who knows something else is sent it.
     package var groupDigest: [UInt8] = []
     /// How many messages to the other side were given up undelivered, since the conversation began.
     package var undelivered: UInt64 = 0
+    /// The highest epoch of a proposal or an agreement that this side knows of.
+    package var epoch: UInt64
+    /// This side's own proposal that waits for answers.
+    package var open: ProposalID?
 
     package init(
         reset: Bool,
         inForce: AgreementID?,
         head: Agreement?,
-        renewable: Lifetime?
+        renewable: LifetimeTerms?,
+        epoch: UInt64 = 0,
+        open: ProposalID? = nil
     ) {
         self.reset = reset
         self.inForce = inForce
         self.head = head
         self.renewable = renewable
+        self.epoch = epoch
+        self.open = open
     }
 }
 

@@ -79,8 +79,14 @@ package enum Limits {
     package static let strangerInvitationCount = 16
     /// Earlier agreements that contents on their way may still name.
     package static let agreementCount = 64
-    /// Withdrawn proposals whose accept may still be on its way.
-    package static let withdrawnCount = 16
+    /// Agreements that are kept whole, with all signatures, beside the newest one.
+    package static let agreementRecordCount = 16
+    /// Proposals that are over and may still be relayed by somebody who does not know it.
+    package static let endedProposalCount = 32
+    /// Members, also of those that have gone, whose proposals up to an epoch are void.
+    package static let epochFloorCount = 64
+    /// How far the epoch of a proposal may be ahead.
+    package static let epochsAhead: UInt64 = 1 << 20
     /// Waits between dials of one member.
     package static let redialFirst: Milliseconds = 250
     package static let redialLongest: Milliseconds = 60 * .second

@@ -22,6 +22,8 @@ package struct Turn {
     package let isNamedPeer: (PublicKey) -> Bool
     /// What contents need to know of the archive and of the configuration.
     package let contents: ContentLookup
+    /// Our bound on what is kept, where a conversation has none of its own.
+    package let defaultCap: LifetimeCap
 
     package init(
         now: Timestamp,
@@ -33,7 +35,8 @@ package struct Turn {
         isKnown: @escaping (ClientID, MessageID) -> Bool,
         hasRoom: @escaping (ClientID) -> Bool = { _ in true },
         isNamedPeer: @escaping (PublicKey) -> Bool = { _ in false },
-        contents: ContentLookup = ContentLookup()
+        contents: ContentLookup = ContentLookup(),
+        defaultCap: LifetimeCap = .none
     ) {
         self.now = now
         self.random = random
@@ -45,6 +48,7 @@ package struct Turn {
         self.hasRoom = hasRoom
         self.isNamedPeer = isNamedPeer
         self.contents = contents
+        self.defaultCap = defaultCap
     }
 }
 

@@ -85,6 +85,22 @@ extension MessageArchive {
         }
     }
 
+    /// The chunks of a file go with its message.
+    mutating func rescheduleChunks(
+        _ message: Messaging.MessageID,
+        count: Int,
+        tier: Tier,
+        expiresAt: Timestamp,
+        client: ClientID,
+        row: RowID
+    ) throws(StoreError) {
+        for index in 0..<count {
+            let id = try chunkID(message, index, client, row)
+            guard try store.contains(row, id: id) else { continue }
+            try store.reschedule(row, id: id, tier: tier, expiresAt: expiresAt.milliseconds)
+        }
+    }
+
     mutating func forgetHeldChunks(_ message: Messaging.MessageID, _ client: ClientID) {
         guard let gone = heldChunks[client]?.removeValue(forKey: message) else { return }
         heldChunkByteCount -= gone.values.reduce(0) { $0 + Int64($1.bytes.count) }

@@ -260,6 +260,27 @@ struct MessageArchive {
         held.values.compactMap { $0.compactMap(\.message.expiresAt).min() }.min()
     }
 
+    /// - Returns: whether it is in memory.
+    mutating func rescheduleHeld(
+        _ id: Messaging.MessageID,
+        expiresAt: Timestamp,
+        client: ClientID,
+        now: Timestamp
+    ) -> Bool {
+        guard let index = heldIndex[client]?[id] else { return false }
+        held[client]![index].message.expiresAt = expiresAt
+        held[client]![index].message.onReading = nil
+        if held[client]![index].tier != nil { held[client]![index].tier = .holding(expiresAt - now) }
+        wakeAt = min(wakeAt ?? expiresAt, expiresAt)
+        return true
+    }
+
+    /// Our own messages in memory that name an agreement.
+    func heldSent(under agreement: AgreementID, _ client: ClientID) -> [Messaging.MessageID] {
+        (held[client] ?? []).filter { $0.message.sender == nil && $0.message.content.agreement == agreement }
+            .map(\.message.content.id)
+    }
+
     // MARK: Reading
 
     /// A watcher has shown a message: it need not be protected any more.

@@ -40,6 +40,17 @@ extension Node {
             storing(client) { row throws(StoreError) in try archive.erase(ids, client: client, row: row) }
             changed(client)
         case .forgetMemory(let client): archive.forgetMemory(client)
+        case .reschedule(let client, let id, let expiresAt):
+            storing(client) { row throws(StoreError) in
+                try archive.reschedule(id, expiresAt: expiresAt, client: client, row: row, now: now)
+            }
+            changed(client)
+        case .eraseSent(let client, let agreement):
+            storing(client) { row throws(StoreError) in
+                let ids = try archive.sent(under: agreement, client: client, row: row)
+                try archive.erase(ids, client: client, row: row)
+            }
+            changed(client)
         case .explode(let client, let record, let fanOut): explode(client, record, fanOut: fanOut)
         case .destroy(let client): destroy(client)
         case .saveTombstone(let conversation): saveTombstone(conversation)
@@ -113,7 +124,7 @@ extension Node {
             case .notify(let event): notify(event)
             case .save, .keep, .setState, .erase, .forgetMemory, .explode, .destroy, .saveTombstone, .removeTombstone,
                 .register, .unregister, .dial, .knock, .armExplosion, .setDelivery, .keepChunk, .forgetChunks,
-                .verifyAttachment, .serveChunks, .transmitChunk, .wake, .sleep:
+                .verifyAttachment, .serveChunks, .transmitChunk, .reschedule, .eraseSent, .wake, .sleep:
                 preconditionFailure("\(action) does not leave the node")
             }
         }

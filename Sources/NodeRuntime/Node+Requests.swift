@@ -300,7 +300,12 @@ extension Node {
         }
         guard let listed else { throw .unknownMessage(after ?? "") }
         core.releaseMemory(machine.client)
-        return (machine, listed.map { ReadMessage(message: $0.message, isStored: $0.isStored) })
+        let now = now
+        opened(listed.map(\.message), machine, now: now)
+        return (
+            machine,
+            listed.map { ReadMessage(message: $0.message.opened(at: now) ?? $0.message, isStored: $0.isStored) }
+        )
     }
 
     func messageID(_ text: String, _ machine: ConversationStateMachine, _ row: RowID) throws(NodeError)
@@ -327,14 +332,38 @@ extension Node {
     package func markShown(_ id: Messaging.MessageID, client: ClientID) {
         let byteCount = archive.markShown(id, client: client)
         if byteCount > 0 { core.releaseMemory(client, byteCount: byteCount) }
+        if let shown = message(id, client: client), let machine = core.conversation(client) {
+            opened([shown.message], machine, now: now)
+        }
+    }
+
+    /// Messages that somebody has read: unopened ones need not go early any more.
+    private func opened(_ messages: [Message], _ machine: ConversationStateMachine, now: Timestamp) {
+        let actions = machine.markRead(messages, now: now)
+        guard !actions.isEmpty else { return }
+        perform(actions)
+        schedule()
     }
 
     // MARK: Lifetime
 
     /// Proposes a lifetime; see ``LifetimeStateMachine``.
-    package func propose(_ text: String, _ lifetime: Lifetime) throws(NodeError) {
-        _ = try command(text) { machine, turn throws(CommandError) in ((), try machine.propose(lifetime, &turn)) }
+    package func propose(_ text: String, _ terms: LifetimeTerms) throws(NodeError) {
+        _ = try command(text) { machine, turn throws(CommandError) in ((), try machine.propose(terms, &turn)) }
     }
+
+    /// The own bound of one conversation; `nil`: the node's default.
+    package func setCap(_ text: String, _ cap: LifetimeCap?) throws(NodeError) {
+        _ = try command(text) { machine, _ in ((), machine.setCap(cap)) }
+    }
+
+    /// The bound of conversations that have none of their own; saved in `config.json`.
+    package func setDefaultCap(_ cap: LifetimeCap) throws(NodeError) {
+        configuration.cap = cap.text
+        do throws(HomeFileError) { try configuration.save(home: options.home) } catch { throw .homeFile(error) }
+    }
+
+    package var capByDefault: LifetimeCap { defaultCap }
 
     /// Accepts the open proposal.
     /// - Returns: when the agreement is durable.

@@ -228,6 +228,8 @@ package actor Node {
 
     var defaultPolicy: LifetimePolicy { LifetimePolicy(configuration.policy) ?? .ask }
 
+    var defaultCap: LifetimeCap { configuration.cap.flatMap { LifetimeCap($0) } ?? .none }
+
     func makeTurn() -> Turn {
         let reading = readClock()
         let endpoints = advertisedNow ?? advertised
@@ -259,7 +261,8 @@ package actor Node {
                 },
                 attachmentByteCount: attachmentByteCount,
                 sendsReadReceipts: configuration.readReceipts ?? false
-            )
+            ),
+            defaultCap: defaultCap
         )
     }
 

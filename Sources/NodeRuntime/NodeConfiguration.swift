@@ -15,6 +15,8 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     package var policy: String
     /// How many inboxes are awake at a time; absent: ``Limits/inboxCapacity``.
     package var capacity: Int?
+    /// The bound on what is kept in conversations that have none of their own; absent: none.
+    package var cap: String?
     /// Largest file that is sent or taken, in bytes; ``Limits/attachmentByteCount`` if absent.
     package var attachmentByteCount: Int64?
     /// Whether others are told what was read, where a conversation has no setting of its own; no if absent.

@@ -97,6 +97,11 @@ package enum FrameCodec {
         case .memberLeft: return .memberLeft(try Departure(try parse(ProtoDeparture.self, payload)))
         case .groupUpdated: return .group(try GroupUpdate(try parse(ProtoGroupUpdate.self, payload)))
         case .profile: return .profile(try Member(try parse(ProtoMember.self, payload)))
+        case .lifetimeAgreement:
+            // One whose terms this version does not know: skipped.
+            guard let agreement = try Agreement.read(try parse(ProtoAgreement.self, payload)) else { return .unknown }
+            return .lifetime(.agreement(agreement))
+        case .lifetimeEnded: return .lifetime(try LifetimeMessage.read(try parse(ProtoLifetimeEnded.self, payload)))
         case .joinCancelled: return .joinCancelled
         default:
             // A type that we do not know: kept and shown by its fallback.
@@ -110,6 +115,9 @@ package enum FrameCodec {
         case .accept(let accept): control(.lifetimeAccept, SeedJSON.encode(accept))
         case .reject(let id, let reason): control(.lifetimeReject, SeedJSON.encodeRejection(of: id, reason))
         case .withdraw(let id): control(.lifetimeWithdraw, SeedJSON.encodeWithdrawal(of: id))
+        case .agreement(let agreement): control(.lifetimeAgreement, serialized(ProtoAgreement(agreement)))
+        case .ended(let id, let renewable):
+            control(.lifetimeEnded, serialized(ProtoLifetimeEnded(id, renewable: renewable)))
         case .unsupported: preconditionFailure("an unsupported proposal is received, never sent")
         }
     }

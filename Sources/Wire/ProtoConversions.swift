@@ -38,31 +38,25 @@ extension ProtoSessionStart {
     init(_ start: SessionStart) {
         reset = start.reset
         inForce = Data(start.inForce?.bytes ?? [])
-        if let agreement = start.head {
-            head.proposal = Data(SeedJSON.encode(agreement.proposal))
-            head.accept = Data(SeedJSON.encode(agreement.accept))
-        }
-        renewable = start.renewable?.rawValue ?? ""
+        if let agreement = start.head { head = ProtoAgreement(agreement) }
+        if let terms = start.renewable { renewable = ProtoLifetimeTerms(terms) }
         if let own = start.member { member = ProtoMember(own) }
         groupDigest = Data(start.groupDigest)
         undelivered = start.undelivered
+        epoch = start.epoch
+        open = Data(start.open?.bytes ?? [])
     }
 }
 
 extension SessionStart {
     init(_ proto: ProtoSessionStart) throws(WireError) {
-        var head: Agreement?
-        if proto.hasHead,
-            case .proposal(let proposal) = try SeedJSON.decodeLifetimeMessage(Array(proto.head.proposal)),
-            case .accept(let accept) = try SeedJSON.decodeLifetimeMessage(Array(proto.head.accept))
-        {
-            head = Agreement(proposal: proposal, accept: accept)
-        }
         self.init(
             reset: proto.reset,
             inForce: proto.inForce.isEmpty ? nil : try identifier(proto.inForce, "session.in_force"),
-            head: head,
-            renewable: Lifetime(rawValue: proto.renewable)
+            head: proto.hasHead ? try Agreement.read(proto.head) : nil,
+            renewable: proto.hasRenewable ? LifetimeTerms.read(proto.renewable) : nil,
+            epoch: proto.epoch,
+            open: proto.open.isEmpty ? nil : try identifier(proto.open, "session.open")
         )
         guard proto.groupDigest.count <= 8 else { throw .malformed("session.group_digest") }
         groupDigest = Array(proto.groupDigest)
@@ -106,6 +100,7 @@ extension ProtoWelcome {
         members = welcome.members.map(ProtoMember.init)
         expiresAt = welcome.expiresAt?.milliseconds ?? 0
         notice = Data(welcome.notice ?? [])
+        if let standing = welcome.agreement { agreement = ProtoAgreement(standing) }
     }
 }
 
@@ -125,7 +120,8 @@ extension Welcome {
             group: try GroupState(proto.group),
             members: members,
             expiresAt: proto.expiresAt == 0 ? nil : Timestamp(milliseconds: proto.expiresAt),
-            notice: proto.notice.isEmpty ? nil : Array(proto.notice)
+            notice: proto.notice.isEmpty ? nil : Array(proto.notice),
+            agreement: proto.hasAgreement ? try Agreement.read(proto.agreement) : nil
         )
     }
 }

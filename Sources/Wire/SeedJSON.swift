@@ -26,6 +26,10 @@ package enum SeedJSON {
         var proposer: String?
         var acceptor: String?
         var signature: String?
+        var attachments: String?
+        /// Milliseconds.
+        var unopened: Int64?
+        var timer: String?
     }
 
     package static func encode(_ proposal: LifetimeProposal) -> [UInt8] {
@@ -41,7 +45,10 @@ package enum SeedJSON {
                 previous: proposal.previous.description,
                 nonce: Hex.encode(proposal.nonce),
                 proposer: Hex.encode(proposal.proposer.bytes),
-                signature: Hex.encode(proposal.signature.bytes)
+                signature: Hex.encode(proposal.signature.bytes),
+                attachments: proposal.terms.attachment?.rawValue,
+                unopened: proposal.terms.unopened,
+                timer: proposal.terms.timer == .send ? nil : proposal.terms.timer.rawValue
             )
         )
     }
@@ -84,9 +91,7 @@ package enum SeedJSON {
     }
 
     private static func proposal(_ body: LifetimeBody) throws(WireError) -> LifetimeMessage {
-        guard let lifetime = Lifetime(rawValue: body.lifetime ?? "") else {
-            return .unsupported(ProposalID(hex: body.id ?? ""))
-        }
+        guard let terms = terms(body) else { return .unsupported(ProposalID(hex: body.id ?? "")) }
         guard let conversation = ConversationID(hex: body.sessionId ?? ""),
             let proposedAt = timestamp(body.proposedAt),
             let epoch = body.epoch, let membership = body.membership,
@@ -99,11 +104,27 @@ package enum SeedJSON {
             membership: membership,
             epoch: epoch,
             previous: previous,
-            lifetime: lifetime,
+            terms: terms,
             proposedAt: proposedAt,
             nonce: nonce
         )
         return .proposal(LifetimeProposal(unsigned, proposer: proposer, signature: signature))
+    }
+
+    /// `nil` for a lifetime or a timer of a later version, and for times out of range.
+    private static func terms(_ body: LifetimeBody) -> LifetimeTerms? {
+        guard let lifetime = Lifetime(rawValue: body.lifetime ?? ""),
+            let timer = LifetimeTerms.Timer(rawValue: body.timer ?? LifetimeTerms.Timer.send.rawValue)
+        else { return nil }
+        let attachment = body.attachments.map { Lifetime(rawValue: $0) }
+        if case .some(nil) = attachment { return nil }
+        let terms = LifetimeTerms(
+            lifetime,
+            attachment: attachment ?? nil,
+            unopened: body.unopened,
+            timer: timer
+        )
+        return terms.isValid ? terms : nil
     }
 
     private static func accept(_ body: LifetimeBody) throws(WireError) -> LifetimeAccept {

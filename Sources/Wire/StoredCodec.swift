@@ -12,6 +12,11 @@ package enum StoredCodec {
         proto.state = message.state.rawValue
         proto.expiresAt = message.expiresAt?.milliseconds ?? 0
         proto.arrivedAt = arrivedAt.milliseconds
+        switch message.onReading {
+        case nil: break
+        case .until(let end): proto.readUntil = end.milliseconds
+        case .after(let time): proto.readLifetime = time
+        }
         proto.deliveries = message.deliveries.map { delivery in
             var one = ProtoDelivery()
             one.member = Data(delivery.member.bytes)
@@ -29,7 +34,10 @@ package enum StoredCodec {
             content: try Content(proto.content),
             sender: proto.sender.isEmpty ? nil : try publicKey(proto.sender, "message.sender"),
             state: state,
-            expiresAt: proto.expiresAt == 0 ? nil : Timestamp(milliseconds: proto.expiresAt)
+            expiresAt: proto.expiresAt == 0 ? nil : Timestamp(milliseconds: proto.expiresAt),
+            onReading: proto.readUntil != 0
+                ? .until(Timestamp(milliseconds: proto.readUntil))
+                : proto.readLifetime != 0 ? .after(proto.readLifetime) : nil
         )
         for delivery in proto.deliveries {
             guard let state = DeliveryState(rawValue: delivery.state) else { throw .malformed("delivery.state") }

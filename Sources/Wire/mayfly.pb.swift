@@ -251,45 +251,73 @@ package nonisolated struct ProtoAttachmentChunk: Sendable {
   package init() {}
 }
 
-package nonisolated struct ProtoSessionStart: Sendable {
+package nonisolated struct ProtoSessionStart: @unchecked Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  package var reset: Bool = false
+  package var reset: Bool {
+    get {_storage._reset}
+    set {_uniqueStorage()._reset = newValue}
+  }
 
-  package var inForce: Data = Data()
+  package var inForce: Data {
+    get {_storage._inForce}
+    set {_uniqueStorage()._inForce = newValue}
+  }
 
   package var head: ProtoAgreement {
-    get {_head ?? ProtoAgreement()}
-    set {_head = newValue}
+    get {_storage._head ?? ProtoAgreement()}
+    set {_uniqueStorage()._head = newValue}
   }
   /// Returns true if `head` has been explicitly set.
-  package var hasHead: Bool {self._head != nil}
+  package var hasHead: Bool {_storage._head != nil}
   /// Clears the value of `head`. Subsequent reads from it will return its default value.
-  package mutating func clearHead() {self._head = nil}
-
-  package var renewable: String = String()
+  package mutating func clearHead() {_uniqueStorage()._head = nil}
 
   package var member: ProtoMember {
-    get {_member ?? ProtoMember()}
-    set {_member = newValue}
+    get {_storage._member ?? ProtoMember()}
+    set {_uniqueStorage()._member = newValue}
   }
   /// Returns true if `member` has been explicitly set.
-  package var hasMember: Bool {self._member != nil}
+  package var hasMember: Bool {_storage._member != nil}
   /// Clears the value of `member`. Subsequent reads from it will return its default value.
-  package mutating func clearMember() {self._member = nil}
+  package mutating func clearMember() {_uniqueStorage()._member = nil}
 
-  package var groupDigest: Data = Data()
+  package var groupDigest: Data {
+    get {_storage._groupDigest}
+    set {_uniqueStorage()._groupDigest = newValue}
+  }
 
-  package var undelivered: UInt64 = 0
+  package var undelivered: UInt64 {
+    get {_storage._undelivered}
+    set {_uniqueStorage()._undelivered = newValue}
+  }
+
+  package var renewable: ProtoLifetimeTerms {
+    get {_storage._renewable ?? ProtoLifetimeTerms()}
+    set {_uniqueStorage()._renewable = newValue}
+  }
+  /// Returns true if `renewable` has been explicitly set.
+  package var hasRenewable: Bool {_storage._renewable != nil}
+  /// Clears the value of `renewable`. Subsequent reads from it will return its default value.
+  package mutating func clearRenewable() {_uniqueStorage()._renewable = nil}
+
+  package var epoch: UInt64 {
+    get {_storage._epoch}
+    set {_uniqueStorage()._epoch = newValue}
+  }
+
+  package var `open`: Data {
+    get {_storage._open}
+    set {_uniqueStorage()._open = newValue}
+  }
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
 
-  fileprivate var _head: ProtoAgreement? = nil
-  fileprivate var _member: ProtoMember? = nil
+  fileprivate var _storage = _StorageClass.defaultInstance
 }
 
 package nonisolated struct ProtoAgreement: Sendable {
@@ -301,11 +329,54 @@ package nonisolated struct ProtoAgreement: Sendable {
   package var proposal: Data = Data()
 
   /// the seed's JSON, as it was signed
-  package var accept: Data = Data()
+  package var accepts: [Data] = []
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
+}
+
+package nonisolated struct ProtoLifetimeTerms: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var lifetime: String = String()
+
+  /// empty: as lifetime
+  package var attachment: String = String()
+
+  /// milliseconds; 0: none
+  package var unopened: Int64 = 0
+
+  package var timer: String = String()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+package nonisolated struct ProtoLifetimeEnded: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var agreement: Data = Data()
+
+  package var renewable: ProtoLifetimeTerms {
+    get {_renewable ?? ProtoLifetimeTerms()}
+    set {_renewable = newValue}
+  }
+  /// Returns true if `renewable` has been explicitly set.
+  package var hasRenewable: Bool {self._renewable != nil}
+  /// Clears the value of `renewable`. Subsequent reads from it will return its default value.
+  package mutating func clearRenewable() {self._renewable = nil}
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+
+  fileprivate var _renewable: ProtoLifetimeTerms? = nil
 }
 
 /// Every content, chat or control: protocol, section 3.
@@ -380,44 +451,64 @@ package nonisolated struct ProtoJoinRequest: Sendable {
   fileprivate var _member: ProtoMember? = nil
 }
 
-package nonisolated struct ProtoWelcome: Sendable {
+package nonisolated struct ProtoWelcome: @unchecked Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  package var tag: String = String()
+  package var tag: String {
+    get {_storage._tag}
+    set {_uniqueStorage()._tag = newValue}
+  }
 
   package var genesis: ProtoGenesis {
-    get {_genesis ?? ProtoGenesis()}
-    set {_genesis = newValue}
+    get {_storage._genesis ?? ProtoGenesis()}
+    set {_uniqueStorage()._genesis = newValue}
   }
   /// Returns true if `genesis` has been explicitly set.
-  package var hasGenesis: Bool {self._genesis != nil}
+  package var hasGenesis: Bool {_storage._genesis != nil}
   /// Clears the value of `genesis`. Subsequent reads from it will return its default value.
-  package mutating func clearGenesis() {self._genesis = nil}
+  package mutating func clearGenesis() {_uniqueStorage()._genesis = nil}
 
-  package var members: [ProtoMember] = []
+  package var members: [ProtoMember] {
+    get {_storage._members}
+    set {_uniqueStorage()._members = newValue}
+  }
 
-  package var expiresAt: Int64 = 0
+  package var expiresAt: Int64 {
+    get {_storage._expiresAt}
+    set {_uniqueStorage()._expiresAt = newValue}
+  }
 
   package var group: ProtoGroupState {
-    get {_group ?? ProtoGroupState()}
-    set {_group = newValue}
+    get {_storage._group ?? ProtoGroupState()}
+    set {_uniqueStorage()._group = newValue}
   }
   /// Returns true if `group` has been explicitly set.
-  package var hasGroup: Bool {self._group != nil}
+  package var hasGroup: Bool {_storage._group != nil}
   /// Clears the value of `group`. Subsequent reads from it will return its default value.
-  package mutating func clearGroup() {self._group = nil}
+  package mutating func clearGroup() {_uniqueStorage()._group = nil}
 
   /// sealed, of a scheduled explosion
-  package var notice: Data = Data()
+  package var notice: Data {
+    get {_storage._notice}
+    set {_uniqueStorage()._notice = newValue}
+  }
+
+  package var agreement: ProtoAgreement {
+    get {_storage._agreement ?? ProtoAgreement()}
+    set {_uniqueStorage()._agreement = newValue}
+  }
+  /// Returns true if `agreement` has been explicitly set.
+  package var hasAgreement: Bool {_storage._agreement != nil}
+  /// Clears the value of `agreement`. Subsequent reads from it will return its default value.
+  package mutating func clearAgreement() {_uniqueStorage()._agreement = nil}
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
 
-  fileprivate var _genesis: ProtoGenesis? = nil
-  fileprivate var _group: ProtoGroupState? = nil
+  fileprivate var _storage = _StorageClass.defaultInstance
 }
 
 package nonisolated struct ProtoGenesis: Sendable {
@@ -631,6 +722,12 @@ package nonisolated struct ProtoStoredMessage: Sendable {
   package var arrivedAt: Int64 = 0
 
   package var deliveries: [ProtoDelivery] = []
+
+  /// expiry once it is read; 0: none
+  package var readUntil: Int64 = 0
+
+  /// milliseconds from reading; 0: none
+  package var readLifetime: Int64 = 0
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -1153,7 +1250,133 @@ nonisolated extension ProtoAttachmentChunk: SwiftProtobuf.Message, SwiftProtobuf
 
 nonisolated extension ProtoSessionStart: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".SessionStart"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}reset\0\u{3}in_force\0\u{1}head\0\u{1}renewable\0\u{2}\u{2}member\0\u{3}group_digest\0\u{1}undelivered\0\u{c}\u{5}\u{1}")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}reset\0\u{3}in_force\0\u{1}head\0\u{2}\u{3}member\0\u{3}group_digest\0\u{1}undelivered\0\u{2}\u{2}renewable\0\u{1}epoch\0\u{1}open\0\u{c}\u{4}\u{1}\u{c}\u{5}\u{1}")
+
+  fileprivate class _StorageClass {
+    var _reset: Bool = false
+    var _inForce: Data = Data()
+    var _head: ProtoAgreement? = nil
+    var _member: ProtoMember? = nil
+    var _groupDigest: Data = Data()
+    var _undelivered: UInt64 = 0
+    var _renewable: ProtoLifetimeTerms? = nil
+    var _epoch: UInt64 = 0
+    var _open: Data = Data()
+
+      // This property is used as the initial default value for new instances of the type.
+      // The type itself is protecting the reference to its storage via CoW semantics.
+      // This will force a copy to be made of this reference when the first mutation occurs;
+      // hence, it is safe to mark this as `nonisolated(unsafe)`.
+      static nonisolated(unsafe) let defaultInstance = _StorageClass()
+
+    private init() {}
+
+    init(copying source: _StorageClass) {
+      _reset = source._reset
+      _inForce = source._inForce
+      _head = source._head
+      _member = source._member
+      _groupDigest = source._groupDigest
+      _undelivered = source._undelivered
+      _renewable = source._renewable
+      _epoch = source._epoch
+      _open = source._open
+    }
+  }
+
+  fileprivate mutating func _uniqueStorage() -> _StorageClass {
+    if !isKnownUniquelyReferenced(&_storage) {
+      _storage = _StorageClass(copying: _storage)
+    }
+    return _storage
+  }
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    _ = _uniqueStorage()
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      while let fieldNumber = try decoder.nextFieldNumber() {
+        // The use of inline closures is to circumvent an issue where the compiler
+        // allocates stack space for every case branch when no optimizations are
+        // enabled. https://github.com/apple/swift-protobuf/issues/1034
+        switch fieldNumber {
+        case 1: try { try decoder.decodeSingularBoolField(value: &_storage._reset) }()
+        case 2: try { try decoder.decodeSingularBytesField(value: &_storage._inForce) }()
+        case 3: try { try decoder.decodeSingularMessageField(value: &_storage._head) }()
+        case 6: try { try decoder.decodeSingularMessageField(value: &_storage._member) }()
+        case 7: try { try decoder.decodeSingularBytesField(value: &_storage._groupDigest) }()
+        case 8: try { try decoder.decodeSingularUInt64Field(value: &_storage._undelivered) }()
+        case 10: try { try decoder.decodeSingularMessageField(value: &_storage._renewable) }()
+        case 11: try { try decoder.decodeSingularUInt64Field(value: &_storage._epoch) }()
+        case 12: try { try decoder.decodeSingularBytesField(value: &_storage._open) }()
+        default: break
+        }
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every if/case branch local when no optimizations
+      // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+      // https://github.com/apple/swift-protobuf/issues/1182
+      if _storage._reset != false {
+        try visitor.visitSingularBoolField(value: _storage._reset, fieldNumber: 1)
+      }
+      if !_storage._inForce.isEmpty {
+        try visitor.visitSingularBytesField(value: _storage._inForce, fieldNumber: 2)
+      }
+      try { if let v = _storage._head {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
+      } }()
+      try { if let v = _storage._member {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 6)
+      } }()
+      if !_storage._groupDigest.isEmpty {
+        try visitor.visitSingularBytesField(value: _storage._groupDigest, fieldNumber: 7)
+      }
+      if _storage._undelivered != 0 {
+        try visitor.visitSingularUInt64Field(value: _storage._undelivered, fieldNumber: 8)
+      }
+      try { if let v = _storage._renewable {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 10)
+      } }()
+      if _storage._epoch != 0 {
+        try visitor.visitSingularUInt64Field(value: _storage._epoch, fieldNumber: 11)
+      }
+      if !_storage._open.isEmpty {
+        try visitor.visitSingularBytesField(value: _storage._open, fieldNumber: 12)
+      }
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoSessionStart, rhs: ProtoSessionStart) -> Bool {
+    if lhs._storage !== rhs._storage {
+      let storagesAreEqual: Bool = withExtendedLifetime((lhs._storage, rhs._storage)) { (_args: (_StorageClass, _StorageClass)) in
+        let _storage = _args.0
+        let rhs_storage = _args.1
+        if _storage._reset != rhs_storage._reset {return false}
+        if _storage._inForce != rhs_storage._inForce {return false}
+        if _storage._head != rhs_storage._head {return false}
+        if _storage._member != rhs_storage._member {return false}
+        if _storage._groupDigest != rhs_storage._groupDigest {return false}
+        if _storage._undelivered != rhs_storage._undelivered {return false}
+        if _storage._renewable != rhs_storage._renewable {return false}
+        if _storage._epoch != rhs_storage._epoch {return false}
+        if _storage._open != rhs_storage._open {return false}
+        return true
+      }
+      if !storagesAreEqual {return false}
+    }
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoAgreement: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".Agreement"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}proposal\0\u{2}\u{2}accepts\0\u{c}\u{2}\u{1}")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1161,13 +1384,88 @@ nonisolated extension ProtoSessionStart: SwiftProtobuf.Message, SwiftProtobuf._M
       // allocates stack space for every case branch when no optimizations are
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
-      case 1: try { try decoder.decodeSingularBoolField(value: &self.reset) }()
-      case 2: try { try decoder.decodeSingularBytesField(value: &self.inForce) }()
-      case 3: try { try decoder.decodeSingularMessageField(value: &self._head) }()
-      case 4: try { try decoder.decodeSingularStringField(value: &self.renewable) }()
-      case 6: try { try decoder.decodeSingularMessageField(value: &self._member) }()
-      case 7: try { try decoder.decodeSingularBytesField(value: &self.groupDigest) }()
-      case 8: try { try decoder.decodeSingularUInt64Field(value: &self.undelivered) }()
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.proposal) }()
+      case 3: try { try decoder.decodeRepeatedBytesField(value: &self.accepts) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.proposal.isEmpty {
+      try visitor.visitSingularBytesField(value: self.proposal, fieldNumber: 1)
+    }
+    if !self.accepts.isEmpty {
+      try visitor.visitRepeatedBytesField(value: self.accepts, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoAgreement, rhs: ProtoAgreement) -> Bool {
+    if lhs.proposal != rhs.proposal {return false}
+    if lhs.accepts != rhs.accepts {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoLifetimeTerms: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".LifetimeTerms"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}lifetime\0\u{1}attachment\0\u{1}unopened\0\u{1}timer\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.lifetime) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.attachment) }()
+      case 3: try { try decoder.decodeSingularInt64Field(value: &self.unopened) }()
+      case 4: try { try decoder.decodeSingularStringField(value: &self.timer) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.lifetime.isEmpty {
+      try visitor.visitSingularStringField(value: self.lifetime, fieldNumber: 1)
+    }
+    if !self.attachment.isEmpty {
+      try visitor.visitSingularStringField(value: self.attachment, fieldNumber: 2)
+    }
+    if self.unopened != 0 {
+      try visitor.visitSingularInt64Field(value: self.unopened, fieldNumber: 3)
+    }
+    if !self.timer.isEmpty {
+      try visitor.visitSingularStringField(value: self.timer, fieldNumber: 4)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoLifetimeTerms, rhs: ProtoLifetimeTerms) -> Bool {
+    if lhs.lifetime != rhs.lifetime {return false}
+    if lhs.attachment != rhs.attachment {return false}
+    if lhs.unopened != rhs.unopened {return false}
+    if lhs.timer != rhs.timer {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoLifetimeEnded: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".LifetimeEnded"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}agreement\0\u{1}renewable\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.agreement) }()
+      case 2: try { try decoder.decodeSingularMessageField(value: &self._renewable) }()
       default: break
       }
     }
@@ -1178,73 +1476,18 @@ nonisolated extension ProtoSessionStart: SwiftProtobuf.Message, SwiftProtobuf._M
     // allocates stack space for every if/case branch local when no optimizations
     // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
     // https://github.com/apple/swift-protobuf/issues/1182
-    if self.reset != false {
-      try visitor.visitSingularBoolField(value: self.reset, fieldNumber: 1)
+    if !self.agreement.isEmpty {
+      try visitor.visitSingularBytesField(value: self.agreement, fieldNumber: 1)
     }
-    if !self.inForce.isEmpty {
-      try visitor.visitSingularBytesField(value: self.inForce, fieldNumber: 2)
-    }
-    try { if let v = self._head {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
+    try { if let v = self._renewable {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
     } }()
-    if !self.renewable.isEmpty {
-      try visitor.visitSingularStringField(value: self.renewable, fieldNumber: 4)
-    }
-    try { if let v = self._member {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 6)
-    } }()
-    if !self.groupDigest.isEmpty {
-      try visitor.visitSingularBytesField(value: self.groupDigest, fieldNumber: 7)
-    }
-    if self.undelivered != 0 {
-      try visitor.visitSingularUInt64Field(value: self.undelivered, fieldNumber: 8)
-    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
-  package static func ==(lhs: ProtoSessionStart, rhs: ProtoSessionStart) -> Bool {
-    if lhs.reset != rhs.reset {return false}
-    if lhs.inForce != rhs.inForce {return false}
-    if lhs._head != rhs._head {return false}
-    if lhs.renewable != rhs.renewable {return false}
-    if lhs._member != rhs._member {return false}
-    if lhs.groupDigest != rhs.groupDigest {return false}
-    if lhs.undelivered != rhs.undelivered {return false}
-    if lhs.unknownFields != rhs.unknownFields {return false}
-    return true
-  }
-}
-
-nonisolated extension ProtoAgreement: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
-  package static let protoMessageName: String = _protobuf_package + ".Agreement"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}proposal\0\u{1}accept\0")
-
-  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    while let fieldNumber = try decoder.nextFieldNumber() {
-      // The use of inline closures is to circumvent an issue where the compiler
-      // allocates stack space for every case branch when no optimizations are
-      // enabled. https://github.com/apple/swift-protobuf/issues/1034
-      switch fieldNumber {
-      case 1: try { try decoder.decodeSingularBytesField(value: &self.proposal) }()
-      case 2: try { try decoder.decodeSingularBytesField(value: &self.accept) }()
-      default: break
-      }
-    }
-  }
-
-  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    if !self.proposal.isEmpty {
-      try visitor.visitSingularBytesField(value: self.proposal, fieldNumber: 1)
-    }
-    if !self.accept.isEmpty {
-      try visitor.visitSingularBytesField(value: self.accept, fieldNumber: 2)
-    }
-    try unknownFields.traverse(visitor: &visitor)
-  }
-
-  package static func ==(lhs: ProtoAgreement, rhs: ProtoAgreement) -> Bool {
-    if lhs.proposal != rhs.proposal {return false}
-    if lhs.accept != rhs.accept {return false}
+  package static func ==(lhs: ProtoLifetimeEnded, rhs: ProtoLifetimeEnded) -> Bool {
+    if lhs.agreement != rhs.agreement {return false}
+    if lhs._renewable != rhs._renewable {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1406,58 +1649,111 @@ nonisolated extension ProtoJoinRequest: SwiftProtobuf.Message, SwiftProtobuf._Me
 
 nonisolated extension ProtoWelcome: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Welcome"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}tag\0\u{1}genesis\0\u{2}\u{3}members\0\u{3}expires_at\0\u{1}group\0\u{2}\u{8}notice\0\u{c}\u{3}\u{1}\u{c}\u{4}\u{1}")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}tag\0\u{1}genesis\0\u{2}\u{3}members\0\u{3}expires_at\0\u{1}group\0\u{2}\u{8}notice\0\u{2}\u{5}agreement\0\u{c}\u{3}\u{1}\u{c}\u{4}\u{1}")
+
+  fileprivate class _StorageClass {
+    var _tag: String = String()
+    var _genesis: ProtoGenesis? = nil
+    var _members: [ProtoMember] = []
+    var _expiresAt: Int64 = 0
+    var _group: ProtoGroupState? = nil
+    var _notice: Data = Data()
+    var _agreement: ProtoAgreement? = nil
+
+      // This property is used as the initial default value for new instances of the type.
+      // The type itself is protecting the reference to its storage via CoW semantics.
+      // This will force a copy to be made of this reference when the first mutation occurs;
+      // hence, it is safe to mark this as `nonisolated(unsafe)`.
+      static nonisolated(unsafe) let defaultInstance = _StorageClass()
+
+    private init() {}
+
+    init(copying source: _StorageClass) {
+      _tag = source._tag
+      _genesis = source._genesis
+      _members = source._members
+      _expiresAt = source._expiresAt
+      _group = source._group
+      _notice = source._notice
+      _agreement = source._agreement
+    }
+  }
+
+  fileprivate mutating func _uniqueStorage() -> _StorageClass {
+    if !isKnownUniquelyReferenced(&_storage) {
+      _storage = _StorageClass(copying: _storage)
+    }
+    return _storage
+  }
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    while let fieldNumber = try decoder.nextFieldNumber() {
-      // The use of inline closures is to circumvent an issue where the compiler
-      // allocates stack space for every case branch when no optimizations are
-      // enabled. https://github.com/apple/swift-protobuf/issues/1034
-      switch fieldNumber {
-      case 1: try { try decoder.decodeSingularStringField(value: &self.tag) }()
-      case 2: try { try decoder.decodeSingularMessageField(value: &self._genesis) }()
-      case 5: try { try decoder.decodeRepeatedMessageField(value: &self.members) }()
-      case 6: try { try decoder.decodeSingularInt64Field(value: &self.expiresAt) }()
-      case 7: try { try decoder.decodeSingularMessageField(value: &self._group) }()
-      case 15: try { try decoder.decodeSingularBytesField(value: &self.notice) }()
-      default: break
+    _ = _uniqueStorage()
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      while let fieldNumber = try decoder.nextFieldNumber() {
+        // The use of inline closures is to circumvent an issue where the compiler
+        // allocates stack space for every case branch when no optimizations are
+        // enabled. https://github.com/apple/swift-protobuf/issues/1034
+        switch fieldNumber {
+        case 1: try { try decoder.decodeSingularStringField(value: &_storage._tag) }()
+        case 2: try { try decoder.decodeSingularMessageField(value: &_storage._genesis) }()
+        case 5: try { try decoder.decodeRepeatedMessageField(value: &_storage._members) }()
+        case 6: try { try decoder.decodeSingularInt64Field(value: &_storage._expiresAt) }()
+        case 7: try { try decoder.decodeSingularMessageField(value: &_storage._group) }()
+        case 15: try { try decoder.decodeSingularBytesField(value: &_storage._notice) }()
+        case 20: try { try decoder.decodeSingularMessageField(value: &_storage._agreement) }()
+        default: break
+        }
       }
     }
   }
 
   package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    // The use of inline closures is to circumvent an issue where the compiler
-    // allocates stack space for every if/case branch local when no optimizations
-    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
-    // https://github.com/apple/swift-protobuf/issues/1182
-    if !self.tag.isEmpty {
-      try visitor.visitSingularStringField(value: self.tag, fieldNumber: 1)
-    }
-    try { if let v = self._genesis {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
-    } }()
-    if !self.members.isEmpty {
-      try visitor.visitRepeatedMessageField(value: self.members, fieldNumber: 5)
-    }
-    if self.expiresAt != 0 {
-      try visitor.visitSingularInt64Field(value: self.expiresAt, fieldNumber: 6)
-    }
-    try { if let v = self._group {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 7)
-    } }()
-    if !self.notice.isEmpty {
-      try visitor.visitSingularBytesField(value: self.notice, fieldNumber: 15)
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every if/case branch local when no optimizations
+      // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+      // https://github.com/apple/swift-protobuf/issues/1182
+      if !_storage._tag.isEmpty {
+        try visitor.visitSingularStringField(value: _storage._tag, fieldNumber: 1)
+      }
+      try { if let v = _storage._genesis {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
+      } }()
+      if !_storage._members.isEmpty {
+        try visitor.visitRepeatedMessageField(value: _storage._members, fieldNumber: 5)
+      }
+      if _storage._expiresAt != 0 {
+        try visitor.visitSingularInt64Field(value: _storage._expiresAt, fieldNumber: 6)
+      }
+      try { if let v = _storage._group {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 7)
+      } }()
+      if !_storage._notice.isEmpty {
+        try visitor.visitSingularBytesField(value: _storage._notice, fieldNumber: 15)
+      }
+      try { if let v = _storage._agreement {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 20)
+      } }()
     }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: ProtoWelcome, rhs: ProtoWelcome) -> Bool {
-    if lhs.tag != rhs.tag {return false}
-    if lhs._genesis != rhs._genesis {return false}
-    if lhs.members != rhs.members {return false}
-    if lhs.expiresAt != rhs.expiresAt {return false}
-    if lhs._group != rhs._group {return false}
-    if lhs.notice != rhs.notice {return false}
+    if lhs._storage !== rhs._storage {
+      let storagesAreEqual: Bool = withExtendedLifetime((lhs._storage, rhs._storage)) { (_args: (_StorageClass, _StorageClass)) in
+        let _storage = _args.0
+        let rhs_storage = _args.1
+        if _storage._tag != rhs_storage._tag {return false}
+        if _storage._genesis != rhs_storage._genesis {return false}
+        if _storage._members != rhs_storage._members {return false}
+        if _storage._expiresAt != rhs_storage._expiresAt {return false}
+        if _storage._group != rhs_storage._group {return false}
+        if _storage._notice != rhs_storage._notice {return false}
+        if _storage._agreement != rhs_storage._agreement {return false}
+        return true
+      }
+      if !storagesAreEqual {return false}
+    }
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1904,7 +2200,7 @@ nonisolated extension ProtoSignedInvite: SwiftProtobuf.Message, SwiftProtobuf._M
 
 nonisolated extension ProtoStoredMessage: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".StoredMessage"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}content\0\u{1}sender\0\u{1}state\0\u{3}expires_at\0\u{3}arrived_at\0\u{1}deliveries\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}content\0\u{1}sender\0\u{1}state\0\u{3}expires_at\0\u{3}arrived_at\0\u{1}deliveries\0\u{4}\u{e}read_until\0\u{3}read_lifetime\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1918,6 +2214,8 @@ nonisolated extension ProtoStoredMessage: SwiftProtobuf.Message, SwiftProtobuf._
       case 4: try { try decoder.decodeSingularInt64Field(value: &self.expiresAt) }()
       case 5: try { try decoder.decodeSingularInt64Field(value: &self.arrivedAt) }()
       case 6: try { try decoder.decodeRepeatedMessageField(value: &self.deliveries) }()
+      case 20: try { try decoder.decodeSingularInt64Field(value: &self.readUntil) }()
+      case 21: try { try decoder.decodeSingularInt64Field(value: &self.readLifetime) }()
       default: break
       }
     }
@@ -1946,6 +2244,12 @@ nonisolated extension ProtoStoredMessage: SwiftProtobuf.Message, SwiftProtobuf._
     if !self.deliveries.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.deliveries, fieldNumber: 6)
     }
+    if self.readUntil != 0 {
+      try visitor.visitSingularInt64Field(value: self.readUntil, fieldNumber: 20)
+    }
+    if self.readLifetime != 0 {
+      try visitor.visitSingularInt64Field(value: self.readLifetime, fieldNumber: 21)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1956,6 +2260,8 @@ nonisolated extension ProtoStoredMessage: SwiftProtobuf.Message, SwiftProtobuf._
     if lhs.expiresAt != rhs.expiresAt {return false}
     if lhs.arrivedAt != rhs.arrivedAt {return false}
     if lhs.deliveries != rhs.deliveries {return false}
+    if lhs.readUntil != rhs.readUntil {return false}
+    if lhs.readLifetime != rhs.readLifetime {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

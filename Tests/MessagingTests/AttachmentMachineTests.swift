@@ -234,7 +234,10 @@ private enum ReceiverState: CaseIterable {
     }
 
     @Test func `no size overflows`() {
-        #expect(Messaging.Attachment.chunkCount(.max) == Messaging.Attachment.chunkCount(Messaging.Attachment.byteCountLimit))
+        #expect(
+            Messaging.Attachment.chunkCount(.max)
+                == Messaging.Attachment.chunkCount(Messaging.Attachment.byteCountLimit)
+        )
         #expect(Messaging.Attachment.chunkCount(.min) == 0)
     }
 

@@ -7,6 +7,14 @@ func makeKey(_ random: inout Randomness) -> IdentityKey {
     IdentityKey(try! SecretKey(SecretBytes(copying: random.bytes(32))))
 }
 
+extension LifetimeTerms {
+    static let oneHour = LifetimeTerms(.oneHour)
+    static let sixHours = LifetimeTerms(.sixHours)
+    static let oneDay = LifetimeTerms(.oneDay)
+    static let sevenDays = LifetimeTerms(.sevenDays)
+    static let thirtyDays = LifetimeTerms(.thirtyDays)
+}
+
 /// The two machines of one conversation and what is on its way between them, in order.
 struct Negotiation {
     enum Side: Int, CaseIterable {
@@ -38,9 +46,9 @@ struct Negotiation {
             machines.append(
                 LifetimeStateMachine(
                     conversation: conversation,
-                    membership: 2,
                     own: keys[side].publicKey,
-                    peer: keys[1 - side].publicKey,
+                    members: [keys[1 - side].publicKey],
+                    membership: 2,
                     record: LifetimeStateMachine.Record()
                 )
             )
@@ -50,15 +58,14 @@ struct Negotiation {
     func time(_ side: Side) -> Timestamp { side == .one ? now : now + skew }
     func lifetime(_ side: Side) -> Lifetime { machines[side.rawValue].lifetime }
     func pending(_ side: Side) -> (proposal: LifetimeProposal, isOurs: Bool)? { machines[side.rawValue].pending }
-    var agreements: [AgreementID?] { machines.map { $0.record.inForce?.id } }
+    var agreements: [AgreementID?] { machines.map { $0.inForce?.id } }
     var isAgreed: Bool { agreements[0] == agreements[1] }
 
     mutating func perform(_ actions: [Action], by side: Side) {
         for action in actions {
-            if case .send(let message) = action {
-                wires[side.other.rawValue].append(message)
-            } else {
-                told[side.rawValue].append(action)
+            switch action {
+            case .send(let message), .sendTo(_, let message): wires[side.other.rawValue].append(message)
+            default: told[side.rawValue].append(action)
             }
         }
     }
@@ -67,7 +74,7 @@ struct Negotiation {
     mutating func propose(_ lifetime: Lifetime, _ side: Side) -> LifetimeStateMachine.Refusal? {
         do throws(LifetimeStateMachine.Refusal) {
             let actions = try machines[side.rawValue].propose(
-                lifetime,
+                LifetimeTerms(lifetime),
                 now: time(side),
                 key: keys[side.rawValue],
                 random: &random
@@ -118,6 +125,7 @@ struct Negotiation {
     mutating func receive(_ message: LifetimeMessage, _ side: Side) -> [Action] {
         let actions = machines[side.rawValue].receive(
             message,
+            from: keys[side.other.rawValue].publicKey,
             policy: policies[side.rawValue],
             now: time(side),
             key: keys[side.rawValue],
@@ -153,6 +161,7 @@ struct Negotiation {
         for side in Side.allCases where heard[side.rawValue] {
             let index = side.rawValue
             let actions = machines[index].sessionEstablished(
+                with: keys[1 - index].publicKey,
                 sent: starts[index],
                 received: starts[1 - index],
                 now: time(side),
@@ -169,9 +178,9 @@ struct Negotiation {
         let index = side.rawValue
         machines[index] = LifetimeStateMachine(
             conversation: conversation,
-            membership: 2,
             own: keys[index].publicKey,
-            peer: keys[1 - index].publicKey,
+            members: [keys[1 - index].publicKey],
+            membership: 2,
             record: machines[index].record
         )
     }
@@ -197,7 +206,7 @@ struct Negotiation {
             membership: membership,
             epoch: epoch,
             previous: .none,
-            lifetime: lifetime,
+            terms: LifetimeTerms(lifetime),
             proposedAt: at ?? now,
             nonce: random.bytes(16)
         ).signed(by: keys[side.rawValue], &random)

@@ -81,7 +81,7 @@ import Testing
         let foreign = ConversationID.random(&talk.random)
         let valid = talk.proposal(by: .two, epoch: 100)
         var forged = talk.proposal(by: .two)
-        forged.lifetime = .thirtyDays
+        forged.terms = .thirtyDays
         let stranger = talk.proposal(by: .one)
         var accept = talk.acceptance(of: talk.proposal(by: .one), by: .two)
         let unsolicited = accept
@@ -129,12 +129,12 @@ import Testing
                     #expect(actions == [.dropped], "\(state), \(name)")
                 case "stale proposal", "proposal of other members", "proposal epochs ahead":
                     #expect(
-                        actions.contains { if case .send(.reject(_, .stale)) = $0 { true } else { false } },
+                        actions.contains { if case .sendTo(_, .reject(_, .stale)) = $0 { true } else { false } },
                         "\(state), \(name)"
                     )
                 case "unsupported":
                     #expect(
-                        actions.contains { if case .send(.reject(_, .unsupported)) = $0 { true } else { false } },
+                        actions.contains { if case .sendTo(_, .reject(_, .unsupported)) = $0 { true } else { false } },
                         "\(state), \(name)"
                     )
                 case "proposal":
@@ -333,10 +333,15 @@ import Testing
         var dropped = 0
         for index in 0..<1_000 {
             let proposal = talk.proposal(by: .two, at: talk.now + Milliseconds(index))
-            if talk.receive(.proposal(proposal), .one) == [.dropped] { dropped += 1 }
+            if talk.receive(.proposal(proposal), .one).first == .dropped { dropped += 1 }
         }
         #expect(dropped == 997)
-        #expect(talk.wires[1].isEmpty)
+        // One answer: an honest member would else wait for ever.
+        #expect(talk.wires[1].count == 1)
+        guard case .reject(_, .rateLimited)? = talk.wires[1].first else {
+            Issue.record("no answer to what came too fast")
+            return
+        }
     }
 
     @Test func `a standing policy answers, and nothing else is accepted without the user`() {
@@ -433,6 +438,7 @@ import Testing
             let start = SessionStart(reset: false, inForce: head.id, head: head, renewable: nil)
             let sent = talk.machines[0].sessionStart(reset: false, policy: .ask)
             _ = talk.machines[0].sessionEstablished(
+                with: talk.keys[1].publicKey,
                 sent: sent,
                 received: start,
                 now: talk.now,
@@ -456,7 +462,8 @@ import Testing
         }
         #expect(talk.isAgreed && talk.agreements[0] != nil)
         #expect(talk.machines[0].record.known.count == Limits.agreementCount)
-        #expect(talk.machines[0].record.withdrawn.count == Limits.withdrawnCount)
+        #expect(talk.machines[0].record.earlier.count == Limits.agreementRecordCount)
+        #expect(talk.machines[0].record.floors.count <= 2)
         talk.restart(.one)
         talk.session(resets: [true, false])
         #expect(talk.agreements == [nil, nil])
@@ -516,12 +523,10 @@ import Testing
             let isRight = quiet.isAgreed
             #expect(isRight, "\(path), lost: \(isLost)")
             for (index, machine) in quiet.machines.enumerated() {
-                guard let agreement = machine.record.inForce else { continue }
-                let isSigned = agreement.isValid(
-                    conversation: quiet.conversation,
-                    between: quiet.keys[0].publicKey,
-                    and: quiet.keys[1].publicKey
-                )
+                guard let agreement = machine.inForce else { continue }
+                let isSigned =
+                    agreement.isValid(conversation: quiet.conversation)
+                    && Set(agreement.signers) == Set(quiet.keys.map(\.publicKey))
                 #expect(isSigned, "\(path), side \(index)")
             }
         }
@@ -565,7 +570,11 @@ import Testing
     @Test func `a late withdrawal never brings back a longer lifetime`() throws {
         var talk = Negotiation()
         talk.agree(on: .thirtyDays)
-        talk.agree(on: .oneHour, proposer: .one)
+        talk.propose(.oneHour, .one)
+        talk.deliverAll()
+        talk.accept(.two)
+        // The proposer says nothing of having it.
+        talk.loseAll()
         let head = try #require(talk.machines[1].record.head)
         talk.now = talk.now + Limits.withdrawalWindow + 1
         _ = talk.receive(.withdraw(head.proposal.id), .two)
@@ -590,17 +599,27 @@ import Testing
         talk.agree(on: .thirtyDays)
         let head = try #require(talk.machines[0].record.head)
         let (own, peer) = (talk.keys[1], talk.keys[0])
+        _ = talk.machines[1].membersChanged(to: [], membership: head.proposal.membership, now: talk.now)
+        var record = LifetimeStateMachine.Record()
+        record.membershipFloor = talk.machines[1].record.membershipFloor
         var rejoined = LifetimeStateMachine(
             conversation: head.proposal.conversation,
-            membership: head.proposal.membership + 1,
             own: own.publicKey,
-            peer: peer.publicKey,
-            record: LifetimeStateMachine.Record()
+            members: [peer.publicKey],
+            membership: head.proposal.membership + 1,
+            record: record
         )
         let ours = rejoined.sessionStart(reset: false, policy: .ask)
         let theirs = SessionStart(reset: false, inForce: head.id, head: head, renewable: nil)
         var random = Randomness.seeded(5)
-        _ = rejoined.sessionEstablished(sent: ours, received: theirs, now: talk.now, key: own, random: &random)
+        _ = rejoined.sessionEstablished(
+            with: peer.publicKey,
+            sent: ours,
+            received: theirs,
+            now: talk.now,
+            key: own,
+            random: &random
+        )
         #expect(rejoined.lifetime == .ephemeral && rejoined.storable(under: head.id) == nil)
     }
 
@@ -609,24 +628,24 @@ import Testing
         talk.propose(.thirtyDays, .one)
         let first = try #require(talk.pending(.one)?.proposal)
         talk.withdraw(.one)
-        for _ in 0...Limits.withdrawnCount {
+        for _ in 0...16 {
             talk.now = talk.now + Limits.proposalInterval
             talk.propose(.oneHour, .one)
             talk.withdraw(.one)
         }
-        #expect(!talk.machines[0].record.withdrawn.contains(first.id))
-        let head = Agreement(proposal: first, accept: talk.acceptance(of: first, by: .two))
+        let head = Agreement(proposal: first, accepts: [talk.acceptance(of: first, by: .two)])
         let ours = talk.machines[0].sessionStart(reset: false, policy: .ask)
         let theirs = SessionStart(reset: false, inForce: head.id, head: head, renewable: nil)
         var random = Randomness.seeded(6)
         let actions = talk.machines[0].sessionEstablished(
+            with: talk.keys[1].publicKey,
             sent: ours,
             received: theirs,
             now: talk.now,
             key: talk.keys[0],
             random: &random
         )
-        #expect(actions.contains(.send(.withdraw(first.id))))
+        #expect(actions.contains(.sendTo(talk.keys[1].publicKey, .withdraw(first.id))))
         #expect(talk.lifetime(.one) == .ephemeral && talk.machines[0].storable(under: head.id) == nil)
     }
 }

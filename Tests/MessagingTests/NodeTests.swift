@@ -76,6 +76,13 @@ struct Pair {
             case .keep(_, let message, let keeping): archive[node][message.content.id] = (message, keeping)
             case .setState(_, let id, let state): archive[node][id]?.message.state = state
             case .erase(_, let ids): for id in ids { archive[node][id] = nil }
+            case .reschedule(_, let id, let expiresAt):
+                archive[node][id]?.message.expiresAt = expiresAt
+                archive[node][id]?.message.onReading = nil
+            case .eraseSent(_, let agreement):
+                archive[node] = archive[node].filter {
+                    $0.value.message.sender != nil || $0.value.message.content.agreement != agreement
+                }
             case .forgetMemory: archive[node] = archive[node].filter { $0.value.keeping != .memory }
             case .explode(_, let record, _):
                 exploded[node] = record

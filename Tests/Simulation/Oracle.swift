@@ -15,6 +15,8 @@ struct Oracle {
     struct Sent {
         var node: Int
         var time: Int64
+        /// It is kept for so long at least.
+        var shortest: Milliseconds = .hour
     }
 
     struct Shown {
@@ -52,22 +54,27 @@ struct Oracle {
             return SHA256.hash(hash + hash + bytes)
         }
         let proposal = agreement.proposal
-        let accept = agreement.accept
+        let terms = proposal.terms
         let proposed = tagged(
             "mayfly/lifetime_proposal",
             field(proposal.conversation.bytes) + number(proposal.membership) + number(proposal.epoch)
                 + field(proposal.previous.bytes) + field(Array(proposal.lifetime.rawValue.utf8))
                 + number(UInt64(proposal.proposedAt.milliseconds)) + field(proposal.nonce)
-                + field(proposal.proposer.bytes)
+                + field(proposal.proposer.bytes) + field(Array((terms.attachment?.rawValue ?? "").utf8))
+                + number(UInt64(terms.unopened ?? 0)) + field(Array(terms.timer.rawValue.utf8))
         )
-        let accepted = tagged(
-            "mayfly/lifetime_accept",
-            field(proposal.conversation.bytes) + field(proposed) + field(Array(proposal.lifetime.rawValue.utf8))
-                + number(UInt64(accept.acceptedAt.milliseconds)) + field(accept.acceptor.bytes)
-        )
-        return members == [proposal.proposer, accept.acceptor] && members.count == 2
+        for accept in agreement.accepts {
+            let accepted = tagged(
+                "mayfly/lifetime_accept",
+                field(proposal.conversation.bytes) + field(proposed) + field(Array(proposal.lifetime.rawValue.utf8))
+                    + number(UInt64(accept.acceptedAt.milliseconds)) + field(accept.acceptor.bytes)
+            )
+            guard accept.acceptor.isValid(accept.signature, for: accepted) else { return false }
+        }
+        let signers = [proposal.proposer] + agreement.accepts.map(\.acceptor)
+        return members.count >= 2 && members.isSubset(of: signers) && Set(signers).count == signers.count
             && proposal.proposer.isValid(proposal.signature, for: proposed)
-            && accept.acceptor.isValid(accept.signature, for: accepted)
+            && agreement.id.bytes == tagged("mayfly/lifetime_agreement", field(proposed))
     }
 
     // MARK: Messages
@@ -83,7 +90,8 @@ struct Oracle {
         let id = message.content.id
         everKept.insert(Key(client, id))
         guard message.sender != nil, let sent = sentAt[id], let expiresAt = message.expiresAt,
-            let length = message.content.lifetime.milliseconds
+            let length = message.content.agreement.flatMap({ agreements[$0]?.terms.longest })
+                ?? message.content.lifetime.milliseconds
         else { return }
         // By no clock may it live longer than its lifetime; the network's delay is not seen by the receiver's clock.
         let end = expiresAt.milliseconds - node.clockOffset
@@ -97,8 +105,7 @@ struct Oracle {
         guard agreements[id] == nil else { return }
         guard let client = event.client, let machine = node.core.conversation(client),
             let agreement = machine.savedRecord.lifetime.head ?? machine.agreement, agreement.id == id,
-            let other = machine.currentMembers.first?.key,
-            Self.isSigned(agreement, by: [machine.key.publicKey, other])
+            Self.isSigned(agreement, by: Set([machine.key.publicKey] + machine.currentMembers.map(\.key)))
         else {
             violations.append("t=\(simulation.time) I4 node \(node.index) agreed without both signatures")
             return
@@ -118,8 +125,8 @@ struct Oracle {
         {
             violations.append("t=\(simulation.time) I4 node \(node.index) stores under a foreign agreement")
         }
-        guard let length = agreement.lifetime.milliseconds, let expiresAt = message.expiresAt,
-            expiresAt <= node.now(simulation.time) + length
+        guard agreement.terms.keepsSomething, let expiresAt = message.expiresAt,
+            expiresAt <= node.now(simulation.time) + agreement.terms.longest
         else {
             violations.append("t=\(simulation.time) I4 node \(node.index) stores for longer than was agreed")
             return
@@ -139,7 +146,8 @@ struct Oracle {
             if case .keep(_, let message, _) = action, message.content.id == content.id { isKept = true }
         }
         guard isAcknowledged, !isKept else { return }
-        guard let length = content.lifetime.milliseconds, age >= length else {
+        let unopened = content.agreement.flatMap { agreements[$0]?.terms.unopened }
+        guard let length = content.lifetime.milliseconds, age >= min(length, unopened ?? length) else {
             violations.append("t=\(simulation.time) I1 acknowledged without keeping")
             return
         }
@@ -237,7 +245,8 @@ struct Oracle {
         bound("outbox", machine.outboxCount, Limits.outboxCount)
         let record = machine.savedRecord
         bound("known agreements", record.lifetime.known.count, Limits.agreementCount)
-        bound("withdrawn", record.lifetime.withdrawn.count, Limits.withdrawnCount)
+        bound("whole agreements", record.lifetime.earlier.count, Limits.agreementRecordCount)
+        bound("epoch floors", record.lifetime.floors.count, Limits.epochFloorCount)
         bound("invites", record.issuer?.invites.count ?? 0, Limits.inviteCount)
         bound("members", machine.currentMembers.count + 1, Limits.memberCount)
         for entry in machine.currentMembers.flatMap({ machine.outbox(to: $0.key) }) where entry.attempts > 200 {
@@ -422,7 +431,7 @@ extension Simulation {
             else { continue }
             if node.disk.messages[key.client]?[key.message] != nil { continue }
             // The shortest lifetime by the fastest clock: only then may it be gone.
-            if time - sent.time + oracle.steps < .hour {
+            if time - sent.time + oracle.steps < sent.shortest {
                 violation("I1 a message acknowledged as stored is gone at node \(node.index)")
             }
         }

@@ -266,6 +266,8 @@ extension Simulation {
             case .accept(let accept): mix(accept.signature.bytes)
             case .reject(let id, _), .withdraw(let id): mix(id.bytes)
             case .unsupported: mix(20)
+            case .agreement(let agreement): mix(agreement.id.bytes + [UInt8(clamping: agreement.accepts.count)])
+            case .ended(let id, _): mix(id.bytes + [24])
             }
         case .joinRequest(let request): mix(request.joinSecret)
         case .welcome(let welcome): mix(welcome.genesis.signature.bytes)
@@ -307,6 +309,9 @@ extension Frame {
             case .reject(let id, let reason): "reject \(Hex.encode(id.bytes.prefix(3))) \(reason)"
             case .withdraw(let id): "withdraw \(Hex.encode(id.bytes.prefix(3)))"
             case .unsupported: "unsupported"
+            case .agreement(let agreement):
+                "agreement \(Hex.encode(agreement.id.bytes.prefix(3))) by \(agreement.signers.count)"
+            case .ended(let id, _): "ended \(Hex.encode(id.bytes.prefix(3)))"
             }
         case .joinRequest: "joinRequest"
         case .welcome: "welcome"
@@ -340,6 +345,8 @@ extension NodeAction {
         case .setState(_, let id, let state): "state \(Hex.encode(id.bytes.prefix(3))) \(state)"
         case .erase(_, let ids): "erase \(ids.count)"
         case .forgetMemory: "forgetMemory"
+        case .reschedule(_, let id, let at): "reschedule \(Hex.encode(id.bytes.prefix(3))) to \(at.milliseconds)"
+        case .eraseSent(_, let id): "eraseSent \(Hex.encode(id.bytes.prefix(3)))"
         case .explode: "explode"
         case .destroy: "destroy"
         case .saveTombstone: "saveTombstone"
@@ -379,6 +386,7 @@ extension Event.Kind {
         case .lifetimeWithdrawn: "withdrawn"
         case .lifetimeExpired: "proposal expired"
         case .lifetimeReset: "reset"
+        case .lifetimeSuspended: "suspended"
         case .memberJoined: "memberJoined"
         case .memberLeft: "memberLeft"
         case .joinRequested: "joinRequested"

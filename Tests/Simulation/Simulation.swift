@@ -342,6 +342,27 @@ package final class Simulation {
             case .erase(let client, let ids):
                 for id in ids { node.memory[client]?[id] = nil }
                 write(.erase(client, ids), node)
+            case .reschedule(let client, let id, let expiresAt):
+                count("rescheduled")
+                if var held = node.memory[client]?[id] {
+                    held.message.expiresAt = expiresAt
+                    held.message.onReading = nil
+                    node.memory[client]?[id] = held
+                }
+                if var stored = node.disk.messages[client]?[id] {
+                    stored.expiresAt = expiresAt
+                    stored.onReading = nil
+                    oracle.checkDurable(stored, client, node, self)
+                    write(.message(client, stored), node)
+                }
+            case .eraseSent(let client, let agreement):
+                let ids = (node.disk.messages[client] ?? [:]).values
+                    .filter { $0.sender == nil && $0.content.agreement == agreement }.map(\.content.id).sorted()
+                for (id, held) in node.memory[client] ?? [:]
+                where held.message.sender == nil && held.message.content.agreement == agreement {
+                    node.memory[client]?[id] = nil
+                }
+                write(.erase(client, ids), node)
             case .forgetMemory(let client):
                 node.memory[client] = node.memory[client]?.filter { $0.value.untilUnlocked }
             case .explode(let client, let record, let fanOut):

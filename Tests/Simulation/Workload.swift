@@ -66,9 +66,9 @@ extension Simulation {
             }
         }
         guard node.core.conversation(client) != nil else { return }
-        command(node, client) { machine, _ in
+        command(node, client) { machine, turn in
             machine.releaseMemory()
-            return []
+            return machine.markRead(messages, now: turn.now)
         }
         oracle.checkConversation(node, client, self)
     }
@@ -106,11 +106,21 @@ extension Simulation {
             }
             if refusal == nil, let sent {
                 count("sent")
-                oracle.sentAt[sent.content.id] = Oracle.Sent(node: index, time: time)
+                oracle.sentAt[sent.content.id] = Oracle.Sent(
+                    node: index,
+                    time: time,
+                    shortest: min(conversation.agreement?.terms.unopened ?? .hour, .hour)
+                )
             }
         case ..<580:
             let lifetime = Lifetime.allCases[Int(roll(6))]
-            if command(node, client, { (machine, turn) throws(CommandError) in try machine.propose(lifetime, &turn) })
+            let isKept = lifetime != .ephemeral
+            let terms = LifetimeTerms(
+                lifetime,
+                unopened: isKept && chance(20) ? 5 * .minute : nil,
+                timer: isKept && chance(10) ? .read : .send
+            )
+            if command(node, client, { (machine, turn) throws(CommandError) in try machine.propose(terms, &turn) })
                 == nil
             {
                 count("proposed")

@@ -21,7 +21,7 @@ struct Fixtures {
             membership: 2,
             epoch: 3,
             previous: .none,
-            lifetime: .sevenDays,
+            terms: LifetimeTerms(.sevenDays, attachment: .oneDay, unopened: 90 * .minute, timer: .read),
             proposedAt: now,
             nonce: random.bytes(16)
         ).signed(by: ann, &random)
@@ -29,7 +29,7 @@ struct Fixtures {
 
     mutating func agreement() -> Agreement {
         let proposal = proposal()
-        return Agreement(proposal: proposal, accept: LifetimeAccept(proposal, at: now, by: bob, &random))
+        return Agreement(proposal: proposal, accepts: [LifetimeAccept(proposal, at: now, by: bob, &random)])
     }
 
     mutating func content(_ type: ContentType = .text, _ text: String = "grüße") -> Content {
@@ -82,9 +82,16 @@ struct Fixtures {
             members: [ann.publicKey, bob.publicKey]
         ).signed(by: ann, &random)
         let departure = Departure(of: bob.publicKey, conversation: genesis.conversation, key: bob, &random)
-        var start = SessionStart(reset: true, inForce: agreement.id, head: agreement, renewable: .oneDay)
+        var start = SessionStart(
+            reset: true,
+            inForce: agreement.id,
+            head: agreement,
+            renewable: LifetimeTerms(.oneDay, unopened: .hour)
+        )
         start.member = member
         start.groupDigest = random.bytes(8)
+        start.epoch = 9
+        start.open = proposal.id
         start.undelivered = 3
         return [
             .session(start),
@@ -93,7 +100,10 @@ struct Fixtures {
             .content(content(ContentType("example.org/poll:2.1")), age: 0),
             .acknowledgement(MessageID.random(&random), stored: true),
             .lifetime(.proposal(proposal)),
-            .lifetime(.accept(agreement.accept)),
+            .lifetime(.accept(agreement.accepts[0])),
+            .lifetime(.agreement(agreement)),
+            .lifetime(.ended(agreement.id, renewable: agreement.terms)),
+            .lifetime(.ended(agreement.id, renewable: nil)),
             .lifetime(.reject(proposal.id, .policy)),
             .lifetime(.withdraw(proposal.id)),
             .joinRequest(JoinRequest(invite: signed, joinSecret: random.bytes(32), member: member)),
@@ -103,7 +113,8 @@ struct Fixtures {
                     genesis: genesis,
                     group: group,
                     members: [member],
-                    expiresAt: nil
+                    expiresAt: nil,
+                    agreement: agreement
                 )
             ),
             .welcome(

@@ -113,7 +113,7 @@ import Wire
             ],
             issuer: IssuerStateMachine.Record(tag: invite.tag)
         )
-        conversation.lifetime.inForce = fixtures.agreement()
+        conversation.lifetime.head = fixtures.agreement()
         let roles: [InboxRecord.Role] = [
             .unused,
             .contact(ContactRecord(routingSecret: fixtures.random.bytes(32))),

@@ -43,6 +43,7 @@ package enum EventKind: String, Codable, Hashable, Sendable, CaseIterable {
     /// Not something that happened: events between the cursor asked for and this one are no longer kept. `lost` is how
     /// many, null when they are from before the node's last start.
     case gap
+    case lifetimeSuspended
 }
 
 /// `subscribe`: turns this connection into a stream of events.

@@ -2,7 +2,7 @@
 package enum LifetimeMethods {
     package static let all: [any ControlMethod.Type] = [
         LifetimeShowMethod.self, LifetimeProposeMethod.self, LifetimeAcceptMethod.self, LifetimeRejectMethod.self,
-        LifetimeWithdrawMethod.self, LifetimePolicyMethod.self,
+        LifetimeWithdrawMethod.self, LifetimePolicyMethod.self, LifetimeCapMethod.self, LifetimeAgreementsMethod.self,
     ]
 }
 
@@ -26,9 +26,25 @@ package enum NegotiationState: String, Codable, Hashable, Sendable, CaseIterable
     case agreed
 }
 
+/// From when a lifetime counts.
+package enum LifetimeTimer: String, Codable, Hashable, Sendable, CaseIterable {
+    case send
+    case read
+}
+
 /// An open proposal.
 package struct LifetimeProposal: Codable, Hashable, Sendable {
     package var lifetime: LifetimeValue
+    /// Of attachments; absent: as the others.
+    package var attachments: LifetimeValue?
+    /// What is not opened goes after this long.
+    package var unopened: Interval?
+    /// Absent: from sending.
+    package var timer: LifetimeTimer?
+    /// Who has yet to answer.
+    package var waiting: [String]?
+    /// Its hash, in hex.
+    package var id: String?
     /// The member's name; `me` for one's own.
     package var from: String
     package var proposedAt: Timestamp
@@ -47,6 +63,12 @@ package struct LifetimeAgreement: Codable, Hashable, Sendable {
     /// Its hash, in hex.
     package var id: String
     package var lifetime: LifetimeValue
+    /// Of attachments; absent: as the others.
+    package var attachments: LifetimeValue?
+    /// What is not opened goes after this long.
+    package var unopened: Interval?
+    /// Absent: from sending.
+    package var timer: LifetimeTimer?
     package var agreedAt: Timestamp
     package var members: [String]
 
@@ -81,6 +103,46 @@ package struct LifetimeStatus: Codable, Hashable, Sendable {
         self.state = state
         self.proposal = proposal
         self.agreement = agreement
+    }
+}
+
+/// A whole agreement, so that it can be proven.
+package struct LifetimeAgreementRecord: Codable, Hashable, Sendable {
+    package var agreement: LifetimeAgreement
+    /// In force, suspended until a new member has signed, or ended.
+    package var state: String
+    /// Every signature was checked now and holds.
+    package var verified: Bool
+    /// As it was signed.
+    package var proposal: JSONValue
+    /// As they were signed.
+    package var accepts: [JSONValue]
+
+    package init(
+        agreement: LifetimeAgreement,
+        state: String,
+        verified: Bool,
+        proposal: JSONValue,
+        accepts: [JSONValue]
+    ) {
+        self.agreement = agreement
+        self.state = state
+        self.verified = verified
+        self.proposal = proposal
+        self.accepts = accepts
+    }
+}
+
+/// A bound of one's own on how long anything is kept here.
+package struct LifetimeCap: Codable, Hashable, Sendable {
+    /// `none` or a lifetime.
+    package var cap: String
+    /// Absent for the default of conversations that have none.
+    package var conversation: String?
+
+    package init(cap: String, conversation: String? = nil) {
+        self.cap = cap
+        self.conversation = conversation
     }
 }
 
@@ -125,10 +187,25 @@ package enum LifetimeProposeMethod: ControlMethod {
         /// Id, unambiguous prefix of an id, or unambiguous name.
         package var conversation: String
         package var lifetime: LifetimeValue
+        /// Of attachments; absent: as the others.
+        package var attachments: LifetimeValue?
+        /// What is not opened goes after this long: 1 min to 30 d.
+        package var unopened: Interval?
+        /// Absent: from sending.
+        package var timer: LifetimeTimer?
 
-        package init(conversation: String, lifetime: LifetimeValue) {
+        package init(
+            conversation: String,
+            lifetime: LifetimeValue,
+            attachments: LifetimeValue? = nil,
+            unopened: Interval? = nil,
+            timer: LifetimeTimer? = nil
+        ) {
             self.conversation = conversation
             self.lifetime = lifetime
+            self.attachments = attachments
+            self.unopened = unopened
+            self.timer = timer
         }
     }
 }
@@ -200,6 +277,55 @@ package enum LifetimePolicyMethod: ControlMethod {
         package init(conversation: String? = nil, policy: String? = nil) {
             self.conversation = conversation
             self.policy = policy
+        }
+    }
+}
+
+/// `lifetime.cap`: shows or sets how long anything is kept here at most.
+package enum LifetimeCapMethod: ControlMethod {
+    package static let name = "lifetime.cap"
+    package static let summary = "Shows or sets how long anything is kept here at most."
+    package typealias Result = LifetimeCap
+
+    /// What `lifetime.cap` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        /// Absent for the default.
+        package var conversation: String?
+        /// `none`, a lifetime, or for one conversation `default`; absent to show the present one.
+        package var cap: String?
+
+        package init(conversation: String? = nil, cap: String? = nil) {
+            self.conversation = conversation
+            self.cap = cap
+        }
+    }
+}
+
+/// `lifetime.agreements`: shows agreements with all their signatures.
+package enum LifetimeAgreementsMethod: ControlMethod {
+    package static let name = "lifetime.agreements"
+    package static let summary = "Shows agreements with all their signatures."
+
+    /// What `lifetime.agreements` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        /// Id, unambiguous prefix of an id, or unambiguous name.
+        package var conversation: String
+        /// The beginning of an agreement's id; absent for all that are kept.
+        package var agreement: String?
+
+        package init(conversation: String, agreement: String? = nil) {
+            self.conversation = conversation
+            self.agreement = agreement
+        }
+    }
+
+    /// What `lifetime.agreements` answers.
+    package struct Result: Codable, Hashable, Sendable {
+        /// Oldest first.
+        package var agreements: [LifetimeAgreementRecord]
+
+        package init(agreements: [LifetimeAgreementRecord]) {
+            self.agreements = agreements
         }
     }
 }

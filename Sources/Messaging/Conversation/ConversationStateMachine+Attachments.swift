@@ -29,13 +29,13 @@ extension ConversationStateMachine {
         _ turn: inout Turn
     ) throws(CommandError) -> PreparedAttachment {
         guard !members.isEmpty else { throw .noOtherMember }
-        let expiresAt = lifetime.milliseconds.map { turn.now + $0 }
+        let kept = placement(of: .attachment, turn)
         let prepared = PreparedAttachment(
             message: MessageID.random(&turn.random),
             sentAt: turn.now,
-            agreement: expiresAt == nil ? nil : agreement?.id,
-            expiresAt: expiresAt,
-            keeping: expiresAt == nil ? .memory : .disk(lifetime)
+            agreement: kept.agreement,
+            expiresAt: kept.expiresAt,
+            keeping: kept.keeping
         )
         try checkPrepared(prepared, byteCount: byteCount, turn)
         return prepared
@@ -47,8 +47,7 @@ extension ConversationStateMachine {
         byteCount: Int64,
         _ turn: Turn
     ) throws(CommandError) {
-        let current = lifetime.milliseconds == nil ? nil : agreement?.id
-        guard prepared.agreement == current else { throw .agreementChanged }
+        guard prepared.agreement == placement(of: .attachment, turn).agreement else { throw .agreementChanged }
         guard byteCount <= turn.contents.attachmentByteCount else {
             throw .fileTooLarge(limit: turn.contents.attachmentByteCount)
         }
@@ -200,8 +199,9 @@ extension ConversationStateMachine {
             incoming[id] = IncomingAttachment(
                 sender: member,
                 attachment: attachment,
-                keeping: turn.contents.isStored(client, id) && known.content.lifetime != .ephemeral
-                    ? .disk(known.content.lifetime) : .memory,
+                keeping: known.expiresAt.flatMap { end in
+                    turn.contents.isStored(client, id) ? .disk(.holding(end - turn.now)) : nil
+                } ?? .memory,
                 expiresAt: known.expiresAt,
                 machine: AttachmentReceiverStateMachine(chunkCount: attachment.chunkCount) {
                     turn.contents.hasChunk(client, id, $0)

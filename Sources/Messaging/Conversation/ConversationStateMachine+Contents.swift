@@ -43,15 +43,19 @@ extension ConversationStateMachine {
         guard !members.isEmpty else { throw .noOtherMember }
         let id = draft.prepared?.message ?? MessageID.random(&turn.random)
         let sentAt = draft.prepared?.sentAt ?? turn.now
-        let lifetime = lifetime
-        let expiresAt = lifetime.milliseconds.map { sentAt + $0 }
+        var kept = placement(of: draft.prepared == nil ? .text : .attachment, turn)
+        if let prepared = draft.prepared {
+            kept.expiresAt = prepared.expiresAt
+            kept.keeping = prepared.keeping
+        }
+        let expiresAt = kept.expiresAt
         let message = Message(
             content: Content(
                 type: draft.type,
                 id: id,
                 sentAt: sentAt,
-                lifetime: lifetime,
-                agreement: expiresAt == nil ? nil : agreement?.id,
+                lifetime: kept.lifetime,
+                agreement: kept.agreement,
                 fallback: draft.fallback,
                 shouldPush: draft.shouldPush,
                 payload: draft.payload,
@@ -68,24 +72,21 @@ extension ConversationStateMachine {
                     id,
                     sentAt: sentAt,
                     deadline: deadline,
-                    isStored: expiresAt != nil
+                    isStored: kept.keeping != .memory
                 )
             else {
                 throw .outboxFull(limit: Limits.outboxCount)
             }
         }
-        if let agreement = message.content.agreement, unconfirmed?.agreement == agreement {
-            unconfirmed!.messages.append(id)
-        }
-        let keeping: NodeAction.Keeping =
-            expiresAt == nil ? .memory : turn.isLocked ? .untilUnlocked(lifetime) : .disk(lifetime)
-        var actions: [NodeAction] = [.keep(client, message, keeping)]
+        noteUnconfirmed(message.content)
+        var actions: [NodeAction] = [.keep(client, message, kept.keeping)]
         for member in memberKeys { actions += flush(member, &turn) }
         return (message, actions)
     }
 
     /// Takes up again what was not delivered when the node stopped.
     package mutating func restoreOutbox(_ message: Message) {
+        noteUnconfirmed(message.content)
         let deadline = min(message.expiresAt ?? .latest, message.content.sentAt + Limits.outboxLifetime)
         for member in memberKeys {
             _ = members[member]!.outbox.enqueue(
@@ -175,10 +176,7 @@ extension ConversationStateMachine {
         case .content(let content, let age):
             return receive(content, age: age, from: member, on: link, memoryAvailable: memoryAvailable, turn)
         case .acknowledgement(let id, let stored):
-            if stored, let agreement = unconfirmed?.agreement, unconfirmed?.messages.contains(id) == true {
-                unconfirmed = nil
-                lifetimeMachine?.confirm(agreement)
-            }
+            if stored, unconfirmed.contains(id) { confirmAgreement(by: member) }
             guard members[member]!.outbox.acknowledge(id) else { return [] }
             members[member]!.serving.remove(id)
             return delivered(id, to: member, stored: stored, turn) + flush(member, &turn)
@@ -188,7 +186,7 @@ extension ConversationStateMachine {
                 droppedCount += 1
                 return []
             }
-            return receive(message, &turn)
+            return receive(message, from: member, &turn)
         case .explosion(let sealed): return receiveExplosion(sealed, .link(link, member), &turn)
         case .memberLeft(let departure): return receive(departure, from: member, &turn)
         case .group(let update): return receive(update, from: member, &turn)
@@ -222,26 +220,34 @@ extension ConversationStateMachine {
             return []
         }
         let id = content.id
-        if let agreement = content.agreement, unconfirmed?.agreement == agreement {
-            unconfirmed = nil
-            lifetimeMachine?.confirm(agreement)
-        }
+        if let named = content.agreement, named == agreement?.id { confirmAgreement(by: member) }
         if turn.isKnown(client, id) { return receiveAgain(content, from: member, on: link, turn) }
         // Section 6, point 7: no two clocks are compared; the age counts by the sender's clock, the rest by ours.
-        let agreed = content.agreement.flatMap { lifetimeMachine?.storable(under: $0, age: age, now: turn.now) }
-        let length = agreed?.milliseconds ?? content.lifetime.milliseconds
-        var expiresAt = length.map { turn.now + ($0 - min(max(age, 0), $0)) }
+        let terms = content.agreement.flatMap { lifetimeMachine?.storable(under: $0, age: age, now: turn.now) }
+        let retention = terms.flatMap {
+            Retention.received(content.kind, under: $0, age: age, cap: capNow(turn), now: turn.now)
+        }
+        // Without an agreement that we hold: in memory, and no longer than its sender keeps it.
+        var expiresAt =
+            retention?.expiresAt
+            ?? content.lifetime.milliseconds.map { turn.now + ($0 - min(max(age, 0), $0)) }
         if let expiresAt, expiresAt <= turn.now {
             return [.transmit(link, .acknowledgement(id, stored: false))]
         }
-        if case .reaction(let reaction) = content.body { expiresAt = end(of: reaction, expiresAt, turn) }
-        let message = Message(content: content, sender: member, state: .received, expiresAt: expiresAt)
-        let keeping: NodeAction.Keeping
-        if let agreed, agreed != .ephemeral {
-            keeping = turn.isLocked ? .untilUnlocked(agreed) : .disk(agreed)
-        } else {
-            keeping = .memory
+        var onReading = retention?.onReading
+        if case .reaction(let reaction) = content.body {
+            // It goes with what it is at, and nobody opens it.
+            expiresAt = end(of: reaction, expiresAt, turn)
+            onReading = nil
         }
+        let message = Message(
+            content: content,
+            sender: member,
+            state: .received,
+            expiresAt: expiresAt,
+            onReading: onReading
+        )
+        let keeping = keeping(retention, turn)
         if let attachment = content.attachment {
             return receiveAttachment(attachment, message, keeping, on: link, turn)
         }

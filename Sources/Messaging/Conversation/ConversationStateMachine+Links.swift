@@ -26,7 +26,7 @@ extension ConversationStateMachine {
                     members[member]!.outbox.linkLost()
                     filesLost(to: member)
                 }
-                let wasAway = !wasEstablished && (lostAt.map { turn.now - $0 > turn.sessionGrace } ?? false)
+                let wasAway = !wasEstablished && endsSession(lostAt: lostAt, turn)
                 result += startSession(with: member, on: link, wasAway: wasAway, &turn)
             // The transport ends our side behind what was sent and still hands over what comes; and it does not wait for
             // ever for a peer that keeps its side open.
@@ -68,11 +68,12 @@ extension ConversationStateMachine {
         if start.groupDigest != sent.groupDigest { result.append(.transmit(link, .group(wholeGroup))) }
         members[member]!.sessionSent = nil
         members[member]!.isEstablished = true
-        members[member]!.hasEnded = false
+        noteSession(with: member, saidReset: sent.reset)
         let isNews = !members[member]!.isShownOnline
         members[member]!.isShownOnline = true
         if isNews { result.append(event(.peerOnline(member), turn)) }
         if let actions = lifetimeMachine?.sessionEstablished(
+            with: member,
             sent: sent,
             received: start,
             now: turn.now,
@@ -107,6 +108,7 @@ extension ConversationStateMachine {
         filesLost(to: member)
         members[member]!.sessionSent = nil
         members[member]!.isEstablished = false
+        noteLinkLost(turn)
         let wasShownOnline = members[member]!.isShownOnline
         members[member]!.isShownOnline = false
         return wasShownOnline ? [event(.peerOffline(member), turn)] : []

@@ -114,7 +114,8 @@ extension ConversationStateMachine {
             group: record.group,
             members: [record.own] + currentMembers.filter { $0.key != joiner },
             expiresAt: record.schedule?.notice.expiresAt,
-            notice: record.schedule?.notice.sealed(&turn.random)
+            notice: record.schedule?.notice.sealed(&turn.random),
+            agreement: standingAgreement
         )
         // The link of the join is the first link of the member.
         return [.transmit(link, .welcome(welcome))] + linkOpened(link, to: joiner, weDialled: false, &turn)

@@ -13,20 +13,16 @@ package final class ConversationSession: Sendable {
     /// With an open proposal.
     let lifetimeMachine: LifetimeStateMachine?
     /// Of ``ConversationStateMachine/unconfirmed``.
-    let unconfirmed: (agreement: AgreementID, messages: [MessageID])?
+    let unconfirmed: Set<MessageID>
 
-    init(
-        sides: [PublicKey: Side],
-        lifetimeMachine: LifetimeStateMachine?,
-        unconfirmed: (agreement: AgreementID, messages: [MessageID])?
-    ) {
+    init(sides: [PublicKey: Side], lifetimeMachine: LifetimeStateMachine?, unconfirmed: Set<MessageID>) {
         self.sides = sides
         self.lifetimeMachine = lifetimeMachine
         self.unconfirmed = unconfirmed
     }
 
     /// A session that goes on and of which there is nothing else to remember.
-    static let quiet = ConversationSession(sides: [:], lifetimeMachine: nil, unconfirmed: nil)
+    static let quiet = ConversationSession(sides: [:], lifetimeMachine: nil, unconfirmed: [])
 }
 
 /// Sleep (section 10): a decision about this node's memory, not about the session. Links are closed with a word that says
@@ -59,7 +55,7 @@ extension ConversationStateMachine {
             members[member]!.link.wanted(at: members[member]!.outbox.isEmpty ? now + pause : now)
         }
         if let machine = session?.lifetimeMachine { lifetimeMachine = machine }
-        unconfirmed = session?.unconfirmed
+        unconfirmed = session?.unconfirmed ?? []
     }
 
     /// Says to the members that nothing is wrong, and closes the links; nothing is due afterwards but what the
@@ -84,8 +80,13 @@ extension ConversationStateMachine {
             sides[member] = ConversationSession.Side(hasEnded: state.hasEnded, lostAt: state.link.lostAt)
         }
         let machine = pendingProposal == nil ? nil : lifetimeMachine
-        if sides.isEmpty, machine == nil, unconfirmed == nil { return .quiet }
+        if sides.isEmpty, machine == nil, unconfirmed.isEmpty { return .quiet }
         return ConversationSession(sides: sides, lifetimeMachine: machine, unconfirmed: unconfirmed)
+    }
+
+    /// A file is under way over a link.
+    var isTransferring: Bool {
+        members.values.contains { $0.isEstablished && (!incoming.isEmpty || !$0.serving.isIdle) }
     }
 
     /// Messages of ours that are in memory only and not delivered: they must not be lost to sleep.

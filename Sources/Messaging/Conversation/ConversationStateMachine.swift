@@ -29,8 +29,11 @@ package struct ConversationStateMachine: Sendable {
     var members: [PublicKey: MemberState] = [:]
     var lifetimeMachine: LifetimeStateMachine?
     var issuer: IssuerStateMachine?
-    /// What we have stored under an agreement that the proposer may have taken back before our accept reached it.
-    var unconfirmed: (agreement: AgreementID, messages: [MessageID])?
+    /// Messages of ours under an agreement that the proposer may have taken back before our accept reached it: an
+    /// acknowledgement of one shows that it has not.
+    var unconfirmed: Set<MessageID> = []
+    /// Since when no member has been linked; `nil` while one is, or none was yet.
+    var isolatedSince: Timestamp?
     /// Unread contents that are in memory only, in bytes.
     package internal(set) var heldByteCount = 0
     /// Messages of peers that were dropped: floods, forgeries, repeats.
@@ -72,7 +75,7 @@ package struct ConversationStateMachine: Sendable {
     /// The proposal on the table, and whether it is ours.
     package var pendingProposal: (proposal: LifetimeProposal, isOurs: Bool)? { lifetimeMachine?.pending }
     /// The agreement in force; `nil`: ephemeral.
-    package var agreement: Agreement? { lifetimeMachine?.record.inForce }
+    package var agreement: Agreement? { lifetimeMachine?.inForce }
     /// The creator's invites; `nil` for others.
     package var invites: IssuerStateMachine.Record? { issuer?.record }
     /// Everyone but ourselves and those who have left.
@@ -130,25 +133,16 @@ package struct ConversationStateMachine: Sendable {
     }
 
     mutating func makeLifetimeMachine() {
-        guard members.count == 1, let other = currentMembers.first else {
+        guard !members.isEmpty else {
             lifetimeMachine = nil
             return
         }
         lifetimeMachine = LifetimeStateMachine(
             conversation: conversation,
-            membership: record.group.membership,
             own: key.publicKey,
-            peer: other.key,
+            members: memberKeys,
+            membership: record.group.membership,
             record: record.lifetime
         )
-    }
-
-    /// Nothing is agreed with whoever is there now.
-    mutating func lifetimeMembersChanged(_ turn: inout Turn) -> [NodeAction] {
-        let policy = policy
-        record.lifetime = LifetimeStateMachine.Record()
-        record.lifetime.policy = policy
-        makeLifetimeMachine()
-        return [.save(client)]
     }
 }

@@ -50,7 +50,7 @@ extension NodeStateMachine {
         case .joining: result.insert(.pendingInvite)
         case .conversation(let machine):
             if machine.heldByteCount > 0 { result.insert(.unread) }
-            if machine.holdsUndelivered { result.insert(.undelivered) }
+            if machine.holdsUndelivered || machine.isTransferring { result.insert(.undelivered) }
         }
         if guests > 0, links.values.contains(where: { $0.client == client && $0.guestUntil != nil }) {
             result.insert(.pendingInvite)

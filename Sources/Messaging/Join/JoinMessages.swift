@@ -28,6 +28,8 @@ package struct Welcome: Hashable, Sendable {
     package var expiresAt: Timestamp?
     /// The sealed notice that says so, with which the joiner can act alone.
     package var notice: [UInt8]?
+    /// The agreement that stands; whoever enters signs it too.
+    package var agreement: Agreement?
 
     package init(
         tag: InviteTag,
@@ -35,7 +37,8 @@ package struct Welcome: Hashable, Sendable {
         group: GroupState,
         members: [Member],
         expiresAt: Timestamp?,
-        notice: [UInt8]? = nil
+        notice: [UInt8]? = nil,
+        agreement: Agreement? = nil
     ) {
         self.tag = tag
         self.genesis = genesis
@@ -43,6 +46,7 @@ package struct Welcome: Hashable, Sendable {
         self.members = members
         self.expiresAt = expiresAt
         self.notice = notice
+        self.agreement = agreement
     }
 
     /// The notice, opened; `nil` when there is none that holds and says what the welcome says.

@@ -49,8 +49,8 @@ package struct JoiningStateMachine: Sendable {
     /// What a turn has come to.
     package enum Outcome: Sendable {
         case pending([NodeAction])
-        /// The conversation as we enter it, and the link on which it was opened.
-        case entered(ConversationRecord, LinkID)
+        /// The conversation as we enter it, the agreement that we consent to by it, and the link on which it was opened.
+        case entered(ConversationRecord, Agreement?, LinkID)
         case failed(JoinErrorType, [NodeAction])
         /// It failed long ago: its inbox goes.
         case forgotten
@@ -103,7 +103,7 @@ package struct JoiningStateMachine: Sendable {
                     issuer: nil
                 )
                 entered.schedule = welcome.scheduledExplosion.map { ExplosionSchedule($0, now: turn.now) }
-                return .entered(entered, link)
+                return .entered(entered, welcome.agreement, link)
             }
         case .joinError(let error):
             guard joiner.receive(error, from: sender) else { return .pending([.close(link)]) }

@@ -68,10 +68,11 @@ package enum LifetimePolicy: Hashable, Sendable, Codable {
         }
     }
 
-    /// Whether it answers a proposal of this lifetime with yes, without asking.
-    package func accepts(_ lifetime: Lifetime) -> Bool {
+    /// Whether it answers a proposal of these terms with yes, without asking: nothing would be kept for longer than it
+    /// says.
+    package func accepts(_ terms: LifetimeTerms) -> Bool {
         switch self {
-        case .acceptUpTo(let longest): lifetime <= longest
+        case .acceptUpTo(let longest): terms.longest <= longest.milliseconds ?? 0
         case .ask, .refuse: false
         }
     }

@@ -10,7 +10,7 @@ package struct LifetimeProposal: Hashable, Sendable, Codable {
     /// The proposer's newest agreement.
     package var previous: AgreementID
     /// What is proposed.
-    package var lifetime: Lifetime
+    package var terms: LifetimeTerms
     /// By the proposer's clock; decides between crossing proposals.
     package var proposedAt: Timestamp
     /// 16 random bytes.
@@ -24,7 +24,7 @@ package struct LifetimeProposal: Hashable, Sendable, Codable {
         package var membership: UInt64
         package var epoch: UInt64
         package var previous: AgreementID
-        package var lifetime: Lifetime
+        package var terms: LifetimeTerms
         package var proposedAt: Timestamp
         package var nonce: [UInt8]
 
@@ -33,7 +33,7 @@ package struct LifetimeProposal: Hashable, Sendable, Codable {
             membership: UInt64,
             epoch: UInt64,
             previous: AgreementID,
-            lifetime: Lifetime,
+            terms: LifetimeTerms,
             proposedAt: Timestamp,
             nonce: [UInt8]
         ) {
@@ -41,7 +41,7 @@ package struct LifetimeProposal: Hashable, Sendable, Codable {
             self.membership = membership
             self.epoch = epoch
             self.previous = previous
-            self.lifetime = lifetime
+            self.terms = terms
             self.proposedAt = proposedAt
             self.nonce = nonce
         }
@@ -52,10 +52,13 @@ package struct LifetimeProposal: Hashable, Sendable, Codable {
             transcript.append(membership)
             transcript.append(epoch)
             transcript.append(previous)
-            transcript.append(Array(lifetime.rawValue.utf8))
+            transcript.append(Array(terms.lifetime.rawValue.utf8))
             transcript.append(proposedAt)
             transcript.append(nonce)
             transcript.append(proposer)
+            transcript.append(Array((terms.attachment?.rawValue ?? "").utf8))
+            transcript.append(UInt64(clamping: terms.unopened ?? 0))
+            transcript.append(Array(terms.timer.rawValue.utf8))
             return transcript.digest("mayfly/lifetime_proposal")
         }
 
@@ -71,7 +74,7 @@ package struct LifetimeProposal: Hashable, Sendable, Codable {
         membership = fields.membership
         epoch = fields.epoch
         previous = fields.previous
-        lifetime = fields.lifetime
+        terms = fields.terms
         proposedAt = fields.proposedAt
         nonce = fields.nonce
         self.proposer = proposer
@@ -84,12 +87,14 @@ package struct LifetimeProposal: Hashable, Sendable, Codable {
             membership: membership,
             epoch: epoch,
             previous: previous,
-            lifetime: lifetime,
+            terms: terms,
             proposedAt: proposedAt,
             nonce: nonce
         ).digest(proposer: proposer)
     }
 
+    /// Of texts, and of all that has no lifetime of its own.
+    package var lifetime: Lifetime { terms.lifetime }
     /// The hash that was signed.
     package var id: ProposalID { ProposalID(unchecked: digest) }
     package var isSignatureValid: Bool { proposer.isValid(signature, for: digest) }
@@ -158,37 +163,6 @@ package struct LifetimeAccept: Hashable, Sendable, Codable {
     package var isSignatureValid: Bool { acceptor.isValid(signature, for: digest) }
 }
 
-/// A proposal with the consent of the other member: what storing rests on.
-package struct Agreement: Hashable, Sendable, Codable {
-    package var proposal: LifetimeProposal
-    package var accept: LifetimeAccept
-
-    package init(proposal: LifetimeProposal, accept: LifetimeAccept) {
-        self.proposal = proposal
-        self.accept = accept
-    }
-
-    /// Hash of both parts, without their signatures.
-    package var id: AgreementID {
-        var transcript = Transcript()
-        transcript.append(proposal.id)
-        transcript.append(accept.digest)
-        return AgreementID(unchecked: transcript.digest("mayfly/lifetime_agreement"))
-    }
-
-    package var lifetime: Lifetime { proposal.lifetime }
-    /// Agreements of a conversation are ordered by it.
-    package var epoch: UInt64 { proposal.epoch }
-
-    /// Both signatures hold, they speak of the same thing, and they are those of the two members.
-    package func isValid(conversation: ConversationID, between one: PublicKey, and other: PublicKey) -> Bool {
-        proposal.conversation == conversation && accept.conversation == conversation
-            && accept.proposal == proposal.id && accept.lifetime == proposal.lifetime
-            && Set([proposal.proposer, accept.acceptor]) == Set([one, other])
-            && proposal.isSignatureValid && accept.isSignatureValid
-    }
-}
-
 /// Why a proposal was turned down. Never free text, never shown as the peer wrote it.
 package enum LifetimeRejectReason: String, Sendable, Hashable, Codable {
     case userDeclined = "user_declined"
@@ -197,6 +171,10 @@ package enum LifetimeRejectReason: String, Sendable, Hashable, Codable {
     /// The proposal builds on an agreement that is not the newest one.
     case stale
     case unknown
+    /// Too many proposals of this member at once.
+    case rateLimited = "rate_limited"
+    /// Somebody has come or gone meanwhile.
+    case membershipChanged = "membership_changed"
 }
 
 /// What members say to each other about the lifetime.
@@ -207,4 +185,9 @@ package enum LifetimeMessage: Hashable, Sendable {
     case withdraw(ProposalID)
     /// A proposal whose lifetime this version does not know. Rejected.
     case unsupported(ProposalID?)
+    /// All have accepted: the proposer's bundle, or a newer agreement for whoever has missed it.
+    case agreement(Agreement)
+    /// The session has ended, and this agreement with it. Nothing is signed: it only shortens.
+    /// `renewable`: what a standing policy of the sender would renew.
+    case ended(AgreementID, renewable: LifetimeTerms?)
 }

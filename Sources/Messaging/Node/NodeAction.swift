@@ -23,6 +23,11 @@ package enum NodeAction: Hashable, Sendable {
     /// the list of whom to tell, and let the store destroy the inbox's keys at that time, whoever is running then.
     case armExplosion(ClientID, ExplodeStateMachine.Record, fanOut: [Member])
 
+    /// A message has been read: its expiry is another one now, and reading it again changes nothing.
+    case reschedule(ClientID, MessageID, expiresAt: Timestamp)
+    /// Overwrite everything of our own that names this agreement: it was taken back.
+    case eraseSent(ClientID, AgreementID)
+
     // MARK: Links
 
     case register(ClientID, Route)
@@ -136,8 +141,8 @@ package struct Event: Hashable, Sendable {
         case message(MessageID)
         case messageState(MessageID, DeliveryState, stored: Bool?)
         case messageExpired(MessageID)
-        case lifetimeProposed(Lifetime, ours: Bool, ProposalID)
-        case lifetimeAgreed(Lifetime, AgreementID, automatic: Bool)
+        case lifetimeProposed(LifetimeTerms, ours: Bool, ProposalID)
+        case lifetimeAgreed(LifetimeTerms, AgreementID, automatic: Bool)
         case lifetimeRejected(ProposalID, LifetimeRejectReason)
         case lifetimeWithdrawn(ProposalID)
         case lifetimeExpired(ProposalID)
@@ -173,5 +178,7 @@ package struct Event: Hashable, Sendable {
         case messagesMissed(PublicKey, count: UInt64)
         case inboxAwake(WakeReason)
         case inboxAsleep
+        /// Somebody has joined and has yet to sign: ephemeral until then.
+        case lifetimeSuspended(previous: Lifetime)
     }
 }

@@ -122,7 +122,7 @@ extension NodeStateMachine {
             lifecycle.remove(client)
             let event = Event(client: client, conversation: nil, at: turn.now, kind: .joinFailed(type, tag))
             return [.save(client)] + actions + [.notify(event)]
-        case .entered(let record, let link):
+        case .entered(let record, let agreement, let link):
             if explosions[record.genesis.conversation] != nil {
                 // A conversation that has exploded here stays gone.
                 forget(client)
@@ -145,6 +145,7 @@ extension NodeStateMachine {
             var actions: [NodeAction] = [.save(client)]
             actions += machine.reachableBy.map { .register(client, .member($0)) }
             actions.append(.notify(joined))
+            actions += machine.enter(under: agreement, &turn)
             actions += machine.enterSchedule(&turn)
             actions += machine.linkOpened(link, to: creator, weDialled: true, &turn)
             inboxes[client] = .conversation(machine)

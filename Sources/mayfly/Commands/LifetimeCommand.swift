@@ -13,8 +13,12 @@ struct LifetimeCommand: ParsableCommand {
               mayfly lifetime accept room
               mayfly lifetime policy room accept-up-to:7d
               mayfly lifetime policy --default ask
+              mayfly lifetime cap room 1d
+              mayfly lifetime agreements room
             """,
-        subcommands: [Show.self, Propose.self, Accept.self, Reject.self, Withdraw.self, Policy.self]
+        subcommands: [
+            Show.self, Propose.self, Accept.self, Reject.self, Withdraw.self, Policy.self, Cap.self, Agreements.self,
+        ]
     )
 
     fileprivate static func show(_ status: LifetimeStatus, _ terminal: Terminal) {
@@ -25,16 +29,46 @@ struct LifetimeCommand: ParsableCommand {
             (
                 "proposal",
                 status.proposal.map { proposal in
-                    "\(proposal.lifetime.rawValue) by \(safe(proposal.from)), \(shown(proposal.proposedAt, now: now))"
+                    let terms = terms(proposal.lifetime, proposal.attachments, proposal.unopened, proposal.timer)
+                    return "\(terms) by \(safe(proposal.from)), \(shown(proposal.proposedAt, now: now))"
                 } ?? "-"
             ),
+            ("waits for", status.proposal?.waiting.map { $0.isEmpty ? "-" : list($0) } ?? "-"),
             (
                 "agreement",
                 status.agreement.map { agreement in
-                    let members = agreement.members.map(safe).joined(separator: ", ")
-                    return "\(short(safe(agreement.id))) of \(shown(agreement.agreedAt, now: now)) by \(members)"
+                    "\(short(safe(agreement.id))) of \(shown(agreement.agreedAt, now: now)) by \(list(agreement.members))"
                 } ?? "-"
             ),
+            (
+                "terms",
+                status.agreement.map { terms($0.lifetime, $0.attachments, $0.unopened, $0.timer) } ?? "-"
+            ),
+        ])
+    }
+
+    fileprivate static func list(_ names: [String]) -> String { names.map(safe).joined(separator: ", ") }
+
+    fileprivate static func terms(
+        _ lifetime: LifetimeValue,
+        _ attachments: LifetimeValue?,
+        _ unopened: Interval?,
+        _ timer: LifetimeTimer?
+    ) -> String {
+        var text = lifetime.rawValue
+        if let attachments { text += ", attachments \(attachments.rawValue)" }
+        if let unopened { text += ", unopened \(unopened.milliseconds / 1_000) s" }
+        if timer == .read { text += ", from reading" }
+        return text
+    }
+
+    fileprivate static func show(_ record: LifetimeAgreementRecord, _ terminal: Terminal) {
+        let agreement = record.agreement
+        terminal.fields([
+            ("agreement", safe(agreement.id)), ("state", safe(record.state)),
+            ("terms", terms(agreement.lifetime, agreement.attachments, agreement.unopened, agreement.timer)),
+            ("signed by", list(agreement.members)),
+            ("signatures", record.verified ? "all hold" : "NOT ALL HOLD"),
         ])
     }
 }
@@ -51,10 +85,23 @@ extension LifetimeCommand {
 
         @Argument var conversation: String
         @Argument(help: "ephemeral, 1h, 6h, 1d, 7d or 30d.") var value: LifetimeValue
+        @Option(help: ArgumentHelp("Another lifetime for attachments.", valueName: "value"))
+        var attachments: LifetimeValue?
+        @Option(help: ArgumentHelp("Delete what nobody has opened after this long: 1m to 30d.", valueName: "time"))
+        var unopened: Interval?
+        @Option(help: ArgumentHelp("Count from sending or from reading.", valueName: "send|read"))
+        var timer: LifetimeTimer?
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(LifetimeProposeMethod.self, .init(conversation: conversation, lifetime: value), terminal) {
+            let params = LifetimeProposeMethod.Params(
+                conversation: conversation,
+                lifetime: value,
+                attachments: attachments,
+                unopened: unopened,
+                timer: timer
+            )
+            try call(LifetimeProposeMethod.self, params, terminal) {
                 LifetimeCommand.show($0, terminal)
             }
         }
@@ -110,11 +157,93 @@ extension LifetimeCommand {
         )
 
         @Argument var conversation: String
+        @Option(help: ArgumentHelp("Show this agreement whole, with all signatures.", valueName: "id"))
+        var agreement: String?
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
+            if let agreement {
+                let params = LifetimeAgreementsMethod.Params(conversation: conversation, agreement: agreement)
+                return try Agreements.perform(params, self, terminal)
+            }
             try call(LifetimeShowMethod.self, .init(conversation: conversation), terminal) {
                 LifetimeCommand.show($0, terminal)
+            }
+        }
+    }
+
+    struct Agreements: NodeCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Show the agreements that are kept, and check their signatures.",
+            discussion: """
+                With --json each line has the proposal and the accepts as they were signed, so that anybody can check
+                them.
+                """
+        )
+
+        @Argument var conversation: String
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            try Self.perform(.init(conversation: conversation), self, terminal)
+        }
+
+        fileprivate static func perform(
+            _ params: LifetimeAgreementsMethod.Params,
+            _ command: some NodeCommand,
+            _ terminal: Terminal
+        ) throws {
+            let value = try command.connect().call(LifetimeAgreementsMethod.self, params)
+            let records = value["agreements"]?.arrayValue ?? []
+            if records.isEmpty { terminal.note("no agreement is kept") }
+            for record in records {
+                if terminal.json {
+                    terminal.result(record)
+                } else {
+                    LifetimeCommand.show(try understand(record, as: LifetimeAgreementRecord.self), terminal)
+                }
+            }
+        }
+    }
+
+    struct Cap: NodeCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Show or set how long anything is kept here at most.",
+            usage: "mayfly lifetime cap (<conversation> | --default) [ephemeral | 1h | 6h | 1d | 7d | 30d | none]",
+            discussion: """
+                It holds for what is sent and received from now on, and only shortens what was agreed. `default` makes a
+                conversation follow the default again.
+
+                Examples:
+                  mayfly lifetime cap room 1d
+                  mayfly lifetime cap --default none
+                """
+        )
+
+        @Argument(help: ArgumentHelp("The conversation, unless --default; then the cap.", valueName: "word"))
+        var words: [String] = []
+        @Flag(name: .customLong("default"), help: "The one for conversations that have none.") var isDefault = false
+        @OptionGroup var global: GlobalOptions
+
+        func validate() throws {
+            let most = isDefault ? 1 : 2
+            if words.count > most { throw ValidationError("unexpected argument '\(words[most])'") }
+            if !isDefault, words.isEmpty { throw ValidationError("name a conversation, or give --default") }
+            guard let cap = words.dropFirst(isDefault ? 0 : 1).first, cap != "none" else { return }
+            if LifetimeValue(rawValue: cap) == nil, isDefault || cap != "default" {
+                throw ValidationError("'\(cap)' is no cap; use ephemeral, 1h, 6h, 1d, 7d, 30d or none")
+            }
+        }
+
+        func perform(_ terminal: Terminal) throws {
+            let params = LifetimeCapMethod.Params(
+                conversation: isDefault ? nil : words.first,
+                cap: words.dropFirst(isDefault ? 0 : 1).first
+            )
+            try call(LifetimeCapMethod.self, params, terminal) { answer in
+                terminal.fields([
+                    ("conversation", answer.conversation.map(safe) ?? "(default)"), ("cap", safe(answer.cap)),
+                ])
             }
         }
     }

@@ -197,6 +197,14 @@ private func commandError(_ error: CommandError) -> ControlError {
         )
     case .lifetime(.alreadyAgreed(let lifetime)):
         return ControlError(.failed, "\(lifetime.rawValue) is in force already")
+    case .lifetime(.alreadyAccepted):
+        return ControlError(
+            .failed,
+            "the open proposal is accepted here and waits for the others",
+            hint: "take the acceptance back first: mayfly lifetime reject C"
+        )
+    case .lifetime(.invalidTerms):
+        return ControlError(.usage, "these terms cannot be proposed", hint: "see `mayfly lifetime propose --help`")
     case .inviteExpired(let at):
         return ControlError(.expired, "the invite expired at \(at.iso8601)", hint: "ask for a new one")
     case .ownInvite:

@@ -34,17 +34,18 @@ extension ControlHandlers {
     // MARK: Lifetime
 
     func addLifetime(_ router: inout ControlRouter) {
+        addCapsAndAgreements(&router)
         on(&router, LifetimeShowMethod.self) { node, params in try NodeView.lifetime(params.conversation, node) }
         reaching(
             &router,
             LifetimeProposeMethod.self,
             { $0.conversation },
             { node, params in
-                do throws(NodeError) {
-                    try node.propose(params.conversation, Lifetime(params.lifetime))
+                do {
+                    try node.propose(params.conversation, try Self.terms(params))
                 } catch {
                     // Proposing what is in force is done already.
-                    guard case .command(.lifetime(.alreadyAgreed)) = error else { throw error }
+                    guard case .command(.lifetime(.alreadyAgreed))? = error as? NodeError else { throw error }
                 }
                 return node.loop.makeSucceededFuture(try NodeView.lifetime(params.conversation, node))
             }
@@ -100,6 +101,58 @@ extension ControlHandlers {
                 policy: (machine.policy ?? node.policyByDefault).text,
                 conversation: machine.conversation.description
             )
+        }
+    }
+
+    /// What `lifetime.propose` was asked.
+    private static func terms(_ params: LifetimeProposeMethod.Params) throws -> LifetimeTerms {
+        let terms = LifetimeTerms(
+            Lifetime(params.lifetime),
+            attachment: params.attachments.map { Lifetime($0) },
+            unopened: params.unopened?.milliseconds,
+            timer: params.timer == .read ? .read : .send
+        )
+        if let unopened = terms.unopened, !LifetimeTerms.unopenedRange.contains(unopened) {
+            throw ControlError(.usage, "--unopened: between 1 min and 30 d", hint: "for example --unopened 1h")
+        }
+        guard terms.isValid else {
+            throw ControlError(
+                .usage,
+                "what is not kept has no timer and cannot stay unopened",
+                hint: "propose a lifetime with it: mayfly lifetime propose C 1d --unopened 1h"
+            )
+        }
+        return terms
+    }
+
+    func addCapsAndAgreements(_ router: inout ControlRouter) {
+        durably(&router, LifetimeCapMethod.self) { node, params in
+            if let text = params.cap {
+                let cap = Messaging.LifetimeCap(text)
+                if cap == nil, text != "default" || params.conversation == nil {
+                    throw ControlError(
+                        .usage,
+                        "`\(text)` is no cap",
+                        hint: "write ephemeral, 1h, 6h, 1d, 7d, 30d or none"
+                    )
+                }
+                if let conversation = params.conversation {
+                    try node.setCap(conversation, cap)
+                } else {
+                    try node.setDefaultCap(cap ?? .none)
+                }
+            }
+            guard let conversation = params.conversation else {
+                return Control.LifetimeCap(cap: node.capByDefault.text)
+            }
+            let machine = try node.conversation(conversation)
+            return Control.LifetimeCap(
+                cap: (machine.cap ?? node.capByDefault).text,
+                conversation: machine.conversation.description
+            )
+        }
+        on(&router, LifetimeAgreementsMethod.self) { node, params in
+            try NodeView.agreements(params.conversation, params.agreement, node)
         }
     }
 

@@ -243,28 +243,12 @@ enum NodeView {
 
     static func lifetime(_ text: String, _ node: isolated Node) throws(NodeError) -> LifetimeStatus {
         let machine = try node.conversation(text)
-        func name(_ key: PublicKey) -> String {
-            key == machine.key.publicKey ? "me" : machine.record.members.first { $0.key == key }?.profile ?? member(key)
-        }
         return LifetimeStatus(
             conversation: machine.conversation.description,
             lifetime: LifetimeValue(machine.lifetime),
             state: machine.pendingProposal != nil ? .pending : machine.agreement != nil ? .agreed : .none,
-            proposal: machine.pendingProposal.map { pending in
-                Control.LifetimeProposal(
-                    lifetime: LifetimeValue(pending.proposal.lifetime),
-                    from: name(pending.proposal.proposer),
-                    proposedAt: timestamp(pending.proposal.proposedAt)
-                )
-            },
-            agreement: machine.agreement.map { agreement in
-                LifetimeAgreement(
-                    id: agreement.id.description,
-                    lifetime: LifetimeValue(agreement.lifetime),
-                    agreedAt: timestamp(agreement.accept.acceptedAt),
-                    members: [name(agreement.proposal.proposer), name(agreement.accept.acceptor)]
-                )
-            }
+            proposal: proposal(of: machine),
+            agreement: machine.agreement.map { agreement($0, machine) }
         )
     }
 
@@ -347,15 +331,15 @@ enum NodeView {
             if let stored { details["stored"] = .bool(stored) }
             return (.messageState, details)
         case .messageExpired(let id): return (.messageExpired, ["message": text(id)])
-        case .lifetimeProposed(let lifetime, let ours, let id):
+        case .lifetimeProposed(let terms, let ours, let id):
             return (
                 .lifetimeProposed,
-                ["lifetime": .string(lifetime.rawValue), "ours": .bool(ours), "proposal": text(id)]
+                details(terms).merging(["ours": .bool(ours), "proposal": text(id)]) { $1 }
             )
-        case .lifetimeAgreed(let lifetime, let id, let automatic):
+        case .lifetimeAgreed(let terms, let id, let automatic):
             return (
                 .lifetimeAgreed,
-                ["lifetime": .string(lifetime.rawValue), "agreement": text(id), "automatic": .bool(automatic)]
+                details(terms).merging(["agreement": text(id), "automatic": .bool(automatic)]) { $1 }
             )
         case .lifetimeRejected(let id, let reason):
             return (.lifetimeRejected, ["proposal": text(id), "reason": .string(reason.rawValue)])
@@ -410,6 +394,8 @@ enum NodeView {
             return (.messagesMissed, ["member": .string(member(key)), "count": .integer(Int64(clamping: count))])
         case .inboxAwake(let reason): return (.inboxAwake, ["wakeReason": .string(reason.rawValue)])
         case .inboxAsleep: return (.inboxAsleep, [:])
+        case .lifetimeSuspended(let previous):
+            return (.lifetimeSuspended, ["previous": .string(previous.rawValue)])
         }
     }
 }

@@ -1,0 +1,336 @@
+import Primitives
+
+/// What other members say.
+extension LifetimeStateMachine {
+    /// - Parameters:
+    ///   - from: who has sent it, as the link's handshake has shown.
+    ///   - policy: our standing answer; `.ask` while the storage is locked, since consent must be durable.
+    package mutating func receive(
+        _ message: LifetimeMessage,
+        from: PublicKey,
+        policy: LifetimePolicy,
+        now: Timestamp,
+        key: IdentityKey,
+        random: inout some RandomNumberGenerator
+    ) -> [Action] {
+        guard peers[from] != nil else { return [.dropped] }
+        switch message {
+        case .proposal(let proposal):
+            if let answer = answerAgain(proposal, from: from) { return answer }
+            if peers[from]?.proposals.take(now: now) != nil { return limit(proposal.id, from: from, now: now) }
+            peers[from]?.unanswered = nil
+            return receive(proposal, from: from, policy: policy, now: now, key: key, random: &random)
+        case .unsupported(let id):
+            if peers[from]?.proposals.take(now: now) != nil { return [.dropped] }
+            return id.map { [.sendTo(from, .reject($0, .unsupported))] } ?? [.dropped]
+        case .accept(let accept): return receive(accept, from: from, now: now)
+        case .reject(let id, let reason): return receiveRejection(of: id, reason, from: from)
+        case .withdraw(let id): return receiveWithdrawal(of: id, from: from, now: now)
+        case .agreement(let agreement): return receive(agreement, from: from, now: now)
+        case .ended(let id, let renewable):
+            return receiveEnd(
+                of: id,
+                renewable: renewable,
+                from: from,
+                policy: policy,
+                now: now,
+                key: key,
+                random: &random
+            )
+        }
+    }
+
+    // MARK: Proposals
+
+    /// A proposal that we know: one that is open, repeated after a lost link or relayed, or one that is over. Free of the
+    /// rate limit.
+    private func answerAgain(_ proposal: LifetimeProposal, from: PublicKey) -> [Action]? {
+        switch negotiation {
+        case .settled: break
+        case .proposed(let open, _, _), .asked(let open, _): if open == proposal { return [.dropped] }
+        case .accepted(let open, let accept, _, _):
+            if open == proposal { return from == open.proposer ? [.sendTo(from, .accept(accept))] : [.dropped] }
+        }
+        guard let ended = endedProposals.last(where: { $0.id == proposal.id }) else { return nil }
+        guard let reason = ended.rejected, from == proposal.proposer else { return [.dropped] }
+        return [.sendTo(from, .reject(proposal.id, reason))]
+    }
+
+    /// Too many. An honest member's is answered all the same, so that it does not wait for ever; but no more often than
+    /// it may propose.
+    private mutating func limit(_ id: ProposalID, from: PublicKey, now: Timestamp) -> [Action] {
+        if let answeredAt = peers[from]?.answeredAt, now - answeredAt < Limits.proposalInterval {
+            peers[from]?.unanswered = id
+            return [.dropped]
+        }
+        peers[from]?.answeredAt = now
+        return [.dropped, .sendTo(from, .reject(id, .rateLimited))]
+    }
+
+    private mutating func receive(
+        _ proposal: LifetimeProposal,
+        from: PublicKey,
+        policy: LifetimePolicy,
+        now: Timestamp,
+        key: IdentityKey,
+        random: inout some RandomNumberGenerator
+    ) -> [Action] {
+        guard proposal.conversation == conversation, peers[proposal.proposer] != nil, proposal.isSignatureValid else {
+            return [.dropped]
+        }
+        guard proposal.terms.isValid else {
+            return from == proposal.proposer ? [.sendTo(from, .reject(proposal.id, .unsupported))] : [.dropped]
+        }
+        guard proposal.membership == membership, proposal.epoch > record.epoch, !isVoid(proposal),
+            proposal.epoch <= max(record.epoch, record.seen) + Limits.epochsAhead
+        else { return from == proposal.proposer ? [.sendTo(from, .reject(proposal.id, .stale))] : [.dropped] }
+        learn(proposal.epoch)
+
+        var actions: [Action] = []
+        switch negotiation {
+        case .settled: break
+        case .asked(let old, _):
+            guard proposal.survives(old) else { return keep(old, insteadOf: proposal, from: from) }
+            close(old, nil)
+            if old.proposer != proposal.proposer { actions.append(.withdrawn(old.id)) }
+        case .accepted(let old, _, _, _):
+            guard proposal.survives(old) else { return keep(old, insteadOf: proposal, from: from) }
+            voidAccepted(old)
+            actions += [.save, .withdrawn(old.id)]
+        case .proposed(let ours, _, _):
+            guard proposal.survives(ours) else { return keep(ours, insteadOf: proposal, from: from) }
+            void(ours)
+            negotiation = .settled
+            actions.append(.save)
+            // Of two, the other one gives way by itself when it has ours.
+            if !isPair { actions.append(.send(.withdraw(ours.id))) }
+            if ours.terms == proposal.terms {
+                // Both have proposed the same: our own signed wish is our consent.
+                return actions + consent(to: proposal, automatic: false, now: now, key: key, random: &random)
+            }
+        }
+        if policy == .refuse {
+            close(proposal, .policy)
+            return actions + [.sendTo(proposal.proposer, .reject(proposal.id, .policy))]
+        }
+        if policy.accepts(proposal.terms) {
+            return actions + [.asked(proposal)]
+                + consent(to: proposal, automatic: true, now: now, key: key, random: &random)
+        }
+        negotiation = .asked(proposal, at: now)
+        return actions + [.asked(proposal)]
+    }
+
+    /// The worse of two crossing proposals: whoever made it gives way when it sees the better one, so it is shown that.
+    private func keep(
+        _ better: LifetimeProposal,
+        insteadOf worse: LifetimeProposal,
+        from: PublicKey
+    ) -> [Action] {
+        isPair || from == better.proposer ? [.dropped] : [.dropped, .sendTo(from, .proposal(better))]
+    }
+
+    // MARK: Answers
+
+    private mutating func receive(_ accept: LifetimeAccept, from: PublicKey, now: Timestamp) -> [Action] {
+        if case .proposed(let proposal, let at, let accepts) = negotiation, accept.proposal == proposal.id {
+            guard accept.fits(proposal, proposal.id), peers[accept.acceptor] != nil,
+                !accepts.contains(where: { $0.acceptor == accept.acceptor }), accept.isSignatureValid
+            else { return [.dropped] }
+            let agreement = Agreement(proposal: proposal, accepts: accepts + [accept])
+            guard agreement.covers(members) else {
+                negotiation = .proposed(proposal, at: at, accepts: agreement.accepts)
+                return []
+            }
+            // Of two, it tells the acceptor that we hold it, and cannot take it back any more.
+            return [.save] + settle(agreement, isConfirmed: true, automatic: false, now: now)
+                + [.send(.agreement(agreement))]
+        }
+        if let head = record.head, head.proposal.id == accept.proposal {
+            guard record.isStanding, !head.isSigned(by: accept.acceptor) else { return [.dropped] }
+            let merged = merge([accept], now: now)
+            return merged.isEmpty ? [.dropped] : merged
+        }
+        // It answers what we took back, or what a crossing proposal has replaced: the acceptor must not keep it.
+        return [.dropped, .sendTo(from, .withdraw(accept.proposal))]
+    }
+
+    /// Adds signatures to the newest agreement; a new member's accept may put it in force again.
+    mutating func merge(_ accepts: [LifetimeAccept], now: Timestamp) -> [Action] {
+        guard var head = record.head else { return [] }
+        let was = inForce
+        let id = head.proposal.id
+        var isChanged = false
+        for accept in accepts where !head.isSigned(by: accept.acceptor) {
+            guard accept.fits(head.proposal, id), accept.isSignatureValid else { continue }
+            if head.accepts.count >= Limits.memberCount - 1 {
+                // Members that are gone make room for those that are here; one that nobody knows yet has none.
+                guard peers[accept.acceptor] != nil || accept.acceptor == own,
+                    let gone = head.accepts.first(where: { peers[$0.acceptor] == nil && $0.acceptor != own })
+                else { continue }
+                head.remove(gone.acceptor)
+            }
+            head.insert(accept)
+            isChanged = true
+        }
+        guard isChanged else { return [] }
+        record.head = head
+        return [.save] + coverage(was: was, automatic: true, now: now)
+    }
+
+    private mutating func receiveRejection(
+        of id: ProposalID,
+        _ reason: LifetimeRejectReason,
+        from: PublicKey
+    ) -> [Action] {
+        switch negotiation {
+        case .proposed(let proposal, _, _) where proposal.id == id:
+            // One member's no is the end for all.
+            void(proposal)
+            negotiation = .settled
+            return [.save, .rejected(id, reason)]
+                + (isPair ? [] : members.filter { $0 != from }.map { .sendTo($0, .reject(id, reason)) })
+        case .asked(let proposal, _) where proposal.id == id && proposal.proposer == from:
+            close(proposal, nil)
+            return [.rejected(id, reason)]
+        case .accepted(let proposal, _, _, _) where proposal.id == id && proposal.proposer == from:
+            voidAccepted(proposal)
+            return [.save, .rejected(id, reason)]
+        case .settled, .proposed, .asked, .accepted: return [.dropped]
+        }
+    }
+
+    private mutating func receiveWithdrawal(of id: ProposalID, from: PublicKey, now: Timestamp) -> [Action] {
+        switch negotiation {
+        case .asked(let proposal, _) where proposal.id == id && proposal.proposer == from:
+            close(proposal, nil)
+            return [.withdrawn(id)]
+        case .accepted(let proposal, _, _, _) where proposal.id == id && proposal.proposer == from:
+            voidAccepted(proposal)
+            return [.save, .withdrawn(id)]
+        case .settled, .proposed, .asked, .accepted: break
+        }
+        guard let head = record.head, head.proposal.id == id, head.proposal.proposer == from,
+            record.confirmed != head.id
+        else {
+            // It may still come from somebody who does not know it yet.
+            if record.head?.proposal.id != id { noteEnded(id, nil) }
+            return [.dropped]
+        }
+        return rollBack(head, now: now)
+    }
+
+    /// A withdrawal has crossed our accept: the proposer never held this agreement.
+    private mutating func rollBack(_ head: Agreement, now: Timestamp) -> [Action] {
+        void(head.proposal)
+        record.known.removeAll { $0.id == head.id }
+        let before = record.before
+        let wasStanding = record.isStanding
+        record.before = nil
+        record.head = before
+        record.isStanding = false
+        if let before { record.earlier.removeAll { $0.id == before.id } }
+        if wasStanding, let before {
+            // What stood before comes back at once or not at all, when it is the longer one: a proposer may not undo a
+            // tightening later.
+            let isPrompt = record.settledAt.map { now - $0 <= Limits.withdrawalWindow } ?? false
+            record.isStanding = isPrompt || before.terms.longest <= head.terms.longest
+            if inForce != nil {
+                for index in record.known.indices where record.known[index].id == before.id {
+                    record.known[index].endedAt = nil
+                }
+            }
+            if !record.isStanding {
+                // The proposer still has it: it is told, so that both have none.
+                return [
+                    .save, .sendTo(head.proposal.proposer, .ended(before.id, renewable: nil)), .rolledBack(head.id),
+                    .withdrawn(head.proposal.id),
+                ]
+            }
+        }
+        return [.save, .rolledBack(head.id), .withdrawn(head.proposal.id)]
+    }
+
+    // MARK: Agreements
+
+    /// What a whole agreement that somebody shows is to us.
+    enum Shown: Hashable, Sendable {
+        /// It is our newest one, perhaps with more signatures.
+        case known
+        /// Newer than ours, and signed by us: it becomes our newest one.
+        case newer
+        /// It rests on a proposal of ours that we have taken back.
+        case takenBack
+        /// Forged, older, void, or not ours to believe.
+        case refused
+    }
+
+    func examine(_ agreement: Agreement, from: PublicKey) -> Shown {
+        guard agreement.id != record.head?.id else { return .known }
+        let proposal = agreement.proposal
+        guard proposal.conversation == conversation, proposal.membership >= record.membershipFloor,
+            agreement.isSigned(by: own), agreement.isSigned(by: from), isNewer(agreement, than: record.head)
+        else { return .refused }
+        guard agreement.epoch <= max(record.epoch, record.seen) + Limits.epochsAhead else { return .refused }
+        guard agreement.isValid(conversation: conversation) else { return .refused }
+        if isVoid(proposal) { return proposal.proposer == own ? .takenBack : .refused }
+        // What we have proposed we gather ourselves.
+        if proposal.proposer == own, !agreement.covers(members) { return .refused }
+        return .newer
+    }
+
+    /// The higher epoch; of one epoch, what would survive a crossing.
+    func isNewer(_ agreement: Agreement, than other: Agreement?) -> Bool {
+        guard let other else { return agreement.epoch > record.epoch }
+        if agreement.epoch != other.epoch { return agreement.epoch > record.epoch }
+        return agreement.proposal.survives(other.proposal)
+    }
+
+    private mutating func receive(
+        _ agreement: Agreement,
+        from: PublicKey,
+        now: Timestamp
+    ) -> [Action] {
+        if agreement.id == record.head?.id {
+            let merged = merge(agreement.accepts, now: now)
+            guard from == agreement.proposal.proposer, record.confirmed != agreement.id else {
+                return merged.isEmpty ? [.dropped] : merged
+            }
+            record.confirmed = agreement.id
+            return merged.isEmpty ? [.save] : merged
+        }
+        // Verifying it costs as many signatures as there are members.
+        if peers[from]?.agreements.take(now: now) != nil { return [.dropped] }
+        switch examine(agreement, from: from) {
+        case .newer: return [.save] + settle(agreement, isConfirmed: true, automatic: isAutomatic(agreement), now: now)
+        case .takenBack: return [.dropped, .sendTo(from, .withdraw(agreement.proposal.id)), ended(agreement, to: from)]
+        case .known: return [.dropped]
+        case .refused:
+            guard agreement.proposal.conversation == conversation else { return [.dropped] }
+            if let standing, isNewer(standing, thanShown: agreement) {
+                return [.dropped, .sendTo(from, .agreement(standing))]
+            }
+            // What one of us cannot have in force, none has: neither theirs nor what it has replaced there.
+            return [.dropped, ended(agreement, to: from)]
+                + endStanding(standing, inForce: inForce, telling: own, renewable: nil, now: now)
+        }
+    }
+
+    private func isNewer(_ standing: Agreement, thanShown shown: Agreement) -> Bool {
+        standing.epoch != shown.epoch
+            ? standing.epoch > shown.epoch : standing.proposal.survives(shown.proposal)
+    }
+
+    private func ended(_ agreement: Agreement, to member: PublicKey) -> Action {
+        .sendTo(member, .ended(agreement.id, renewable: nil))
+    }
+
+    /// Whether our part of it was a standing policy's.
+    func isAutomatic(_ agreement: Agreement) -> Bool {
+        if case .accepted(let proposal, _, _, true) = negotiation {
+            proposal.id == agreement.proposal.id
+        } else {
+            false
+        }
+    }
+}

@@ -1,0 +1,318 @@
+import Primitives
+
+/// Sessions, and who is there (section 6, point 6).
+extension LifetimeStateMachine {
+    // MARK: Sessions
+
+    /// Where we stand, for another member.
+    /// - Parameters:
+    ///   - reset: our session has ended since the last link.
+    ///   - policy: our standing answer now; decides what we would renew.
+    package func sessionStart(reset: Bool, policy: LifetimePolicy) -> SessionStart {
+        var open: ProposalID?
+        if case .proposed(let proposal, _, _) = negotiation { open = proposal.id }
+        return SessionStart(
+            reset: reset,
+            inForce: standing?.id,
+            // Others need the signatures of those who are here; and ours, since who shows it has signed it.
+            head: record.head?.keeping(members + [own]),
+            renewable: renewable(policy),
+            epoch: max(record.epoch, record.seen, record.accepted?.epoch ?? 0, record.floors.map(\.epoch).max() ?? 0),
+            open: open
+        )
+    }
+
+    private func renewable(_ policy: LifetimePolicy) -> LifetimeTerms? {
+        guard let last = standing?.terms ?? record.renewable, last.keepsSomething, policy.accepts(last) else {
+            return nil
+        }
+        return last
+    }
+
+    /// Both sides of a link have said where they stand. They come to the same agreement, or to none.
+    package mutating func sessionEstablished(
+        with from: PublicKey,
+        sent: SessionStart,
+        received: SessionStart,
+        now: Timestamp,
+        key: IdentityKey,
+        random: inout some RandomNumberGenerator
+    ) -> [Action] {
+        guard peers[from] != nil else { return [.dropped] }
+        var actions: [Action] = []
+        learn(received.epoch)
+        ownRenewable = sent.renewable
+        peers[from]?.renewable = received.renewable
+
+        let was = standing
+        let wasInForce = inForce
+        let automatic = received.head.map(isAutomatic) ?? false
+        var caughtUp = false
+        if let head = received.head {
+            switch examine(head, from: from) {
+            case .known: actions += merge(head.accepts, now: now)
+            case .takenBack:
+                actions.append(.sendTo(from, .withdraw(head.proposal.id)))
+                if !isPair { actions.append(.sendTo(from, .ended(head.id, renewable: sent.renewable))) }
+            case .refused: break
+            case .newer:
+                // Whether it stands is decided below.
+                if let was { end(was.id, now: now) }
+                adopt(head)
+                record.isStanding = false
+                know(head, endedAt: now)
+                caughtUp = true
+                actions.append(.save)
+            }
+        }
+        if sent.reset || received.reset {
+            actions += closeOpen(with: from)
+            mayRenew = true
+            if !isPair, !caughtUp, let was, was.id != sent.inForce {
+                // All have signed it since the link was opened: it is of the new session.
+                return actions + resume(with: from, received)
+            }
+            actions += endStanding(was, inForce: wasInForce, telling: from, renewable: sent.renewable, now: now)
+            return actions + renew(now: now, key: key, random: &random)
+        }
+        if let head = record.head, received.inForce == head.id, head.proposal.proposer == from {
+            record.confirmed = head.id
+        }
+        if caughtUp, let head = record.head, received.inForce == head.id {
+            record.isStanding = false
+            actions += settleShown(head, from: from, was: wasInForce, automatic: automatic, now: now)
+        } else if caughtUp ? was != nil || received.inForce != nil : !agrees(with: from, received) {
+            if isPair { actions += closeOpen(with: from) }
+            mayRenew = true
+            actions += endStanding(was, inForce: wasInForce, telling: from, renewable: sent.renewable, now: now)
+            if !isPair, let theirs = received.inForce {
+                actions.append(.sendTo(from, .ended(theirs, renewable: sent.renewable)))
+            }
+            if !isPair { actions += resume(with: from, received) }
+            return actions + renew(now: now, key: key, random: &random)
+        }
+        actions += resume(with: from, received)
+        // Of two, both have been told of the end when it happened.
+        return isPair ? actions : actions + renew(now: now, key: key, random: &random)
+    }
+
+    /// A newer agreement that we have missed.
+    private mutating func settleShown(
+        _ head: Agreement,
+        from: PublicKey,
+        was: Agreement?,
+        automatic: Bool,
+        now: Timestamp
+    ) -> [Action] {
+        // Of two, the acceptor shows it to the proposer, who then holds both signatures.
+        let isConfirmed = !isPair || head.proposal.proposer == own || from == head.proposal.proposer
+        var actions = settle(head, isConfirmed: isConfirmed, automatic: automatic, now: now)
+        guard let was else { return actions }
+        for index in actions.indices {
+            if case .agreed(let agreement, _, let automatic) = actions[index] {
+                actions[index] = .agreed(agreement, previous: was.terms, automatic: automatic)
+            }
+        }
+        return inForce == nil ? actions + [.suspended(previous: was.terms)] : actions
+    }
+
+    /// Contents under it may still come, though it does not stand here.
+    private mutating func know(_ agreement: Agreement, endedAt: Timestamp) {
+        guard agreement.covers(members), !record.known.contains(where: { $0.id == agreement.id }) else { return }
+        record.known.append(KnownAgreement(id: agreement.id, terms: agreement.terms, endedAt: endedAt))
+        if record.known.count > Limits.agreementCount { record.known.removeFirst() }
+    }
+
+    /// Whether what stands here does so there too, or will once the other side has caught up.
+    private func agrees(with from: PublicKey, _ received: SessionStart) -> Bool {
+        if standing?.id == received.inForce { return true }
+        if let standing, (received.head?.epoch ?? 0) < standing.epoch {
+            // Of two, the acceptor holds what it has signed: if it does not, it has rolled it back.
+            return isPair ? standing.proposal.proposer == from : standing.isSigned(by: from)
+        }
+        // The other side accepted what we took back; it will roll back to what stands here.
+        guard isPair, let head = received.head else { return false }
+        return head.id == received.inForce && head.proposal.proposer == own && isVoid(head.proposal)
+    }
+
+    /// What was open goes on over the new link.
+    private mutating func resume(with from: PublicKey, _ received: SessionStart) -> [Action] {
+        switch negotiation {
+        case .settled: return []
+        case .proposed(let proposal, _, let accepts):
+            return accepts.contains { $0.acceptor == from } ? [] : [.sendTo(from, .proposal(proposal))]
+        case .asked(let proposal, _):
+            guard proposal.proposer == from, received.open != proposal.id else { return [] }
+            close(proposal, nil)
+            return [.withdrawn(proposal.id)]
+        case .accepted(let proposal, _, _, _):
+            guard proposal.proposer == from, received.open != proposal.id else { return [] }
+            voidAccepted(proposal)
+            return [.save, .withdrawn(proposal.id)]
+        }
+    }
+
+    /// The end of a session with this member ends what one of the two has proposed.
+    private mutating func closeOpen(with from: PublicKey) -> [Action] {
+        if let accepted = record.accepted {
+            switch negotiation {
+            case .accepted: break
+            case .settled, .proposed, .asked:
+                // Of before a restart of ours.
+                void(accepted.proposer, upTo: accepted.epoch)
+                record.accepted = nil
+            }
+        }
+        switch negotiation {
+        case .settled: return []
+        case .proposed(let proposal, _, _):
+            void(proposal)
+            negotiation = .settled
+            return [.save, .expired(proposal.id)]
+                + (isPair ? [] : [.send(.withdraw(proposal.id))])
+        case .asked(let proposal, _):
+            guard proposal.proposer == from else { return [] }
+            close(proposal, nil)
+            return [.withdrawn(proposal.id)]
+        case .accepted(let proposal, _, _, _):
+            guard proposal.proposer == from else { return [] }
+            voidAccepted(proposal)
+            return [.save, .withdrawn(proposal.id)]
+        }
+    }
+
+    /// Ends the agreement that stood, and tells the others, who may not have seen why.
+    /// - Parameter telling: has been told by what we sent when the link opened.
+    mutating func endStanding(
+        _ ended: Agreement?,
+        inForce: Agreement?,
+        telling other: PublicKey,
+        renewable: LifetimeTerms?,
+        now: Timestamp
+    ) -> [Action] {
+        guard let ended else { return [] }
+        record.renewable = ended.terms
+        mayRenew = true
+        end(ended.id, now: now)
+        record.isStanding = false
+        record.before = nil
+        var actions: [Action] = [.save]
+        if let inForce { actions.append(.reset(previous: inForce.terms)) }
+        if !isPair {
+            actions += members.filter { $0 != other }.map { .sendTo($0, .ended(ended.id, renewable: renewable)) }
+        }
+        return actions
+    }
+
+    /// Another member has seen the end of the session. It only shortens, so it needs no proof.
+    mutating func receiveEnd(
+        of id: AgreementID,
+        renewable theirs: LifetimeTerms?,
+        from: PublicKey,
+        policy: LifetimePolicy,
+        now: Timestamp,
+        key: IdentityKey,
+        random: inout some RandomNumberGenerator
+    ) -> [Action] {
+        if case .accepted(let proposal, _, _, _) = negotiation, AgreementID(proposal.id) == id {
+            voidAccepted(proposal)
+            return [.save, .withdrawn(proposal.id)]
+        }
+        guard let head = record.head, head.id == id else { return [.dropped] }
+        peers[from]?.renewable = theirs
+        var actions: [Action] = []
+        if record.isStanding {
+            ownRenewable = self.renewable(policy)
+            // Whoever has told us knows what we would renew only from us.
+            actions = endStanding(standing, inForce: inForce, telling: own, renewable: ownRenewable, now: now)
+        }
+        return actions + renew(now: now, key: key, random: &random)
+    }
+
+    /// A standing policy of every member renews the last agreement; the member with the smallest key asks.
+    private mutating func renew(
+        now: Timestamp,
+        key: IdentityKey,
+        random: inout some RandomNumberGenerator
+    ) -> [Action] {
+        guard case .settled = negotiation, mayRenew, standing == nil, let terms = ownRenewable,
+            let first = members.first, own < first, members.allSatisfy({ peers[$0]?.renewable == terms })
+        else { return [] }
+        mayRenew = false
+        return (try? propose(terms, now: now, key: key, random: &random)) ?? []
+    }
+
+    /// Somebody has named this epoch. Not too far at once, so that nobody can make our own proposals too far ahead for the
+    /// others.
+    mutating func learn(_ epoch: UInt64) {
+        record.seen = max(record.seen, min(epoch, max(record.epoch, record.seen) + Limits.epochsAhead / 2))
+    }
+
+    // MARK: Members
+
+    /// Somebody has come or gone. Who has gone changes nothing in force; who has come has yet to sign.
+    package mutating func membersChanged(
+        to members: [PublicKey],
+        membership: UInt64,
+        now: Timestamp
+    ) -> [Action] {
+        let was = inForce
+        let others = members.filter { $0 != own }.sorted()
+        var actions: [Action] = []
+        if membership != self.membership || others != self.members {
+            actions = closeAll()
+        }
+        self.members = others
+        self.membership = membership
+        peers = peers.filter { others.contains($0.key) }
+        for member in others where peers[member] == nil { peers[member] = Peer() }
+        guard !others.isEmpty else {
+            // Alone: what was agreed with those who are gone never comes back.
+            let (after, overflow) = membership.addingReportingOverflow(1)
+            record.membershipFloor = overflow ? membership : after
+            record.renewable = nil
+            mayRenew = false
+            guard let ended = standing else { return actions + [.save] }
+            end(ended.id, now: now)
+            record.isStanding = false
+            record.before = nil
+            return actions + [.save] + (was.map { [.reset(previous: $0.terms)] } ?? [])
+        }
+        let changed = coverage(was: was, automatic: true, now: now)
+        return actions + (changed.isEmpty ? [] : [.save]) + changed
+    }
+
+    /// A proposal is for the members that it names.
+    private mutating func closeAll() -> [Action] {
+        switch negotiation {
+        case .settled: return []
+        case .proposed(let proposal, _, _):
+            return takeBack(proposal) + [.rejected(proposal.id, .membershipChanged)]
+        case .asked(let proposal, _):
+            close(proposal, .stale)
+            return [.withdrawn(proposal.id)]
+        case .accepted(let proposal, _, _, _):
+            voidAccepted(proposal, rejected: .stale)
+            return [.save, .withdrawn(proposal.id)]
+        }
+    }
+
+    /// We have entered under an agreement that the welcome has shown: joining is consent to it.
+    package mutating func joined(
+        under agreement: Agreement,
+        now: Timestamp,
+        key: IdentityKey,
+        random: inout some RandomNumberGenerator
+    ) -> [Action] {
+        guard record.head == nil, !members.isEmpty, agreement.epoch <= Self.newestEpoch,
+            agreement.isValid(conversation: conversation), !agreement.isSigned(by: own),
+            agreement.accepts.count < Limits.memberCount - 1
+        else { return [.dropped] }
+        let accept = LifetimeAccept(agreement.proposal, at: now, by: key, &random)
+        let signed = Agreement(proposal: agreement.proposal, accepts: agreement.accepts + [accept])
+        return [.save] + settle(signed, isConfirmed: true, automatic: true, now: now) + [.send(.accept(accept))]
+    }
+
+    /// Sums with it never overflow.
+    private static let newestEpoch: UInt64 = 1 << 48
+}

@@ -1,0 +1,224 @@
+import Primitives
+
+/// What our user does.
+extension LifetimeStateMachine {
+    /// Proposes `terms`; if another member has proposed the same, accepts that.
+    package mutating func propose(
+        _ terms: LifetimeTerms,
+        now: Timestamp,
+        key: IdentityKey,
+        random: inout some RandomNumberGenerator
+    ) throws(Refusal) -> [Action] {
+        guard terms.isValid else { throw .invalidTerms }
+        if terms == self.terms, case .settled = negotiation { throw .alreadyAgreed(terms.lifetime) }
+        if case .asked(let proposal, _) = negotiation, proposal.terms == terms {
+            return try accept(now: now, key: key, random: &random)
+        }
+        if case .accepted = negotiation { throw .alreadyAccepted }
+        if let wait = ownBucket.take(now: now) { throw .tooSoon(wait) }
+        var actions: [Action] = []
+        var stamp = now
+        switch negotiation {
+        case .settled, .accepted: break
+        case .proposed(let old, _, _): actions += takeBack(old)
+        // Our answer is later than what it answers, whatever the clocks say.
+        case .asked(let other, _):
+            stamp = max(now, other.proposedAt + 1)
+            close(other, nil)
+        }
+        let epoch = max(record.epoch, record.seen, floor(of: own) ?? 0) + 1
+        let proposal = LifetimeProposal.Unsigned(
+            conversation: conversation,
+            membership: membership,
+            epoch: epoch,
+            previous: record.head?.id ?? .none,
+            terms: terms,
+            proposedAt: stamp,
+            nonce: random.bytes(16)
+        ).signed(by: key, &random)
+        // Durable, so that after a crash no number is used twice.
+        record.seen = epoch
+        negotiation = .proposed(proposal, at: now, accepts: [])
+        return actions + [.save, .send(.proposal(proposal))]
+    }
+
+    /// Accepts what another member has proposed.
+    package mutating func accept(
+        now: Timestamp,
+        key: IdentityKey,
+        random: inout some RandomNumberGenerator
+    ) throws(Refusal) -> [Action] {
+        guard case .asked(let proposal, let at) = negotiation, now < at + Self.answerTime else { throw .noProposal }
+        return consent(to: proposal, automatic: false, now: now, key: key, random: &random)
+    }
+
+    /// Turns down what another member has proposed, also after having accepted it, while others have not. Changes
+    /// nothing in force.
+    package mutating func reject() throws(Refusal) -> [Action] {
+        switch negotiation {
+        case .settled, .proposed: throw .noProposal
+        case .asked(let proposal, _):
+            close(proposal, .userDeclined)
+            return [.sendTo(proposal.proposer, .reject(proposal.id, .userDeclined))]
+        case .accepted(let proposal, _, _, _):
+            voidAccepted(proposal, rejected: .userDeclined)
+            return [.save, .sendTo(proposal.proposer, .reject(proposal.id, .userDeclined))]
+        }
+    }
+
+    /// Takes back our own proposal. Changes nothing in force.
+    package mutating func withdraw() throws(Refusal) -> [Action] {
+        guard case .proposed(let proposal, _, _) = negotiation else { throw .noProposal }
+        return takeBack(proposal)
+    }
+
+    // MARK: Steps
+
+    /// Signs. Two members: that is the agreement.
+    mutating func consent(
+        to proposal: LifetimeProposal,
+        automatic: Bool,
+        now: Timestamp,
+        key: IdentityKey,
+        random: inout some RandomNumberGenerator
+    ) -> [Action] {
+        let accept = LifetimeAccept(proposal, at: now, by: key, &random)
+        guard isPair else {
+            negotiation = .accepted(proposal, accept, at: now, automatic: automatic)
+            record.accepted = AcceptedProposal(
+                id: proposal.id,
+                proposer: proposal.proposer,
+                epoch: proposal.epoch
+            )
+            return [.save, .sendTo(proposal.proposer, .accept(accept))]
+        }
+        let agreement = Agreement(proposal: proposal, accepts: [accept])
+        return [.save, .sendTo(proposal.proposer, .accept(accept))]
+            + settle(agreement, isConfirmed: false, automatic: automatic, now: now)
+    }
+
+    /// Puts an agreement in the place of the one that stands.
+    mutating func settle(
+        _ agreement: Agreement,
+        isConfirmed: Bool,
+        automatic: Bool,
+        now: Timestamp
+    ) -> [Action] {
+        let was = inForce
+        var actions = closeOthers(than: agreement.proposal)
+        if let standing { end(standing.id, now: now) }
+        record.before = isConfirmed ? nil : standing
+        record.settledAt = now
+        record.renewable = nil
+        for member in members { peers[member]?.renewable = nil }
+        mayRenew = false
+        adopt(agreement)
+        record.isStanding = true
+        if isConfirmed { record.confirmed = agreement.id }
+        actions += coverage(was: was, automatic: automatic, now: now)
+        return actions
+    }
+
+    /// The newest agreement from now on; whether it stands, the caller says.
+    mutating func adopt(_ agreement: Agreement) {
+        if let head = record.head, head.id != agreement.id {
+            record.earlier.append(head)
+            if record.earlier.count > Limits.agreementRecordCount { record.earlier.removeFirst() }
+        }
+        record.head = agreement
+        record.epoch = max(record.epoch, agreement.epoch)
+        record.seen = max(record.seen, agreement.epoch)
+    }
+
+    /// What changes for new messages when signatures, members or the agreement that stands have changed.
+    mutating func coverage(was: Agreement?, automatic: Bool, now: Timestamp) -> [Action] {
+        let agreement = inForce
+        if agreement?.id == was?.id { return [] }
+        let previous = was?.terms ?? .ephemeral
+        guard let agreement else {
+            if let was { end(was.id, now: now) }
+            return was == nil ? [] : [.suspended(previous: previous)]
+        }
+        open(agreement)
+        return [.agreed(agreement, previous: previous, automatic: automatic)]
+    }
+
+    private mutating func open(_ agreement: Agreement) {
+        if let index = record.known.lastIndex(where: { $0.id == agreement.id }) {
+            record.known[index].endedAt = nil
+        } else {
+            record.known.append(KnownAgreement(id: agreement.id, terms: agreement.terms))
+            if record.known.count > Limits.agreementCount { record.known.removeFirst() }
+        }
+    }
+
+    mutating func end(_ agreement: AgreementID, now: Timestamp) {
+        for index in record.known.indices where record.known[index].id == agreement {
+            record.known[index].endedAt = record.known[index].endedAt ?? now
+        }
+    }
+
+    /// What was open besides the proposal that has become the agreement is over.
+    private mutating func closeOthers(than proposal: LifetimeProposal) -> [Action] {
+        defer { negotiation = .settled }
+        record.accepted = nil
+        switch negotiation {
+        case .settled: return []
+        case .proposed(let ours, _, _):
+            if ours.id == proposal.id { return [] }
+            return takeBack(ours) + [.expired(ours.id)]
+        case .asked(let other, _), .accepted(let other, _, _, _):
+            close(other, nil)
+            return other.id == proposal.id ? [] : [.withdrawn(other.id)]
+        }
+    }
+
+    // MARK: What is void
+
+    mutating func takeBack(_ proposal: LifetimeProposal) -> [Action] {
+        void(proposal)
+        negotiation = .settled
+        return [.save, .send(.withdraw(proposal.id))]
+    }
+
+    /// Ends another member's proposal here. `rejected`: how we have answered, and will again.
+    mutating func close(_ proposal: LifetimeProposal, _ rejected: LifetimeRejectReason?) {
+        negotiation = .settled
+        noteEnded(proposal.id, rejected)
+    }
+
+    /// Takes back our consent to a proposal that has not become an agreement.
+    mutating func voidAccepted(_ proposal: LifetimeProposal, rejected: LifetimeRejectReason? = nil) {
+        close(proposal, rejected)
+        void(proposal)
+        record.accepted = nil
+    }
+
+    mutating func noteEnded(_ id: ProposalID, _ rejected: LifetimeRejectReason?) {
+        endedProposals.removeAll { $0.id == id }
+        endedProposals.append(EndedProposal(id: id, rejected: rejected))
+        if endedProposals.count > Limits.endedProposalCount { endedProposals.removeFirst() }
+    }
+
+    mutating func void(_ proposal: LifetimeProposal) { void(proposal.proposer, upTo: proposal.epoch) }
+
+    mutating func void(_ proposer: PublicKey, upTo epoch: UInt64) {
+        if let index = record.floors.firstIndex(where: { $0.proposer == proposer }) {
+            record.floors[index].epoch = max(record.floors[index].epoch, epoch)
+            return
+        }
+        record.floors.append(EpochFloor(proposer: proposer, epoch: epoch))
+        if record.floors.count > Limits.epochFloorCount,
+            let index = record.floors.firstIndex(where: { $0.proposer != own && !members.contains($0.proposer) })
+        {
+            record.floors.remove(at: index)
+        }
+    }
+
+    func floor(of proposer: PublicKey) -> UInt64? { record.floors.first { $0.proposer == proposer }?.epoch }
+
+    /// Taken back by its proposer, or by us after we had signed it.
+    func isVoid(_ proposal: LifetimeProposal) -> Bool {
+        floor(of: proposal.proposer).map { proposal.epoch <= $0 } ?? false
+    }
+}

@@ -1,0 +1,49 @@
+import Messaging
+import Primitives
+import Store
+import Wire
+
+/// What agreements do to messages that are kept already.
+extension MessageArchive {
+    /// A message was read: it stays until `expiresAt` now, and reading it again changes nothing.
+    mutating func reschedule(
+        _ id: Messaging.MessageID,
+        expiresAt: Timestamp,
+        client: ClientID,
+        row: RowID,
+        now: Timestamp
+    ) throws(StoreError) {
+        if rescheduleHeld(id, expiresAt: expiresAt, client: client, now: now) { return }
+        guard !store.isLocked, let bytes = try store.read(row, id: id.bytes, now: now.milliseconds),
+            let (stored, arrivedAt) = try? StoredCodec.decodeMessage(bytes),
+            let tier = Lifetime.holding(expiresAt - now).tier
+        else { return }
+        var message = stored
+        message.expiresAt = expiresAt
+        message.onReading = nil
+        try store.reschedule(row, id: id.bytes, tier: tier, expiresAt: expiresAt.milliseconds)
+        try store.update(row, id: id.bytes, payload: StoredCodec.encode(message, arrivedAt: arrivedAt))
+        guard let attachment = message.content.attachment else { return }
+        try rescheduleChunks(
+            id,
+            count: attachment.chunkCount,
+            tier: tier,
+            expiresAt: expiresAt,
+            client: client,
+            row: row
+        )
+    }
+
+    /// Our own messages, and those of the system, that name an agreement.
+    func sent(under agreement: AgreementID, client: ClientID, row: RowID) throws(StoreError) -> [Messaging.MessageID] {
+        var found = heldSent(under: agreement, client)
+        guard !store.isLocked else { return found }
+        for stored in try store.list(row, last: nil, after: nil, now: 0) {
+            guard let (message, _) = try? StoredCodec.decodeMessage(stored.payload), message.sender == nil,
+                message.content.agreement == agreement
+            else { continue }
+            found.append(message.content.id)
+        }
+        return found
+    }
+}

@@ -1,0 +1,94 @@
+import Control
+import Messaging
+import NodeRuntime
+import Primitives
+import Wire
+
+/// Proposals and agreements as they are shown.
+extension NodeView {
+    private static func signer(_ key: PublicKey, _ machine: ConversationStateMachine) -> String {
+        key == machine.key.publicKey ? "me" : machine.record.members.first { $0.key == key }?.profile ?? member(key)
+    }
+
+    static func proposal(of machine: ConversationStateMachine) -> Control.LifetimeProposal? {
+        guard let pending = machine.pendingProposal else { return nil }
+        let proposal = pending.proposal
+        var shown = Control.LifetimeProposal(
+            lifetime: LifetimeValue(proposal.lifetime),
+            from: signer(proposal.proposer, machine),
+            proposedAt: timestamp(proposal.proposedAt)
+        )
+        shown.attachments = proposal.terms.attachment.map { LifetimeValue($0) }
+        shown.unopened = proposal.terms.unopened.map { Interval(milliseconds: $0) }
+        shown.timer = proposal.terms.timer == .send ? nil : .read
+        shown.waiting = machine.unanswered.map { signer($0, machine) }
+        shown.id = proposal.id.description
+        return shown
+    }
+
+    static func agreement(_ agreement: Agreement, _ machine: ConversationStateMachine) -> LifetimeAgreement {
+        // When the last one has signed.
+        let agreedAt = agreement.accepts.map(\.acceptedAt).max() ?? agreement.proposal.proposedAt
+        var shown = LifetimeAgreement(
+            id: agreement.id.description,
+            lifetime: LifetimeValue(agreement.lifetime),
+            agreedAt: timestamp(agreedAt),
+            members: agreement.signers.map { signer($0, machine) }
+        )
+        shown.attachments = agreement.terms.attachment.map { LifetimeValue($0) }
+        shown.unopened = agreement.terms.unopened.map { Interval(milliseconds: $0) }
+        shown.timer = agreement.terms.timer == .send ? nil : .read
+        return shown
+    }
+
+    /// Agreements whole, so that they can be proven.
+    /// - Parameter id: the beginning of one's id; `nil` for all.
+    static func agreements(
+        _ text: String,
+        _ id: String?,
+        _ node: isolated Node
+    ) throws -> LifetimeAgreementsMethod.Result {
+        let machine = try node.conversation(text)
+        let matches = machine.agreements.filter { agreement in
+            id.map { agreement.id.description.hasPrefix($0.lowercased()) } ?? true
+        }
+        if let id {
+            if id.isEmpty || matches.isEmpty {
+                throw ControlError(
+                    .notFound,
+                    "no agreement `\(id)` is kept",
+                    hint: "`mayfly lifetime agreements \(text)` shows what there is"
+                )
+            }
+            if matches.count > 1 { throw NodeError.ambiguous(id, matches: matches.map(\.id.description)) }
+        }
+        return LifetimeAgreementsMethod.Result(agreements: matches.map { record($0, machine) })
+    }
+
+    private static func record(_ agreement: Agreement, _ machine: ConversationStateMachine) -> LifetimeAgreementRecord {
+        let state =
+            machine.agreement?.id == agreement.id
+            ? "inForce" : machine.standing?.id == agreement.id ? "suspended" : "ended"
+        func value(_ bytes: [UInt8]) -> JSONValue { (try? JSONReader.read(bytes)) ?? .null }
+        return LifetimeAgreementRecord(
+            agreement: self.agreement(agreement, machine),
+            state: state,
+            verified: agreement.isValid(conversation: machine.conversation),
+            proposal: value(SeedJSON.encode(agreement.proposal)),
+            accepts: agreement.accepts.map { value(SeedJSON.encode($0)) }
+        )
+    }
+
+    /// The terms in an event.
+    static func details(_ terms: LifetimeTerms) -> [String: JSONValue] {
+        var details: [String: JSONValue] = ["lifetime": .string(terms.lifetime.rawValue)]
+        if let attachment = terms.attachment { details["attachments"] = .string(attachment.rawValue) }
+        if let unopened = terms.unopened,
+            let value = try? JSONValue(encoding: Interval(milliseconds: unopened))
+        {
+            details["unopened"] = value
+        }
+        if terms.timer == .read { details["timer"] = .string(terms.timer.rawValue) }
+        return details
+    }
+}

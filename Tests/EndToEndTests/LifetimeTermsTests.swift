@@ -1,0 +1,208 @@
+import Foundation
+import Testing
+
+/// Terms beyond one value, caps, and agreements that can be proven (section 6, point 12).
+@Suite("Lifetime terms")
+struct LifetimeTermsTests {
+    private func date(_ json: JSON) throws -> Date {
+        let text = try #require(json.string)
+        let formatter = ISO8601DateFormatter()
+        formatter.formatOptions = [.withInternetDateTime, .withFractionalSeconds]
+        return try #require(formatter.date(from: text) ?? ISO8601DateFormatter().date(from: text))
+    }
+
+    @Test("A proposal shows all its terms to the other side, and so does the agreement")
+    func shown() throws {
+        try withRoom { ann, bob, _ in
+            try ann.ok(
+                "lifetime",
+                "propose",
+                "room",
+                "1d",
+                "--attachments",
+                "7d",
+                "--unopened",
+                "1h",
+                "--timer",
+                "read"
+            )
+            try bob.wait("lifetimeProposed:ours=false,lifetime=1d,attachments=7d,timer=read")
+            let asked = try bob.ok("lifetime", "show", "room")["proposal"]
+            #expect(asked["attachments"].string == "7d" && asked["timer"].string == "read")
+            try bob.ok("lifetime", "accept", "room")
+            try ann.wait("lifetimeAgreed:lifetime=1d,attachments=7d")
+            for node in [ann, bob] {
+                let agreement = try node.ok("lifetime", "show", "room")["agreement"]
+                #expect(agreement["lifetime"].string == "1d" && agreement["attachments"].string == "7d")
+                #expect(agreement["timer"].string == "read")
+            }
+        }
+    }
+
+    @Test("Unopened messages go, opened ones stay")
+    func unopened() throws {
+        try withRoom { ann, bob, _ in
+            try ann.ok("lifetime", "propose", "room", "1d", "--unopened", "1h")
+            try bob.wait("lifetimeProposed:ours=false")
+            try bob.ok("lifetime", "accept", "room")
+            try ann.wait("lifetimeAgreed")
+            try say("open me", ann)
+            let own = try date(message("open me", at: ann)["expiresAt"])
+            let unread = try date(bob.ok("status")["nextExpiry"])
+            #expect(own.timeIntervalSince(unread) > 20 * 3_600, "unopened it goes in an hour")
+            let read = try date(message("open me", at: bob)["expiresAt"])
+            #expect(abs(read.timeIntervalSince(own)) < 3_600, "opened it stays as long as the sender's")
+            let again = try date(message("open me", at: bob)["expiresAt"])
+            #expect(again == read)
+            // It survives a restart as it was left.
+            try bob.stop()
+            try bob.start()
+            #expect(try date(message("open me", at: bob)["expiresAt"]) == read)
+        }
+    }
+
+    @Test("A cap shortens what is kept here, and nowhere else")
+    func cap() throws {
+        try withRoom { ann, bob, _ in
+            try agree(ann, bob, "7d")
+            #expect(try bob.ok("lifetime", "cap", "room")["cap"].string == "none")
+            try bob.ok("lifetime", "cap", "room", "1h")
+            try say("short here", ann)
+            let theirs = try date(message("short here", at: ann)["expiresAt"])
+            let ours = try date(message("short here", at: bob)["expiresAt"])
+            #expect(theirs.timeIntervalSince(ours) > 5 * 86_400)
+            try bob.ok("lifetime", "cap", "room", "ephemeral")
+            try say("nothing here", ann)
+            #expect(try message("nothing here", at: bob)["stored"].bool == false)
+            #expect(try message("nothing here", at: ann)["stored"].bool == true)
+            #expect(bob.files(holding: "nothing here").isEmpty)
+            try bob.ok("lifetime", "cap", "room", "default")
+            try bob.ok("lifetime", "cap", "--default", "30d")
+            try say("as agreed", ann)
+            let agreed = try date(message("as agreed", at: bob)["expiresAt"])
+            #expect(agreed.timeIntervalSince(ours) > 5 * 86_400, "a longer cap changes nothing")
+            try bob.fails(64, "lifetime", "cap", "room", "2d")
+        }
+    }
+
+    @Test("Every stored message names its agreement, whose signatures can be shown later")
+    func proof() throws {
+        try withRoom { ann, bob, _ in
+            try agree(ann, bob, "1d")
+            try say("first", ann)
+            let first = try #require(try message("first", at: bob)["agreement"].string)
+            try agree(ann, bob, "7d")
+            try say("second", ann)
+            let second = try #require(try message("second", at: bob)["agreement"].string)
+            #expect(first != second)
+            for node in [ann, bob] {
+                let shown = try node.ok("lifetime", "show", "room", "--agreement", String(first.prefix(12)))
+                #expect(shown["verified"].bool == true && shown["state"].string == "ended")
+                #expect(shown["agreement"]["id"].string == first)
+                #expect(shown["agreement"]["members"].list.count == 2)
+                #expect(shown["proposal"]["signature"].string?.count == 128)
+                #expect(shown["accepts"].list.first?["signature"].string?.count == 128)
+                let all = try node.ok("lifetime", "agreements", "room").lines
+                #expect(all.compactMap { $0["agreement"]["id"].string } == [first, second])
+                #expect(all.last?["state"].string == "inForce")
+            }
+            try bob.fails(7, "lifetime", "show", "room", "--agreement", "ffffffff")
+        }
+    }
+
+    @Test("Terms that mean nothing are refused, with what to write instead")
+    func refused() throws {
+        try withRoom { ann, _, _ in
+            try ann.fails(64, "lifetime", "propose", "room", "1d", "--unopened", "30s")
+            try ann.fails(64, "lifetime", "propose", "room", "1d", "--unopened", "31d")
+            try ann.fails(64, "lifetime", "propose", "room", "ephemeral", "--timer", "read")
+            try ann.fails(64, "lifetime", "propose", "room", "1d", "--timer", "later")
+            #expect(try ann.ok("lifetime", "show", "room")["state"].string == "none")
+        }
+    }
+}
+
+/// Agreements of more than two.
+@Suite("Group lifetime")
+struct GroupLifetimeTests {
+    private func accept(_ nodes: [TestNode], _ lifetime: String) throws {
+        for node in nodes {
+            try node.wait("lifetimeProposed:ours=false,lifetime=\(lifetime)")
+            try node.ok("lifetime", "accept", "room")
+        }
+    }
+
+    @Test("Nothing is kept before the last member has accepted")
+    func everybody() throws {
+        try withGroup("ann", "bob", "eve") { nodes in
+            try nodes[0].ok("lifetime", "propose", "room", "1d")
+            try accept([nodes[1]], "1d")
+            try eventually("one is still to answer") {
+                try nodes[0].ok("lifetime", "show", "room")["proposal"]["waiting"].list.count == 1
+            }
+            #expect(try nodes[1].ok("lifetime", "show", "room")["lifetime"].string == "ephemeral")
+            #expect(try say("not kept", nodes[0])["stored"].bool == false)
+            try accept([nodes[2]], "1d")
+            for node in nodes { try node.wait("lifetimeAgreed:lifetime=1d") }
+            try say("kept", nodes[0])
+            for node in nodes { #expect(try message("kept", at: node)["stored"].bool == true) }
+            for node in nodes { #expect(node.files(holding: "not kept").isEmpty) }
+        }
+    }
+
+    @Test("One member's no ends the proposal for all")
+    func rejected() throws {
+        try withGroup("ann", "bob", "eve") { nodes in
+            try nodes[1].ok("lifetime", "propose", "room", "7d")
+            try accept([nodes[0]], "7d")
+            try nodes[2].wait("lifetimeProposed:ours=false")
+            try nodes[2].ok("lifetime", "reject", "room")
+            for node in nodes[..<2] { try node.wait("lifetimeRejected:reason=user_declined") }
+            for node in nodes { #expect(try node.ok("lifetime", "show", "room")["state"].string == "none") }
+        }
+    }
+
+    @Test("Whoever joins consents to the agreement in force, and all show its signature")
+    func joiner() throws {
+        try withGroup("ann", "bob") { nodes in
+            try agree(nodes[0], nodes[1], "1d")
+            try withHomes("eve") { more in
+                let eve = more[0]
+                try eve.start()
+                let slug = try nodes[0].ok("invite", "create", "room")["slug"].string ?? ""
+                try eve.ok("join", slug, "--as", "eve", "--timeout", "30")
+                try eve.wait("lifetimeAgreed:lifetime=1d,automatic=true")
+                for node in nodes + [eve] {
+                    try eventually("\(node.name) shows three signatures") {
+                        try node.ok("lifetime", "show", "room")["agreement"]["members"].list.count == 3
+                    }
+                }
+                try say("for three", nodes[1])
+                #expect(try message("for three", at: eve)["stored"].bool == true)
+            }
+        }
+    }
+
+    @Test("One member's restart ends the agreement for all; whoever leaves changes nothing")
+    func sessionEnd() throws {
+        try withGroup("ann", "bob", "eve") { nodes in
+            try nodes[0].ok("lifetime", "propose", "room", "1d")
+            try accept([nodes[1], nodes[2]], "1d")
+            for node in nodes { try node.wait("lifetimeAgreed:lifetime=1d") }
+            try nodes[2].stop()
+            try nodes[2].start()
+            for node in nodes[..<2] { try node.wait("lifetimeReset:previous=1d") }
+            for node in nodes { #expect(try node.ok("lifetime", "show", "room")["lifetime"].string == "ephemeral") }
+        }
+        try withGroup("ann", "bob", "eve") { nodes in
+            try nodes[0].ok("lifetime", "propose", "room", "1d")
+            try accept([nodes[1], nodes[2]], "1d")
+            for node in nodes { try node.wait("lifetimeAgreed:lifetime=1d") }
+            try nodes[2].ok("conversation", "leave", "room")
+            try nodes[0].wait("memberLeft")
+            #expect(try nodes[0].ok("lifetime", "show", "room")["lifetime"].string == "1d")
+            try say("still kept", nodes[0])
+            #expect(try message("still kept", at: nodes[1])["stored"].bool == true)
+        }
+    }
+}
