@@ -26,7 +26,9 @@ extension ConversationStateMachine {
     package mutating func remove(_ member: PublicKey, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
         guard isCreator else { throw .notCreator }
         guard members[member] != nil else { throw .unknownMember }
-        let told = members[member]?.link.link.map { turnAway(member, on: $0, &turn) } ?? []
+        var told: [NodeAction] = []
+        // In two steps: as one expression the optimiser of Swift 6.3 fails on it.
+        if let link = link(to: member) { told = turnAway(member, on: link, &turn) }
         record.former.append(member)
         let gone = removed([member], turn)
         let changed = changeGroup(&turn) { state in
