@@ -8,6 +8,8 @@ extension EventKind {
         switch self {
         case .message: FieldSchema.fields(of: Message.self).map(\.name).filter { !Self.commonFields.contains($0) }
         case .messageState: ["message", "state", "stored"]
+        case .messageDelivery: ["message", "member", "state"]
+        case .attachmentProgress: ["message", "member", "percent"]
         case .messageExpired: ["message"]
         case .lifetimeProposed: ["lifetime", "ours", "proposal"]
         case .lifetimeAgreed: ["lifetime", "agreement", "automatic"]

@@ -180,7 +180,6 @@ struct HomeTests {
             // The keys are gone; that the list is not there yet is said.
             #expect(try ann.ok("explode", "room", "--force")["state"].string == "exploding")
             try ann.fails(3, "read", id)
-            #expect(ann.files(".seg").filter { !ann.contents($0).isEmpty }.isEmpty)
             unlink("\(disk)/filler")
             try eventually("the list is saved") {
                 try ann.ok("explode", "status", id)["state"].string == "exploded"

@@ -284,6 +284,19 @@ extension Simulation {
         return !notice.isDue(now: node.now(time))
     }
 
+    /// Whether a node that remembers an explosion finds a member that does not know of it, or is found by it: where one
+    /// looks for the other, it is now.
+    private func canTell(_ holder: SimulatedNode, _ machine: ConversationStateMachine, _ node: SimulatedNode) -> Bool {
+        guard let tombstone = holder.core.tombstone(machine.conversation), !isToCome(tombstone, node) else {
+            return false
+        }
+        let told = holder.disk.fanOuts[machine.conversation]?.first { $0.key == machine.key.publicKey }
+        if told?.endpoints.contains(node.endpoint) == true { return true }
+        return machine.currentMembers.contains { member in
+            holder.keys.values.contains { $0.publicKey == member.key } && member.endpoints.contains(holder.endpoint)
+        }
+    }
+
     /// Where this one looks for a member, it is now.
     private func knows(_ machine: ConversationStateMachine, _ member: PublicKey, _ node: SimulatedNode) -> Bool {
         machine.record.members.first { $0.key == member }?.endpoints.contains(node.endpoint) ?? false
@@ -343,6 +356,9 @@ extension Simulation {
                             && confirmer.keys.values.contains { $0.publicKey == member }
                     }
                     if let holder, isToCome(tombstone, holder) { continue }
+                    // Who has moved since is found by nobody: a tombstone learns no new addresses.
+                    let told = node.disk.fanOuts[tombstone.conversation]?.first { $0.key == member }
+                    if let waits = holder ?? confirmer, told?.endpoints.contains(waits.endpoint) != true { continue }
                     if let waits = holder ?? confirmer {
                         return "node \(waits.index) has not confirmed an explosion to node \(node.index)"
                     }
@@ -350,8 +366,7 @@ extension Simulation {
             }
             // A member whose creator is gone must have learned it.
             for machine in node.core.conversations where !machine.isCreator {
-                let tombstones = nodes.compactMap { $0.core.tombstone(machine.conversation) }
-                if tombstones.contains(where: { !isToCome($0, node) }) {
+                if nodes.contains(where: { canTell($0, machine, node) }) {
                     return "node \(node.index) still has an exploded conversation"
                 }
             }

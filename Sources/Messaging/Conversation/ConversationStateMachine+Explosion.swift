@@ -68,6 +68,7 @@ extension ConversationStateMachine {
             record.schedule?.receipts.contains(where: { $0.member == receipt.member }) == false,
             receipt.isSignatureValid
         else { return [] }
+        record.schedule?.receipts.removeAll { members[$0.member] == nil }
         record.schedule?.receipts.append(receipt)
         return [.save(client)] + arm(&turn) + [event(.deletionReceipt(receipt.member), turn)]
     }
@@ -95,6 +96,8 @@ extension ConversationStateMachine {
 
     private mutating func confirmSchedule(by member: PublicKey) -> [NodeAction] {
         guard members[member] != nil, record.schedule?.confirmed.contains(member) == false else { return [] }
+        // Those who are gone are forgotten, so that coming and going fills nothing.
+        record.schedule?.confirmed.removeAll { members[$0] == nil }
         record.schedule?.confirmed.append(member)
         return [.save(client)]
     }
