@@ -28,8 +28,6 @@ extension EventKind {
         case .removed: []
         case .profileChanged: ["member", "profile"]
         case .messagesMissed: ["member", "count"]
-        case .messageDelivery: ["message", "member", "state"]
-        case .attachmentProgress: ["message", "member", "percent"]
         }
     }
 }
