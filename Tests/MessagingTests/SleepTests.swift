@@ -9,7 +9,9 @@ import Testing
         try pair.createAndInvite()
         try pair.join()
         if let lifetime {
-            pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(LifetimeTerms(lifetime), &turn) }
+            pair.command(0) { (machine, turn) throws(CommandError) in
+                try machine.propose(LifetimeTerms(lifetime), &turn)
+            }
             pair.run()
             pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
             pair.run()

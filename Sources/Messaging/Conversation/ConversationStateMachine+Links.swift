@@ -65,7 +65,7 @@ extension ConversationStateMachine {
         guard members[member]!.link.link == link, let sent = members[member]!.sessionSent else { return [] }
         var result = start.member.map { receive($0, from: member, &turn) } ?? []
         result += noteMissed(start.undelivered, of: member, turn)
-        if start.groupDigest != sent.groupDigest { result.append(.transmit(link, .group(wholeGroup))) }
+        if start.groupDigest != groupDigest { result.append(.transmit(link, .group(wholeGroup))) }
         members[member]!.sessionSent = nil
         members[member]!.isEstablished = true
         noteSession(with: member, saidReset: sent.reset)
