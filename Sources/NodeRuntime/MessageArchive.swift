@@ -309,6 +309,9 @@ struct MessageArchive {
         return listed(message, arrivedAt, client)
     }
 
+    /// A message as the disk has it, with what members have said of it since.
+    func current(_ message: Message, client: ClientID) -> Message { listed(message, message.content.sentAt, client).message }
+
     /// A message of the disk as it is now.
     private func listed(_ message: Message, _ arrivedAt: Timestamp, _ client: ClientID) -> Listed {
         var message = message

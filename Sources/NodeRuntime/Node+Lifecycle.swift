@@ -84,7 +84,7 @@ extension Node {
             guard let (message, _) = try? StoredCodec.decodeMessage(stored.payload), message.sender == nil,
                 message.content.type != .systemMessage, message.state == .queued || message.state == .sent
             else { return nil }
-            return message
+            return archive.current(message, client: client)
         }
     }
 

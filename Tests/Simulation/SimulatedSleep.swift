@@ -66,7 +66,8 @@ extension Simulation {
             var node: Int
             var own: PublicKey
             var members: Set<PublicKey>
-            var outboxCount: Int
+            /// For whom messages wait here.
+            var waiting: Set<PublicKey>
         }
         var sides: [ConversationID: [Side]] = [:]
         for node in nodes {
@@ -76,7 +77,9 @@ extension Simulation {
                         node: node.index,
                         own: machine.key.publicKey,
                         members: Set(machine.currentMembers.map(\.key)),
-                        outboxCount: machine.outboxCount
+                        waiting: Set(
+                            machine.currentMembers.map(\.key).filter { !machine.outbox(to: $0).isEmpty }
+                        )
                     )
                 )
             }
@@ -86,17 +89,20 @@ extension Simulation {
                         node: node.index,
                         own: summary.own,
                         members: Set(summary.members.map(\.key)),
-                        outboxCount: summary.outboxCount
+                        waiting: Set(
+                            undelivered(node, summary.client).flatMap(\.deliveries).filter { $0.state == .queued }
+                                .map(\.member)
+                        )
                     )
                 )
             }
         }
         for conversation in sides.keys.sorted() {
-            for side in sides[conversation]! where side.outboxCount > 0 {
+            for side in sides[conversation]! where !side.waiting.isEmpty {
                 if let other = sides[conversation]!.first(where: {
-                    side.members.contains($0.own) && $0.members.contains(side.own)
+                    side.waiting.contains($0.own) && side.members.contains($0.own) && $0.members.contains(side.own)
                 }) {
-                    return "node \(side.node) has \(side.outboxCount) messages for node \(other.node)"
+                    return "node \(side.node) has messages for node \(other.node)"
                 }
             }
         }

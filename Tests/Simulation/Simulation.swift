@@ -401,7 +401,10 @@ package final class Simulation {
             case .wake(let client, let reason): wake(node, client, reason)
             case .sleep(let client): sleep(node, client)
             // What members have said of a message is shown and decides nothing here.
-            case .setDelivery: count("deliveries")
+            case .setDelivery(let client, let id, let delivery):
+                count("deliveries")
+                node.memory[client]?[id]?.message.merge([delivery])
+                node.disk.messages[client]?[id]?.merge([delivery])
             case .keepChunk, .forgetChunks, .verifyAttachment, .serveChunks, .transmitChunk:
                 violation("node \(node.index) deals with a file that nobody has sent")
             }

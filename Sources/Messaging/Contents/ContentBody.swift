@@ -187,7 +187,8 @@ package struct Receipt: Hashable, Sendable {
 /// What one member has said of a message.
 package struct Delivery: Hashable, Sendable {
     package var member: PublicKey
-    /// ``DeliveryState/delivered``, ``DeliveryState/read`` or ``DeliveryState/failed``.
+    /// ``DeliveryState/queued`` until it has said something; then ``DeliveryState/delivered``, ``DeliveryState/read`` or
+    /// ``DeliveryState/failed``.
     package var state: DeliveryState
     /// When we learned of it.
     package var at: Timestamp

@@ -64,6 +64,8 @@ package struct ConversationRecord: Hashable, Sendable, Codable {
     package var former: [PublicKey] = []
     /// The creator has removed us: nothing more comes, what is here stays until its time.
     package var isRemoved = false
+    /// Which of our own descriptions each member has heard, by its version.
+    package var told: [PublicKey: UInt64] = [:]
     /// Messages to a member that were given up undelivered; and what each has told us of its own.
     package var undelivered: [PublicKey: UInt64] = [:]
     package var missed: [PublicKey: UInt64] = [:]

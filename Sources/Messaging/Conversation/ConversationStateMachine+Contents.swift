@@ -49,7 +49,7 @@ extension ConversationStateMachine {
             kept.keeping = prepared.keeping
         }
         let expiresAt = kept.expiresAt
-        let message = Message(
+        var message = Message(
             content: Content(
                 type: draft.type,
                 id: id,
@@ -65,6 +65,8 @@ extension ConversationStateMachine {
             state: .queued,
             expiresAt: expiresAt
         )
+        // For whom it is: whoever joins later does not get it.
+        message.deliveries = memberKeys.map { Delivery(member: $0, state: .queued, at: sentAt) }
         let deadline = min(expiresAt ?? .latest, sentAt + Limits.outboxLifetime)
         for member in memberKeys {
             guard
@@ -88,7 +90,8 @@ extension ConversationStateMachine {
     package mutating func restoreOutbox(_ message: Message) {
         noteUnconfirmed(message.content)
         let deadline = min(message.expiresAt ?? .latest, message.content.sentAt + Limits.outboxLifetime)
-        for member in memberKeys {
+        let waiting = Set(message.deliveries.filter { $0.state == .queued }.map(\.member))
+        for member in memberKeys where waiting.contains(member) {
             _ = members[member]!.outbox.enqueue(
                 message.content.id,
                 sentAt: message.content.sentAt,

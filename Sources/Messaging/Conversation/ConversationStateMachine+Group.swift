@@ -240,6 +240,7 @@ extension ConversationStateMachine {
         let undelivered = state.outbox.removeAll(onlyInMemory: false)
         record.undelivered[member] = nil
         record.missed[member] = nil
+        record.told[member] = nil
         let present = Set(members.keys).union(record.former)
         let gone = record.members.filter { !present.contains($0.key) }
         let forgotten = Set(gone.dropLast(Limits.departedCount).map(\.key))

@@ -64,6 +64,7 @@ extension ConversationStateMachine {
     ) -> [NodeAction] {
         guard members[member]!.link.link == link, let sent = members[member]!.sessionSent else { return [] }
         var result = start.member.map { receive($0, from: member, &turn) } ?? []
+        record.told[member] = sent.member?.version
         result += noteMissed(start.undelivered, of: member, turn)
         if start.groupDigest != groupDigest { result.append(.transmit(link, .group(wholeGroup))) }
         members[member]!.sessionSent = nil

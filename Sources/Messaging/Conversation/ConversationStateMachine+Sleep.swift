@@ -63,14 +63,20 @@ extension ConversationStateMachine {
     mutating func prepareToSleep(_ turn: Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         for member in memberKeys {
-            let link = members[member]!.link.link
-            members[member]!.link.rest()
-            if let link {
-                result += linkLost(to: member, turn) + [.transmit(link, .closing(asleep: true)), .close(link)]
-            }
-            members[member]!.outbox.rest()
+            let open = link(to: member)
+            rest(member)
+            // In steps of their own: Swift 6.3.1 fails to compile it otherwise with optimisation (CopyPropagation).
+            guard let open else { continue }
+            result += linkLost(to: member, turn)
+            result.append(.transmit(open, .closing(asleep: true)))
+            result.append(.close(open))
         }
         return result
+    }
+
+    private mutating func rest(_ member: PublicKey) {
+        members[member]?.link.rest()
+        members[member]?.outbox.rest()
     }
 
     /// What has to be remembered while it sleeps.
@@ -83,6 +89,9 @@ extension ConversationStateMachine {
         if sides.isEmpty, machine == nil, unconfirmed.isEmpty { return .quiet }
         return ConversationSession(sides: sides, lifetimeMachine: machine, unconfirmed: unconfirmed)
     }
+
+    /// Every member has heard where we are now. Until then it is we who must dial.
+    var isFound: Bool { memberKeys.allSatisfy { record.told[$0] == record.own.version } }
 
     /// A file is under way over a link.
     var isTransferring: Bool {

@@ -90,7 +90,7 @@ package struct InboxSummary: Hashable, Sendable {
             isLocked: machine.record.group.isLocked,
             isRemoved: machine.record.isRemoved,
             outboxCount: machine.outboxCount,
-            endpointMark: Self.mark(machine.record.own.endpointTexts),
+            endpointMark: machine.isFound ? Self.mark(machine.record.own.endpointTexts) : 0,
             lastActivity: lastActivity,
             deadline: machine.nextDeadline
         )

@@ -154,7 +154,7 @@ extension NodeStateMachine {
         )
         let moved = machine.endpointsChanged(&turn)
         inboxes[client] = .conversation(machine)
-        if !undelivered.isEmpty { retries[client] = asleep.retries + 1 }
+        if !undelivered.isEmpty || asleep.hasMoved { retries[client] = asleep.retries + 1 }
         let event = Event(
             client: client,
             conversation: machine.conversation,
@@ -290,7 +290,8 @@ extension NodeStateMachine {
             summary: InboxSummary(machine, createdAt: createdAt, lastActivity: lifecycle.lastActivity(client)),
             session: machine.session
         )
-        if inbox.summary.outboxCount > 0 {
+        inbox.hasMoved = !machine.isFound
+        if inbox.summary.outboxCount > 0 || inbox.hasMoved {
             inbox.retries = retries[client] ?? 0
             let wait = min(
                 Limits.sleepingRetryFirst << Milliseconds(min(inbox.retries, 20)),

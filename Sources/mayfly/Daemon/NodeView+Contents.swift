@@ -71,11 +71,12 @@ extension NodeView {
         _ conversation: ConversationStateMachine
     ) -> [MessageDelivery]? {
         guard message.sender == nil, message.content.type != .systemMessage else { return nil }
-        var result: [MessageDelivery] = message.deliveries.map { one in
+        let said = message.deliveries.filter { $0.state != .queued }
+        var result: [MessageDelivery] = said.map { one in
             MessageDelivery(member: name(one.member, conversation), state: one.state.rawValue, at: timestamp(one.at))
         }
         for member in conversation.currentMembers {
-            guard !message.deliveries.contains(where: { $0.member == member.key }),
+            guard !said.contains(where: { $0.member == member.key }),
                 let entry = conversation.outboxEntry(message.content.id, to: member.key)
             else { continue }
             result.append(MessageDelivery(member: name(member.key, conversation), state: entry.state.rawValue))
