@@ -90,6 +90,8 @@ package enum Limits {
     /// Waits between dials of one member.
     package static let redialFirst: Milliseconds = 250
     package static let redialLongest: Milliseconds = 60 * .second
+    /// A member that has gone to sleep is dialled again after this long, if nothing wakes it before.
+    package static let redialAsleep: Milliseconds = 20 * .minute
     /// The member with the larger key lets the other dial first, so that one link is the rule.
     package static let redialYield: Milliseconds = 400
     /// Two links that open within this time were dialled at once; a later one replaces a link that the peer has lost.

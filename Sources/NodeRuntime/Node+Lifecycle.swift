@@ -223,6 +223,7 @@ extension Node {
     /// - Parameter text: a clientId or the beginning of one, or what names its conversation.
     private func resolveInbox(_ text: String) throws(NodeError) -> ClientID {
         let lowered = text.lowercased()
+        if let whole = ClientID(hex: lowered), core.contains(whole) { return whole }
         let matches = lowered.isEmpty ? [] : core.clients.filter { $0.description.hasPrefix(lowered) }
         if matches.count == 1 { return matches[0] }
         do throws(NodeError) { return try resolve(text) } catch {

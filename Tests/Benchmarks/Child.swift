@@ -85,13 +85,15 @@ final class NodeProcess {
     private let child: Child
     private var isRunning = true
 
-    /// - Parameter isNew: make the home first.
-    init(mayfly: String, home: String, isNew: Bool) throws {
+    /// - Parameters:
+    ///   - isNew: make the home first.
+    ///   - arguments: of `mayfly run`.
+    init(mayfly: String, home: String, isNew: Bool, arguments: [String] = []) throws {
         self.mayfly = mayfly
         self.home = home
         if isNew { _ = try Child.run([mayfly, "init", "--home", home, "--listen", "tcp://127.0.0.1:0", "--json"]) }
         let start = ContinuousClock.now
-        let child = try Child([mayfly, "run", "--home", home])
+        let child = try Child([mayfly, "run", "--home", home] + arguments)
         let line = try child.readLine()
         startUp = (ContinuousClock.now - start) / .milliseconds(1)
         guard try JSONReader.read(line)["event"] == "ready" else {

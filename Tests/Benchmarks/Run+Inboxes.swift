@@ -6,8 +6,21 @@ extension Run {
     private static let inboxCount = 10_000
 
     func measureInboxes(into table: inout Table) throws {
-        let node = try NodeProcess(mayfly: mayfly, home: "\(directory)/many", isNew: true)
         let create = ControlRequest(id: .integer(1), method: "conversation.create", params: [:]).jsonValue.utf8 + [0x0a]
+        let awake = try NodeProcess(
+            mayfly: mayfly,
+            home: "\(directory)/awake",
+            isNew: true,
+            arguments: ["--capacity", "2000"]
+        )
+        let empty = try awake.memory("VmRSS")
+        // One after the other as fast as they come: the pool of one is empty each time.
+        let rate = try Pipeline(home: awake.home).run([create], count: 1_000)
+        table.add(.identityFresh, 1_000_000 / rate)
+        table.add(.memoryAwake, (try awake.memory("VmRSS") - empty) * 1_024 / 1_000)
+        try awake.stop()
+
+        let node = try NodeProcess(mayfly: mayfly, home: "\(directory)/many", isNew: true)
         let before = try node.memory("VmRSS")
         let pipeline = try Pipeline(home: node.home)
         _ = try pipeline.run([create], count: 1_000)

@@ -1,5 +1,6 @@
 import Control
 import FoundationEssentials
+import Glibc
 
 /// One run: two fresh nodes on loopback, driven as a script drives them, and the machine's own figures beside them.
 struct Run {
@@ -57,6 +58,7 @@ struct Run {
         let several = try (0..<16).map { try converse(ann, bob, "one of several \($0)") }
         for conversation in several { try agree(ann, bob, conversation) }
         table.add(.durableRateMany, try pipeline.run(several.map(request), count: 10_000))
+        try measureFile(ann, bob, into: &table)
         try ann.stop()
         try bob.stop()
         try measureInboxes(into: &table)
@@ -70,11 +72,34 @@ struct Run {
         table.add(
             .identity,
             try (0..<20).map { number in
-                try microseconds {
+                // The pool is filled again after each.
+                while try node.client.call("status", [:])["inboxes"]?["unused"] != 1 {}
+                return try microseconds {
                     _ = try node.client.call("conversation.create", ["name": .string("unused \(number)")])
                 }
             }.median
         )
+    }
+
+    /// As a user sends it: from the start of `mayfly send` until the other side has it and has checked it.
+    private func measureFile(_ ann: NodeProcess, _ bob: NodeProcess, into table: inout Table) throws {
+        let conversation = try converse(ann, bob, "files")
+        try agree(ann, bob, conversation)
+        let path = "\(directory)/file"
+        guard let file = fopen(path, "w") else { throw Failure.system("open \(path)") }
+        var random = SystemRandomNumberGenerator()
+        for _ in 0..<64 {
+            let bytes = (0..<(1 << 17)).map { _ in random.next() as UInt64 }
+            fwrite(bytes, 8, bytes.count, file)
+        }
+        fclose(file)
+        let time = try microseconds {
+            _ = try Child.run([
+                mayfly, "send", conversation, "--file", path, "--wait", "delivered", "--timeout", "120", "--home",
+                ann.home, "--json",
+            ])
+        }
+        table.add(.file, 64 / (time / 1_000_000))
     }
 
     // MARK: What a script does

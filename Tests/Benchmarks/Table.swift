@@ -9,7 +9,8 @@ enum Figure: String, CaseIterable {
     case status = "mayfly status"
     case memory = "resident memory, idle node"
     case memoryPeak = "resident memory, idle node, peak"
-    case identity = "create a conversation's identity"
+    case identity = "create a conversation, its identity from the pool"
+    case identityFresh = "create a conversation, back to back"
     case ephemeralMedian = "message RAM-only, p50"
     case ephemeralTail = "message RAM-only, p99"
     case durableMedian = "message durable, p50"
@@ -33,10 +34,12 @@ enum Figure: String, CaseIterable {
     case storeInboxMemory = "store alone: memory of an unused inbox"
     case storeWake = "store alone: state, last message of an inbox"
 
+    case file = "a file of 64 MiB, to delivered"
     case wakeMedian = "wake a sleeping inbox, p50"
     case wakeTail = "wake a sleeping inbox, p99"
     case rebalanceFew = "rebalance 1,000 inboxes"
     case rebalanceMany = "rebalance 10,000 inboxes"
+    case memoryAwake = "resident memory per awake inbox"
     case memoryAsleep = "resident memory per sleeping inbox"
     case startUpMany = "start-up to ready, 10,000 inboxes"
     case memoryMany = "resident memory after a start, 10,000 inboxes"
@@ -47,19 +50,21 @@ enum Figure: String, CaseIterable {
         case perSecond = "/s"
         case mebibytes = "MiB"
         case kibibytes = "KiB"
+        case mebibytesPerSecond = "MiB/s"
         case bytes = "bytes"
     }
 
     var unit: Unit {
         switch self {
         case .rawSynchronize, .rawPingPong, .rawSpawn, .ephemeralMedian, .ephemeralTail, .durableMedian, .durableTail,
-            .identity, .explodeFew, .explodeMany, .explodeFewEverywhere, .explodeManyEverywhere, .read, .wakeMedian,
+            .identity, .identityFresh, .explodeFew, .explodeMany, .explodeFewEverywhere, .explodeManyEverywhere, .read, .wakeMedian,
             .wakeTail, .rebalanceFew, .rebalanceMany, .storeExplodeFew, .storeExplodeMany, .storeExplodeMost,
             .storeCollect, .storeWake:
             .microseconds
         case .startUp, .status, .startUpMany, .storeIndexTime, .storeUnlock: .milliseconds
         case .memory, .memoryPeak, .memoryLoaded, .memoryMany: .mebibytes
-        case .memoryAsleep: .kibibytes
+        case .memoryAsleep, .memoryAwake: .kibibytes
+        case .file: .mebibytesPerSecond
         case .storeIndexMemory, .storeInboxMemory: .bytes
         case .ephemeralRate, .durableRate, .durableRateMany: .perSecond
         }
@@ -70,13 +75,13 @@ enum Figure: String, CaseIterable {
     var raw: Figure? {
         switch self {
         case .rawSynchronize, .rawPingPong, .rawSpawn, .memory, .memoryPeak, .memoryLoaded, .memoryMany, .memoryAsleep,
-            .rebalanceFew, .rebalanceMany, .storeCollect, .storeIndexTime, .storeIndexMemory, .storeUnlock,
+            .memoryAwake, .file, .rebalanceFew, .rebalanceMany, .storeCollect, .storeIndexTime, .storeIndexMemory, .storeUnlock,
             .storeInboxMemory, .storeWake:
             nil
         case .storeExplodeFew, .storeExplodeMany, .storeExplodeMost: .rawSynchronize
         case .startUp, .status, .startUpMany: .rawSpawn
         case .ephemeralMedian, .ephemeralTail, .ephemeralRate: .rawPingPong
-        case .identity, .durableMedian, .durableTail, .durableRate, .durableRateMany, .explodeFew, .explodeMany,
+        case .identity, .identityFresh, .durableMedian, .durableTail, .durableRate, .durableRateMany, .explodeFew, .explodeMany,
             .explodeFewEverywhere, .explodeManyEverywhere, .read, .wakeMedian, .wakeTail:
             .rawSynchronize
         }
@@ -85,7 +90,7 @@ enum Figure: String, CaseIterable {
     /// `value`, in this figure's unit, as a multiple of `raw` in its own.
     func ratio(_ value: Double, to raw: Double) -> Double {
         switch unit {
-        case .microseconds, .mebibytes, .kibibytes, .bytes: value / raw
+        case .microseconds, .mebibytes, .kibibytes, .bytes, .mebibytesPerSecond: value / raw
         case .milliseconds: value * 1_000 / raw
         case .perSecond: value * raw / 1_000_000
         }
@@ -94,7 +99,8 @@ enum Figure: String, CaseIterable {
     /// What the value, or its ratio, is to stay below.
     var guide: (limit: Double, isRatio: Bool)? {
         switch self {
-        case .identity: (5_000, false)
+        case .identity: (1_000, false)
+        case .memoryAwake: (64, false)
         case .durableMedian: (5, true)
         case .ephemeralMedian: (1_000, false)
         case .status: (50, false)

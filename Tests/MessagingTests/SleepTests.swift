@@ -30,11 +30,12 @@ import Testing
         #expect(pair.nodes[0].summary(pair.clients[0])?.lifetime == .oneDay)
         // The other side knows that nothing is wrong: it neither dials nor counts.
         #expect(pair.machines[1]?.isOnline(pair.keys[0].publicKey) == false)
-        pair.now = pair.now + 12 * .hour
         pair.dials = [nil, nil]
+        pair.now = pair.now + (Limits.redialAsleep - 1)
         pair.step(1) { core, turn in core.advance(&turn) }
         #expect(pair.dials[1] == nil)
         #expect(pair.archive[0][kept] != nil)
+        pair.now = pair.now + 12 * .hour
         // Until it has something to say.
         let late = try pair.send("late", from: 1)
         pair.step(1) { core, turn in core.advance(&turn) }

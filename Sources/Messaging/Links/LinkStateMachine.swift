@@ -33,6 +33,8 @@ package struct LinkStateMachine: Hashable, Sendable {
     private let remote: PublicKey
     private var state: State
     private var failures = 0
+    /// Nobody is dialled for the sake of a link alone.
+    private var isResting = false
     /// Whether we know where to dial.
     private var isDialable: Bool
     /// When the last link was lost; for the session grace.
@@ -65,6 +67,7 @@ package struct LinkStateMachine: Hashable, Sendable {
         switch state {
         case .idle(let dialAt?) where dialAt <= now:
             state = .dialling
+            isResting = false
             return [.dial]
         case .idle, .dialling: return []
         case .up(let link, let dialer, let openedAt, let heardAt, let pinged):
@@ -85,6 +88,7 @@ package struct LinkStateMachine: Hashable, Sendable {
     /// - Parameter dialer: the public key of the side that dialled.
     package mutating func opened(_ link: LinkID, dialer: PublicKey, now: Timestamp) -> [Action] {
         failures = 0
+        isResting = false
         if case .up(link, _, _, _, _) = state { return [.use(link)] }
         if case .up(let current, let currentDialer, let openedAt, _, _) = state {
             // Both sides keep the link whose dialer has the smaller key. A peer that dials long after has lost the
@@ -127,11 +131,13 @@ package struct LinkStateMachine: Hashable, Sendable {
         }
     }
 
-    /// The peer has gone to sleep: no loss, no redial; an incoming link or ``wanted(at:)`` ends it.
+    /// The peer has gone to sleep: no loss, and it is left in peace for a while; an incoming link or ``wanted(at:)`` ends
+    /// that sooner. Not for ever: it may be gone, and its tombstone is asked by a dial only.
     /// - Returns: whether this was the link in use.
-    package mutating func closedAsleep(_ link: LinkID) -> Bool {
+    package mutating func closedAsleep(_ link: LinkID, now: Timestamp) -> Bool {
         guard case .up(link, _, _, _, _) = state else { return false }
         rest()
+        if isDialable { state = .idle(dialAt: now + Limits.redialAsleep) }
         return true
     }
 
@@ -140,12 +146,14 @@ package struct LinkStateMachine: Hashable, Sendable {
         // The last loss was made good by the link that is closed now.
         if case .up = state { lostAt = nil }
         failures = 0
+        isResting = true
         state = .idle(dialAt: nil)
     }
 
     /// There is something to send to a peer that is left in peace.
     package mutating func wanted(at time: Timestamp) {
-        if isDialable, case .idle(nil) = state { state = .idle(dialAt: time) }
+        guard isDialable, isResting, case .idle(let dialAt) = state else { return }
+        state = .idle(dialAt: min(dialAt ?? time, time))
     }
 
     /// What a sleeping inbox remembered.
