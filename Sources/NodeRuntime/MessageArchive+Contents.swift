@@ -137,9 +137,16 @@ extension MessageArchive {
 
     // MARK: Reactions
 
+    /// Reactions that are shown at one message.
+    private static let reactionCount = 256
+
     mutating func noteReaction(_ content: Content, _ client: ClientID) {
         guard case .reaction(let reaction) = content.body else { return }
         reactions[client, default: [:]][reaction.message, default: []].append(content.id)
+        // Beyond that the oldest are not shown any more.
+        if reactions[client]![reaction.message]!.count > Self.reactionCount {
+            reactions[client]![reaction.message]!.removeFirst()
+        }
     }
 
     /// Looks through what is hidden in an inbox that has been loaded.

@@ -6,9 +6,14 @@ import Store
 import Transport
 import Wire
 
+/// A file of one inbox: members of another may have chosen the same id.
+struct FileName: Hashable {
+    var client: ClientID
+    var id: Messaging.MessageID
+}
+
 /// A file whose hash is being computed.
 struct Verification {
-    var client: ClientID
     var attachment: Attachment
     var hasher = SHA256()
     var next = 0
@@ -90,22 +95,28 @@ extension Node {
         guard let message = archive.read(id, client: client, row: rows[client], now: readClock().hide)?.message,
             let attachment = message.content.attachment
         else { return }
-        let attempt = (verifications[id]?.attempt ?? 0) + 1
-        verifications[id] = Verification(client: client, attachment: attachment, attempt: attempt)
-        continueVerification(id, attempt, after: .zero)
+        let attempt = (verifications[FileName(client: client, id: id)]?.attempt ?? 0) + 1
+        verifications[FileName(client: client, id: id)] = Verification(attachment: attachment, attempt: attempt)
+        continueVerification(id, client, attempt, after: .zero)
     }
 
-    private func continueVerification(_ id: Messaging.MessageID, _ attempt: UInt64, after delay: TimeAmount) {
+    private func continueVerification(
+        _ id: Messaging.MessageID,
+        _ client: ClientID,
+        _ attempt: UInt64,
+        after delay: TimeAmount
+    ) {
         loop.assumeIsolated().scheduleTask(in: delay) {
-            self.assumeIsolated { $0.verifyOn(id, attempt) }
+            self.assumeIsolated { $0.verifyOn(id, client, attempt) }
         }
     }
 
-    private func verifyOn(_ id: Messaging.MessageID, _ attempt: UInt64) {
-        guard var verification = verifications[id], verification.attempt == attempt, !isStopped else { return }
-        let client = verification.client
+    private func verifyOn(_ id: Messaging.MessageID, _ client: ClientID, _ attempt: UInt64) {
+        guard var verification = verifications[FileName(client: client, id: id)], verification.attempt == attempt,
+            !isStopped
+        else { return }
         guard rows[client] != nil else {
-            verifications[id] = nil
+            verifications[FileName(client: client, id: id)] = nil
             return
         }
         let total = verification.attachment.chunkCount
@@ -122,26 +133,26 @@ extension Node {
                 )
             } catch {
                 // The disk's fault, not the file's: from the start on the next link.
-                verifications[id] = nil
+                verifications[FileName(client: client, id: id)] = nil
                 return storageFailed(client, error)
             }
             let byteCount = verification.attachment.chunkByteCount(verification.next)
             guard let plain = chunk?.plain(byteCount: byteCount) else {
-                if store.isLocked { return continueVerification(id, attempt, after: .seconds(1)) }
+                if store.isLocked { return continueVerification(id, client, attempt, after: .seconds(1)) }
                 return endVerification(id, client, isRight: false)
             }
             verification.hasher.update(plain)
             verification.next += 1
-            verifications[id] = verification
+            verifications[FileName(client: client, id: id)] = verification
         }
         guard verification.next == total else {
-            return continueVerification(id, attempt, after: .zero)
+            return continueVerification(id, client, attempt, after: .zero)
         }
         endVerification(id, client, isRight: verification.hasher.finalize() == verification.attachment.sha256)
     }
 
     private func endVerification(_ id: Messaging.MessageID, _ client: ClientID, isRight: Bool) {
-        verifications[id] = nil
+        verifications[FileName(client: client, id: id)] = nil
         turn { core.attachmentVerified(id, client: client, isRight: isRight, &$0) }
     }
 

@@ -29,6 +29,8 @@ extension Node {
                 ((), try core.wake(snapshot.record, key: key, undelivered: undelivered, reason, &turn))
             }
             archive.wake(client)
+            // Reactions of ours that wait are hidden records; what is being handed over is not to be looked through.
+            if snapshot.outboxCount != 0, archive.uploading.isEmpty { archive.hiddenIsKnown.remove(client) }
             if let row = rows[client] { restoreHidden(client, row: row) }
         } catch {
             if core.isSleeping(client) {

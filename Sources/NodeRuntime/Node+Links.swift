@@ -279,12 +279,14 @@ extension Node {
         } else {
             guard case .inbox(let target, _)? = routeTargets[connection.route] else { return connection.abort() }
             client = target
+            // First of all: the dialer has used the token up, whether we can wake or not.
+            let hasMoved = routing.use(connection.token)
             if core.isSleeping(client) {
                 wakeIfPossible(client, .pushNotification)
                 // As many as may be are in use: the member tries again.
                 guard !core.isSleeping(client) else { return connection.abort() }
             }
-            if routing.use(connection.token) { saveCounters(client) }
+            if hasMoved { saveCounters(client) }
         }
         if core.contact?.client == client, isBlocked(connection.peer.publicKey) { return connection.abort() }
         links[id] = ActiveLink(client: client, connection: connection)

@@ -131,7 +131,7 @@ package actor Node {
     /// Files that users of this node are handing over.
     var uploads: [UploadID: Upload] = [:]
     /// Files whose hash is being computed.
-    var verifications: [Messaging.MessageID: Verification] = [:]
+    var verifications: [FileName: Verification] = [:]
 
     var timer: Scheduled<Void>?
     var timerDeadline: Timestamp?

@@ -83,7 +83,8 @@ struct Assembly {
             random,
             now: now,
             endpoints: [Endpoint(host: endpoints[node], port: 1)],
-            known: { known[$1] != nil }
+            known: { known[$1] != nil },
+            contents: ContentLookup(message: { known[$1] })
         )
         let actions = body(&nodes[node], &turn)
         random = turn.random

@@ -259,4 +259,63 @@ import Testing
         all.run()
         #expect(all.archive.allSatisfy { $0[id] != nil })
     }
+
+    @Test func `a member that takes another's message id does not have that message taken for delivered`() throws {
+        var all = try Assembly.joined(3)
+        all.isolate(2, from: [0])
+        let id = try all.say("mine", from: 0)
+        all.run()
+        let link = try #require(all.machine(2)?.link(to: all.keys[1].publicKey))
+        var forged = try #require(all.archive[0][id]).content
+        forged.payload = Array("not mine".utf8)
+        all.step(2) { core, turn in core.receive(.content(forged, age: 0), on: link, verify: { _ in nil }, &turn) }
+        all.heal()
+        all.run(for: 120_000)
+        #expect(all.archive[2][id]?.sender == all.keys[1].publicKey)
+        #expect(all.archive[0][id]?.state == .sent, "its sender sees that it was not delivered to all")
+    }
+
+    @Test func `a state that cannot be taken over whole leaves nothing behind`() throws {
+        var all = try Assembly.joined(3)
+        let link = try #require(all.machine(1)?.link(to: all.keys[2].publicKey))
+        let before = try #require(all.machine(1)?.record)
+        for _ in 0..<5 {
+            let fresh = (0..<10).map { _ in makeKey(&all.random) }
+            var fields = before.group.unsigned
+            fields.version += 1
+            fields.members += fresh.map(\.publicKey) + [makeKey(&all.random).publicKey]
+            let update = GroupUpdate(
+                state: fields.signed(by: all.keys[0], &all.random),
+                members: fresh.map { Member(profile: nil, endpoints: [], version: 1, key: $0, &all.random) },
+                departures: []
+            )
+            all.step(1) { core, turn in core.receive(.group(update), on: link, verify: { _ in nil }, &turn) }
+        }
+        #expect(all.machine(1)?.record.members == before.members && all.machine(1)?.record.group == before.group)
+    }
+
+    @Test func `whoever was not there when a message was sent does not get it, not even after a restart of its sender`()
+        throws
+    {
+        var all = Assembly(3)
+        let client = all.clients[0]
+        all.step(0) { core, turn in
+            (try? core.createConversation(client, name: "talk", profile: "p0", &turn)) ?? []
+        }
+        try all.join(1)
+        all.isolate(1)
+        let early = try all.say("before the third", from: 0)
+        try all.join(2)
+        let message = try #require(all.archive[0][early])
+        #expect(message.deliveries.map(\.member) == [all.keys[1].publicKey])
+        all.command(0) { machine, _ in
+            machine.restoreOutbox(message)
+            return []
+        }
+        all.run()
+        #expect(all.archive[2][early] == nil)
+        all.heal()
+        all.run(for: 90_000)
+        #expect(all.archive[1][early] != nil && all.archive[2][early] == nil)
+    }
 }

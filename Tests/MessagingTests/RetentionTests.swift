@@ -59,7 +59,10 @@ import Testing
         #expect(received(.sevenDays, cap: .atMost(.ephemeral))?.isStored == false)
         #expect(received(.sevenDays, cap: .atMost(.ephemeral))?.expiresAt == noon + 7 * .day)
         let read = received(LifetimeTerms(.sevenDays, timer: .read), cap: .atMost(.oneHour))
-        #expect(read?.expiresAt == noon + .hour && read?.onReading == .after(.hour))
+        #expect(read?.expiresAt == noon + .hour && read?.onReading == .until(noon + .hour))
+        // However late it is read, the bound holds: it must be read an hour before it.
+        let late = received(LifetimeTerms(.oneHour, timer: .read), cap: .atMost(.oneDay))
+        #expect(late?.expiresAt == noon + 23 * .hour && late?.onReading == .after(.hour))
         let unopened = received(LifetimeTerms(.sevenDays, unopened: .minute), cap: .atMost(.oneHour))
         #expect(unopened?.expiresAt == noon + .minute && unopened?.onReading == .until(noon + .hour))
         #expect(received(.ephemeral, cap: .atMost(.oneDay)) == nil)

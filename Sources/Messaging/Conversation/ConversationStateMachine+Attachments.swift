@@ -145,6 +145,7 @@ extension ConversationStateMachine {
         var message = message
         if attachment.byteCount > limit {
             message.state = .failed
+            message.onReading = nil
             return [
                 .keep(client, message, keeping),
                 .transmit(link, .receipt(Receipt(.tooLarge, [id]))),
@@ -176,10 +177,14 @@ extension ConversationStateMachine {
     ) -> [NodeAction] {
         let id = content.id
         let acknowledgement = NodeAction.transmit(link, .acknowledgement(id, stored: false))
+        let known = turn.contents.message(client, id)
+        if let known, known.sender != member {
+            // Another member's message has this id: who chose it anew must not have this one taken for delivered.
+            droppedCount += 1
+            return []
+        }
         guard content.attachment != nil else { return [acknowledgement] }
-        guard let known = turn.contents.message(client, id), known.sender == member,
-            let attachment = known.content.attachment
-        else {
+        guard let known, let attachment = known.content.attachment else {
             // Locked: what is on the disk cannot be looked at.
             return turn.isLocked ? [] : [acknowledgement]
         }
@@ -275,10 +280,9 @@ extension ConversationStateMachine {
     }
 
     private mutating func failFile(_ id: MessageID, _ turn: Turn) -> [NodeAction] {
-        incoming[id] = nil
-        return [
-            .forgetChunks(client, id), .setState(client, id, .failed),
-            event(.messageState(id, .failed, stored: nil), turn),
+        let hasChunks = (incoming.removeValue(forKey: id)?.machine.count ?? 1) > 0
+        return (hasChunks ? [.forgetChunks(client, id)] : []) + [
+            .setState(client, id, .failed), event(.messageState(id, .failed, stored: nil), turn),
         ]
     }
 

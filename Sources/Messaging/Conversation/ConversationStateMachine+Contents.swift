@@ -68,17 +68,16 @@ extension ConversationStateMachine {
         // For whom it is: whoever joins later does not get it.
         message.deliveries = memberKeys.map { Delivery(member: $0, state: .queued, at: sentAt) }
         let deadline = min(expiresAt ?? .latest, sentAt + Limits.outboxLifetime)
+        guard members.values.allSatisfy({ $0.outbox.count < Limits.outboxCount }) else {
+            throw .outboxFull(limit: Limits.outboxCount)
+        }
         for member in memberKeys {
-            guard
-                members[member]!.outbox.enqueue(
-                    id,
-                    sentAt: sentAt,
-                    deadline: deadline,
-                    isStored: kept.keeping != .memory
-                )
-            else {
-                throw .outboxFull(limit: Limits.outboxCount)
-            }
+            _ = members[member]!.outbox.enqueue(
+                id,
+                sentAt: sentAt,
+                deadline: deadline,
+                isStored: kept.keeping != .memory
+            )
         }
         noteUnconfirmed(message.content)
         var actions: [NodeAction] = [.keep(client, message, kept.keeping)]
@@ -251,25 +250,23 @@ extension ConversationStateMachine {
             onReading: onReading
         )
         let keeping = keeping(retention, turn)
-        if let attachment = content.attachment {
-            return receiveAttachment(attachment, message, keeping, on: link, turn)
-        }
-        switch keeping {
-        case .disk:
-            guard turn.hasRoom(client) else {
-                droppedCount += 1
-                return []
-            }
-        case .memory, .untilUnlocked:
-            // Beyond the bound nothing is acknowledged, so the sender keeps it.
-            guard heldByteCount + message.byteCount <= Limits.memoryByteCount, message.byteCount <= memoryAvailable
-            else {
-                droppedCount += 1
-                return []
-            }
-            heldByteCount += message.byteCount
-        }
         let isStored = if case .disk = keeping { true } else { false }
+        // Beyond the bound nothing is acknowledged, so the sender keeps it.
+        let fits =
+            isStored
+            ? turn.hasRoom(client)
+            : heldByteCount + message.byteCount <= Limits.memoryByteCount && message.byteCount <= memoryAvailable
+        guard fits else {
+            droppedCount += 1
+            return []
+        }
+        if let attachment = content.attachment {
+            let actions = receiveAttachment(attachment, message, keeping, on: link, turn)
+            let isKept = actions.contains { if case .keep = $0 { true } else { false } }
+            if isKept, !isStored { heldByteCount += message.byteCount }
+            return actions
+        }
+        if !isStored { heldByteCount += message.byteCount }
         return [
             .keep(client, message, keeping),
             .transmit(link, .acknowledgement(id, stored: isStored)),

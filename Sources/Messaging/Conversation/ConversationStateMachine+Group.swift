@@ -120,9 +120,13 @@ extension ConversationStateMachine {
     mutating func receive(_ update: GroupUpdate, from sender: PublicKey, _ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         var news = GroupUpdate(state: nil, members: [], departures: [])
+        let before = Set(record.members.map(\.key) + [key.publicKey])
+        let described = before.union(update.members.map(\.key))
+        // A state is taken over whole or not at all: everyone in it is described, or we are not in it.
         let state = update.state.flatMap { candidate in
-            candidate.version > record.group.version && candidate.isValid(for: record.genesis)
-                ? candidate : nil
+            candidate.version > record.group.version
+                && (!candidate.members.contains(key.publicKey) || described.isSuperset(of: candidate.members))
+                && candidate.isValid(for: record.genesis) ? candidate : nil
         }
         let listed = Set((state ?? record.group).members)
         // Nobody honest passes on what does not verify: the rest of it is not worth a signature check each.
@@ -136,6 +140,9 @@ extension ConversationStateMachine {
             result += apply(state, &turn)
             news.state = state
             if record.isRemoved { return result }
+        } else {
+            record.members.removeAll { !before.contains($0.key) && !record.group.members.contains($0.key) }
+            news.members.removeAll { !before.contains($0.key) && !record.group.members.contains($0.key) }
         }
         for departure in update.departures.prefix(Limits.memberCount) {
             guard members[departure.member] != nil else { continue }

@@ -58,6 +58,12 @@ extension ConversationStateMachine {
 
     // MARK: Admission
 
+    /// Whether the request shows the secret of an invite that is on our list.
+    func hasIssued(_ request: JoinRequest) -> Bool {
+        let id = InviteID(unchecked: SHA256.hash(request.joinSecret))
+        return issuer?.record.invites.contains { $0.id == id } ?? false
+    }
+
     /// A join request over a link that came by an invite's token.
     package mutating func receiveJoinRequest(
         _ request: JoinRequest,
@@ -92,6 +98,8 @@ extension ConversationStateMachine {
         case .admit:
             issuer!.recordAdmission(of: joiner, by: ours!.invite.id)
             let newcomer = request.member
+            // It may have been here before, and left.
+            record.members.removeAll { $0.key == joiner }
             record.members.append(newcomer)
             let told = changeGroup(&turn, adding: newcomer) { state in
                 state.members.append(joiner)
@@ -115,7 +123,7 @@ extension ConversationStateMachine {
             members: [record.own] + currentMembers.filter { $0.key != joiner },
             expiresAt: record.schedule?.notice.expiresAt,
             notice: record.schedule?.notice.sealed(&turn.random),
-            agreement: standingAgreement
+            agreement: standingAgreement?.keeping(memberKeys + [key.publicKey])
         )
         // The link of the join is the first link of the member.
         return [.transmit(link, .welcome(welcome))] + linkOpened(link, to: joiner, weDialled: false, &turn)

@@ -68,7 +68,9 @@ package struct Retention: Hashable, Sendable {
         switch onReading {
         case nil: break
         case .until(let end): result.onReading = .until(min(end, now + length))
-        case .after(let time): result.onReading = .after(min(time, length))
+        // However late it is read, it is gone when the bound says so.
+        case .after(let time) where time < length: result.expiresAt = min(result.expiresAt, now + length - time)
+        case .after: result.onReading = .until(now + length)
         }
         return result
     }

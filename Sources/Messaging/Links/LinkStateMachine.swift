@@ -33,6 +33,8 @@ package struct LinkStateMachine: Hashable, Sendable {
     private let remote: PublicKey
     private var state: State
     private var failures = 0
+    /// Something has come over the link in use: whoever is there wants it.
+    private var hasHeard = false
     /// Nobody is dialled for the sake of a link alone.
     private var isResting = false
     /// Whether we know where to dial.
@@ -87,8 +89,8 @@ package struct LinkStateMachine: Hashable, Sendable {
     /// A handshake has ended.
     /// - Parameter dialer: the public key of the side that dialled.
     package mutating func opened(_ link: LinkID, dialer: PublicKey, now: Timestamp) -> [Action] {
-        failures = 0
         isResting = false
+        hasHeard = false
         if case .up(link, _, _, _, _) = state { return [.use(link)] }
         if case .up(let current, let currentDialer, let openedAt, _, _) = state {
             // Both sides keep the link whose dialer has the smaller key. A peer that dials long after has lost the
@@ -104,6 +106,8 @@ package struct LinkStateMachine: Hashable, Sendable {
     /// A frame has come: the silence begins anew.
     package mutating func heard(_ link: LinkID, now: Timestamp) {
         guard case .up(link, let dialer, let openedAt, _, _) = state else { return }
+        hasHeard = true
+        failures = 0
         state = .up(link, dialer: dialer, openedAt: openedAt, heardAt: now, pinged: false)
     }
 
@@ -176,8 +180,12 @@ package struct LinkStateMachine: Hashable, Sendable {
 
     private mutating func lost(now: Timestamp) {
         lostAt = now
-        state = .idle(
-            dialAt: isDialable ? (own < remote ? now + Limits.redialFirst / 4 : now + Limits.redialYield) : nil
-        )
+        var wait = own < remote ? Limits.redialFirst / 4 : Limits.redialYield
+        if !hasHeard {
+            // Opened and closed without a word: the other side cannot take us now.
+            failures += 1
+            wait = max(wait, min(Limits.redialFirst << Milliseconds(min(failures, 20)), Limits.redialLongest))
+        }
+        state = .idle(dialAt: isDialable ? now + wait : nil)
     }
 }

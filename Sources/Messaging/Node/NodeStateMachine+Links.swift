@@ -68,7 +68,7 @@ extension NodeStateMachine {
         case .conversation(var machine):
             var actions: [NodeAction]
             if case .joinRequest(let request) = frame {
-                guard joinRates.takesRequest(now: turn.now) else {
+                guard joinRates.takesRequest(isStray: !machine.hasIssued(request), now: turn.now) else {
                     machine.droppedCount += 1
                     inboxes[open.client] = .conversation(machine)
                     return [.close(link)]
