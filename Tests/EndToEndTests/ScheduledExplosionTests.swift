@@ -61,7 +61,10 @@ extension ExplodeTests {
             #expect(try bob.wait("explosionScheduled", after: cursor)["expiresAt"].time == third)
             try ann.fails(64, "explode", "room", "--in", "1h", "--at", "2030-01-01T00:00:00Z", "--force")
             try bob.fails(2, "explode", "room", "--in", "1m", "--force")
-            let now = try ann.ok("explode", "room", "--at", "2001-01-01T00:00:00Z", "--force")
+            // A time that is over is a mistake, not a wish.
+            try ann.fails(64, "explode", "room", "--at", "2001-01-01T00:00:00Z", "--force")
+            try ann.fails(64, "explode", "room", "--in", "0s", "--force")
+            let now = try ann.ok("explode", "room", "--force")
             #expect(now["state"].string == "exploded" && now["conversation"].string == id)
             try bob.wait("exploded", seconds: 30)
             // Doing it twice changes nothing.

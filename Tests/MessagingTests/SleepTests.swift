@@ -298,9 +298,12 @@ import Testing
         #expect(!pair.nodes[0].isSleeping(clients[0]) && pair.nodes[0].isSleeping(clients[4]))
         // Twice the capacity is the end of it.
         for client in clients { pair.nodes[0].setWatched(client, true) }
-        for client in clients { pair.wake(0, .userInteraction, client) }
+        for client in clients { pair.wake(0, .pushNotification, client) }
         #expect(pair.nodes[0].awakeCount == 4)
         #expect(pair.refusals.last == .inboxesInUse(limit: 4))
+        // The owner is never kept out.
+        for client in clients { pair.wake(0, .userInteraction, client) }
+        #expect(pair.nodes[0].awakeCount == 6)
         // And without a reason it is the capacity again.
         for client in clients { pair.nodes[0].setWatched(client, false) }
         for _ in 0..<3 {

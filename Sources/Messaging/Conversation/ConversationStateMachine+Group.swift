@@ -60,11 +60,15 @@ extension ConversationStateMachine {
         return describe(record.own.profile, &turn)
     }
 
-    private mutating func describe(_ profile: String?, _ turn: inout Turn) -> [NodeAction] {
+    private mutating func describe(
+        _ profile: String?,
+        after version: UInt64 = 0,
+        _ turn: inout Turn
+    ) -> [NodeAction] {
         record.own = Member(
             profile: profile,
             endpoints: Member.fitting(turn.endpoints),
-            version: max(UInt64(clamping: turn.now.milliseconds), record.own.version + 1),
+            version: max(UInt64(clamping: turn.now.milliseconds), max(record.own.version, version) + 1),
             key: key,
             &turn.random
         )
@@ -129,6 +133,12 @@ extension ConversationStateMachine {
                 && candidate.isValid(for: record.genesis) ? candidate : nil
         }
         let listed = Set((state ?? record.group).members)
+        // We have said more of ourselves than we remember, locked before a crash: what we say now must count as newer.
+        if let newest = update.members.first(where: { $0.key == key.publicKey }), newest.version > record.own.version,
+            newest.isValid
+        {
+            result += describe(record.own.profile, after: newest.version, &turn)
+        }
         // Nobody honest passes on what does not verify: the rest of it is not worth a signature check each.
         let dropped = droppedCount
         for member in update.members.prefix(Limits.memberCount)

@@ -103,7 +103,9 @@ extension ConversationStateMachine {
 
     /// A member has gone to sleep: its link is not lost, and it is dialled when there is something for it.
     mutating func receiveSleep(of member: PublicKey, on link: LinkID, _ turn: inout Turn) -> [NodeAction] {
-        guard members[member] != nil, members[member]!.link.closedAsleep(link, now: turn.now) else { return [.close(link)] }
+        guard members[member] != nil, members[member]!.link.closedAsleep(link, now: turn.now) else {
+            return [.close(link)]
+        }
         let result = [.close(link)] + linkLost(to: member, turn)
         if !members[member]!.outbox.isEmpty {
             let wait = Limits.redialFirst + Milliseconds(turn.random.next(upperBound: UInt64(Milliseconds.second)))

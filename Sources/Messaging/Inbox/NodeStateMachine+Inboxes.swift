@@ -140,7 +140,14 @@ extension NodeStateMachine {
             case .activityRanking: isRetry ? Limits.inboxStayForDelivery : 0
             case .pendingInvite, .appLaunch: 0
             }
-        let victims = try makeRoom(for: client, reason, stay: stay, mayExceed: isDue, &turn)
+        let victims = try makeRoom(
+            for: client,
+            reason,
+            stay: stay,
+            // The owner is never kept from reading, leaving or exploding; what it wakes is not protected for long.
+            mayExceed: isDue || reason == .userInteraction,
+            &turn
+        )
         _ = inboxes.takeSleeping(client)
         var machine = ConversationStateMachine(
             client: client,

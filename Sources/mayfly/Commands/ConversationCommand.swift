@@ -114,6 +114,7 @@ extension ConversationCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
+            if name.isEmpty { throw ValidationError("the name is empty") }
             try call(ConversationRenameMethod.self, .init(conversation: conversation, name: name), terminal) {
                 ConversationCommand.show($0, terminal)
             }

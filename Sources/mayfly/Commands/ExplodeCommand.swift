@@ -59,6 +59,12 @@ extension ExplodeCommand {
 
         func validate() throws {
             if at != nil, delay != nil { throw ValidationError("give only one of --at and --in") }
+            if let at, at.milliseconds < wallClock().milliseconds - 60_000 {
+                throw ValidationError("--at: \(at.iso8601) is over; to explode now, leave it out")
+            }
+            if let delay, delay.milliseconds <= 0 {
+                throw ValidationError("--in: expected a time that is still to come; to explode now, leave it out")
+            }
             if !force, isatty(STDIN_FILENO) != 1 {
                 throw ValidationError("nobody to ask: standard input is not a terminal; give --force")
             }

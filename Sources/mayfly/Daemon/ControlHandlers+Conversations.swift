@@ -153,6 +153,13 @@ extension ControlHandlers {
             } catch {
                 // Asked again: the same join, or the conversation that it led to.
                 guard case .command(.alreadyMember(let known)) = error else { throw error }
+                if let machine = try? node.conversation(known.description), machine.record.isRemoved {
+                    throw ControlError(
+                        .refused,
+                        "you were removed from this conversation",
+                        hint: "`mayfly conversation leave \(known)` first, then join with a new invite"
+                    )
+                }
                 client = known
             }
             if params.wait == false {
