@@ -310,7 +310,9 @@ struct MessageArchive {
     }
 
     /// A message as the disk has it, with what members have said of it since.
-    func current(_ message: Message, client: ClientID) -> Message { listed(message, message.content.sentAt, client).message }
+    func current(_ message: Message, client: ClientID) -> Message {
+        listed(message, message.content.sentAt, client).message
+    }
 
     /// A message of the disk as it is now.
     private func listed(_ message: Message, _ arrivedAt: Timestamp, _ client: ClientID) -> Listed {

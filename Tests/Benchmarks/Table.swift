@@ -57,7 +57,8 @@ enum Figure: String, CaseIterable {
     var unit: Unit {
         switch self {
         case .rawSynchronize, .rawPingPong, .rawSpawn, .ephemeralMedian, .ephemeralTail, .durableMedian, .durableTail,
-            .identity, .identityFresh, .explodeFew, .explodeMany, .explodeFewEverywhere, .explodeManyEverywhere, .read, .wakeMedian,
+            .identity, .identityFresh, .explodeFew, .explodeMany, .explodeFewEverywhere, .explodeManyEverywhere, .read,
+            .wakeMedian,
             .wakeTail, .rebalanceFew, .rebalanceMany, .storeExplodeFew, .storeExplodeMany, .storeExplodeMost,
             .storeCollect, .storeWake:
             .microseconds
@@ -75,13 +76,15 @@ enum Figure: String, CaseIterable {
     var raw: Figure? {
         switch self {
         case .rawSynchronize, .rawPingPong, .rawSpawn, .memory, .memoryPeak, .memoryLoaded, .memoryMany, .memoryAsleep,
-            .memoryAwake, .file, .rebalanceFew, .rebalanceMany, .storeCollect, .storeIndexTime, .storeIndexMemory, .storeUnlock,
+            .memoryAwake, .file, .rebalanceFew, .rebalanceMany, .storeCollect, .storeIndexTime, .storeIndexMemory,
+            .storeUnlock,
             .storeInboxMemory, .storeWake:
             nil
         case .storeExplodeFew, .storeExplodeMany, .storeExplodeMost: .rawSynchronize
         case .startUp, .status, .startUpMany: .rawSpawn
         case .ephemeralMedian, .ephemeralTail, .ephemeralRate: .rawPingPong
-        case .identity, .identityFresh, .durableMedian, .durableTail, .durableRate, .durableRateMany, .explodeFew, .explodeMany,
+        case .identity, .identityFresh, .durableMedian, .durableTail, .durableRate, .durableRateMany, .explodeFew,
+            .explodeMany,
             .explodeFewEverywhere, .explodeManyEverywhere, .read, .wakeMedian, .wakeTail:
             .rawSynchronize
         }
