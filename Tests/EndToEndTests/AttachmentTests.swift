@@ -1,4 +1,5 @@
 import Foundation
+import Glibc
 import Testing
 
 @Suite("Attachments")
@@ -209,10 +210,14 @@ struct AttachmentTests {
     @Test("a file that is taken back is not served any more, and fails where it was on its way")
     func cancelled() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
-            let (path, _) = try file("big.bin", 8_000_000, in: ann.directory)
+            let (path, _) = try file("big.bin", 64_000_000, in: ann.directory)
             let id = try ann.ok("send", "room", "--file", path)["message"].string ?? ""
             try bob.wait("attachmentProgress:message=\(id)", seconds: 60)
+            // It stands still, so that the file cannot be whole before it is taken back.
+            kill(bob.pid, SIGSTOP)
+            defer { kill(bob.pid, SIGCONT) }
             try ann.ok("outbox", "cancel", id)
+            kill(bob.pid, SIGCONT)
             try bob.wait("messageState:message=\(id),state=failed", seconds: 60)
             #expect(try line(id, bob)["file"]["state"].string == "failed")
             try bob.fails(1, "save", "room", id)
