@@ -117,6 +117,14 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
                 reason: "capacity is \(capacity); it is a number from 1 to \(Limits.inboxCapacityMaximum)"
             )
         }
+        if LifetimePolicy(configuration.policy) == nil {
+            throw HomeFileError(
+                kind: .malformed,
+                path: "\(home)/\(fileName)",
+                line: HomeFile.line(of: ["policy"], fileName, home: home),
+                reason: "`policy`: expected ask, refuse or accept-up-to:LIFETIME, found \(configuration.policy)"
+            )
+        }
         return configuration
     }
 

@@ -110,4 +110,22 @@ import Testing
             #expect(error?.description.contains(words) == true && error?.line == 1, "\(String(describing: error))")
         }
     }
+
+    @Test func `a policy that there is not is named with its line, and nothing is taken for it`() throws {
+        try withHome { home in
+            let path = "\(home)/\(NodeConfiguration.fileName)"
+            defer { unlink(path) }
+            try NodeConfiguration(name: nil, listen: [], advertise: [], policy: "accept-up-to:7d").save(home: home)
+            #expect(try NodeConfiguration.load(home: home).policy == "accept-up-to:7d")
+            for policy in ["accept-up-to:99d", "", "yes"] {
+                try NodeConfiguration(name: nil, listen: [], advertise: [], policy: policy).save(home: home)
+                do throws(HomeFileError) {
+                    _ = try NodeConfiguration.load(home: home)
+                    Issue.record("\(policy) was taken")
+                } catch {
+                    #expect("\(error)".contains("policy"))
+                }
+            }
+        }
+    }
 }

@@ -162,7 +162,8 @@ extension LifetimeStateMachine {
         let id = head.proposal.id
         var isChanged = false
         for accept in accepts where !head.isSigned(by: accept.acceptor) {
-            guard accept.fits(head.proposal, id), accept.isSignatureValid else { continue }
+            // Nobody honest shows what does not verify: one check is all that such a frame costs.
+            guard accept.fits(head.proposal, id), accept.isSignatureValid else { break }
             if head.accepts.count >= Limits.memberCount - 1 {
                 // Members that are gone make room for those that are here; one that nobody knows yet has none.
                 guard peers[accept.acceptor] != nil || accept.acceptor == own,

@@ -62,7 +62,7 @@ private func nodeError(_ error: NodeError) -> ControlError {
         return ControlError(
             .expired,
             "conversation \(conversation.description.prefix(12)) has exploded",
-            hint: "`mayfly explode status` shows who has confirmed"
+            hint: "`mayfly explode status \(conversation.description.prefix(12))` shows who has confirmed"
         )
     case .joinFailed(let type):
         return ControlError(.refused, type.userFacingMessage.lowercasedFirst, hint: "ask for a new invite")
