@@ -7,6 +7,8 @@ RELEASE = -c release --static-swift-stdlib --scratch-path $(SCRATCH)
 MAYFLY = $(SCRATCH)/release/mayfly
 PACKAGES = libsodium-dev libsecp256k1-dev zlib1g-dev libqrencode-dev pkg-config python3
 export SWIFT_BACKTRACE ?= enable=no
+SHELL = /bin/bash
+.SHELLFLAGS = -o pipefail -c
 
 .PHONY: all deps build demo test lint bench simulate install proto clean
 
@@ -26,7 +28,8 @@ lint:
 
 test: deps lint
 	$(SWIFT) build --build-tests --scratch-path $(SCRATCH) --explicit-target-dependency-import-check error
-	$(SWIFT) test --skip-build --scratch-path $(SCRATCH)
+	@$(SWIFT) test --skip-build --scratch-path $(SCRATCH) 2>&1 | tee $(SCRATCH)/test.log \
+		|| { printf '\nWhat failed:\n'; grep -A 8 '^✘' $(SCRATCH)/test.log; exit 1; }
 
 bench: build
 	$(SWIFT) build $(RELEASE) --product benchmarks
