@@ -84,12 +84,19 @@ let package = Package(
             swiftSettings: settings
         ),
 
+        .target(
+            name: "SimulatedDisk",
+            dependencies: ["Store"],
+            path: "Tests/SimulatedDisk",
+            swiftSettings: settings
+        ),
+
         tests("PrimitivesTests", ["Primitives"], exclude: ["Vectors"]),
         tests("NoiseTests", ["Noise", "Primitives"], exclude: ["Vectors"]),
         tests("MessagingTests", ["Messaging", "Primitives"]),
         tests("SimulationTests", ["Simulation", "Messaging", "Primitives"]),
         tests("WireTests", ["Wire", "Messaging", "Primitives"]),
-        tests("StoreTests", ["Store", "Primitives"]),
+        tests("StoreTests", ["SimulatedDisk", "Store", "Primitives"]),
         tests("TransportTests", ["Transport", "Noise", "Primitives", nioCore, nioPosix, nioEmbedded]),
         tests(
             "NodeRuntimeTests",

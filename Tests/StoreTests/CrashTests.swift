@@ -1,5 +1,6 @@
 import Glibc
 import Primitives
+import SimulatedDisk
 import Testing
 
 @testable import Store

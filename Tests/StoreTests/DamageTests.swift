@@ -1,4 +1,5 @@
 import Primitives
+import SimulatedDisk
 import Testing
 
 @testable import Store

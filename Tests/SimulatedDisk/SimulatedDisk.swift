@@ -1,66 +1,71 @@
 import Glibc
+import Store
 import Synchronization
-
-@testable import Store
 
 /// A disk in memory that distinguishes what is on the platter from what is only in the cache, crashes at the n-th
 /// operation, tears writes at 512 bytes, loses what was not synchronised, and fails on command.
-final class SimulatedDisk: FileSystem {
-    final class Node {
-        let isDirectory: Bool
-        var mode: UInt32
-        var content: [UInt8] = []
-        var entries: [String: Int] = [:]
+package final class SimulatedDisk: FileSystem {
+    package final class Node {
+        package let isDirectory: Bool
+        package var mode: UInt32
+        package var content: [UInt8] = []
+        package var entries: [String: Int] = [:]
         /// What survives a power cut for certain.
-        var durable: [UInt8] = []
-        var durableEntries: [String: Int] = [:]
+        package var durable: [UInt8] = []
+        package var durableEntries: [String: Int] = [:]
         /// Writes since the last synchronisation, any sector of which may or may not survive.
-        var unsynced: [(offset: Int, bytes: [UInt8])] = []
+        package var unsynced: [(offset: Int, bytes: [UInt8])] = []
 
-        init(isDirectory: Bool) {
+        package init(isDirectory: Bool) {
             self.isDirectory = isDirectory
             mode = isDirectory ? 0o700 : 0o600
         }
     }
 
-    struct Open {
-        let node: Int
-        let isWritable: Bool
-        let isDurable: Bool
-        let path: String
+    package struct Open {
+        package let node: Int
+        package let isWritable: Bool
+        package let isDurable: Bool
+        package let path: String
     }
 
-    struct Fault {
+    package struct Fault {
         /// The operation it strikes, counted from the start.
-        var at: Int
-        var code: Int32
+        package var at: Int
+        package var code: Int32
         /// Whether it also strikes every later operation of the same kind.
-        var isLasting: Bool
+        package var isLasting: Bool
+
+        package init(at: Int, code: Int32, isLasting: Bool) {
+            self.at = at
+            self.code = code
+            self.isLasting = isLasting
+        }
     }
 
-    struct State {
-        var nodes: [Int: Node] = [:]
-        var files: [Int32: Open] = [:]
-        var nextNode = 1
-        var nextFile: Int32 = 3
-        var firstFile: Int32 = 3
-        var locks: [Int: Int32] = [:]
-        var operations = 0
-        var crashAt: Int?
-        var isCrashed = false
-        var fault: Fault?
+    package struct State {
+        package var nodes: [Int: Node] = [:]
+        package var files: [Int32: Open] = [:]
+        package var nextNode = 1
+        package var nextFile: Int32 = 3
+        package var firstFile: Int32 = 3
+        package var locks: [Int: Int32] = [:]
+        package var operations = 0
+        package var crashAt: Int?
+        package var isCrashed = false
+        package var fault: Fault?
         /// No new blocks: writes that extend a file and new files fail with ENOSPC.
-        var isFull = false
-        var isReadOnly = false
-        var history: [[UInt8]] = []
-        var keepsHistory = false
-        var generator = Generator(seed: 1)
+        package var isFull = false
+        package var isReadOnly = false
+        package var history: [[UInt8]] = []
+        package var keepsHistory = false
+        package var generator = Generator(seed: 1)
     }
 
-    struct Generator: RandomNumberGenerator {
-        var state: UInt64
-        init(seed: UInt64) { state = seed &* 0x9E37_79B9_7F4A_7C15 | 1 }
-        mutating func next() -> UInt64 {
+    package struct Generator: RandomNumberGenerator {
+        package var state: UInt64
+        package init(seed: UInt64) { state = seed &* 0x9E37_79B9_7F4A_7C15 | 1 }
+        package mutating func next() -> UInt64 {
             state ^= state << 13
             state ^= state >> 7
             state ^= state << 17
@@ -70,21 +75,21 @@ final class SimulatedDisk: FileSystem {
 
     private struct Box: @unchecked Sendable { var state: State }
     private let box: Mutex<Box>
-    let user: UInt32 = 1_000
+    package let user: UInt32 = 1_000
 
-    init() {
+    package init() {
         var state = State()
         state.nodes[0] = Node(isDirectory: true)
         box = Mutex(Box(state: state))
     }
 
-    func with<Result>(_ body: (inout State) throws -> Result) rethrows -> Result {
+    package func with<Result>(_ body: (inout State) throws -> Result) rethrows -> Result {
         nonisolated(unsafe) var result: Result?
         try box.withLock { box in result = try body(&box.state) }
         return result!
     }
 
-    var operations: Int { with { $0.operations } }
+    package var operations: Int { with { $0.operations } }
 
     // MARK: - Faults
 
@@ -112,7 +117,7 @@ final class SimulatedDisk: FileSystem {
 
     /// The power comes back: everything durable, and of the rest what luck left.
     /// - Parameter seed: decides the luck.
-    func reboot(seed: UInt64) {
+    package func reboot(seed: UInt64) {
         with { state in
             var luck = Generator(seed: seed)
             let mood = luck.next() % 3
@@ -176,7 +181,7 @@ final class SimulatedDisk: FileSystem {
         return (String(name[..<slash]), String(name[name.index(after: slash)...]))
     }
 
-    func open(_ name: String, in directory: Int32?, _ access: FileAccess) throws(SystemError) -> Int32 {
+    package func open(_ name: String, in directory: Int32?, _ access: FileAccess) throws(SystemError) -> Int32 {
         try run { state throws(SystemError) in
             let halved = try begin(&state, "open")
             let (parent, last) = split(name)
@@ -208,7 +213,7 @@ final class SimulatedDisk: FileSystem {
         }
     }
 
-    func close(_ file: Int32) {
+    package func close(_ file: Int32) {
         with { state in
             // A descriptor from before the power cut.
             if file < state.firstFile { return }
@@ -219,7 +224,7 @@ final class SimulatedDisk: FileSystem {
         }
     }
 
-    func read(_ file: Int32, at offset: Int64, count: Int) throws(SystemError) -> [UInt8] {
+    package func read(_ file: Int32, at offset: Int64, count: Int) throws(SystemError) -> [UInt8] {
         try run { state throws(SystemError) in
             if try begin(&state, "read") { throw SystemError("read", EIO) }
             let content = state.nodes[try open(state, file).node]?.content ?? []
@@ -228,7 +233,7 @@ final class SimulatedDisk: FileSystem {
         }
     }
 
-    func write(_ file: Int32, at offset: Int64, _ bytes: [UInt8]) throws(SystemError) {
+    package func write(_ file: Int32, at offset: Int64, _ bytes: [UInt8]) throws(SystemError) {
         try run { state throws(SystemError) in
             let halved = try begin(&state, "write")
             let open = try open(state, file)
@@ -260,7 +265,7 @@ final class SimulatedDisk: FileSystem {
         node.unsynced = []
     }
 
-    func synchronize(_ file: Int32, dataOnly: Bool) throws(SystemError) {
+    package func synchronize(_ file: Int32, dataOnly: Bool) throws(SystemError) {
         try run { state throws(SystemError) in
             do throws(SystemError) {
                 if try begin(&state, "fsync") { throw SystemError("fsync", EIO) }
@@ -284,7 +289,7 @@ final class SimulatedDisk: FileSystem {
         }
     }
 
-    func makeDirectory(_ name: String, in directory: Int32?) throws(SystemError) {
+    package func makeDirectory(_ name: String, in directory: Int32?) throws(SystemError) {
         try run { state throws(SystemError) in
             let halved = try begin(&state, "mkdir")
             let (parent, last) = split(name)
@@ -299,7 +304,7 @@ final class SimulatedDisk: FileSystem {
         }
     }
 
-    func remove(_ name: String, in directory: Int32, isDirectory: Bool) throws(SystemError) {
+    package func remove(_ name: String, in directory: Int32, isDirectory: Bool) throws(SystemError) {
         try run { state throws(SystemError) in
             let halved = try begin(&state, "unlink")
             let folder = try open(state, directory).node
@@ -311,7 +316,7 @@ final class SimulatedDisk: FileSystem {
         }
     }
 
-    func rename(_ name: String, to newName: String, in directory: Int32) throws(SystemError) {
+    package func rename(_ name: String, to newName: String, in directory: Int32) throws(SystemError) {
         try run { state throws(SystemError) in
             let halved = try begin(&state, "rename")
             let folder = try open(state, directory).node
@@ -323,7 +328,7 @@ final class SimulatedDisk: FileSystem {
         }
     }
 
-    func list(_ directory: Int32) throws(SystemError) -> [String] {
+    package func list(_ directory: Int32) throws(SystemError) -> [String] {
         try run { state throws(SystemError) in
             if try begin(&state, "readdir") { throw SystemError("readdir", EIO) }
             return state.nodes[try open(state, directory).node]?.entries.keys.sorted() ?? []
@@ -340,20 +345,20 @@ final class SimulatedDisk: FileSystem {
         )
     }
 
-    func status(_ file: Int32) throws(SystemError) -> FileStatus {
+    package func status(_ file: Int32) throws(SystemError) -> FileStatus {
         try run { state throws(SystemError) in
             if try begin(&state, "stat") { throw SystemError("stat", EIO) }
             return status(state, try open(state, file).node)
         }
     }
 
-    func status(path: String) throws(SystemError) -> FileStatus {
+    package func status(path: String) throws(SystemError) -> FileStatus {
         try run { state throws(SystemError) in status(state, try node(&state, path, in: nil)) }
     }
 
-    func canonicalPath(_ path: String) throws(SystemError) -> String { path }
+    package func canonicalPath(_ path: String) throws(SystemError) -> String { path }
 
-    func tryLock(_ file: Int32) throws(SystemError) -> Bool {
+    package func tryLock(_ file: Int32) throws(SystemError) -> Bool {
         try run { state throws(SystemError) in
             let number = try open(state, file).node
             if let holder = state.locks[number], holder != file { return false }
@@ -362,14 +367,14 @@ final class SimulatedDisk: FileSystem {
         }
     }
 
-    func erasurePromise(home: Int32, smallFile: Int32) -> ErasurePromise {
+    package func erasurePromise(home: Int32, smallFile: Int32) -> ErasurePromise {
         ErasurePromise(.inPlace, "a simulated disk overwrites in place")
     }
 
     // MARK: - For tests
 
     /// Every file as it is now: path to bytes.
-    func files() -> [String: [UInt8]] {
+    package func files() -> [String: [UInt8]] {
         with { state in
             var found: [String: [UInt8]] = [:]
             func visit(_ number: Int, _ path: String) {
@@ -383,7 +388,7 @@ final class SimulatedDisk: FileSystem {
     }
 
     /// Changes a file's bytes behind the store's back, durably; `nil` removes it.
-    func replace(_ path: String, with bytes: [UInt8]?) {
+    package func replace(_ path: String, with bytes: [UInt8]?) {
         with { state in
             let (parent, last) = split(path)
             guard let folder = try? node(&state, parent, in: nil) else { preconditionFailure(path) }
@@ -401,7 +406,7 @@ final class SimulatedDisk: FileSystem {
     }
 
     /// The same disk once more, all of it durable.
-    func copy() -> SimulatedDisk {
+    package func copy() -> SimulatedDisk {
         let other = SimulatedDisk()
         let (nodes, next) = with { state in
             var nodes: [Int: Node] = [:]
