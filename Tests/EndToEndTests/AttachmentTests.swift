@@ -133,14 +133,14 @@ struct AttachmentTests {
                 let cursor = try bob.cursor()
                 let id = try ann.ok("send", "room", "--file", path)["message"].string ?? ""
                 // Somewhere between the first and the last twentieth.
-                let progress = try bob.wait("attachmentProgress:message=\(id)", after: cursor, seconds: 60)
+                let progress = try bob.wait("attachmentProgress:message=\(id)", after: cursor)
                 victim.crash()
                 #expect((progress["percent"].integer ?? 100) < 100)
                 try victim.start()
                 let before = try line(id, bob)["file"]
                 #expect(["receiving", "complete"].contains(before["state"].string ?? ""), "\(before)")
-                try bob.wait("messageState:message=\(id),state=received", seconds: 60)
-                try ann.wait("messageState:message=\(id),state=delivered", seconds: 60)
+                try bob.wait("messageState:message=\(id),state=received")
+                try ann.wait("messageState:message=\(id),state=delivered")
                 let output = "\(ann.directory)/resumed"
                 try bob.ok("save", "room", id, "--output", output, "--force")
                 #expect(contents(output) == bytes)
@@ -153,10 +153,10 @@ struct AttachmentTests {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let (path, _) = try file("big.bin", 8_000_000, in: ann.directory)
             let id = try ann.ok("send", "room", "--file", path)["message"].string ?? ""
-            try bob.wait("attachmentProgress:message=\(id)", seconds: 60)
+            try bob.wait("attachmentProgress:message=\(id)")
             try say("between", ann)
             #expect(try bob.texts().contains("between"))
-            try ann.wait("messageState:message=\(id),state=delivered", seconds: 60)
+            try ann.wait("messageState:message=\(id),state=delivered")
         }
     }
 
@@ -212,13 +212,13 @@ struct AttachmentTests {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             let (path, _) = try file("big.bin", 64_000_000, in: ann.directory)
             let id = try ann.ok("send", "room", "--file", path)["message"].string ?? ""
-            try bob.wait("attachmentProgress:message=\(id)", seconds: 60)
+            try bob.wait("attachmentProgress:message=\(id)")
             // It stands still, so that the file cannot be whole before it is taken back.
             kill(bob.pid, SIGSTOP)
             defer { kill(bob.pid, SIGCONT) }
             try ann.ok("outbox", "cancel", id)
             kill(bob.pid, SIGCONT)
-            try bob.wait("messageState:message=\(id),state=failed", seconds: 60)
+            try bob.wait("messageState:message=\(id),state=failed")
             #expect(try line(id, bob)["file"]["state"].string == "failed")
             try bob.fails(1, "save", "room", id)
         }
@@ -235,7 +235,7 @@ struct AttachmentTests {
             try bob.start()
             try ann.wait("peerOnline")
             let (path, _) = try file("a.bin", 1_001, in: ann.directory)
-            let sent = try ann.run(["send", "room", "--file", path, "--wait", "delivered", "--timeout", "20"])
+            let sent = try ann.run(["send", "room", "--file", path, "--wait", "delivered", "--timeout", "90"])
             #expect(sent.code == 2, "\(sent)")
             let (other, _) = try file("b.bin", 1_001, in: bob.directory)
             try bob.fails(64, "send", "room", "--file", other)

@@ -122,7 +122,7 @@ struct AutomationTests {
     func watchers() throws {
         try withRoom { ann, bob, _ in
             let cursor = try bob.cursor()
-            for index in 0..<20 { try ann.ok("send", "room", "m\(index)", "--wait", "delivered", "--timeout", "20") }
+            for index in 0..<20 { try ann.ok("send", "room", "m\(index)", "--wait", "delivered", "--timeout", "90") }
             let all = try (0..<3).map { _ in
                 try bob.ok("watch", "room", "--since", String(cursor), "--timeout", "0.3").lines
             }
@@ -198,7 +198,7 @@ struct AutomationTests {
             try bob.stop()
             try ann.wait("peerOffline")
             try bob.start()
-            try ann.wait("lifetimeReset:previous=1d", seconds: 30)
+            try ann.wait("lifetimeReset:previous=1d")
             try ann.ok("explode", "room", "--force")
             try ann.wait("exploded")
             try bob.wait("exploded")

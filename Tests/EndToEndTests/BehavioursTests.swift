@@ -15,9 +15,9 @@ struct BehavioursTests {
         let script: String
     }
 
-    static func rows(_ page: String) -> [Row] {
+    static func rows(_ page: String, numbered prefix: String = "00") -> [Row] {
         page.split(separator: "\n").compactMap { line in
-            guard line.hasPrefix("| 00") else { return nil }
+            guard line.hasPrefix("| \(prefix)") else { return nil }
             let cells = line.dropFirst().split(separator: "|", omittingEmptySubsequences: false)
                 .map { $0.trimmingCharacters(in: .whitespaces) }
             guard cells.count >= 3 else { return Row(number: cells[0], behaviour: "", script: "") }
@@ -129,17 +129,16 @@ struct BehavioursTests {
         }
     }
 
-    @Test("every row names a script that exists and is not skipped")
-    func table() throws {
-        let page = try String(
-            contentsOf: Self.root.appending(path: "Sources/Messaging/Messaging.docc/Behaviours.md"),
-            encoding: .utf8
-        )
+    private static func page(_ name: String) throws -> String {
+        try String(contentsOf: root.appending(path: "Sources/Messaging/Messaging.docc/\(name).md"), encoding: .utf8)
+    }
+
+    /// Each row names a script that is always run.
+    private func check(_ rows: [Row]) throws {
         let scripts = Dictionary(try Self.allScripts().map { ($0.name, $0) }) { first, second in
             first.isConditional ? first : second
         }
         #expect(scripts.count > 300, "the sources of the tests are read")
-        let rows = Self.rows(page)
         var missing: [String: [String]] = [:]
         for row in rows {
             if scripts[row.script] == nil { missing[row.script, default: []].append(row.number) }
@@ -149,6 +148,19 @@ struct BehavioursTests {
         for name in missing.keys.sorted() {
             Issue.record("no such script: `\(name)`, of \(missing[name]?.joined(separator: ", ") ?? "")")
         }
+    }
+
+    @Test("every promise of the threat model names a script that exists")
+    func threats() throws {
+        let rows = Self.rows(try Self.page("ThreatModel"), numbered: "T-")
+        try check(rows)
+        #expect(rows.count >= 50 && rows.map(\.number) == rows.indices.map { "T-\($0 + 1)" }, "numbered in order")
+    }
+
+    @Test("every row names a script that exists and is not skipped")
+    func table() throws {
+        let rows = Self.rows(try Self.page("Behaviours"))
+        try check(rows)
         // Each document is there, its rows numbered without a gap.
         for (document, least) in [("000", 50), ("001", 30), ("002", 45), ("003", 30), ("004", 60)] {
             let numbers = rows.map(\.number).filter { $0.hasPrefix(document + "-") }

@@ -145,7 +145,7 @@ struct ChatTests {
             try bob.ok("conversation", "leave", "room")
             try ann.wait("memberLeft")
             try bob.fails(7, "read", id)
-            #expect(bob.files(".seg") == [])
+            try eventually("the files are gone") { bob.files(".seg") == [] }
             #expect(try ann.texts() == ["before"])
             try ann.fails(1, "send", "room", "anyone?")
         }

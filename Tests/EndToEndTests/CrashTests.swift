@@ -104,11 +104,11 @@ struct CrashTests {
                 }
                 #expect(try ann.ok("conversation", "list").lines.isEmpty)
                 #expect(ann.files(holding: "secret").isEmpty)
-                try bob.wait("exploded", after: cursor, seconds: 30)
+                try bob.wait("exploded", after: cursor)
                 try bob.fails(3, "read", id)
                 // The receipt may have come before the crash; then its event is gone and the tombstone has it.
                 if isConfirmed.withLock({ $0 }), !(try hasReceipt(ann, id)) {
-                    try ann.wait("deletionReceipt", seconds: 30)
+                    try ann.wait("deletionReceipt")
                 }
             }
         }
@@ -130,7 +130,7 @@ struct CrashTests {
             let slug = try ann.ok("invite", "create", "room", "--single-use")["slug"].string ?? ""
             ann.crash()
             try ann.start()
-            try bob.ok("join", slug, "--timeout", "20")
+            try bob.ok("join", slug, "--timeout", "90")
             ann.crash()
             bob.crash()
             for node in nodes { try node.start() }

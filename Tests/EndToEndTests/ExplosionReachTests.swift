@@ -10,11 +10,11 @@ extension ExplodeTests {
             let id = try ann.ok("conversation", "show", "room")["conversation"].string ?? ""
             try eve.stop()
             try ann.ok("explode", "room", "--force")
-            try bob.wait("exploded", seconds: 30)
-            try ann.wait("deletionReceipt", seconds: 30)
+            try bob.wait("exploded")
+            try ann.wait("deletionReceipt")
             ann.crash()
             try eve.start()
-            try eve.wait("exploded", seconds: 60)
+            try eve.wait("exploded")
             try eve.fails(3, "read", id)
             #expect(try eve.ok("conversation", "list").lines.isEmpty)
             // The creator comes for the receipt.
@@ -38,9 +38,9 @@ extension ExplodeTests {
             try bob.wait("explosionScheduled")
             ann.crash()
             try eve.start()
-            #expect(try eve.wait("explosionScheduled", seconds: 30)["expiresAt"].time == end)
+            #expect(try eve.wait("explosionScheduled")["expiresAt"].time == end)
             for node in [bob, eve] {
-                try node.wait("exploded", seconds: 60)
+                try node.wait("exploded")
                 #expect(try node.ok("conversation", "list").lines.isEmpty)
             }
             try ann.start()
@@ -61,7 +61,7 @@ extension ExplodeTests {
             try ann.ok("invite", "revoke", "room")
             let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
             try ann.ok("explode", "room", "--force")
-            let failed = try cem.fails(3, "join", slug, "--timeout", "20")
+            let failed = try cem.fails(3, "join", slug, "--timeout", "90")
             #expect(failed["state"].string == "joinFailed")
             #expect(failed["errorType"].string == "conversation_expired")
             #expect(failed["message"].string == "This conversation is no longer available")
@@ -71,7 +71,7 @@ extension ExplodeTests {
             try dan.ok("join", "cancel", try #require(waiting["join"].string))
             try ann.stop()
             try ann.start()
-            try dan.fails(3, "join", slug, "--timeout", "20")
+            try dan.fails(3, "join", slug, "--timeout", "90")
         }
     }
 
@@ -104,19 +104,19 @@ extension ExplodeTests {
             for node in [ann, bob] { try node.start() }
             try ann.wait("peerOnline")
             try ann.ok("explode", "room", "--force")
-            try ann.wait("deletionReceipt", seconds: 30)
+            try ann.wait("deletionReceipt")
             for (node, other) in [(bob, ann), (ann, bob)] {
                 try node.stop()
                 try Program.tool("rm", "-rf", node.home)
                 try Program.tool("cp", "-a", "\(node.home).copy", node.home)
                 try node.start()
-                try node.wait("exploded", seconds: 60)
+                try node.wait("exploded")
                 try node.fails(3, "read", id)
                 #expect(node.files(holding: "from the backup").isEmpty)
                 try other.fails(3, "read", id)
             }
             // The creator asked itself for receipts again.
-            try ann.wait("deletionReceipt", seconds: 60)
+            try ann.wait("deletionReceipt")
         }
     }
 
@@ -129,13 +129,13 @@ extension ExplodeTests {
             let exploded = try ann.ok("explode", "room", "--no-trace", "--force")
             #expect(exploded["trace"].bool == false && exploded["waiting"].list.count == 1)
             // The list would be a segment of no inbox.
-            #expect(ann.files(".seg").isEmpty)
+            try eventually("the files are gone") { ann.files(".seg").isEmpty }
             try ann.stop()
             try ann.start()
             #expect(try ann.ok("explode", "status", id)["trace"].bool == false)
             try bob.start()
-            try bob.wait("exploded", seconds: 30)
-            try ann.wait("deletionReceipt", seconds: 30)
+            try bob.wait("exploded")
+            try ann.wait("deletionReceipt")
         }
     }
 
@@ -158,7 +158,7 @@ extension ExplodeTests {
                 node.files(".seg").map { ($0 as NSString).deletingLastPathComponent }
             }
             try ann.ok("explode", "room", "--force")
-            try ann.wait("deletionReceipt", seconds: 30)
+            try ann.wait("deletionReceipt")
             for (index, node) in nodes.enumerated() {
                 // 2, unregistered: no inbox, no conversation, no link.
                 #expect(try !node.ok("inbox", "list").lines.contains { $0["inbox"].string == inboxes[index] })
@@ -197,7 +197,7 @@ extension ExplodeTests {
             try Program.tool("rm", "-rf", bob.home)
             try Program.tool("cp", "-a", "\(bob.home).copy", bob.home)
             try bob.start()
-            try bob.wait("exploded", seconds: 60)
+            try bob.wait("exploded")
             let events = try bob.run(["watch", "--since", "0", "--timeout", "0.05"]).lines
             #expect(!events.contains { $0["event"].string == "peerOnline" })
             #expect(try ann.ok("status")["links"].integer == 0)

@@ -173,7 +173,8 @@ enum Program {
     }()
 
     /// Runs a program to its end. Output goes through files, so that nobody waits for a pipe's other holders.
-    static func run(_ arguments: [String], input: String = "", in directory: String, seconds: Int = 90) throws -> Answer
+    static func run(_ arguments: [String], input: String = "", in directory: String, seconds: Int = 150) throws
+        -> Answer
     {
         let base = "\(directory)/.run-\(UUID().uuidString)"
         let paths = [base + ".in", base + ".out", base + ".err"]
@@ -292,7 +293,7 @@ final class TestNode {
         _ event: String,
         in conversation: String? = nil,
         after cursor: Int64 = 0,
-        seconds: Int = 20,
+        seconds: Int = 90,
         at location: SourceLocation = #_sourceLocation
     ) throws -> JSON {
         let answer = try run(
@@ -359,12 +360,12 @@ final class TestNode {
         func ending() -> Answer {
             Answer(
                 command: command,
-                code: process.wait(seconds: 20) ?? -1,
+                code: process.wait(seconds: 60) ?? -1,
                 output: String(decoding: text, as: UTF8.self),
                 errors: String(decoding: Program.text(log).utf8.dropFirst(logSize), as: UTF8.self)
             )
         }
-        for _ in 0..<300 {
+        for _ in 0..<900 {
             var polled = pollfd(fd: descriptor.number, events: Int16(POLLIN), revents: 0)
             let isRunning = process.isRunning
             poll(&polled, 1, 100)
@@ -393,7 +394,7 @@ final class TestNode {
     func stop(at location: SourceLocation = #_sourceLocation) throws {
         guard let process else { return }
         process.signal(SIGTERM)
-        let code = process.wait(seconds: 20)
+        let code = process.wait(seconds: 60)
         #expect(code == 0, "\(name) stops cleanly", sourceLocation: location)
         self.process = nil
     }
@@ -402,7 +403,7 @@ final class TestNode {
     func crash() {
         guard let process else { return }
         process.signal(SIGKILL)
-        _ = process.wait(seconds: 20)
+        _ = process.wait(seconds: 60)
         self.process = nil
     }
 
@@ -486,7 +487,7 @@ func withRoom(
 func meet(_ ann: TestNode, _ bob: TestNode, at location: SourceLocation = #_sourceLocation) throws -> String {
     let created = try ann.ok("conversation", "create", "--name", "room", "--as", ann.name, at: location)
     let slug = try ann.ok("invite", "create", "room", at: location)["slug"].string ?? ""
-    let joined = try bob.ok("join", slug, "--as", bob.name, "--timeout", "20", at: location)
+    let joined = try bob.ok("join", slug, "--as", bob.name, "--timeout", "90", at: location)
     #expect(joined["state"].string == "ready", sourceLocation: location)
     #expect(joined["conversation"].string == created["conversation"].string, sourceLocation: location)
     try bob.wait("peerOnline", at: location)
@@ -507,7 +508,7 @@ func agree(_ ann: TestNode, _ bob: TestNode, _ lifetime: String, at location: So
 /// Sends, and waits until it is delivered.
 @discardableResult
 func say(_ text: String, _ node: TestNode, at location: SourceLocation = #_sourceLocation) throws -> Answer {
-    let sent = try node.ok("send", "room", text, "--wait", "delivered", "--timeout", "20", at: location)
+    let sent = try node.ok("send", "room", text, "--wait", "delivered", "--timeout", "90", at: location)
     #expect(sent["state"].string == "delivered", sourceLocation: location)
     return sent
 }
@@ -515,4 +516,13 @@ func say(_ text: String, _ node: TestNode, at location: SourceLocation = #_sourc
 /// A message of a conversation by its text.
 func message(_ text: String, at node: TestNode, location: SourceLocation = #_sourceLocation) throws -> JSON {
     try node.ok("read", "room", at: location).lines.first { $0["text"].string == text } ?? JSON(value: nil)
+}
+
+/// Waits for something that no event tells; at most this long.
+func eventually(_ what: String, seconds: Int = 90, _ condition: () throws -> Bool) throws {
+    let end = ContinuousClock.now + .seconds(seconds)
+    while try !condition() {
+        guard ContinuousClock.now < end else { throw HarnessError("\(what) did not happen in \(seconds) s") }
+        usleep(20_000)
+    }
 }

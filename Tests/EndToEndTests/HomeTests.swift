@@ -156,7 +156,7 @@ struct HomeTests {
             try say("after", ann)
             fill("\(disk)/filler")
             try ann.ok("explode", "room", "--force")
-            try bob.wait("exploded", seconds: 30)
+            try bob.wait("exploded")
             unlink("\(disk)/filler")
             #expect(ann.isRunning)
             #expect(try ann.ok("conversation", "list").lines.isEmpty)
@@ -188,8 +188,8 @@ struct HomeTests {
             try ann.start()
             #expect(try ann.ok("explode", "status", id)["waiting"].list.count == 1)
             try bob.start()
-            try bob.wait("exploded", seconds: 30)
-            try ann.wait("deletionReceipt", seconds: 30)
+            try bob.wait("exploded")
+            try ann.wait("deletionReceipt")
         }
     }
 
@@ -230,7 +230,7 @@ struct HomeTests {
             let roomSegment = ann.files(".seg")[0]
             try ann.ok("conversation", "create", "--name", "other", "--as", "ann")
             let slug = try ann.ok("invite", "create", "other")["slug"].string ?? ""
-            try bob.ok("join", slug, "--timeout", "20")
+            try bob.ok("join", slug, "--timeout", "90")
             let cursor = try ann.cursor()
             try ann.ok("lifetime", "propose", "other", "1d")
             try bob.wait("lifetimeProposed:ours=false", in: "other")

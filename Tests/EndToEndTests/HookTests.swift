@@ -42,7 +42,7 @@ struct HookTests {
             for node in nodes { try node.start() }
             let id = try meet(ann, bob)
             let secret = "the kettle is behind the door"
-            try bob.ok("send", "room", secret, "--wait", "delivered", "--timeout", "20")
+            try bob.ok("send", "room", secret, "--wait", "delivered", "--timeout", "90")
             try eventually("both hooks") { (try ann.ok("status"))["hooks"]["done"].integer == 2 }
             let text = told(ann)
             let shown = try ann.ok("conversation", "show", "room")
@@ -85,14 +85,14 @@ struct HookTests {
             for node in nodes { try node.start() }
             chmod(third, 0o722)
             try meet(ann, bob)
-            try bob.ok("send", "room", "hello", "--wait", "delivered", "--timeout", "20")
+            try bob.ok("send", "room", "hello", "--wait", "delivered", "--timeout", "90")
             try eventually("three failures") { (try ann.ok("status"))["hooks"]["failed"].integer == 3 }
             let log = Program.text(ann.log)
             #expect(log.contains("exit code 7") && log.contains("signal 10"), "\(log)")
             #expect(log.contains("others can change"), "\(log)")
             #expect(!log.contains("printed-by-the-hook"))
             chmod(third, 0o700)
-            try bob.ok("send", "room", "again", "--wait", "delivered", "--timeout", "20")
+            try bob.ok("send", "room", "again", "--wait", "delivered", "--timeout", "90")
             try eventually("one success") { (try ann.ok("status"))["hooks"]["done"].integer == 1 }
             // No zombies.
             let children = Program.text("/proc/\(ann.pid)/task/\(ann.pid)/children")

@@ -73,7 +73,7 @@ struct IdentityTests {
             for name in ["one", "two"] {
                 try ann.ok("conversation", "create", "--name", name)
                 let invite = try ann.ok("invite", "create", name)
-                try bob.ok("join", invite["slug"].string ?? "", "--timeout", "20")
+                try bob.ok("join", invite["slug"].string ?? "", "--timeout", "90")
                 members.append(try bob.ok("conversation", "show", name)["members"][0]["member"].string ?? "")
                 members.append(try ann.ok("conversation", "show", name)["members"][0]["member"].string ?? "")
                 members.append(invite["creator"].string ?? "")

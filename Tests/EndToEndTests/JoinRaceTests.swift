@@ -45,7 +45,7 @@ struct JoinRaceTests {
             }
             let directory = ann.directory
             DispatchQueue.concurrentPerform(iterations: arguments.count) { index in
-                guard let answer = try? Program.run(arguments[index], in: directory, seconds: 95) else { return }
+                guard let answer = try? Program.run(arguments[index], in: directory) else { return }
                 answers.withLock { $0.append(answer) }
             }
             let all = answers.withLock { $0 }
@@ -82,7 +82,7 @@ struct JoinRaceTests {
             let refused = try carol.fails(2, "join", slug, "--timeout", "30")
             #expect(refused["errorType"].string == "single_use_consumed")
             try bob.ok("join", "retry", id)
-            try bob.wait("joined", seconds: 60)
+            try bob.wait("joined")
             #expect(try bob.ok("conversation", "list")["conversation"].string == made["conversation"].string)
             try bob.wait("peerOnline")
             try say("the same welcome", ann)
@@ -103,7 +103,7 @@ struct JoinRaceTests {
             try bob.stop()
             relay.release()
             try bob.start()
-            let failed = try bob.wait("joinFailed", seconds: 30)
+            let failed = try bob.wait("joinFailed")
             #expect(failed["errorType"].string == "generic_failure")
             #expect(failed["title"].string == "Couldn't join")
             #expect(failed["message"].string == "Failed to join conversation")
@@ -187,10 +187,10 @@ struct JoinRaceTests {
             #expect(try ann.ok("invite", "list", "room").lines.compactMap { $0["invite"].string } == [ids[2]])
             try ann.fails(7, "invite", "revoke", "room", "ffffffffffff")
             for index in 0..<2 {
-                let refused = try bob.fails(2, "join", invites[index]["slug"].string ?? "", "--timeout", "20")
+                let refused = try bob.fails(2, "join", invites[index]["slug"].string ?? "", "--timeout", "90")
                 #expect(refused["errorType"].string == "generic_failure")
             }
-            try bob.ok("join", invites[2]["slug"].string ?? "", "--timeout", "20")
+            try bob.ok("join", invites[2]["slug"].string ?? "", "--timeout", "90")
         }
     }
 

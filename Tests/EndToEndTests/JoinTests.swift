@@ -13,15 +13,15 @@ struct JoinTests {
             let invite = try ann.ok("invite", "create", "room", "--single-use")
             #expect(invite["singleUse"].bool == true)
             let slug = invite["slug"].string ?? ""
-            try bob.ok("join", slug, "--timeout", "20")
-            let refused = try carol.fails(2, "join", slug, "--timeout", "20")
+            try bob.ok("join", slug, "--timeout", "90")
+            let refused = try carol.fails(2, "join", slug, "--timeout", "90")
             #expect(refused["state"].string == "joinFailed")
             #expect(refused["errorType"].string == "single_use_consumed")
             #expect(refused["inviteTag"].string == invite["tag"].string)
             #expect(refused["message"].string?.isEmpty == false)
             #expect(try carol.ok("conversation", "list").lines.isEmpty)
             // The first asks again: nothing new happens.
-            #expect(try bob.ok("join", slug, "--timeout", "20")["state"].string == "ready")
+            #expect(try bob.ok("join", slug, "--timeout", "90")["state"].string == "ready")
             #expect(try ann.ok("conversation", "show", "room")["members"].list.count == 1)
         }
     }
@@ -66,7 +66,7 @@ struct JoinTests {
             #expect(try bob.ok("conversation", "list").lines.isEmpty)
             #expect(try ann.ok("conversation", "show", "room")["members"].list.isEmpty)
             // The same invite still works for whoever wants it.
-            try bob.ok("join", slug, "--timeout", "20")
+            try bob.ok("join", slug, "--timeout", "90")
         }
     }
 
@@ -74,10 +74,10 @@ struct JoinTests {
     func idempotent() throws {
         try withRoom { ann, bob, id in
             let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
-            #expect(try bob.ok("join", slug, "--timeout", "20")["conversation"].string == id)
+            #expect(try bob.ok("join", slug, "--timeout", "90")["conversation"].string == id)
             try bob.stop()
             try bob.start()
-            #expect(try bob.ok("join", slug, "--timeout", "20")["conversation"].string == id)
+            #expect(try bob.ok("join", slug, "--timeout", "90")["conversation"].string == id)
             #expect(try bob.ok("conversation", "list").lines.count == 1)
             #expect(try ann.ok("conversation", "show", "room")["members"].list.count == 1)
         }
@@ -117,7 +117,7 @@ struct JoinTests {
             let bare = slug.dropFirst("mayfly:join/".count)
             let wrapped = "  mayfly:join/\(bare.prefix(40))\n  \(bare.dropFirst(40))\n"
             #expect(try bob.ok("invite", "inspect", wrapped)["signature"].string == "valid")
-            try bob.ok("join", String(bare), "--timeout", "20")
+            try bob.ok("join", String(bare), "--timeout", "90")
         }
     }
 
@@ -162,14 +162,14 @@ struct JoinTests {
             #expect(try ann.ok("conversation", "lock", "room")["locked"].bool == true)
             #expect(try ann.ok("invite", "list", "room").lines.isEmpty)
             try ann.fails(1, "invite", "create", "room")
-            #expect(try bob.fails(2, "join", old, "--timeout", "20")["errorType"].string == "generic_failure")
+            #expect(try bob.fails(2, "join", old, "--timeout", "90")["errorType"].string == "generic_failure")
             #expect(try ann.ok("conversation", "unlock", "room")["locked"].bool == false)
-            #expect(try bob.fails(2, "join", old, "--timeout", "20")["errorType"].string == "generic_failure")
+            #expect(try bob.fails(2, "join", old, "--timeout", "90")["errorType"].string == "generic_failure")
             let revoked = try ann.ok("invite", "create", "room")["slug"].string ?? ""
             try ann.ok("invite", "revoke", "room")
-            #expect(try bob.fails(2, "join", revoked, "--timeout", "20")["errorType"].string == "generic_failure")
+            #expect(try bob.fails(2, "join", revoked, "--timeout", "90")["errorType"].string == "generic_failure")
             let new = try ann.ok("invite", "create", "room")["slug"].string ?? ""
-            try bob.ok("join", new, "--timeout", "20")
+            try bob.ok("join", new, "--timeout", "90")
             // Only the creator may.
             try bob.fails(2, "conversation", "lock", "room")
             try bob.fails(2, "invite", "create", "room")

@@ -83,7 +83,7 @@ struct PeerTests {
             #expect(invited["message"].string?.contains("ann") == true)
             #expect(try bob.ok("conversation", "list").lines.isEmpty, "nobody joins by itself")
             let id = try #require(invited["join"].string)
-            let joined = try bob.ok("join", String(id.prefix(12)), "--as", "bob", "--timeout", "20")
+            let joined = try bob.ok("join", String(id.prefix(12)), "--as", "bob", "--timeout", "90")
             #expect(joined["conversation"].string == made["conversation"].string)
             #expect(try bob.ok("join", "list").lines.isEmpty)
             try ann.wait("peerOnline")
@@ -102,7 +102,7 @@ struct PeerTests {
             try ann.stop()
             try ann.start()
             try bob.start()
-            try bob.wait("invited", seconds: 30)
+            try bob.wait("invited")
             let id = try bob.ok("join", "list")["join"].string ?? ""
             #expect(try bob.ok("join", "cancel", id)["state"].string == "cancelled")
             #expect(try bob.ok("join", "list").lines.isEmpty)
@@ -140,7 +140,7 @@ struct PeerTests {
             try bob.start()
             #expect(try bob.ok("peer", "show", "ann")["blocked"].bool == true)
             try bob.ok("peer", "unblock", "ann")
-            try ann.ok("peer", "ping", "bob", "--timeout", "20")
+            try ann.ok("peer", "ping", "bob", "--timeout", "90")
         }
     }
 
@@ -156,7 +156,7 @@ struct PeerTests {
             #expect(try ann.ok("conversation", "list").lines.count == 1, "nothing is made for nobody")
             try ann.ok("peer", "unblock", "bob")
             try bob.start()
-            try ann.ok("peer", "ping", "bob", "--timeout", "20")
+            try ann.ok("peer", "ping", "bob", "--timeout", "90")
             #expect(try bob.ok("join", "list").lines.isEmpty)
             // What has arrived: bob has not answered yet.
             try ann.ok("conversation", "create", "--name", "other", "--with", "bob")

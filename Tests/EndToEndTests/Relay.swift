@@ -125,12 +125,3 @@ extension TestNode {
     /// The port of 127.0.0.1 on which it listens.
     var port: UInt16 { listen.flatMap { UInt16($0.split(separator: ":").last ?? "") } ?? 0 }
 }
-
-/// Waits for something that no event tells; at most this long.
-func eventually(_ what: String, seconds: Int = 30, _ condition: () throws -> Bool) throws {
-    let end = ContinuousClock.now + .seconds(seconds)
-    while try !condition() {
-        guard ContinuousClock.now < end else { throw HarnessError("\(what) did not happen in \(seconds) s") }
-        usleep(20_000)
-    }
-}

@@ -73,10 +73,13 @@ package enum SubscribeMethod: ControlMethod {
         package var cursor: Int64
         /// True when events after `since` were no longer kept; the stream then begins with a `gap`.
         package var missed: Bool?
+        /// How many events follow at once, because they happened after `since`; absent for none.
+        package var replayed: Int?
 
-        package init(cursor: Int64, missed: Bool? = nil) {
+        package init(cursor: Int64, missed: Bool? = nil, replayed: Int? = nil) {
             self.cursor = cursor
             self.missed = missed
+            self.replayed = replayed
         }
     }
 }

@@ -33,16 +33,18 @@ struct WatchCommand: NodeCommand {
         endOnInterrupt(code: until == nil ? 0 : 1)
         let deadline = timeout.map { ContinuousClock.now + $0.duration }
         let client = try connect()
-        var cursor = try subscribe(client, since: since)
+        var (cursor, replayed) = try subscribe(client, since: since)
         while true {
-            switch try client.nextEvent(until: deadline) {
+            // What had happened before is shown however short the time is: the node has sent it by now.
+            switch try client.nextEvent(until: replayed > 0 ? .now + Self.replayTime : deadline) {
             case .event(let event):
+                replayed -= 1
                 cursor = event["cursor"]?.integerValue ?? cursor
                 if terminal.json { terminal.result(event) } else { show(event, terminal) }
                 if let until, until.matches(event) { return }
             case .dropped:
                 // We were too slow; what we missed is still kept.
-                cursor = try subscribe(client, since: cursor)
+                (cursor, replayed) = try subscribe(client, since: cursor)
             case .timedOut:
                 guard let until else { return }
                 throw ControlError(
@@ -54,11 +56,13 @@ struct WatchCommand: NodeCommand {
         }
     }
 
-    /// - Returns: the cursor after which events are delivered.
-    private func subscribe(_ client: ControlClient, since: Int64?) throws -> Int64 {
+    private static let replayTime = Duration.seconds(30)
+
+    /// - Returns: the cursor after which events are delivered, and how many of those have happened already.
+    private func subscribe(_ client: ControlClient, since: Int64?) throws -> (cursor: Int64, replayed: Int) {
         let params = SubscribeMethod.Params(conversation: conversation, since: since)
         let answer = try understand(try client.call(SubscribeMethod.self, params), as: SubscribeMethod.Result.self)
-        return since ?? answer.cursor
+        return (since ?? answer.cursor, answer.replayed ?? 0)
     }
 
     private func show(_ event: JSONValue, _ terminal: Terminal) {

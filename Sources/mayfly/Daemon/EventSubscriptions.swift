@@ -23,10 +23,13 @@ extension ControlHandlers {
                 node.watching(client)
                 connection.closed.whenComplete { [node] _ in node.assumeIsolated { $0.stoppedWatching(client) } }
             }
-            let show: @Sendable (isolated Node, EventLog.Entry) -> Bool = { node, entry in
-                if let conversation, entry.event.conversation != conversation { return true }
+            let wanted: @Sendable (isolated Node, EventLog.Entry) -> Control.Event? = { node, entry in
+                if let conversation, entry.event.conversation != conversation { return nil }
                 let event = NodeView.event(entry, node)
-                if let kinds, !kinds.contains(event.event) { return true }
+                return kinds.map { $0.contains(event.event) } ?? true ? event : nil
+            }
+            let show: @Sendable (isolated Node, EventLog.Entry) -> Bool = { node, entry in
+                guard let event = wanted(node, entry) else { return true }
                 guard connection.notify(event.jsonValue) == .queued else { return false }
                 if case .message(let id) = entry.event.kind, let client = entry.event.client {
                     node.markShown(id, client: client)
@@ -34,6 +37,7 @@ extension ControlHandlers {
                 return true
             }
             let gap = params.since.flatMap { log.gap(since: $0) }
+            let replayed = (replay?.entries ?? []).count { wanted(node, $0) != nil } + (gap == nil ? 0 : 1)
             // The answer goes out first, then what is replayed, then what happens.
             node.loop.execute {
                 node.assumeIsolated { node in
@@ -60,7 +64,11 @@ extension ControlHandlers {
                 }
             }
             return node.loop.makeSucceededFuture(
-                SubscribeMethod.Result(cursor: log.cursor, missed: replay?.missed == true ? true : nil)
+                SubscribeMethod.Result(
+                    cursor: log.cursor,
+                    missed: replay?.missed == true ? true : nil,
+                    replayed: replayed == 0 ? nil : replayed
+                )
             )
         }
     }
