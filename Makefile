@@ -48,6 +48,18 @@ simulate: deps
 	$(SWIFT) build $(RELEASE) --product simulate
 	$(SCRATCH)/release/simulate --seeds $(SEEDS) --seconds $(SECONDS) --first $(SEED)
 
+# libFuzzer and AddressSanitizer on every decoder and on whole sessions: make fuzz SECONDS=600 TARGET="frame control"
+# Optimised, with a scratch directory of its own; the C++ library is libFuzzer's. Fails if anything fails.
+.PHONY: fuzz
+FUZZ_SCRATCH ?= .build-fuzz
+RUNS ?= 10000000
+TARGET ?=
+fuzz:
+	@sh .ci/packages $(PACKAGES) libstdc++-12-dev
+	$(SWIFT) build -c release --scratch-path $(FUZZ_SCRATCH) --sanitize=fuzzer --sanitize=address \
+		-Xswiftc -enable-testing -Xswiftc -DFUZZING --product fuzz
+	MERGE=$(MERGE) Tests/Fuzz/fuzz.sh $(FUZZ_SCRATCH)/release/fuzz $(FUZZ_SCRATCH)/campaign $(SECONDS) $(RUNS) $(TARGET)
+
 install: build
 	install -D -m 0755 $(MAYFLY) $(DESTDIR)$(PREFIX)/bin/mayfly
 

@@ -90,6 +90,24 @@ let package = Package(
             path: "Tests/SimulatedDisk",
             swiftSettings: settings
         ),
+        .target(
+            name: "FuzzTargets",
+            dependencies: [
+                "SimulatedDisk", "NodeRuntime", "Control", "Transport", "Store", "Wire", "Noise", "Messaging",
+                "Primitives", nioCore, nioEmbedded, .product(name: "SwiftProtobuf", package: "swift-protobuf"),
+            ],
+            path: "Tests/FuzzTargets",
+            swiftSettings: settings
+        ),
+        // Its entry is libFuzzer's: `make fuzz`. Without it, it says so.
+        .executableTarget(
+            name: "fuzz",
+            dependencies: ["FuzzTargets"],
+            path: "Tests/Fuzz",
+            exclude: ["Corpus", "Dictionaries", "fuzz.sh"],
+            swiftSettings: settings
+        ),
+        tests("FuzzTests", ["FuzzTargets"]),
 
         tests("PrimitivesTests", ["Primitives"], exclude: ["Vectors"]),
         tests("NoiseTests", ["Noise", "Primitives"], exclude: ["Vectors"]),

@@ -76,13 +76,13 @@ struct MessageRecord {
         return bytes
     }
 
-    /// `nil` for a plaintext too short to be one of ours.
+    /// `nil` for a plaintext that is not one of ours: too short, or with a time that no record has.
     init?(_ plaintext: [UInt8], number: UInt32, span: RecordFile.Span) {
         guard plaintext.count >= Self.headerByteCount, let expiresAt = plaintext.integer(Int64.self, at: 0),
             let order = plaintext.integer(UInt64.self, at: 8), let kind = plaintext.integer(UInt32.self, at: 16),
             let id = MessageID(plaintext[20..<36]), let length = UInt32(exactly: span.length),
             let offset = UInt32(exactly: span.offset),
-            order < UInt64.max
+            order < UInt64.max, Tier.times.contains(expiresAt)
         else { return nil }
         self.init(
             id: id,

@@ -170,11 +170,12 @@ package enum JoinErrorType: Hashable, Sendable, Codable {
 package struct JoinError: Hashable, Sendable, Codable {
     package var errorType: JoinErrorType
     package var inviteTag: InviteTag
+    /// To the second, as it is written.
     package var timestamp: Timestamp
 
     package init(errorType: JoinErrorType, inviteTag: InviteTag, timestamp: Timestamp) {
         self.errorType = errorType
         self.inviteTag = inviteTag
-        self.timestamp = timestamp
+        self.timestamp = Timestamp(milliseconds: timestamp.milliseconds / .second * .second)
     }
 }

@@ -1,0 +1,69 @@
+import Messaging
+import Primitives
+import Wire
+
+/// The core in the middle of what it does, told anything by members that hold real keys: a script of frames that were
+/// changed on the way, of frames that a hostile member signs with numbers of its choice, of users, clocks and links.
+let coreTargets: [FuzzTarget] = [
+    core("core-two", CoreScenario.two), core("core-three", CoreScenario.three),
+    core("core-joining", CoreScenario.joining), core("core-contact", CoreScenario.contact),
+]
+
+private func core(_ name: String, _ scenario: CoreScenario) -> FuzzTarget {
+    FuzzTarget(
+        name,
+        byteCountLimit: 1_024,
+        cost: 50,
+        seeds: { scenario.seeds },
+        run: { bytes in
+            var session = try scenario.start()
+            session.all.random = .seeded(FuzzInput.seed(of: bytes))
+            session.all.budget = 0
+            var input = FuzzInput(bytes)
+            for _ in 0..<24 where !input.isAtEnd {
+                session.act(&input)
+                try session.all.check()
+            }
+            session.all.run(for: .minute)
+            session.all.restart()
+            session.all.run(for: 5 * .minute)
+            try session.all.check()
+        }
+    )
+}
+
+enum CoreScenario: Sendable {
+    case two, three, joining, contact
+
+    private static let bases: [Result<FuzzSession, any Error>] = [
+        Result { FuzzSession(try FuzzAssembly.joined(2)) }, Result { FuzzSession(try FuzzAssembly.joined(3)) },
+        Result { FuzzSession(try FuzzAssembly.halfJoined()) }, Result { FuzzSession(FuzzAssembly.contacts()) },
+    ]
+
+    /// The same for every input; a value, so that nothing of one input reaches another.
+    func start() throws -> FuzzSession {
+        switch self {
+        case .two: try Self.bases[0].get()
+        case .three: try Self.bases[1].get()
+        case .joining: try Self.bases[2].get()
+        case .contact: try Self.bases[3].get()
+        }
+    }
+
+    /// Every operation once, and a few that belong together.
+    var seeds: [[UInt8]] {
+        var seeds = (0..<FuzzSession.frameCount).map { kind in
+            FuzzScript().byte(0).byte(kind).byte(kind).number(UInt64(kind)).number(3).number(9).run([65, 66]).bytes
+        }
+        seeds += (0..<FuzzSession.templateCount).map {
+            FuzzScript().byte(1).byte(0).byte($0).byte(1).short(9).byte(1).bytes
+        }
+        seeds += (0..<FuzzSession.commandCount).map { command in
+            FuzzScript().byte(2).byte(0).byte(command).byte(1).byte(3).short(5_000).byte(2).byte(1).byte(command).bytes
+        }
+        let agreed = FuzzScript().byte(2).byte(0).byte(1).byte(2).byte(3).short(100).byte(2).byte(1).byte(2)
+        seeds.append(agreed.byte(3).short(100).byte(2).byte(0).byte(0).run([65]).byte(3).short(900).bytes)
+        seeds.append(FuzzScript().byte(4).byte(0).byte(3).short(60_000).byte(5).byte(0).byte(6).byte(0).byte(1).bytes)
+        return seeds
+    }
+}

@@ -1,0 +1,348 @@
+import Messaging
+import Primitives
+import Wire
+
+/// Several nodes back to back in memory, each with the shell that it needs: every action is performed at once, every
+/// frame crosses as bytes. A value, so that a fuzzer starts from the same place with every input.
+struct FuzzAssembly {
+    struct InFlight {
+        var to: Int
+        var link: LinkID
+        /// `nil`: the other side has closed, and nothing follows.
+        var bytes: [UInt8]?
+    }
+
+    var random = Randomness.seeded(1)
+    var nodes: [NodeStateMachine] = []
+    var clients: [ClientID] = []
+    var keys: [IdentityKey] = []
+    var now = Timestamp(milliseconds: 1_795_247_146_133)
+    var wire: [InFlight] = []
+    /// The ends that have not closed.
+    var links: [LinkID: [Int]] = [:]
+    var routes: [Set<NodeAction.Route>] = []
+    var archive: [[MessageID: Message]] = []
+    var chunks: [[MessageID: Set<Int>]] = []
+    var saved: [InboxRecord?] = []
+    var tombstones: [[ConversationID: ExplodeStateMachine.Record]] = []
+    var gone: Set<Int> = []
+    var invites: [VerifiedInvite] = []
+    var nextLink: UInt64 = 1
+    var verifies = true
+    /// The first thing that should not have happened.
+    var failure: String?
+    /// What one input has caused, and what it may: nobody can make the nodes talk for ever.
+    var budget = 0
+    static let budget = 12_000
+
+    init(_ count: Int) {
+        for node in 0..<count {
+            let client = ClientID.generate(&random)
+            clients.append(client)
+            let key = FuzzKeys.all[node]
+            keys.append(key)
+            nodes.append(NodeStateMachine())
+            routes.append([])
+            archive.append([:])
+            chunks.append([:])
+            saved.append(nil)
+            tombstones.append([:])
+            step(node) { core, turn in core.addUnused(client, key: key, turn) }
+        }
+    }
+
+    /// A conversation of all of them; the first is its creator.
+    static func joined(_ count: Int) throws -> FuzzAssembly {
+        var all = try created(count)
+        for node in 1..<count {
+            try all.join(node)
+            all.run(for: 5 * .second)
+        }
+        guard (0..<count).allSatisfy({ all.machine($0)?.currentMembers.count == count - 1 }) else {
+            throw FuzzFailure("the members do not come together")
+        }
+        return all
+    }
+
+    /// A joiner whose request is on its way.
+    static func halfJoined() throws -> FuzzAssembly {
+        var all = try created(2)
+        try all.join(1)
+        // The dial has opened a link, and what goes over it has not arrived.
+        for _ in 0..<64 where all.links.isEmpty { all.tick(until: all.now + .second) }
+        all.wire.removeAll()
+        guard !all.links.isEmpty else { throw FuzzFailure("the joiner does not dial") }
+        return all
+    }
+
+    /// Two nodes with contact inboxes, and a link between them.
+    static func contacts() -> FuzzAssembly {
+        var all = FuzzAssembly(2)
+        for node in 0..<2 {
+            let client = all.clients[node]
+            all.step(node) { core, turn in core.makeContact(client, &turn) }
+        }
+        all.open(0, to: 1)
+        return all
+    }
+
+    private static func created(_ count: Int) throws -> FuzzAssembly {
+        var all = FuzzAssembly(count)
+        let client = all.clients[0]
+        all.step(0) { core, turn in (try? core.createConversation(client, name: "talk", profile: "p0", &turn)) ?? [] }
+        return all
+    }
+
+    mutating func join(_ node: Int) throws {
+        var made: Invite?
+        command(0) { (machine, turn) throws(CommandError) in
+            let (invite, actions) = try machine.invite(lifetime: .day, singleUse: true, &turn)
+            made = invite
+            return actions
+        }
+        guard let made else { throw FuzzFailure("no invite") }
+        let signed = SignedInvite(payload: InviteSlug.encodePayload(made), signedBy: keys[0].secret)
+        let invite = try VerifiedInvite(signed, decoded: made)
+        invites.append(invite)
+        let client = clients[node]
+        step(node) { core, turn in (try? core.join(client, invite: invite, profile: "p\(node)", &turn)) ?? [] }
+    }
+
+    // MARK: The shell
+
+    func endpoint(_ node: Int) -> Endpoint { Endpoint(host: "n\(node)", port: 1) }
+    func machine(_ node: Int) -> ConversationStateMachine? { nodes[node].conversation(clients[node]) }
+
+    private func turn(_ node: Int) -> Turn {
+        let known = archive[node]
+        let held = chunks[node]
+        let contents = ContentLookup(
+            message: { known[$1] },
+            isStored: { _, _ in false },
+            hasChunk: { held[$1]?.contains($2) ?? false }
+        )
+        return Turn(
+            now: now,
+            random: random,
+            endpoints: [endpoint(node)],
+            isLocked: false,
+            defaultPolicy: .ask,
+            sessionGrace: Limits.sessionGrace,
+            isKnown: { known[$1] != nil },
+            contents: contents
+        )
+    }
+
+    mutating func step(_ node: Int, _ body: (inout NodeStateMachine, inout Turn) -> [NodeAction]) {
+        var turn = turn(node)
+        let actions = body(&nodes[node], &turn)
+        random = turn.random
+        perform(actions, node)
+    }
+
+    private mutating func perform(_ actions: [NodeAction], _ node: Int) {
+        for action in actions {
+            budget += 1
+            guard budget < Self.budget else { return }
+            switch action {
+            case .save(let client): if client == clients[node] { saved[node] = nodes[node].record(client) }
+            case .keep(_, let message, _): archive[node][message.content.id] = message
+            case .setState(_, let id, let state): archive[node][id]?.state = state
+            case .setDelivery(_, let id, let delivery): archive[node][id]?.merge([delivery])
+            case .erase(_, let ids): for id in ids { archive[node][id] = nil }
+            case .reschedule(_, let id, let expiresAt): archive[node][id]?.expiresAt = expiresAt
+            case .eraseSent(_, let agreement):
+                archive[node] = archive[node].filter {
+                    $0.value.sender != nil || $0.value.content.agreement != agreement
+                }
+            case .forgetMemory: break
+            case .explode(_, let record, _):
+                tombstones[node][record.conversation] = record
+                forget(node)
+            case .destroy: forget(node)
+            case .saveTombstone(let conversation):
+                if let record = nodes[node].tombstone(conversation) { tombstones[node][conversation] = record }
+            case .removeTombstone(let conversation): tombstones[node][conversation] = nil
+            case .armExplosion(_, let record, _): tombstones[node][record.conversation] = record
+            case .register(_, let route): routes[node].insert(route)
+            case .unregister(_, let route): routes[node].remove(route)
+            case .dial(_, let dial): connect(dial, from: node)
+            case .transmit(let link, let frame): send(frame, on: link, from: node)
+            case .transmitMessage(let link, _, let id, let age):
+                if let message = archive[node][id] { send(.content(message.content, age: age), on: link, from: node) }
+            case .close(let link): close(link, by: node)
+            case .knock, .notify: break
+            case .wake(let client, let reason): wake(node, client, reason)
+            case .sleep(let client):
+                saved[node] = nodes[node].record(client)
+                var turn = turn(node)
+                nodes[node].fallAsleep(client, &turn)
+                random = turn.random
+            case .keepChunk(_, let chunk, _, _): chunks[node][chunk.message, default: []].insert(chunk.index)
+            case .forgetChunks(_, let id): chunks[node][id] = nil
+            case .verifyAttachment(let client, let id):
+                step(node) { core, turn in
+                    core.attachmentVerified(id, client: client, isRight: id.bytes[0] & 1 == 0, &turn)
+                }
+            case .serveChunks(let link): step(node) { core, turn in core.chunksMayGo(on: link, &turn) }
+            case .transmitChunk(let link, _, let id, let index):
+                let chunk = AttachmentChunk(message: id, index: index, isDeflated: false, bytes: [1, 2, 3])
+                send(.attachmentChunk(chunk), on: link, from: node)
+            }
+        }
+    }
+
+    private mutating func forget(_ node: Int) {
+        gone.insert(node)
+        routes[node] = []
+        archive[node] = [:]
+        chunks[node] = [:]
+        saved[node] = nil
+    }
+
+    mutating func wake(_ node: Int, _ client: ClientID, _ reason: WakeReason) {
+        guard let record = saved[node], record.client == client else { return }
+        let key = keys[node]
+        step(node) { core, turn in (try? core.wake(record, key: key, undelivered: [], reason, &turn)) ?? [] }
+    }
+
+    // MARK: The network
+
+    /// Whatever a node says is a frame that the other side can read.
+    private mutating func send(_ frame: Frame, on link: LinkID, from node: Int) {
+        let bytes = FrameCodec.encode(frame)
+        if bytes.count > 65_535 { failure = failure ?? "a frame of \(bytes.count) bytes" }
+        if (try? FrameCodec.decode(bytes)) != frame { failure = failure ?? "\(frame) does not come back" }
+        guard let ends = links[link], ends.contains(node), let other = ends.first(where: { $0 != node }) else { return }
+        wire.append(InFlight(to: other, link: link, bytes: bytes))
+    }
+
+    private mutating func connect(_ dial: NodeAction.Dial, from node: Int) {
+        let own = keys[node].publicKey
+        let target = keys.indices.first { index in
+            guard keys[index].publicKey == dial.remote, dial.endpoints.contains(endpoint(index)) else { return false }
+            switch dial.route {
+            case .member: return routes[index].contains(.member(own))
+            case .invite(let id): return routes[index].contains(.invite(id))
+            case .contact: return routes[index].contains(.contact)
+            }
+        }
+        guard let target, !gone.contains(target) else {
+            let client = clients[node]
+            return step(node) { core, turn in
+                core.dialFailed(client, to: dial.remote, isUnknownThere: target == nil, &turn)
+            }
+        }
+        open(node, to: target)
+    }
+
+    mutating func open(_ node: Int, to target: Int) {
+        let link = LinkID(nextLink)
+        nextLink += 1
+        links[link] = [node, target]
+        for side in [node, target] {
+            let client = clients[side]
+            let remote = keys[side == node ? target : node].publicKey
+            step(side) { core, turn in
+                core.linkOpened(link, client: client, remote: remote, weDialled: side == node, &turn)
+            }
+        }
+    }
+
+    /// What was sent before still arrives.
+    mutating func close(_ link: LinkID, by node: Int) {
+        guard let ends = links[link], ends.contains(node) else { return }
+        let others = ends.filter { $0 != node }
+        links[link] = others.isEmpty ? nil : others
+        wire.removeAll { $0.link == link && $0.to == node }
+        for other in others { wire.append(InFlight(to: other, link: link, bytes: nil)) }
+        step(node) { core, turn in core.linkClosed(link, &turn) }
+    }
+
+    mutating func deliver(_ bytes: [UInt8], to node: Int, on link: LinkID) {
+        guard let frame = try? FrameCodec.decode(bytes) else { return }
+        receive(frame, node, on: link)
+    }
+
+    mutating func receive(_ frame: Frame, _ node: Int, on link: LinkID) {
+        let verifies = verifies
+        step(node) { core, turn in
+            core.receive(frame, on: link, verify: { verifies ? InviteSlug.verify($0) : nil }, &turn)
+        }
+    }
+
+    /// One thing that is due by then happens.
+    /// - Returns: whether there was one.
+    @discardableResult
+    mutating func tick(until end: Timestamp) -> Bool {
+        budget += 1
+        guard budget < Self.budget else { return false }
+        if !wire.isEmpty {
+            let next = wire.removeFirst()
+            if let bytes = next.bytes {
+                deliver(bytes, to: next.to, on: next.link)
+            } else {
+                close(next.link, by: next.to)
+            }
+            return true
+        }
+        guard let due = nodes.compactMap(\.nextDeadline).min(), due <= end else { return false }
+        now = max(now, due)
+        for node in nodes.indices { step(node) { core, turn in core.advance(&turn) } }
+        return true
+    }
+
+    mutating func run(for time: Milliseconds) {
+        let end = now + time
+        while tick(until: end) {}
+        now = end
+    }
+
+    /// Every node starts again from what it has saved.
+    mutating func restart() {
+        links.removeAll()
+        wire.removeAll()
+        for node in nodes.indices {
+            guard let record = saved[node] else { continue }
+            let bytes = StoredCodec.encode(record: record)
+            guard let read = try? StoredCodec.decode(InboxRecord.self, bytes), read == record else {
+                failure = failure ?? "a record of our own does not come back"
+                continue
+            }
+            nodes[node] = NodeStateMachine()
+            for var record in tombstones[node].values.sorted(by: { $0.conversation < $1.conversation }) {
+                record.openInvites = []
+                let tombstone = try? StoredCodec.decodeTombstone(StoredCodec.encode(tombstone: record))
+                if tombstone != record { failure = failure ?? "a tombstone of our own does not come back" }
+                step(node) { core, turn in core.load(record, now: turn.now) }
+            }
+            let key = keys[node]
+            step(node) { core, turn in core.load(read, key: key, turn) }
+        }
+    }
+
+    @discardableResult
+    mutating func command(
+        _ node: Int,
+        _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> [NodeAction]
+    ) -> CommandError? {
+        var refusal: CommandError?
+        let client = clients[node]
+        step(node) { core, turn in
+            do throws(CommandError) {
+                return try core.command(client, &turn) { (machine, turn) throws(CommandError) in
+                    ((), try body(&machine, &turn))
+                }.1
+            } catch {
+                refusal = error
+                return []
+            }
+        }
+        return refusal
+    }
+
+    func check() throws {
+        if let failure { throw FuzzFailure(failure) }
+        try expect(budget < Self.budget, "one input makes the nodes do \(budget) things and no end")
+    }
+}

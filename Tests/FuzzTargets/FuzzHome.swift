@@ -1,0 +1,284 @@
+#if DEBUG || FUZZING
+    import Glibc
+    import Primitives
+    import SimulatedDisk
+    @testable import Store
+
+    /// A home on a simulated disk, in which somebody without its keys changes what they like before it is opened.
+    enum FuzzHome {
+        private static let start = StoreForms.moment
+        private static let hour: Int64 = 3_600_000
+        private static let argon2 = Argon2Parameters(iterations: 1, memoryByteCount: 8_192)
+
+        /// What was stored: when it expires, and its payload.
+        struct Stored {
+            let expiresAt: Int64
+            let payload: [UInt8]
+        }
+
+        /// The home before anybody changes it. Made once; every input gets a copy.
+        private final class Base: @unchecked Sendable {
+            let disk = SimulatedDisk()
+            var stored: [[UInt8]: Stored] = [:]
+            /// Names of the directory entries by the node they lead to.
+            var names: [Int: String] = [:]
+            var files: [Int] = []
+        }
+
+        private static let base: Result<Base, any Error> = Result {
+            let base = Base()
+            try Store.create(
+                home: "/home",
+                protection: .keyFile,
+                passphrase: nil,
+                fileSystem: base.disk,
+                argon2: argon2
+            )
+            let store = try open(base.disk, now: start)
+            try store.unlock(passphrase: nil)
+            var number: UInt64 = 0
+            for index in 0..<3 {
+                let row = try store.createRow()
+                for (tier, life) in [(Tier.oneHour, hour), (.oneDay, 24 * hour), (.thirtyDays, 30 * 24 * hour)] {
+                    for _ in 0..<2 {
+                        number += 1
+                        let id = number.littleEndianBytes + [UInt8](repeating: 7, count: 8)
+                        let one = Stored(
+                            expiresAt: start + life - Int64(number) * 1_000,
+                            payload: [1, 2, UInt8(number)]
+                        )
+                        try store.append(
+                            row,
+                            id: id,
+                            tier: tier,
+                            expiresAt: one.expiresAt,
+                            payload: one.payload,
+                            isHidden: number.isMultiple(of: 5)
+                        )
+                        base.stored[id] = one
+                    }
+                }
+                try store.saveState(row, [UInt8(index)])
+                if index == 2 { try store.scheduleDestruction(of: row, at: start + 2 * hour) }
+            }
+            let fanOut = [UInt8](repeating: 9, count: 16)
+            base.stored[fanOut] = Stored(expiresAt: start + 24 * hour, payload: [5])
+            try store.saveFanOut(id: fanOut, expiresAt: start + 24 * hour, payload: [5])
+            _ = try store.addTombstone(keepUntil: start + 24 * hour, payload: [1, 2, 3])
+            store.commit { _ in }
+            try store.saveSummaries(store.liveRows().map { ($0, [7, 7]) })
+            try store.saveClockMark(start)
+            store.close()
+            base.disk.with { state in
+                for (_, node) in state.nodes { for (name, number) in node.entries { base.names[number] = name } }
+                base.files = state.nodes.keys.sorted().filter { state.nodes[$0]?.isDirectory == false }
+            }
+            return base
+        }
+
+        private static func open(_ disk: SimulatedDisk, now: Int64) throws -> Store {
+            try Store.open(home: "/home", fileSystem: disk, now: now, argon2Floor: argon2, committingOn: .caller)
+        }
+
+        private static func copy(_ disk: SimulatedDisk) -> SimulatedDisk {
+            let copy = SimulatedDisk()
+            disk.with { old in
+                copy.with { new in
+                    new.nextNode = old.nextNode
+                    for (number, node) in old.nodes {
+                        let twin = SimulatedDisk.Node(isDirectory: node.isDirectory)
+                        twin.mode = node.mode
+                        twin.content = node.content
+                        twin.entries = node.entries
+                        twin.durable = node.durable
+                        twin.durableEntries = node.durableEntries
+                        new.nodes[number] = twin
+                    }
+                }
+            }
+            return copy
+        }
+
+        // MARK: Seeds
+
+        static var seeds: [[UInt8]] {
+            var seeds: [[UInt8]] = [FuzzScript().byte(0).bytes]
+            // One change of each kind to each file, at the time of the last commit and long after.
+            for kind in 1..<16 {
+                for file in [0, 1, 2, 3, 4, 5, 7, 9] {
+                    let script = FuzzScript().byte(1 + kind % 4).byte(kind).byte(file).short(file * 700)
+                    seeds.append(script.byte(1).run([1, 2, 3, 4, 5, 6, 7, 8]).number(UInt64(start)).bytes)
+                }
+            }
+            return seeds
+        }
+
+        // MARK: Running
+
+        /// Nothing is served but what was stored, and nothing after its time; and nobody is stopped by anything.
+        @Sendable static func check(_ bytes: [UInt8]) throws {
+            let base = try base.get()
+            let disk = copy(base.disk)
+            var input = FuzzInput(bytes)
+            let offsets = [0, hour / 2, hour, 2 * hour, 25 * hour, 40 * 24 * hour, -hour]
+            let now = start + offsets[input.index(below: offsets.count)]
+            for _ in 0..<16 where !input.isAtEnd { disk.with { state in change(&state, base, &input) } }
+            guard let store = try? open(disk, now: now) else { return }
+            defer { store.close() }
+            do { try store.unlock(passphrase: nil) } catch { return }
+            try read(store, base, now: now)
+            for row in store.liveRows() {
+                let id = [UInt8](repeating: 0xee, count: 16)
+                try? store.append(row, id: id, tier: .oneHour, expiresAt: now + hour, payload: [9])
+                try? store.saveState(row, [1, 1, 1])
+                try? store.scheduleDestruction(of: row, at: now + hour)
+            }
+            store.commit { _ in }
+            _ = store.reap(hide: now + 3 * hour, destroy: now + 3 * hour)
+            try read(store, base, now: now + 3 * hour)
+            store.collect(limit: .max)
+            store.lock()
+            do { try store.unlock(passphrase: nil) } catch { return }
+            try read(store, base, now: now + 3 * hour)
+            for row in store.liveRows() { try? store.destroyRow(row) }
+        }
+
+        private static func read(_ store: Store, _ base: Base, now: Int64) throws {
+            func check(_ message: StoredMessage) throws {
+                guard let one = base.stored[message.id] else {
+                    // Appended above, by the test itself.
+                    return try expect(message.payload == [9], "a message is served that nobody stored")
+                }
+                try expect(message.payload == one.payload, "a message reads otherwise")
+                try expect(now < one.expiresAt, "a message is served \(now - one.expiresAt) ms after its time")
+            }
+            for row in store.liveRows() {
+                for message in (try? store.list(row, now: now)) ?? [] { try check(message) }
+                for id in base.stored.keys {
+                    guard let payload = try? store.read(row, id: id, now: now) else { continue }
+                    try check(StoredMessage(id: id, expiresAt: 0, payload: payload))
+                }
+                _ = try? store.messageCount(row, now: now)
+                _ = try? store.storedAmount(row)
+                _ = try? store.hiddenIDs(row)
+                if let state = try? store.loadState(row) {
+                    try expect(state.count == 1 || state == [1, 1, 1], "a state of \(state.count) bytes")
+                }
+            }
+            for message in (try? store.fanOuts(now: now)) ?? [] { try check(message) }
+            for tombstone in (try? store.tombstones()) ?? [] {
+                try expect(tombstone.payload == [1, 2, 3], "a tombstone reads otherwise")
+            }
+            for (_, summary) in store.loadSummaries() { try expect(summary == [7, 7], "a summary reads otherwise") }
+        }
+
+        // MARK: Changing
+
+        private static func change(_ state: inout SimulatedDisk.State, _ base: Base, _ input: inout FuzzInput) {
+            let kind = input.index(below: 16)
+            let number = base.files[input.index(below: base.files.count)]
+            guard let node = state.nodes[number] else { return }
+            let size = node.content.count
+            let at = (Int(input.short()) << 4 | Int(input.byte() & 15)) % max(1, size)
+            switch kind {
+            case 1: if size > 0 { node.content[at] ^= input.byte() | 1 }
+            case 2: overwrite(node, at, input.run())
+            case 3: node.content.removeLast(size - at)
+            case 4: node.content += input.run()
+            case 5:
+                let other = base.files[input.index(below: base.files.count)]
+                if other != number, let twin = state.nodes[other] { swap(&node.content, &twin.content) }
+            case 6:
+                // A page, or a sector, of this file or another one.
+                let other = state.nodes[base.files[input.index(below: base.files.count)]] ?? node
+                let width = input.byte() & 1 == 0 ? SlotFile.pageByteCount : 512
+                let from = Int(input.byte()) * width
+                guard from < other.content.count else { return }
+                let part = Array(other.content[from..<min(other.content.count, from + width)])
+                overwrite(node, at / width * width, part)
+            case 7: for (_, parent) in state.nodes { parent.entries = parent.entries.filter { $0.value != number } }
+            case 8: forgeColumn(state, base, &input)
+            case 9: forgeTombstone(state, base, &input)
+            case 10: forgeKeystore(state, base, &input)
+            case 11: forgeClock(state, base, &input)
+            case 12: forgeFrame(node, &input)
+            case 13:
+                // A new name for it, in any directory.
+                let name = input.text().filter { $0 != "/" && $0 != "\0" }
+                let directories = state.nodes.keys.sorted().filter { state.nodes[$0]?.isDirectory == true }
+                let directory = directories[input.index(below: directories.count)]
+                if !name.isEmpty { state.nodes[directory]?.entries[name] = number }
+            case 14: node.mode = UInt32(input.short()) & 0o7777
+            case 15: node.content = [UInt8](repeating: 0, count: min(1 << 18, at << 2))
+            default: break
+            }
+            node.durable = node.content
+        }
+
+        private static func overwrite(_ node: SimulatedDisk.Node, _ at: Int, _ bytes: [UInt8]) {
+            guard at <= node.content.count else { return }
+            node.content.replaceSubrange(at..<min(node.content.count, at + bytes.count), with: bytes)
+        }
+
+        private static func file(_ name: String, _ state: SimulatedDisk.State, _ base: Base) -> SimulatedDisk.Node? {
+            base.names.first { $0.value == name }.flatMap { state.nodes[$0.key] }
+        }
+
+        // Headers in the clear have a check that anybody can make.
+
+        private static func forgeColumn(_ state: SimulatedDisk.State, _ base: Base, _ input: inout FuzzInput) {
+            guard let node = file(Store.columnsName, state, base) else { return }
+            let at = Int(input.byte() % 8) * SlotFile.pageByteCount
+            guard at + 64 <= node.content.count else { return }
+            let tiers = Tier.allCases.map(\.rawValue)
+            var body = Array("MFCOL1\0\0".utf8) + [tiers[input.index(below: tiers.count)], 0, 0, 0]
+            body += UInt32(truncatingIfNeeded: input.number()).littleEndianBytes
+            body += input.number().littleEndianBytes + input.number().littleEndianBytes
+            body += Array(node.content[(at + 32)..<(at + 48)])
+            let check = BLAKE2b.hash(Array("mayfly column header".utf8), body, byteCount: 16)
+            overwrite(node, at, body + check)
+            node.durable = node.content
+        }
+
+        private static func forgeTombstone(_ state: SimulatedDisk.State, _ base: Base, _ input: inout FuzzInput) {
+            guard let node = file(Store.tombstonesName, state, base) else { return }
+            let header = StoreForms.tombstoneHeader(input.number().littleEndianBytes)
+            overwrite(node, Int(input.byte() % 4) * SlotFile.pageByteCount, header)
+            node.durable = node.content
+        }
+
+        private static func forgeKeystore(_ state: SimulatedDisk.State, _ base: Base, _ input: inout FuzzInput) {
+            guard let node = file(Keystore.name, state, base), node.content.count >= 2 * SlotFile.pageByteCount else {
+                return
+            }
+            let at = Int(input.byte() & 1) * SlotFile.pageByteCount
+            overwrite(node, at + 8, input.number().littleEndianBytes)
+            // A passphrase with numbers of one's choice would take as long as they say: the floor and the ceiling are
+            // tested where they are.
+            overwrite(node, at + 16, [Protection.keyFile.rawValue])
+            overwrite(node, at + 24, input.number().littleEndianBytes + input.number().littleEndianBytes)
+            let copy = Array(node.content[at..<(at + 128)])
+            overwrite(node, at + 128, BLAKE2b.hash(Array("mayfly keystore".utf8), copy, byteCount: 16))
+            node.durable = node.content
+        }
+
+        private static func forgeClock(_ state: SimulatedDisk.State, _ base: Base, _ input: inout FuzzInput) {
+            guard let node = file(ClockMark.name, state, base) else { return }
+            let value = input.number().littleEndianBytes
+            let check = BLAKE2b.hash(Array("mayfly clock".utf8), value, byteCount: 16)[..<8]
+            overwrite(node, Int(input.byte() & 1) * 512, value + check)
+            node.durable = node.content
+        }
+
+        /// At the end of a segment or of a log: whatever number it has, its check is right.
+        private static func forgeFrame(_ node: SimulatedDisk.Node, _ input: inout FuzzInput) {
+            let data =
+                node.content.starts(with: Array("MFLOG1\0\0".utf8)) && node.content.count >= 24
+                ? Array("mayfly state".utf8) + node.content[8..<24] : []
+            let length = UInt32(input.byte())
+            let number = UInt32(truncatingIfNeeded: input.number())
+            node.content += StoreForms.frame(length, number, associatedData: data)
+            node.content += [UInt8](repeating: input.byte(), count: Int(length))
+        }
+    }
+#endif

@@ -1,0 +1,94 @@
+import Primitives
+
+/// An input as a script: small numbers and runs of bytes, as long as there are any. Past its end everything is zero.
+struct FuzzInput {
+    private let bytes: [UInt8]
+    private var position = 0
+
+    init(_ bytes: [UInt8]) { self.bytes = bytes }
+
+    var isAtEnd: Bool { position >= bytes.count }
+    var rest: [UInt8] { isAtEnd ? [] : Array(bytes[position...]) }
+
+    mutating func byte() -> UInt8 {
+        guard position < bytes.count else { return 0 }
+        defer { position += 1 }
+        return bytes[position]
+    }
+
+    /// Below `bound`, from one byte or two.
+    mutating func index(below bound: Int) -> Int {
+        guard bound > 1 else { return 0 }
+        return bound <= 256 ? Int(byte()) % bound : Int(short()) % bound
+    }
+
+    mutating func short() -> UInt16 { UInt16(byte()) << 8 | UInt16(byte()) }
+
+    /// Eight bytes, or by the first byte one of the numbers at which sums and products break.
+    mutating func number() -> UInt64 {
+        switch byte() {
+        case 0: return 0
+        case 1: return 1
+        case 2: return .max
+        case 3: return .max - 1
+        case 4: return UInt64(Int64.max)
+        case 5: return UInt64(Int64.max) + 1
+        case 6: return 1 << 62
+        case 7: return UInt64(UInt32.max)
+        case 8: return UInt64(byte())
+        case 9: return UInt64(short())
+        default: return (0..<8).reduce(0) { value, _ in value << 8 | UInt64(byte()) }
+        }
+    }
+
+    mutating func signed() -> Int64 { Int64(bitPattern: number()) }
+
+    /// A run whose length one byte says, or two when `isLong`.
+    mutating func run(isLong: Bool = false) -> [UInt8] { take(isLong ? Int(short()) : Int(byte())) }
+
+    mutating func take(_ count: Int) -> [UInt8] {
+        let end = min(bytes.count, position + count)
+        guard position < end else { return [] }
+        defer { position = end }
+        return Array(bytes[position..<end])
+    }
+
+    mutating func text() -> String { String(decoding: run(), as: UTF8.self) }
+
+    /// What the generators of the machines are seeded with: the script is the only source of chance.
+    static func seed(of bytes: [UInt8]) -> UInt64 {
+        bytes.reduce(0xcbf2_9ce4_8422_2325) { ($0 ^ UInt64($1)) &* 0x100_0000_01b3 }
+    }
+}
+
+/// A script in the making, for seeds.
+struct FuzzScript {
+    var bytes: [UInt8] = []
+
+    init(_ bytes: [UInt8] = []) { self.bytes = bytes }
+
+    func byte(_ value: Int) -> FuzzScript { FuzzScript(bytes + [UInt8(truncatingIfNeeded: value)]) }
+    func short(_ value: Int) -> FuzzScript { byte(value >> 8).byte(value) }
+    func number(_ value: UInt64) -> FuzzScript {
+        FuzzScript(bytes + [255] + (0..<8).reversed().map { UInt8(truncatingIfNeeded: value >> (8 * UInt64($0))) })
+    }
+    func run(_ value: [UInt8], isLong: Bool = false) -> FuzzScript {
+        let head = isLong ? short(value.count) : byte(value.count)
+        return FuzzScript(head.bytes + value)
+    }
+}
+
+/// Keys that are the same in every run.
+enum FuzzKeys {
+    static func key(_ number: UInt8) -> IdentityKey {
+        guard let secret = try? SecretKey(SecretBytes(copying: [UInt8](repeating: number, count: 32))) else {
+            preconditionFailure("32 equal bytes other than 0 and 255 are a key")
+        }
+        return IdentityKey(secret)
+    }
+
+    static let ann = key(0x11)
+    static let bob = key(0x22)
+    static let cid = key(0x33)
+    static let all = [ann, bob, cid]
+}

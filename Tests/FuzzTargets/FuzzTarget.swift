@@ -1,0 +1,47 @@
+/// What a target has found wrong, apart from a trap, a hang or too much memory.
+package struct FuzzFailure: Error, CustomStringConvertible {
+    package let description: String
+
+    package init(_ description: String) { self.description = description }
+}
+
+/// One decoder or one machine that bytes from outside reach. Whatever the bytes are, ``run`` returns: what it refuses it
+/// refuses with an error of its own, which the target keeps to itself.
+package struct FuzzTarget: Sendable {
+    /// Of the corpus directory, and of `make fuzz TARGET=…`.
+    package let name: String
+    /// Longest input that is worth trying, in bytes.
+    package let byteCountLimit: Int
+    /// How many inputs of a small decoder take as long as one of this target, roughly.
+    package let cost: Int
+    /// Inputs from our own encoders.
+    package let seeds: @Sendable () throws -> [[UInt8]]
+    /// - Throws: ``FuzzFailure``.
+    package let run: @Sendable ([UInt8]) throws -> Void
+
+    init(
+        _ name: String,
+        byteCountLimit: Int = 4_096,
+        cost: Int = 1,
+        seeds: @escaping @Sendable () throws -> [[UInt8]],
+        run: @escaping @Sendable ([UInt8]) throws -> Void
+    ) {
+        self.name = name
+        self.byteCountLimit = byteCountLimit
+        self.cost = cost
+        self.seeds = seeds
+        self.run = run
+    }
+
+    /// Every target but the one that must fail.
+    package static let all: [FuzzTarget] =
+        wireTargets + textTargets + handshakeTargets + linkTargets + controlTargets + homeTargets + storedTargets
+        + storeTargets + coreTargets
+
+    package static func named(_ name: String) -> FuzzTarget? { (all + [.canary]).first { $0.name == name } }
+}
+
+/// Throws ``FuzzFailure`` unless `condition` holds.
+func expect(_ condition: Bool, _ description: @autoclosure () -> String) throws {
+    if !condition { throw FuzzFailure(description()) }
+}

@@ -1,0 +1,173 @@
+import Noise
+import Primitives
+
+/// The acts of the handshake, one by one, with fixed keys and ephemerals, and the sealed frames after it.
+let handshakeTargets: [FuzzTarget] = [
+    FuzzTarget(
+        "act-1",
+        byteCountLimit: 128,
+        cost: 10,
+        seeds: { [try Acts().one] },
+        run: { bytes in
+            let acts = try Acts.recorded.get()
+            var responder = Acts.responder()
+            try refuseOrTake(bytes, &responder, good: acts.one)
+        }
+    ),
+    FuzzTarget(
+        "act-2",
+        byteCountLimit: 128,
+        cost: 10,
+        seeds: { [try Acts().two] },
+        run: { bytes in
+            let acts = try Acts.recorded.get()
+            var initiator = try Acts.initiator()
+            _ = try initiator.write()
+            try refuseOrTake(bytes, &initiator, good: acts.two)
+        }
+    ),
+    FuzzTarget(
+        "act-3",
+        byteCountLimit: 128,
+        cost: 10,
+        seeds: { [try Acts().three] },
+        run: { bytes in
+            let acts = try Acts.recorded.get()
+            var responder = Acts.responder()
+            try responder.read(acts.one)
+            _ = try responder.write()
+            try refuseOrTake(bytes, &responder, good: acts.three)
+        }
+    ),
+    FuzzTarget(
+        "sealed-frames",
+        byteCountLimit: 4_096,
+        cost: 10,
+        seeds: {
+            let plain = FuzzScript().byte(0).run(Array("hello".utf8)).byte(0).run([]).byte(0).run([1, 2, 3])
+            return [
+                plain.bytes, FuzzScript(plain.bytes).byte(1).byte(3).byte(1).run([9, 9]).bytes,
+                FuzzScript(plain.bytes).byte(2).run([UInt8](repeating: 0, count: 18)).bytes,
+                FuzzScript().byte(3).short(65_535).byte(4).short(2_100).byte(0).run([7]).bytes,
+            ]
+        },
+        run: checkSealedFrames
+    ),
+]
+
+/// The acts of one handshake that succeeds.
+private struct Acts {
+    let one: [UInt8]
+    let two: [UInt8]
+    let three: [UInt8]
+
+    static let recorded = Result { try Acts() }
+    private static let prologue = Array("fuzz".utf8)
+
+    static func responder() -> LinkHandshake {
+        .responder(
+            identity: FuzzKeys.bob.secret,
+            ephemeral: FuzzKeys.key(0x42).secret.clone(),
+            prologue: prologue
+        )
+    }
+
+    static func initiator() throws -> LinkHandshake {
+        try .initiator(
+            identity: FuzzKeys.ann.secret,
+            remote: FuzzKeys.bob.publicKey,
+            ephemeral: FuzzKeys.key(0x41).secret.clone(),
+            prologue: prologue
+        )
+    }
+
+    init() throws {
+        var initiator = try Self.initiator()
+        var responder = Self.responder()
+        one = try initiator.write()
+        try responder.read(one)
+        two = try responder.write()
+        try initiator.read(two)
+        three = try initiator.write()
+        try responder.read(three)
+    }
+}
+
+/// What is refused leaves the handshake where it was: the good act is still taken. That costs two curve operations, so
+/// only a sixteenth of the inputs pays for it.
+private func refuseOrTake(_ bytes: [UInt8], _ handshake: inout LinkHandshake, good: [UInt8]) throws {
+    let before = handshake.nextAct
+    do throws(HandshakeError) {
+        try handshake.read(bytes)
+        // All in it is authenticated but nothing says that only one act is: the key of act 1 is anybody's.
+        return
+    } catch {
+        try expect(handshake.nextAct == before, "a refused act moves the handshake")
+    }
+    guard bytes.reduce(0, ^) & 15 == 0 else { return }
+    do throws(HandshakeError) { try handshake.read(good) } catch {
+        throw FuzzFailure("after a refused act the good one is refused: \(error)")
+    }
+}
+
+/// A script of two ends: 0 sends a frame, 1 one with a byte changed, 2 bytes of nobody's, 3 a frame of some length,
+/// 4 many empty ones, for the rotation of keys.
+@Sendable private func checkSealedFrames(_ bytes: [UInt8]) throws {
+    func key(_ byte: UInt8) -> SecretBytes { SecretBytes(copying: [UInt8](repeating: byte, count: 32)) }
+    var near = TransportState(
+        sending: CipherState(key: key(1)),
+        receiving: CipherState(key: key(2)),
+        chainingKey: key(3)
+    )
+    var far = TransportState(
+        sending: CipherState(key: key(2)),
+        receiving: CipherState(key: key(1)),
+        chainingKey: key(3)
+    )
+    var input = FuzzInput(bytes)
+    /// - Returns: the frame, or `nil` if it does not open.
+    func arrive(_ sealed: [UInt8], _ far: inout TransportState) -> [UInt8]? {
+        var position = 0
+        while position < sealed.count {
+            let count = far.expectedByteCount
+            guard count <= sealed.count - position else { return nil }
+            do throws(NoiseError) {
+                if let frame = try far.open(sealed[position..<(position + count)]) { return frame }
+            } catch {
+                return nil
+            }
+            position += count
+        }
+        return nil
+    }
+    for _ in 0..<64 where !input.isAtEnd {
+        switch input.index(below: 5) {
+        case 0:
+            let frame = input.run()
+            let sealed = try near.seal(frame)
+            try expect(arrive(sealed, &far) == frame, "a frame does not arrive")
+        case 1:
+            let at = Int(input.short())
+            let change = input.byte() | 1
+            let frame = input.run()
+            var sealed = try near.seal(frame)
+            sealed[at % sealed.count] ^= change
+            try expect(arrive(sealed, &far) == nil, "a changed frame arrives")
+            // A link does not outlive it.
+            return
+        case 2:
+            let sealed = input.run()
+            try expect(arrive(sealed, &far) == nil, "a stranger's frame arrives")
+            return
+        case 3:
+            let frame = [UInt8](repeating: 1, count: Int(input.short()))
+            let sealed = try near.seal(frame)
+            try expect(arrive(sealed, &far) == frame, "a long frame does not arrive")
+        default:
+            for _ in 0..<(input.short() % 2_200) {
+                let sealed = try near.seal([])
+                try expect(arrive(sealed, &far) == [], "an empty frame does not arrive")
+            }
+        }
+    }
+}

@@ -1,0 +1,276 @@
+import Glibc
+import NIOCore
+import NIOEmbedded
+import Noise
+import Primitives
+import Transport
+
+/// Connections from their first byte to their last, in memory, the stream cut anywhere.
+let linkTargets: [FuzzTarget] = [
+    // A stranger at our listener.
+    FuzzTarget(
+        "link-responder",
+        byteCountLimit: 8_192,
+        cost: 10,
+        seeds: {
+            let recorded = try FuzzLink.record()
+            var seeds = [0, 1, 17, 63].map { [UInt8($0)] + recorded.fromDialer }
+            for piece in [0, 5] {
+                seeds.append([UInt8(piece)] + [0x6b] + FuzzLink.knockToken.bytes + [0, 4, 1, 2, 3, 4])
+                seeds.append([UInt8(piece)] + [0x6b] + FuzzLink.knockToken.bytes + [4, 1])
+            }
+            return seeds + [[0, 0x4d], [0] + Array("GET / HTTP/1.1\r\n\r\n".utf8)]
+        },
+        run: { bytes in
+            let link = FuzzLink()
+            let channel = try link.connection()
+            try link.feed(bytes, to: channel)
+            try link.finish([channel])
+        }
+    ),
+    // Whom we dial is not who it should be, or is and misbehaves.
+    FuzzTarget(
+        "link-dialer",
+        byteCountLimit: 8_192,
+        cost: 10,
+        seeds: {
+            let recorded = try FuzzLink.record()
+            return [0, 1, 17, 63].map { [UInt8($0)] + recorded.fromResponder }
+        },
+        run: { bytes in
+            let link = FuzzLink()
+            let channel = try link.dial()
+            try link.feed(bytes, to: channel)
+            try link.finish([channel])
+        }
+    ),
+    // Both ends are ours; a script sends, cuts, changes, pauses and closes.
+    FuzzTarget(
+        "link-session",
+        byteCountLimit: 1_024,
+        cost: 30,
+        seeds: {
+            [
+                FuzzScript().byte(0).byte(0).run([1, 2, 3]).byte(1).run([4]).byte(7).bytes,
+                FuzzScript().byte(1).byte(0).run([1, 2, 3]).byte(2).short(1_000).byte(8).byte(9).bytes,
+                FuzzScript().byte(40).byte(0).run([5]).byte(3).short(20).byte(7).byte(0).run([6]).byte(7).bytes,
+                FuzzScript().byte(0).byte(4).byte(0).run([5]).byte(7).byte(5).byte(7).byte(6).byte(7).bytes,
+                FuzzScript().byte(0).byte(10).byte(11).byte(12).run([9]).byte(7).bytes,
+            ]
+        },
+        run: { bytes in try checkSession(bytes) }
+    ),
+]
+
+/// Two transports on one embedded loop, with fixed keys and ephemerals, so that recorded bytes replay.
+final class FuzzLink {
+    static let token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(
+        day: 20_000,
+        counter: 1
+    )
+    static let knockToken = KnockSecret(SecretBytes(copying: [UInt8](repeating: 6, count: 32))).token(day: 20_000)
+
+    let loop = EmbeddedEventLoop()
+    let dialer: TCPTransport
+    let responder: TCPTransport
+    private(set) var atDialer: PeerConnection?
+    private(set) var atResponder: PeerConnection?
+    private(set) var received: [[[UInt8]]] = [[], []]
+    private(set) var ends = 0
+    private(set) var starts = 0
+
+    init() {
+        dialer = TCPTransport(
+            loop: loop,
+            generator: FuzzGenerator(),
+            makeEphemeral: { FuzzKeys.key(0x41).secret.clone() }
+        )
+        responder = TCPTransport(
+            loop: loop,
+            generator: FuzzGenerator(),
+            makeEphemeral: { FuzzKeys.key(0x42).secret.clone() }
+        )
+        dialer.events = events(0)
+        responder.events = events(1)
+    }
+
+    private func events(_ side: Int) -> TransportEvents {
+        var events = TransportEvents()
+        events.route = { token in
+            token == Self.token
+                ? RouteMatch(identity: FuzzKeys.bob, route: 7, remote: FuzzKeys.ann.publicKey) : nil
+        }
+        events.acceptsKnock = { $0 == Self.knockToken }
+        events.knock = { _, sealed in sealed.count.isMultiple(of: 2) ? sealed : nil }
+        events.linkOpened = { [unowned self] connection in
+            if side == 0 { atDialer = connection } else { atResponder = connection }
+        }
+        events.frame = { [unowned self] _, frame in received[side].append(frame) }
+        events.batchEnded = { $0.flush() }
+        events.linkClosed = { [unowned self] _, _ in ends += 1 }
+        events.dialFailed = { [unowned self] _, _ in ends += 1 }
+        events.rejected = { [unowned self] _ in ends += 1 }
+        return events
+    }
+
+    func connection() throws -> EmbeddedChannel {
+        starts += 1
+        let channel = EmbeddedChannel(loop: loop)
+        let address = try SocketAddress(ipAddress: "192.0.2.1", port: 4_000)
+        channel.remoteAddress = address
+        try responder.accept(channel)
+        channel.connect(to: address, promise: nil)
+        return channel
+    }
+
+    func dial() throws -> EmbeddedChannel {
+        starts += 1
+        let channel = EmbeddedChannel(loop: loop)
+        let dial = TCPTransport.Dial(
+            endpoint: Endpoint(host: "memory", port: 1),
+            token: Self.token,
+            identity: FuzzKeys.ann,
+            remote: FuzzKeys.bob.publicKey,
+            route: 3
+        )
+        try dialer.initiate(dial, over: channel)
+        channel.connect(to: try SocketAddress(ipAddress: "192.0.2.2", port: 4_000), promise: nil)
+        return channel
+    }
+
+    /// All that a channel has sent since the last time.
+    func written(_ channel: EmbeddedChannel) throws -> [UInt8] {
+        var bytes: [UInt8] = []
+        while let buffer = try channel.readOutbound(as: ByteBuffer.self) { bytes += buffer.readableBytesView }
+        return bytes
+    }
+
+    /// The first byte says how the rest is cut: 0 not at all, otherwise into pieces of so many bytes.
+    func feed(_ bytes: [UInt8], to channel: EmbeddedChannel) throws {
+        let rest = Array(bytes.dropFirst())
+        try deliver(rest, to: channel, piece: Int(bytes.first ?? 0))
+        loop.run()
+    }
+
+    func deliver(_ bytes: [UInt8], to channel: EmbeddedChannel, piece: Int) throws {
+        let size = piece == 0 ? max(1, bytes.count) : max(piece, bytes.count / 512)
+        for start in stride(from: 0, to: bytes.count, by: size) where channel.isActive {
+            _ = try? channel.writeInbound(ByteBuffer(bytes: bytes[start..<min(bytes.count, start + size)]))
+        }
+    }
+
+    /// Time passes and everything is closed: whatever was begun has been told the end of, and nothing is left.
+    func finish(_ channels: [EmbeddedChannel]) throws {
+        loop.advanceTime(by: .seconds(11))
+        dialer.close()
+        responder.close()
+        loop.run()
+        for channel in channels { _ = try? channel.finish(acceptAlreadyClosed: true) }
+        let left = dialer.connectionCount + responder.connectionCount
+        try expect(left == 0, "\(left) connections are left")
+        // A knock ends without a word.
+        try expect(ends <= starts, "\(ends) ends of \(starts) connections")
+    }
+
+    /// A whole link: what each side sends.
+    static func record() throws -> (fromDialer: [UInt8], fromResponder: [UInt8]) {
+        let link = FuzzLink()
+        let (near, far) = (try link.dial(), try link.connection())
+        var sent: [[UInt8]] = [[], []]
+        func pump() throws {
+            while true {
+                let there = try link.written(near)
+                try link.deliver(there, to: far, piece: 0)
+                let back = try link.written(far)
+                try link.deliver(back, to: near, piece: 0)
+                link.loop.run()
+                sent[0] += there
+                sent[1] += back
+                if there.isEmpty, back.isEmpty { return }
+            }
+        }
+        try pump()
+        for frame in [[1, 2, 3], [], [UInt8](repeating: 4, count: 300)] {
+            try link.atDialer?.send(frame)
+            try link.atResponder?.send(frame)
+        }
+        link.atDialer?.flush()
+        link.atResponder?.flush()
+        try pump()
+        try link.finish([near, far])
+        return (sent[0], sent[1])
+    }
+}
+
+struct FuzzGenerator: RandomNumberGenerator {
+    private var state: UInt64 = 1
+    mutating func next() -> UInt64 {
+        state = state &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
+        return state
+    }
+}
+
+/// What arrives is what was sent, in order, however it was cut; after a change, a beginning of it and no more.
+private func checkSession(_ bytes: [UInt8]) throws {
+    var input = FuzzInput(bytes)
+    let link = FuzzLink()
+    let (near, far) = (try link.dial(), try link.connection())
+    let piece = Int(input.byte())
+    var sent: [[[UInt8]]] = [[], []]
+    var change: (at: Int, value: UInt8)?
+
+    func carry(_ from: EmbeddedChannel, _ to: EmbeddedChannel) throws -> Bool {
+        var stream = try link.written(from)
+        guard !stream.isEmpty else { return false }
+        if let (at, value) = change {
+            stream[at % stream.count] ^= value | 1
+            change = nil
+        }
+        try link.deliver(stream, to: to, piece: piece)
+        return true
+    }
+    func pump() throws {
+        for _ in 0..<64 {
+            let there = try carry(near, far)
+            let back = try carry(far, near)
+            link.loop.run()
+            if !there, !back { return }
+        }
+    }
+    try pump()
+    for _ in 0..<64 where !input.isAtEnd {
+        let operation = input.index(below: 13)
+        switch operation {
+        case 0, 1, 2:
+            let side = operation & 1
+            let frame = operation == 2 ? [UInt8](repeating: 8, count: Int(input.short())) : input.run()
+            // To the dialer from the responder, and the other way.
+            if let connection = side == 0 ? link.atDialer : link.atResponder, (try? connection.send(frame)) != nil {
+                sent[1 - side].append(frame)
+            }
+        case 3: change = (Int(input.short()), input.byte())
+        case 4: link.atResponder?.pauseReading()
+        case 5: link.atResponder?.resumeReading()
+        case 6: near.pipeline.fireUserInboundEventTriggered(ChannelEvent.inputClosed)
+        case 7:
+            link.atDialer?.flush()
+            link.atResponder?.flush()
+            try pump()
+        case 8: link.atDialer?.close()
+        case 9: link.atResponder?.abort(.protocolViolation)
+        case 10: link.loop.advanceTime(by: .milliseconds(Int64(input.short())))
+        case 11: far.pipeline.fireErrorCaught(IOError(errnoCode: ECONNRESET, reason: "read"))
+        default:
+            try link.deliver(input.run(), to: far, piece: 0)
+        }
+    }
+    link.atResponder?.resumeReading()
+    link.atDialer?.flush()
+    link.atResponder?.flush()
+    try pump()
+    for side in 0..<2 {
+        let got = link.received[side]
+        try expect(sent[side].starts(with: got), "\(got.count) frames arrived, and not as they were sent")
+    }
+    try link.finish([near, far])
+}

@@ -1,0 +1,232 @@
+#if DEBUG || FUZZING
+    import Primitives
+    @testable import Store
+
+    /// The store's own forms. Whoever can write to the disk has no keys: what only a holder of keys could make is sealed
+    /// here, so that the readers behind the seals are tried, too.
+    let storeTargets: [FuzzTarget] = [
+        FuzzTarget(
+            "sidecar",
+            byteCountLimit: 128,
+            seeds: { [StoreForms.sidecar] },
+            run: { bytes in
+                let body = Array((bytes + [UInt8](repeating: 0, count: 96)).prefix(96))
+                let whole = body + BLAKE2b.authenticate(key: StoreForms.key, Array("mayfly sidecar".utf8), body)
+                let segment = Array(whole[8..<24])
+                let tag = Array(whole[48..<64])
+                let sidecar = ExpirySidecar(whole, segmentID: segment, inboxTag: tag, key: StoreForms.key)
+                try expect(sidecar?.encoded ?? whole == whole, "a sidecar changes")
+                try expect(
+                    ExpirySidecar(bytes, segmentID: segment, inboxTag: tag, key: StoreForms.otherKey) == nil,
+                    "a sidecar of another row is taken"
+                )
+            }
+        ),
+        FuzzTarget(
+            "column-header",
+            byteCountLimit: 64,
+            seeds: { StoreForms.columnHeaders },
+            run: { bytes in
+                let body = Array((bytes + [UInt8](repeating: 0, count: 48)).prefix(48))
+                let page = body + BLAKE2b.hash(Array("mayfly column header".utf8), body, byteCount: 16)
+                _ = ColumnHeader(page: bytes)
+                guard let header = ColumnHeader(page: page) else { return }
+                try expect(header.encoded == page, "\(header) comes back otherwise")
+            }
+        ),
+        FuzzTarget(
+            "tombstone-page",
+            byteCountLimit: 4_096,
+            seeds: { StoreForms.tombstones },
+            run: { bytes in
+                let keys = StoreForms.keys
+                _ = TombstonePage.open(bytes, index: 0, keys: keys)
+                let header = StoreForms.tombstoneHeader(bytes)
+                let plain = (bytes.dropFirst(8) + [UInt8](repeating: 0, count: SlotFile.pageByteCount)).prefix(
+                    SlotFile.pageByteCount - header.count - XChaChaPoly.overheadByteCount
+                )
+                let page =
+                    header
+                    + XChaChaPoly.seal(
+                        Array(plain),
+                        key: keys.tombstones,
+                        nonce: [UInt8](repeating: 1, count: XChaChaPoly.nonceByteCount),
+                        authenticating: KeyPage.associatedData(file: Store.tombstonesName, index: 0, header: header)
+                    )
+                guard let tombstone = TombstonePage.open(page, index: 0, keys: keys) else { return }
+                try expect(tombstone.payload.count <= TombstonePage.maximumPayload, "\(tombstone.payload.count) bytes")
+                let again = TombstonePage.open(tombstone.seal(index: 0, keys: keys), index: 0, keys: keys)
+                try expect(again?.payload == tombstone.payload && again?.id == tombstone.id, "a tombstone changes")
+            }
+        ),
+        FuzzTarget(
+            "record",
+            byteCountLimit: 256,
+            seeds: { StoreForms.records },
+            run: { bytes in
+                let span = RecordFile.Span(offset: 144, length: bytes.count + XChaChaPoly.overheadByteCount)
+                guard let record = MessageRecord(bytes, number: 0, span: span) else { return }
+                let again = MessageRecord.encode(
+                    id: record.id,
+                    expiresAt: record.expiresAt,
+                    order: record.order,
+                    version: record.version,
+                    isHidden: record.isHidden,
+                    payload: Array(bytes.dropFirst(MessageRecord.headerByteCount))
+                )
+                try expect(again == bytes, "a record changes")
+                try StoreForms.insert(record)
+            }
+        ),
+        FuzzTarget(
+            "record-file",
+            byteCountLimit: 1_024,
+            seeds: {
+                let two = FuzzScript().byte(0).run([1, 2]).byte(0).run([3])
+                return [
+                    two.bytes, two.byte(3).byte(40).byte(0).run([4]).bytes, two.byte(2).run([1, 2, 3, 4]).bytes,
+                    two.byte(1).number(5).byte(60).bytes, FuzzScript().byte(4).short(7).byte(0).run([9]).bytes,
+                ]
+            },
+            run: StoreForms.checkRecordFile
+        ),
+        FuzzTarget("store-open", byteCountLimit: 512, cost: 50, seeds: { FuzzHome.seeds }, run: FuzzHome.check),
+    ]
+
+    enum StoreForms {
+        static let key = SecretBytes(copying: [UInt8](repeating: 4, count: 32))
+        static let otherKey = SecretBytes(copying: [UInt8](repeating: 5, count: 32))
+        nonisolated(unsafe) static let keys = GridKeys(root: SecretBytes(copying: [UInt8](repeating: 6, count: 32)))
+        static let moment: Int64 = 1_800_000_000_000 / 7_200_000 * 7_200_000
+        private static let tag = [UInt8](repeating: 2, count: 16)
+
+        private static func column() -> Column {
+            Column(
+                slot: 0,
+                header: ColumnHeader(tier: .oneHour, expiresAt: moment + 3_600_000),
+                secret: SharedSecret(SecretBytes(copying: [UInt8](repeating: 7, count: 32)))
+            )
+        }
+
+        static var sidecar: [UInt8] { Array(sidecarForm().encoded.prefix(96)) }
+
+        private static func sidecarForm() -> ExpirySidecar {
+            ExpirySidecar(segmentID: [UInt8](repeating: 3, count: 16), column: column(), inboxTag: tag, key: key)
+        }
+
+        static var columnHeaders: [[UInt8]] {
+            [
+                ColumnHeader(tier: .oneHour, expiresAt: moment), ColumnHeader(tier: .thirtyDays, expiresAt: moment),
+                ColumnHeader(tier: .fuse, expiresAt: moment, rowSlot: 3, rowFingerprint: tag),
+            ].map { Array($0.encoded.prefix(48)) }
+        }
+
+        static func tombstoneHeader(_ bytes: [UInt8]) -> [UInt8] {
+            let clear = Array("MFTOMB1\0".utf8) + Array((bytes + [UInt8](repeating: 0, count: 8)).prefix(8))
+            return clear + BLAKE2b.hash(Array("mayfly tombstone".utf8), clear, byteCount: 16)
+        }
+
+        static var tombstones: [[UInt8]] {
+            [0, 5, TombstonePage.maximumPayload].map { count in
+                moment.littleEndianBytes + tag + UInt32(1).littleEndianBytes + UInt16(count).littleEndianBytes + [
+                    1, 2, 3,
+                ]
+            }
+        }
+
+        static var records: [[UInt8]] {
+            [false, true].compactMap { isHidden in
+                MessageID(tag).map {
+                    MessageRecord.encode(
+                        id: $0,
+                        expiresAt: moment + 1_000,
+                        order: 7,
+                        version: 3,
+                        isHidden: isHidden,
+                        payload: [1, 2, 3]
+                    )
+                }
+            }
+        }
+
+        /// Beside two others in a segment of a row, and until its time has come.
+        static func insert(_ record: MessageRecord) throws {
+            let column = column()
+            let row = Row(slot: 0, secret: SharedSecret(SecretBytes(copying: [UInt8](repeating: 8, count: 32))))
+            let file = RecordFile(number: 0, directory: "d", name: "n", associatedData: [1], key: column.secret)
+            let segment = Segment(file: file, sidecar: sidecarForm(), column: column, row: row)
+            row.segments[0] = segment
+            for one in [record, record] {
+                segment.records.append(one)
+                row.insert(segment, segment.records.count - 1)
+                segment.noteExpiry(of: segment.records.count - 1)
+            }
+            segment.settleEarliest()
+            row.sortTimeline()
+            for _ in 0..<4 where segment.takeDue(moment + 3_600_000) != nil {}
+            row.removeFromIndex(record.id)
+            try expect(row.visibleCount == 0, "\(row.visibleCount) of no messages are visible")
+        }
+
+        /// A script of what a file holds: 0 a record, 1 a frame with any number and rubbish in it, 2 rubbish, 3 zeros over
+        /// the record before, 4 the file ends early.
+        @Sendable static func checkRecordFile(_ bytes: [UInt8]) throws {
+            func file() -> RecordFile {
+                let key = SharedSecret(SecretBytes(copying: [UInt8](repeating: 4, count: 32)))
+                return RecordFile(number: 0, directory: "d", name: "n", associatedData: [1, 2], key: key)
+            }
+            let writer = file()
+            var content: [UInt8] = []
+            var written: Set<[UInt8]> = []
+            var last = 0..<0
+            var input = FuzzInput(bytes)
+            for _ in 0..<32 where !input.isAtEnd {
+                switch input.index(below: 5) {
+                case 0:
+                    let plain = input.run()
+                    _ = writer.append(plain)
+                    let job = writer.takeJob(sequence: 1, descriptor: 0)
+                    let start = content.count + RecordFile.frameByteCount
+                    for write in job.writes { content += write.bytes }
+                    last = start..<content.count
+                    written.insert(plain)
+                case 1:
+                    let number = UInt32(truncatingIfNeeded: input.number())
+                    let length = UInt32(input.byte())
+                    content += frame(length, number, associatedData: [1, 2])
+                    content += [UInt8](repeating: 0xaa, count: Int(length))
+                case 2: content += input.run()
+                case 3:
+                    for index in last.prefix(Int(input.byte())) where index < content.count { content[index] = 0 }
+                default: content.removeLast(min(content.count, Int(input.short())))
+                }
+            }
+            let reader = file()
+            var numbers: [UInt32] = []
+            let (isSound, isWhole) = reader.load(content, from: 0) { number, _, found in
+                numbers.append(number)
+                if case .opened(let plain) = found, !written.contains(plain) { numbers.append(0) }
+            }
+            try expect(zip(numbers, numbers.dropFirst()).allSatisfy { $0 < $1 }, "records come out of order or forged")
+            // The store appends to what is sound and whole, and reads it again.
+            guard isSound, isWhole else { return }
+            _ = reader.append([42])
+            for write in reader.takeJob(sequence: 1, descriptor: 0).writes { content += write.bytes }
+            var isFound = false
+            _ = file().load(content, from: 0) { _, _, found in
+                if case .opened(let plain) = found, plain == [42] { isFound = true }
+            }
+            try expect(isFound, "what was appended to a file that was whole is not found")
+        }
+
+        /// What anybody can make who can read the disk.
+        static func frame(_ length: UInt32, _ number: UInt32, associatedData: [UInt8]) -> [UInt8] {
+            let head = length.littleEndianBytes + number.littleEndianBytes
+            let tag = BLAKE2b.hash(Array("mayfly file".utf8), associatedData, byteCount: 16)
+            return head + BLAKE2b.hash(tag, head, byteCount: 16)[..<8]
+        }
+    }
+#else
+    /// Only where internal declarations can be seen.
+    let storeTargets: [FuzzTarget] = []
+#endif

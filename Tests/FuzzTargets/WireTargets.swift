@@ -1,0 +1,271 @@
+import FoundationEssentials
+import Messaging
+import Primitives
+import SwiftProtobuf
+import Wire
+
+/// What crosses a link, and what travels as text between people.
+let wireTargets: [FuzzTarget] = [
+    FuzzTarget(
+        "frame",
+        byteCountLimit: 65_535,
+        cost: 2,
+        seeds: {
+            var samples = Samples()
+            return samples.frames().map(FrameCodec.encode)
+        },
+        run: { bytes in
+            guard let frame = try? FrameCodec.decode(bytes) else { return }
+            try checkFrame(frame)
+        }
+    ),
+    // The payload alone, so that no mutation is lost on the envelope; the first byte chooses its type.
+    FuzzTarget(
+        "content",
+        byteCountLimit: 65_535,
+        seeds: {
+            var samples = Samples()
+            var seeds: [[UInt8]] = []
+            for frame in samples.frames() {
+                let (type, payload) = try contentPayload(of: FrameCodec.encode(frame))
+                guard let index = contentTypes.firstIndex(of: type) else { continue }
+                seeds.append([UInt8(index)] + payload)
+            }
+            return seeds
+        },
+        run: { bytes in
+            let index = Int(bytes.first ?? 0) % contentTypes.count
+            let bytes = contentFrame(contentTypes[index], Array(bytes.dropFirst()))
+            guard let frame = try? FrameCodec.decode(bytes) else { return }
+            try checkFrame(frame)
+        }
+    ),
+    FuzzTarget(
+        "lifetime-json",
+        seeds: {
+            var samples = Samples()
+            let agreement = samples.agreement()
+            return [
+                SeedJSON.encode(agreement.proposal), SeedJSON.encode(agreement.accepts[0]),
+                SeedJSON.encodeRejection(of: agreement.proposal.id, .policy),
+                SeedJSON.encodeWithdrawal(of: agreement.proposal.id),
+            ]
+        },
+        run: { bytes in
+            guard let message = try? SeedJSON.decodeLifetimeMessage(bytes) else { return }
+            let again: [UInt8]
+            switch message {
+            case .proposal(let proposal): again = SeedJSON.encode(proposal)
+            case .accept(let accept): again = SeedJSON.encode(accept)
+            case .reject(let id, let reason): again = SeedJSON.encodeRejection(of: id, reason)
+            case .withdraw(let id): again = SeedJSON.encodeWithdrawal(of: id)
+            case .agreement, .ended, .unsupported: return
+            }
+            try expect((try? SeedJSON.decodeLifetimeMessage(again)) == message, "\(message) does not come back")
+        }
+    ),
+    FuzzTarget(
+        "join-error-json",
+        byteCountLimit: 1_024,
+        seeds: {
+            var samples = Samples()
+            return [SeedJSON.encode(samples.joinError())]
+        },
+        run: { bytes in
+            guard let error = try? SeedJSON.decodeJoinError(bytes) else { return }
+            try expect((try? SeedJSON.decodeJoinError(SeedJSON.encode(error))) == error, "\(error) does not come back")
+        }
+    ),
+    FuzzTarget(
+        "invite",
+        byteCountLimit: 16_400,
+        cost: 2,
+        seeds: {
+            var samples = Samples()
+            let payload = InviteSlug.encodePayload(samples.invite())
+            let slug = InviteSlug.encode(SignedInvite(payload: payload, signedBy: samples.ann.secret))
+            return [[0] + Array(slug.utf8), [1] + payload]
+        },
+        run: { bytes in
+            // Even: a text that somebody pastes. Odd: a payload, signed by whoever made it up.
+            let isPayload = (bytes.first ?? 0) & 1 == 1
+            let rest = Array(bytes.dropFirst())
+            guard isPayload else {
+                guard let invite = try? InviteSlug.decode(String(decoding: rest, as: UTF8.self)) else { return }
+                let again = try? InviteSlug.decode(InviteSlug.encode(invite.signed))
+                return try expect(again == invite, "an invite does not come back")
+            }
+            guard let invite = try? InviteSlug.decodePayload(rest) else { return }
+            let again = try? InviteSlug.decodePayload(InviteSlug.encodePayload(invite))
+            try expect(again == invite, "\(invite) does not come back")
+            let slug = InviteSlug.encode(SignedInvite(payload: rest, signedBy: FuzzKeys.ann.secret))
+            guard slug.utf8.count <= InviteSlug.byteCountLimit, let verified = try? InviteSlug.decode(slug) else {
+                return
+            }
+            try expect(verified.invite == invite, "an invite of ours reads otherwise")
+        }
+    ),
+    FuzzTarget(
+        "deflate",
+        byteCountLimit: 16_384,
+        seeds: {
+            var samples = Samples()
+            let random = samples.random.bytes(200)
+            let texts = [[], Array("a".utf8), Array(String(repeating: "ab", count: 5_000).utf8), random]
+            return texts.flatMap { text in [[32, 16] + Deflate.compress(text), [0, 255] + Deflate.compress(text)] }
+        },
+        run: { bytes in
+            var input = FuzzInput(bytes)
+            let ratio = Int(input.byte()) + 1
+            let limit = (Int(input.byte()) + 1) * 1_024
+            let packed = input.rest
+            if let plain = try? Deflate.decompress(packed, limit: limit, ratio: ratio) {
+                try expect(
+                    plain.count <= limit && plain.count <= ratio * packed.count,
+                    "a bomb of \(plain.count) bytes"
+                )
+            }
+            let again = try? Deflate.decompress(Deflate.compress(packed, level: 1), limit: 1 << 20, ratio: 1 << 20)
+            if !packed.isEmpty { try expect(again == packed, "DEFLATE loses something") }
+        }
+    ),
+    FuzzTarget(
+        "chunk",
+        byteCountLimit: 33_000,
+        seeds: {
+            let text = Array(String(repeating: "ephemeral ", count: 40).utf8)
+            return [
+                FuzzScript().short(400).byte(1).bytes + Deflate.compress(text),
+                FuzzScript().short(400).byte(0).bytes + text,
+            ]
+        },
+        run: { bytes in
+            var input = FuzzInput(bytes)
+            let byteCount = Int(input.short())
+            let isDeflated = input.byte() & 1 == 1
+            let chunk = AttachmentChunk(
+                message: MessageID(unchecked: [UInt8](repeating: 1, count: 16)),
+                index: 0,
+                isDeflated: isDeflated,
+                bytes: input.rest
+            )
+            guard let plain = chunk.plain(byteCount: byteCount) else { return }
+            try expect(
+                plain.count == byteCount && byteCount <= Limits.chunkByteCount,
+                "a chunk of \(plain.count) bytes"
+            )
+        }
+    ),
+    FuzzTarget(
+        "notice",
+        byteCountLimit: 1_024,
+        seeds: {
+            var samples = Samples()
+            let genesis = samples.genesis()
+            let notice = ExplodeNotice(genesis: genesis, expiresAt: samples.now, key: samples.ann, &samples.random)
+            let receipt = DeletionReceipt(
+                conversation: fuzzConversation,
+                destroyedAt: samples.now,
+                key: samples.bob,
+                &samples.random
+            )
+            let statement = ExpiredStatement(
+                tag: InviteTag.random(&samples.random),
+                timestamp: samples.now,
+                key: samples.ann,
+                &samples.random
+            )
+            let key = SecretBytes(copying: [UInt8](repeating: 9, count: 32))
+            return try [
+                [0] + opened(notice.sealed(&samples.random), genesis.conversation, "notice"),
+                [1] + opened(receipt.sealed(&samples.random), fuzzConversation, "receipt"),
+                [2]
+                    + XChaChaPoly.open(
+                        statement.sealed(key: key, token: [], &samples.random),
+                        key: key,
+                        authenticating: Array("join error".utf8)
+                    ),
+                [3] + notice.sealed(&samples.random), [4] + receipt.sealed(&samples.random),
+            ]
+        },
+        run: { bytes in try checkNotice(Int(bytes.first ?? 0) % 5, Array(bytes.dropFirst())) }
+    ),
+]
+
+/// In a frame and out of it again nothing changes.
+func checkFrame(_ frame: Frame) throws {
+    // Received, never sent.
+    if case .lifetime(.unsupported) = frame { return }
+    let again = FrameCodec.encode(frame)
+    guard let decoded = try? FrameCodec.decode(again) else {
+        throw FuzzFailure("what \(frame) encodes to does not decode")
+    }
+    try expect(decoded == frame, "\(frame) comes back as \(decoded)")
+}
+
+// MARK: Contents
+
+private let contentTypes: [String] = [
+    ContentType.text, .systemMessage, .joinRequest, .welcome, .joinError, .explodeSettings, .deletionReceipt,
+    .lifetimeProposal, .lifetimeAccept, .lifetimeReject, .lifetimeWithdraw, .invitation, .memberLeft, .reply,
+    .reaction, .attachment, .receipt, .joinCancelled, .groupUpdated, .profile, .lifetimeAgreement, .lifetimeEnded,
+    ContentType("mayfly/reply:1.7"), ContentType("mayfly/attachment:1.9"), ContentType("example.org/poll:2.1"),
+].map(\.description)
+
+/// Every payload goes in the same envelope.
+private func contentFrame(_ type: String, _ payload: [UInt8]) -> [UInt8] {
+    var proto = ProtoFrame()
+    proto.content.type = type
+    proto.content.id = Data(repeating: 1, count: 16)
+    proto.content.sentAt = 1_795_247_146_133
+    proto.content.lifetime = Lifetime.oneDay.rawValue
+    proto.content.payload = Data(payload)
+    return (try? proto.serializedBytes()) ?? []
+}
+
+private func contentPayload(of frame: [UInt8]) throws -> (type: String, payload: [UInt8]) {
+    let proto = try ProtoFrame(serializedBytes: frame)
+    return (proto.content.type, Array(proto.content.payload))
+}
+
+// MARK: Notices
+
+private let fuzzConversation = ConversationID(unchecked: [UInt8](repeating: 7, count: 32))
+
+private let otherConversation = ConversationID(unchecked: [UInt8](repeating: 8, count: 32))
+
+private func noticeKey(_ conversation: ConversationID) -> SecretBytes {
+    HKDF.derive(secret: SecretBytes(copying: conversation.bytes), info: "mayfly explode notice v1")
+}
+
+private func opened(_ sealed: [UInt8], _ conversation: ConversationID, _ label: String) throws -> [UInt8] {
+    try XChaChaPoly.open(sealed, key: noticeKey(conversation), authenticating: Array(label.utf8))
+}
+
+private let nonce = [UInt8](repeating: 5, count: XChaChaPoly.nonceByteCount)
+
+/// Kinds 0 to 2: what a member has sealed, whatever it says. The others: bytes of a stranger.
+private func checkNotice(_ kind: Int, _ bytes: [UInt8]) throws {
+    func seal(_ label: String) -> [UInt8] {
+        XChaChaPoly.seal(bytes, key: noticeKey(fuzzConversation), nonce: nonce, authenticating: Array(label.utf8))
+    }
+    switch kind {
+    case 0:
+        let sealed = seal("notice")
+        let notice = ExplodeNotice(opening: sealed, conversation: fuzzConversation)
+        try expect(notice == nil || sealed.count == Limits.noticeByteCount, "a notice of \(sealed.count) bytes")
+    case 1: _ = DeletionReceipt(opening: seal("receipt"), conversation: fuzzConversation)?.isSignatureValid
+    case 2:
+        let key = SecretBytes(copying: [UInt8](repeating: 9, count: 32))
+        let sealed = XChaChaPoly.seal(bytes, key: key, nonce: nonce, authenticating: Array("join error".utf8))
+        _ = ExpiredStatement(opening: sealed, key: key, token: [])?.isValid(creator: FuzzKeys.ann.publicKey)
+    default:
+        let key = SecretBytes(copying: [UInt8](repeating: 9, count: 32))
+        let isOpen =
+            ExplodeNotice(opening: bytes, conversation: otherConversation) != nil
+            || DeletionReceipt(opening: bytes, conversation: otherConversation) != nil
+            || ExpiredStatement(opening: bytes, key: key, token: []) != nil
+            || KnockQuestion.isAuthentic(bytes, key: key, token: [])
+        try expect(!isOpen, "a stranger's bytes open")
+    }
+}

@@ -1,0 +1,28 @@
+import Testing
+
+@testable import Store
+
+@Suite struct RecordTests {
+    private func record(expiresAt: Int64) throws -> MessageRecord? {
+        let bytes = MessageRecord.encode(
+            id: try #require(Store.MessageID([UInt8](repeating: 1, count: 16))),
+            expiresAt: expiresAt,
+            order: 1,
+            version: 0,
+            isHidden: false,
+            payload: [1]
+        )
+        return MessageRecord(bytes, number: 0, span: RecordFile.Span(offset: 144, length: bytes.count + 40))
+    }
+
+    /// Found by the target `record`: its distance from the bucket overflowed.
+    @Test(arguments: [Int64.min, -1, 1 << 48 + 1, Int64.max])
+    func `a record with a time that no record has is none`(expiresAt: Int64) throws {
+        #expect(try record(expiresAt: expiresAt) == nil)
+    }
+
+    @Test(arguments: [0, start, 1 << 48])
+    func `one with another time is`(expiresAt: Int64) throws {
+        #expect(try record(expiresAt: expiresAt)?.expiresAt == expiresAt)
+    }
+}
