@@ -5,7 +5,7 @@ import Testing
 @Suite struct RecordTests {
     private func record(expiresAt: Int64) throws -> MessageRecord? {
         let bytes = MessageRecord.encode(
-            id: try #require(Store.MessageID([UInt8](repeating: 1, count: 16))),
+            id: try #require(MessageID([UInt8](repeating: 1, count: 16))),
             expiresAt: expiresAt,
             order: 1,
             version: 0,
@@ -16,13 +16,8 @@ import Testing
     }
 
     /// Found by the target `record`: its distance from the bucket overflowed.
-    @Test(arguments: [Int64.min, -1, 1 << 48 + 1, Int64.max])
-    func `a record with a time that no record has is none`(expiresAt: Int64) throws {
-        #expect(try record(expiresAt: expiresAt) == nil)
-    }
-
-    @Test(arguments: [0, start, 1 << 48])
-    func `one with another time is`(expiresAt: Int64) throws {
-        #expect(try record(expiresAt: expiresAt)?.expiresAt == expiresAt)
+    @Test func `a record with a time that no record has is none`() throws {
+        for time in [Int64.min, -1, (1 << 48) + 1, Int64.max] { #expect(try record(expiresAt: time) == nil) }
+        for time in [0, start, 1 << 48] { #expect(try record(expiresAt: time)?.expiresAt == time) }
     }
 }
