@@ -60,6 +60,16 @@ fuzz:
 		-Xswiftc -enable-testing -Xswiftc -DFUZZING --product fuzz
 	MERGE=$(MERGE) Tests/Fuzz/fuzz.sh $(FUZZ_SCRATCH)/release/fuzz $(FUZZ_SCRATCH)/campaign $(SECONDS) $(RUNS) $(TARGET)
 
+# Thread, then AddressSanitizer: the tests of the shell, and three nodes under load for SECONDS each.
+.PHONY: sanitize soak
+sanitize: deps
+	Tests/Sanitize/sanitize.sh thread .build-tsan $(SECONDS)
+	Tests/Sanitize/sanitize.sh address .build-asan $(SECONDS)
+
+# Three nodes under steady load; fails if memory, descriptors, threads or the disk grow: make soak SECONDS=3600 SEED=1
+soak: build
+	python3 Tests/Soak/soak.py $(MAYFLY) --seconds $(SECONDS) --seed $(SEED)
+
 install: build
 	install -D -m 0755 $(MAYFLY) $(DESTDIR)$(PREFIX)/bin/mayfly
 

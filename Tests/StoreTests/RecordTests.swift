@@ -17,7 +17,7 @@ import Testing
 
     /// Found by the target `record`: its distance from the bucket overflowed.
     @Test func `a record with a time that no record has is none`() throws {
-        for time in [Int64.min, -1, (1 << 48) + 1, Int64.max] { #expect(try record(expiresAt: time) == nil) }
-        for time in [0, start, 1 << 48] { #expect(try record(expiresAt: time)?.expiresAt == time) }
+        for time: Int64 in [.min, -1, (1 << 48) + 1, .max] { #expect(try record(expiresAt: time) == nil) }
+        for time: Int64 in [0, 1_800_000_000_000, 1 << 48] { #expect(try record(expiresAt: time)?.expiresAt == time) }
     }
 }

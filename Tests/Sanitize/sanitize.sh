@@ -1,0 +1,25 @@
+#!/bin/bash
+# The shell's tests, and three nodes under load, with a sanitizer: fails at its first report, wherever that is.
+#
+#     sanitize.sh thread|address SCRATCH SECONDS
+set -euo pipefail
+kind=$1 scratch=$2 seconds=$3
+here=$(cd "$(dirname "$0")/.." && pwd)
+reports=$scratch/reports
+rm -rf "$reports" && mkdir -p "$reports"
+export SWIFT_BACKTRACE=enable=no
+# Each process writes its reports into a file of its own; the daemons of the load inherit this.
+export TSAN_OPTIONS="halt_on_error=0 exitcode=66 log_path=$(realpath "$reports")/report"
+export ASAN_OPTIONS="detect_leaks=0 exitcode=66 log_path=$(realpath "$reports")/report"
+
+swift build --build-tests --sanitize="$kind" --scratch-path "$scratch"
+result=0
+swift test --skip-build --sanitize="$kind" --scratch-path "$scratch" \
+    --filter '^(NodeRuntime|Control|Transport|Store)Tests\.' >"$scratch/tests.log" 2>&1 || result=$?
+grep -aE '^(✘|✔ Test run|✘ Test run)' "$scratch/tests.log" || tail -5 "$scratch/tests.log"
+python3 "$here/Soak/soak.py" "$scratch/debug/mayfly" --seconds "$seconds" --no-bounds || result=$?
+
+found=$(find "$reports" -type f | wc -l)
+echo "sanitize: $kind, $found reports"
+if [ "$found" -gt 0 ]; then head -60 "$reports"/*; exit 1; fi
+exit $result
