@@ -12,6 +12,7 @@ package final class ControlConnection: @unchecked Sendable {
     private var stream = Stream.none
     /// Bytes of events given to the channel and not yet to the kernel.
     private var backlogByteCount = 0
+    private var isFlushScheduled = false
     private var closeActions: [UInt64: () -> Void]?
     private var nextCloseAction: UInt64 = 0
 
@@ -104,10 +105,17 @@ package final class ControlConnection: @unchecked Sendable {
         return .queued
     }
 
-    /// Writes a line; the future completes when the kernel has it.
+    /// Writes a line; the future completes when the kernel has it, which gets all lines of one turn of the loop at once.
     @discardableResult
     func write(_ line: [UInt8]) -> EventLoopFuture<Void> {
-        channel.writeAndFlush(channel.allocator.buffer(bytes: line))
+        if !isFlushScheduled {
+            isFlushScheduled = true
+            eventLoop.assumeIsolated().execute { [self] in
+                isFlushScheduled = false
+                channel.flush()
+            }
+        }
+        return channel.write(channel.allocator.buffer(bytes: line))
     }
 
     /// Writes a line, then closes.

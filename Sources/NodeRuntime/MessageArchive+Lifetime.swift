@@ -14,6 +14,7 @@ extension MessageArchive {
         now: Timestamp
     ) throws(StoreError) {
         if rescheduleHeld(id, expiresAt: expiresAt, client: client, now: now) { return }
+        outgoing.remove(id, client)
         guard !store.isLocked, let bytes = try store.read(row, id: id.bytes, now: now.milliseconds),
             let (stored, arrivedAt) = try? StoredCodec.decodeMessage(bytes),
             let tier = Lifetime.holding(expiresAt - now).tier

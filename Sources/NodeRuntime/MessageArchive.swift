@@ -47,6 +47,7 @@ struct MessageArchive {
     var chunkPrefixes: [ClientID: [Messaging.MessageID: [UInt8]]] = [:]
     /// Files that their users are handing over: their chunks have no message yet.
     var uploading: Set<Messaging.MessageID> = []
+    var outgoing = OutgoingMessages()
     let store: Store
 
     init(store: Store) { self.store = store }
@@ -71,6 +72,10 @@ struct MessageArchive {
                 payload: StoredCodec.encode(message, arrivedAt: now),
                 isHidden: message.content.isAnnotation
             )
+            // Of hidden records nobody says when they have come to their end.
+            if message.sender == nil, !message.content.isAnnotation {
+                outgoing.insert(message, arrivedAt: now, client: client)
+            }
         case .memory: hold(Held(message: message, arrivedAt: now, tier: nil, isUnread: message.sender != nil), client)
         case .untilUnlocked(let lifetime):
             hold(Held(message: message, arrivedAt: now, tier: lifetime, isUnread: message.sender != nil), client)
@@ -152,15 +157,23 @@ struct MessageArchive {
         }
         sent[client]?.remove(id)
         let said = deliveries[client]?.removeValue(forKey: id) ?? []
+        var known = outgoing.remove(id, client)
         guard let row, !store.isLocked else { return }
+        if known == nil { known = try stored(id, row: row) }
         // A message that is gone needs no state.
-        guard let bytes = try store.read(row, id: id.bytes, now: 0),
-            let (stored, arrivedAt) = try? StoredCodec.decodeMessage(bytes)
-        else { return }
-        var message = stored
+        guard let known, try store.contains(row, id: id.bytes) else { return }
+        var message = known.message
         message.state = state
         message.merge(said)
-        try store.update(row, id: id.bytes, payload: StoredCodec.encode(message, arrivedAt: arrivedAt))
+        try store.update(row, id: id.bytes, payload: StoredCodec.encode(message, arrivedAt: known.arrivedAt))
+    }
+
+    /// A message as the disk has it, due or not.
+    private func stored(_ id: Messaging.MessageID, row: RowID) throws(StoreError) -> OutgoingMessages.Entry? {
+        guard let bytes = try store.read(row, id: id.bytes, now: 0),
+            let (message, arrivedAt) = try? StoredCodec.decodeMessage(bytes)
+        else { return nil }
+        return OutgoingMessages.Entry(message: message, arrivedAt: arrivedAt)
     }
 
     /// What a member has said of a message of ours. Written with the message's next state; at once when it was read.
@@ -172,18 +185,17 @@ struct MessageArchive {
             return
         }
         deliveries[client, default: [:]][id, default: []].append(delivery)
-        guard delivery.state == .read, let row, !store.isLocked,
-            let bytes = try store.read(row, id: id.bytes, now: 0),
-            let (stored, arrivedAt) = try? StoredCodec.decodeMessage(bytes)
-        else { return }
-        var message = stored
+        guard delivery.state == .read, let row, !store.isLocked, let known = try stored(id, row: row) else { return }
+        outgoing.remove(id, client)
+        var message = known.message
         message.merge(deliveries[client]?.removeValue(forKey: id) ?? [])
-        try store.update(row, id: id.bytes, payload: StoredCodec.encode(message, arrivedAt: arrivedAt))
+        try store.update(row, id: id.bytes, payload: StoredCodec.encode(message, arrivedAt: known.arrivedAt))
     }
 
     mutating func erase(_ ids: [Messaging.MessageID], client: ClientID, row: RowID?) throws(StoreError) {
         let gone = Set(ids)
         for id in ids {
+            outgoing.remove(id, client)
             deliveries[client]?[id] = nil
             reactions[client]?[id] = nil
             try forgetChunks(id, client: client, row: row)
@@ -201,6 +213,7 @@ struct MessageArchive {
 
     /// The inbox sleeps: what is in memory only stays, within bounds; the rest is read again.
     mutating func sleep(_ client: ClientID) {
+        outgoing.removeAll(client)
         sent[client] = nil
         guard held[client] != nil else { return }
         asleep.removeAll { $0 == client }
@@ -217,6 +230,7 @@ struct MessageArchive {
     mutating func wake(_ client: ClientID) { if !asleep.isEmpty { asleep.removeAll { $0 == client } } }
 
     mutating func forget(_ client: ClientID) {
+        outgoing.removeAll(client)
         hiddenIsKnown.remove(client)
         wake(client)
         held[client] = nil
@@ -231,6 +245,7 @@ struct MessageArchive {
 
     /// A message on the disk has come to its end.
     mutating func expired(_ id: Messaging.MessageID, client: ClientID) {
+        outgoing.remove(id, client)
         sent[client]?.remove(id)
         deliveries[client]?[id] = nil
         reactions[client]?[id] = nil
@@ -301,6 +316,10 @@ struct MessageArchive {
         if let index = heldIndex[client]?[id], let entry = held[client]?[index] {
             if let expiresAt = entry.message.expiresAt, expiresAt <= now { return nil }
             return Listed(message: entry.message, arrivedAt: entry.arrivedAt, isStored: false)
+        }
+        if let entry = outgoing[client, id] {
+            guard entry.message.expiresAt.map({ $0 > now }) ?? true else { return nil }
+            return listed(entry.message, entry.arrivedAt, client)
         }
         guard let row, !store.isLocked,
             let bytes = try? store.read(row, id: id.bytes, now: now.milliseconds),

@@ -119,6 +119,8 @@ extension Node {
     /// An inbox's storage has failed: everything since the last durable state is void.
     func reload(_ client: ClientID) {
         for effect in effects.drop(client) { release(effect, isDurable: false) }
+        // What the disk has may be other than what was to be written.
+        archive.outgoing.removeAll(client)
         guard !isStopped, let row = rows[client], !store.isLocked,
             let key = keys[client] ?? (try? Self.identityKey(row, in: store))
         else { return }
@@ -241,6 +243,7 @@ extension Node {
     package func lock() {
         guard !store.isLocked else { return }
         store.lock()
+        archive.outgoing.removeAll()
         notify(Event(client: nil, conversation: nil, at: now, kind: .locked))
         schedule()
     }

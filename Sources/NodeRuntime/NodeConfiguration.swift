@@ -54,7 +54,7 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         /// What stays free on the disk, or a twentieth of it if that is less.
         package var freeByteCount: ByteCount
 
-        private enum CodingKeys: String, CodingKey {
+        fileprivate enum CodingKeys: String, CodingKey, CaseIterable {
             case inboxByteCount = "bytesPerInbox"
             case freeByteCount = "bytesFree"
         }
@@ -86,6 +86,8 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         /// The program, by its absolute path, and its arguments. No shell reads it.
         package var command: [String]
 
+        fileprivate enum CodingKeys: String, CodingKey, CaseIterable { case events, command }
+
         package init(events: [String]?, command: [String]) {
             self.events = events
             self.command = command
@@ -108,6 +110,7 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
 
     /// - Throws: ``HomeFileError``, which names file and line.
     package static func load(home: String) throws(HomeFileError) -> NodeConfiguration {
+        _ = try HomeFile.load(Names.self, fileName, home: home)
         let configuration = try HomeFile.load(NodeConfiguration.self, fileName, home: home)
         if let capacity = configuration.capacity, !(1...Limits.inboxCapacityMaximum).contains(capacity) {
             throw HomeFileError(
@@ -126,6 +129,36 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
             )
         }
         return configuration
+    }
+
+    private enum CodingKeys: String, CodingKey, CaseIterable {
+        case name, listen, advertise, policy, capacity, cap, attachmentByteCount, readReceipts, storage, hooks
+    }
+
+    /// The file's names alone: one that means nothing is a mistake of whoever wrote it, and is not passed over.
+    private struct Names: Decodable {
+        init(from decoder: any Decoder) throws {
+            let file = try decoder.container(keyedBy: FilePathKey.self)
+            try Self.check(file, CodingKeys.allCases.map(\.rawValue))
+            if let storage = try? file.nestedContainer(keyedBy: FilePathKey.self, forKey: "storage") {
+                try Self.check(storage, Storage.CodingKeys.allCases.map(\.rawValue))
+            }
+            if var hooks = try? file.nestedUnkeyedContainer(forKey: "hooks") {
+                while !hooks.isAtEnd, let hook = try? hooks.nestedContainer(keyedBy: FilePathKey.self) {
+                    try Self.check(hook, Hook.CodingKeys.allCases.map(\.rawValue))
+                }
+            }
+        }
+
+        private static func check(_ container: KeyedDecodingContainer<FilePathKey>, _ known: [String]) throws {
+            guard let stranger = container.allKeys.map(\.stringValue).sorted().first(where: { !known.contains($0) })
+            else { return }
+            throw DecodingError.dataCorruptedError(
+                forKey: FilePathKey(stringValue: stranger),
+                in: container,
+                debugDescription: "there is no such setting; there are \(known.sorted().joined(separator: ", "))"
+            )
+        }
     }
 
     /// What is wrong with the hooks: their number, commands and events.

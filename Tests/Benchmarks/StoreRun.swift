@@ -19,6 +19,10 @@ struct StoreRun {
         ] {
             try explode(count, figure, into: &table)
         }
+        for (count, figure) in [(10, Figure.storeExpireFew), (10_000, .storeExpireMany)] {
+            try expire(count, figure, into: &table)
+        }
+        try manyBuckets(into: &table)
         try manyInboxes(into: &table)
     }
 
@@ -85,6 +89,70 @@ struct StoreRun {
         while store.hasRemains { longest = max(longest, microseconds { store.collect() }) }
         if figure == .storeExplodeMost { table.add(.storeCollect, longest) }
         store.close()
+    }
+
+    /// Until the key of a bucket is gone, of an inbox that nobody has used since the unlock.
+    private func expire(_ count: Int, _ figure: Figure, into table: inout Table) throws {
+        let end = (now + 24 * Self.hour) / 300_000 * 300_000
+        let home = try prepare { store in
+            let row = try store.createRow()
+            for number in 0..<count {
+                try store.append(
+                    row,
+                    id: identifier(number),
+                    tier: .oneDay,
+                    expiresAt: end,
+                    payload: Self.payload
+                )
+            }
+            try commit(store)
+        }
+        defer { try? FileManager.default.removeItem(atPath: home) }
+        let store = try open(home)
+        var report: ReapReport?
+        table.add(figure, microseconds { report = store.reap(hide: end, destroy: end) })
+        guard report?.columnsDestroyed == 1, report?.failures.isEmpty == true else { throw Failure("no bucket ended") }
+        store.close()
+    }
+
+    /// What is overdue at a start: every bucket that there can be of the lifetimes up to a week.
+    private func manyBuckets(into table: inout Table) throws {
+        let start = now / Self.hour * Self.hour
+        var count = 0
+        let home = try prepare { store in
+            let row = try store.createRow()
+            for tier in [Tier.sixHours, .oneDay, .sevenDays, .thirtyDays] {
+                for edge in stride(
+                    from: start + 2 * Self.hour,
+                    through: start + tier.lifetime,
+                    by: Int(tier.bucketWidth)
+                )
+                where count < 1_000 {
+                    try store.append(
+                        row,
+                        id: identifier(count),
+                        tier: tier,
+                        expiresAt: edge,
+                        payload: Self.payload
+                    )
+                    count += 1
+                    if count % 100 == 0 { try commit(store) }
+                }
+            }
+            try commit(store)
+        }
+        defer { try? FileManager.default.removeItem(atPath: home) }
+        let late = start + 31 * 24 * Self.hour
+        var store: Store?
+        let time = try microseconds {
+            let opened = try Store.open(home: home, now: late)
+            let report = opened.reap(hide: late, destroy: late)
+            guard report.failures.isEmpty else { throw Failure("a bucket is left") }
+            store = opened
+        }
+        guard count == 1_000 else { throw Failure("\(count) buckets") }
+        table.add(.storeReap, time / 1_000)
+        store?.close()
     }
 
     private func manyInboxes(into table: inout Table) throws {

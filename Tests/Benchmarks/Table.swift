@@ -27,6 +27,9 @@ enum Figure: String, CaseIterable {
     case storeExplodeFew = "store alone: explode 10 messages"
     case storeExplodeMany = "store alone: explode 10,000 messages"
     case storeExplodeMost = "store alone: explode 1,000,000 messages"
+    case storeExpireFew = "store alone: expire a bucket of 10 messages"
+    case storeExpireMany = "store alone: expire a bucket of 10,000 messages"
+    case storeReap = "store alone: open with 1,000 buckets overdue, until they are gone"
     case storeCollect = "store alone: longest step of removing them"
     case storeIndexTime = "store alone: first use of 1,000,000 messages"
     case storeIndexMemory = "store alone: index memory of a message"
@@ -60,9 +63,9 @@ enum Figure: String, CaseIterable {
             .identity, .identityFresh, .explodeFew, .explodeMany, .explodeFewEverywhere, .explodeManyEverywhere, .read,
             .wakeMedian,
             .wakeTail, .rebalanceFew, .rebalanceMany, .storeExplodeFew, .storeExplodeMany, .storeExplodeMost,
-            .storeCollect, .storeWake:
+            .storeCollect, .storeWake, .storeExpireFew, .storeExpireMany:
             .microseconds
-        case .startUp, .status, .startUpMany, .storeIndexTime, .storeUnlock: .milliseconds
+        case .startUp, .status, .startUpMany, .storeReap, .storeIndexTime, .storeUnlock: .milliseconds
         case .memory, .memoryPeak, .memoryLoaded, .memoryMany: .mebibytes
         case .memoryAsleep, .memoryAwake: .kibibytes
         case .file: .mebibytesPerSecond
@@ -78,9 +81,9 @@ enum Figure: String, CaseIterable {
         case .rawSynchronize, .rawPingPong, .rawSpawn, .memory, .memoryPeak, .memoryLoaded, .memoryMany, .memoryAsleep,
             .memoryAwake, .file, .rebalanceFew, .rebalanceMany, .storeCollect, .storeIndexTime, .storeIndexMemory,
             .storeUnlock,
-            .storeInboxMemory, .storeWake:
+            .storeInboxMemory, .storeWake, .storeReap:
             nil
-        case .storeExplodeFew, .storeExplodeMany, .storeExplodeMost: .rawSynchronize
+        case .storeExplodeFew, .storeExplodeMany, .storeExplodeMost, .storeExpireFew, .storeExpireMany: .rawSynchronize
         case .startUp, .status, .startUpMany: .rawSpawn
         case .ephemeralMedian, .ephemeralTail, .ephemeralRate: .rawPingPong
         case .identity, .identityFresh, .durableMedian, .durableTail, .durableRate, .durableRateMany, .explodeFew,
@@ -113,6 +116,7 @@ enum Figure: String, CaseIterable {
         case .memoryAsleep: (8, false)
         case .storeInboxMemory: (2_048, false)
         case .storeWake: (1_000, false)
+        case .storeReap: (2_000, false)
         default: nil
         }
     }

@@ -342,6 +342,22 @@ struct HomeTests {
                 failure.message.contains("\(ann.home)/config.json") && failure.message.contains("line 3"),
                 "\(failure)"
             )
+            for (line, text) in [
+                (2, "{\n \"capasity\": 3,\n \"advertise\": [], \"listen\": [], \"policy\": \"ask\"\n}"),
+                (3, "{\n \"advertise\": [], \"listen\": [], \"policy\": \"ask\",\n \"storage\": {\"capasity\": 1}\n}"),
+                (
+                    4,
+                    "{\n \"advertise\": [], \"listen\": [], \"policy\": \"ask\",\n \"hooks\": [\n  {\"command\": [\"/x\"], \"capasity\": 1}]\n}"
+                ),
+            ] {
+                try ann.replace("config.json", with: text)
+                let failure = try #require(try ann.tryStart())
+                #expect(
+                    failure.message.contains("line \(line)") && failure.message.contains("capasity")
+                        && failure.message.contains("no such setting"),
+                    "\(failure)"
+                )
+            }
         }
     }
 }
