@@ -49,7 +49,8 @@ simulate: deps
 	$(SCRATCH)/release/simulate --seeds $(SEEDS) --seconds $(SECONDS) --first $(SEED)
 
 # libFuzzer and AddressSanitizer on every decoder and on whole sessions: make fuzz SECONDS=600 TARGET="frame control"
-# Optimised, with a scratch directory of its own; the C++ library is libFuzzer's. Fails if anything fails.
+# Optimised, with a scratch directory of its own; the C++ library is libFuzzer's. Fails if anything fails. With dead code
+# the linker would strip the counters by which libFuzzer sees what an input reaches.
 .PHONY: fuzz
 FUZZ_SCRATCH ?= .build-fuzz
 RUNS ?= 10000000
@@ -57,7 +58,7 @@ TARGET ?=
 fuzz:
 	@sh .ci/packages $(PACKAGES) libstdc++-12-dev
 	$(SWIFT) build -c release --scratch-path $(FUZZ_SCRATCH) --sanitize=fuzzer --sanitize=address \
-		-Xswiftc -enable-testing -Xswiftc -DFUZZING --product fuzz
+		-Xswiftc -enable-testing -Xswiftc -DFUZZING --disable-dead-strip --product fuzz
 	MERGE=$(MERGE) Tests/Fuzz/fuzz.sh $(FUZZ_SCRATCH)/release/fuzz $(FUZZ_SCRATCH)/campaign $(SECONDS) $(RUNS) $(TARGET)
 
 # Thread, then AddressSanitizer: the tests of the shell, and three nodes under load for SECONDS each.

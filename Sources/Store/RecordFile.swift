@@ -22,6 +22,10 @@ final class RecordFile {
     /// Most bytes of a file that are ever read into memory.
     static let maximumByteCount = 128 << 20
 
+    /// Most places of one file at which a frame is looked for after damage: half a second's work. Chance needs one in 32
+    /// bytes, so that is 32 MiB of damage; whoever fills a file with what looks like frames holds nobody up.
+    static let searchLimit = 1 << 20
+
     struct Span {
         /// Of the sealed bytes, after the frame.
         let offset: Int64
@@ -180,13 +184,23 @@ final class RecordFile {
     func load(
         _ bytes: [UInt8],
         from start: Int,
+        searchLimit: Int = RecordFile.searchLimit,
         _ body: (UInt32, Span, FoundRecord) -> Void
     ) -> (isSound: Bool, isWhole: Bool) {
         var isSound = true
         var position = start
         var expected: UInt32 = 0
-        while position < bytes.count {
-            guard let found = nextFrame(in: bytes, from: position, atLeast: expected) else { break }
+        var searches = 0
+        while position < bytes.count, searches < searchLimit {
+            guard
+                let found = nextFrame(
+                    in: bytes,
+                    from: position,
+                    atLeast: expected,
+                    &searches,
+                    limit: searchLimit
+                )
+            else { break }
             if found.position != position || found.number != expected { isSound = false }
             let from = found.position + Self.frameByteCount
             let sealed = bytes[from..<(from + found.length)]
@@ -206,18 +220,21 @@ final class RecordFile {
     private func nextFrame(
         in bytes: [UInt8],
         from position: Int,
-        atLeast expected: UInt32
+        atLeast expected: UInt32,
+        _ searches: inout Int,
+        limit: Int
     ) -> (position: Int, number: UInt32, length: Int)? {
         var candidate = position
-        while candidate <= bytes.count - Self.frameByteCount {
+        while candidate <= bytes.count - Self.frameByteCount, searches < limit {
             if let length = bytes.integer(UInt32.self, at: candidate), length >= XChaChaPoly.overheadByteCount,
                 Int(length) <= bytes.count - candidate - Self.frameByteCount,
-                let number = bytes.integer(UInt32.self, at: candidate + 4), number >= expected, number < UInt32.max,
-                bytes[(candidate + 8)..<(candidate + 16)].elementsEqual(
-                    frame(length: length, number: number)[8...]
-                )
+                let number = bytes.integer(UInt32.self, at: candidate + 4), number >= expected, number < UInt32.max
             {
-                return (candidate, number, Int(length))
+                if bytes[(candidate + 8)..<(candidate + 16)].elementsEqual(frame(length: length, number: number)[8...])
+                {
+                    return (candidate, number, Int(length))
+                }
+                searches += 1
             }
             candidate += 1
         }

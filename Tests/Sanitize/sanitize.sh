@@ -10,6 +10,7 @@ rm -rf "$reports" && mkdir -p "$reports"
 export SWIFT_BACKTRACE=enable=no
 # Each process writes its reports into a file of its own; the daemons of the load inherit this.
 export TSAN_OPTIONS="halt_on_error=0 exitcode=66 log_path=$(realpath "$reports")/report"
+TSAN_OPTIONS+=" suppressions=$here/Sanitize/thread.suppressions"
 export ASAN_OPTIONS="detect_leaks=0 exitcode=66 log_path=$(realpath "$reports")/report"
 
 swift build --build-tests --sanitize="$kind" --scratch-path "$scratch"

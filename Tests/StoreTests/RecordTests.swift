@@ -1,3 +1,4 @@
+import Primitives
 import Testing
 
 @testable import Store
@@ -19,5 +20,32 @@ import Testing
     @Test func `a record with a time that no record has is none`() throws {
         for time: Int64 in [.min, -1, (1 << 48) + 1, .max] { #expect(try record(expiresAt: time) == nil) }
         for time: Int64 in [0, 1_800_000_000_000, 1 << 48] { #expect(try record(expiresAt: time)?.expiresAt == time) }
+    }
+
+    /// A frame's check takes a hash: a file full of what might be one would take minutes.
+    @Test func `the search for a frame after damage has an end`() throws {
+        let secret = SharedSecret(SecretBytes(copying: [UInt8](repeating: 4, count: 32)))
+        func file() -> RecordFile {
+            RecordFile(number: 0, directory: "d", name: "n", associatedData: [1], key: secret)
+        }
+        let writer = file()
+        var frames: [[UInt8]] = []
+        for plain in [[1], [2]] as [[UInt8]] {
+            _ = writer.append(plain)
+            frames.append(writer.takeJob(sequence: 1, descriptor: 0).writes.flatMap(\.bytes))
+        }
+        // 64 places at which a length of 48 bytes stands.
+        let damage = Array(repeating: [48, 0, 0, 0] as [UInt8], count: 64).flatMap { $0 }
+        func numbers(searchLimit: Int) -> [UInt32] {
+            var numbers: [UInt32] = []
+            let content = frames[0] + damage + frames[1]
+            let (isSound, isWhole) = file().load(content, from: 0, searchLimit: searchLimit) { number, _, _ in
+                numbers.append(number)
+            }
+            #expect(!isSound || !isWhole)
+            return numbers
+        }
+        #expect(numbers(searchLimit: 1_000) == [0, 1])
+        #expect(numbers(searchLimit: 16) == [0])
     }
 }
