@@ -15,7 +15,7 @@ SHELL = /bin/bash
 RUN_TESTS = $(SWIFT) test --skip-build --scratch-path $(SCRATCH) $(1) 2>&1 | tee $(SCRATCH)/$(2) \
 	|| { printf '\nWhat failed:\n'; grep -A 2 '^✘' $(SCRATCH)/$(2); exit 1; }
 
-.PHONY: all deps build demo test lint bench simulate install proto clean
+.PHONY: all deps build demo test lint bench simulate hostile install proto clean
 
 all: build
 
@@ -70,6 +70,11 @@ sanitize: deps
 # Three nodes under steady load; fails if memory, descriptors, threads or the disk grow: make soak SECONDS=3600 SEED=1
 soak: build
 	python3 Tests/Soak/soak.py $(MAYFLY) --seconds $(SECONDS) --seed $(SEED)
+
+# What hostile peers do to a node, while an honest pair chats: make hostile SECONDS=200
+hostile: build
+	$(SWIFT) build $(RELEASE) --product hostile
+	$(SCRATCH)/release/hostile --mayfly $(MAYFLY) --seconds $(SECONDS)
 
 install: build
 	install -D -m 0755 $(MAYFLY) $(DESTDIR)$(PREFIX)/bin/mayfly

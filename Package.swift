@@ -108,6 +108,18 @@ let package = Package(
             swiftSettings: settings
         ),
         tests("FuzzTests", ["FuzzTargets"]),
+        .target(
+            name: "Adversary",
+            dependencies: ["Transport", "Noise", "Wire", "Messaging", "Primitives"],
+            path: "Tests/Adversary",
+            swiftSettings: settings
+        ),
+        .executableTarget(
+            name: "hostile",
+            dependencies: ["Adversary", "Control", "Messaging", "Transport", "Primitives"],
+            path: "Tests/Hostile",
+            swiftSettings: settings
+        ),
 
         tests("PrimitivesTests", ["Primitives"], exclude: ["Vectors"]),
         tests("NoiseTests", ["Noise", "Primitives"], exclude: ["Vectors"]),
@@ -120,7 +132,7 @@ let package = Package(
             "NodeRuntimeTests",
             ["NodeRuntime", "Store", "Wire", "Messaging", "Primitives", nioPosix, nioCore, logging]
         ),
-        tests("EndToEndTests", ["mayfly", "Primitives"]),
+        tests("EndToEndTests", ["mayfly", "Adversary", "Transport", "Messaging", "Primitives"]),
         .executableTarget(
             name: "benchmarks",
             dependencies: [

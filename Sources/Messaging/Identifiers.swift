@@ -97,11 +97,34 @@ package struct ConversationID: FixedBytes {
     package init(unchecked bytes: [UInt8]) { self.bytes = bytes }
 }
 
-/// Names a message to both members: 16 random bytes from its sender.
+/// Names a message to all members: 8 random bytes from its sender, and 8 that bind them to the sender and the
+/// conversation. Nobody can take a name that belongs to another member, so whoever refers to a message means one only.
 package struct MessageID: FixedBytes {
     package static let byteCount = 16
     package let bytes: [UInt8]
     package init(unchecked bytes: [UInt8]) { self.bytes = bytes }
+
+    /// A new name for a message of `sender`.
+    package static func make(
+        by sender: PublicKey,
+        in conversation: ConversationID,
+        _ random: inout some RandomNumberGenerator
+    ) -> MessageID {
+        let nonce = random.bytes(byteCount / 2)
+        return MessageID(unchecked: nonce + mark(nonce, sender, conversation))
+    }
+
+    /// Whether it is a name that this member may give in this conversation.
+    package func belongs(to sender: PublicKey, in conversation: ConversationID) -> Bool {
+        let nonce = Array(bytes.prefix(Self.byteCount / 2))
+        return Array(bytes.dropFirst(nonce.count)) == Self.mark(nonce, sender, conversation)
+    }
+
+    /// The conversation's id is known to its members only, so a name tells nobody else whose it is.
+    private static func mark(_ nonce: [UInt8], _ sender: PublicKey, _ conversation: ConversationID) -> [UInt8] {
+        let hash = BLAKE2b.hash(Array("mayfly message id v1".utf8), conversation.bytes + sender.bytes + nonce)
+        return Array(hash.prefix(byteCount / 2))
+    }
 }
 
 /// Hash of a signed lifetime proposal.

@@ -111,6 +111,15 @@ package enum Limits {
     package static let profileBurst = 3
     /// Invitations from peers that wait for an answer.
     package static let invitationCount = 64
+    /// Frames of one member that do not verify: 3 at once, then one every 10 s; beyond it the link is closed, and no link
+    /// with that member is made for this long.
+    package static let forgeryInterval: Milliseconds = 10 * .second
+    package static let forgeryBurst = 3
+    package static let forgeryPause: Milliseconds = .minute
+    /// How often others may bring a scheduled explosion forward: 3 times at once, then every 5 s; the earliest of what
+    /// comes more often is taken then.
+    package static let scheduleInterval: Milliseconds = 5 * .second
+    package static let scheduleBurst = 3
     /// Inboxes that are awake by default, and at most. Protected ones may exceed it up to twice the number.
     package static let inboxCapacity = 20
     package static let inboxCapacityMaximum = 10_000
@@ -128,7 +137,7 @@ package enum Limits {
     package static let wakeBatchCount = 16
     /// How often inboxes beyond the capacity are looked at, and how long after a change the set is put in order again.
     package static let inboxTrimInterval: Milliseconds = .second
-    /// Join requests that a node looks at: 60 at once, then one a second.
+    /// Join requests by one invite that a node looks at: 60 at once, then one a second.
     package static let joinRequestInterval: Milliseconds = .second
     package static let joinRequestBurst = 60
     /// Refused requests of one invite tag that are answered: 5 at once, then one every 12 s; and tags that are counted.
@@ -168,6 +177,8 @@ package enum Limits {
     /// How long a chunk may take before it is asked for again, and the longest such wait.
     package static let attachmentRetryFirst: Milliseconds = 10 * .second
     package static let attachmentRetryLongest: Milliseconds = 5 * .minute
+    /// A file of which nothing has come or gone for this long keeps no inbox awake.
+    package static let transferPatience: Milliseconds = .minute
     /// Progress is shown after this long, or after a twentieth of the file.
     package static let progressInterval: Milliseconds = .second
     /// Files that users of this node are handing over.

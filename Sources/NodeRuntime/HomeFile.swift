@@ -107,7 +107,8 @@ extension HomeFileError {
             kind: code == ENOENT ? .missing : .system,
             path: path,
             line: nil,
-            reason: "\(systemCall): \(String(cString: strerror(code)))"
+            reason: code == ELOOP
+                ? "a symbolic link stands in its place" : "\(systemCall): \(String(cString: strerror(code)))"
         )
     }
 

@@ -8,18 +8,82 @@ import Wire
 extension Node {
     package typealias Sent = (client: ClientID, EventLoopFuture<Messaging.MessageID>)
 
-    private func sending(
+    /// Sends what `body` makes. What the disk refuses is taken back: see ``takeBack(_:_:_:)``.
+    func sending(
         _ conversation: String,
         _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> (
             message: Message, actions: [NodeAction]
         )
     ) throws(NodeError) -> Sent {
-        let (client, message) = try command(conversation) { machine, turn throws(CommandError) in
-            let (message, actions) = try body(&machine, &turn)
-            return (message, actions)
+        let client = try resolve(conversation)
+        try wake(client, .userInteraction)
+        return try sending(client, body)
+    }
+
+    func sending(
+        _ client: ClientID,
+        _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> (
+            message: Message, actions: [NodeAction]
+        )
+    ) throws(NodeError) -> Sent {
+        var made: Messaging.MessageID?
+        do throws(NodeError) {
+            let id = try request { turn throws(CommandError) in
+                try core.command(client, &turn) { machine, turn throws(CommandError) in
+                    let (message, actions) = try body(&machine, &turn)
+                    made = message.content.id
+                    return (message.content.id, actions)
+                }
+            }
+            return (
+                client,
+                whenDurable(client).map { id }.flatMapError { error in
+                    self.assumeIsolated { $0.takeBack(id, client, error) }
+                }
+            )
+        } catch {
+            guard case .store = error, let made else { throw error }
+            return (client, takeBack(made, client, error))
         }
-        let id = message.content.id
-        return (client, whenDurable(client).map { id })
+    }
+
+    /// A message that could not be made durable: part of it may be on the disk all the same, and would be sent when there
+    /// is room again, although its user was told that it failed. It is overwritten where it is, which needs no room.
+    /// - Returns: a future that fails with `error` when nothing of the message is left; with the message's id when even
+    ///   that failed: then it is queued.
+    private func takeBack(
+        _ id: Messaging.MessageID,
+        _ client: ClientID,
+        _ error: any Error
+    ) -> EventLoopFuture<Messaging.MessageID> {
+        let promise = loop.makePromise(of: Messaging.MessageID.self)
+        // Behind the inbox's return to what is durable.
+        loop.assumeIsolated().execute {
+            self.assumeIsolated { node in
+                guard let row = node.rows[client], node.archive.contains(id, client: client, row: row) else {
+                    return promise.fail(error)
+                }
+                do throws(StoreError) { try node.archive.erase([id], client: client, row: row) } catch {
+                    return promise.succeed(id)
+                }
+                node.turn { turn in
+                    // Only its names: what is left of it must not be written anew.
+                    _ = try? node.core.command(client, &turn) { machine, turn throws(CommandError) in
+                        _ = try machine.cancel(id, &turn)
+                        return ((), [])
+                    }
+                    return []
+                }
+                node.changed(client)
+                node.whenCommitted().whenComplete { _ in
+                    self.assumeIsolated { node in
+                        let isLeft = node.archive.contains(id, client: client, row: node.rows[client])
+                        if isLeft { promise.succeed(id) } else { promise.fail(error) }
+                    }
+                }
+            }
+        }
+        return promise.futureResult
     }
 
     /// The message that a user means.

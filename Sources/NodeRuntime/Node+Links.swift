@@ -85,7 +85,10 @@ extension Node {
             let key = keys[client] ?? sleepingKey(client)
         else { return nil }
         switch route {
-        case .member(let remote): return RouteMatch(identity: key, route: number, remote: remote)
+        case .member(let remote):
+            // As an unknown token: it costs no curve operation.
+            guard !core.isShunned(remote, by: client, now: now) else { return nil }
+            return RouteMatch(identity: key, route: number, remote: remote)
         case .invite, .contact: return RouteMatch(identity: key, route: number, remote: nil)
         }
     }

@@ -257,12 +257,7 @@ extension Node {
     package func send(_ conversation: String, text: String) throws(NodeError)
         -> (client: ClientID, EventLoopFuture<Messaging.MessageID>)
     {
-        let (client, message) = try command(conversation) { machine, turn throws(CommandError) in
-            let (message, actions) = try machine.send(text, &turn)
-            return (message, actions)
-        }
-        let id = message.content.id
-        return (client, whenDurable(client).map { id })
+        try sending(conversation) { machine, turn throws(CommandError) in try machine.send(text, &turn) }
     }
 
     /// A message, and whether it is on the disk.

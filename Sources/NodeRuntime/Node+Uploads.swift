@@ -133,6 +133,7 @@ extension Node {
     /// - Returns: its message, when it is durable or in memory, as its lifetime says.
     package func commitUpload(_ id: UploadID) throws(NodeError) -> Sent {
         guard var upload = uploads[id] else { throw .unknownUpload(id.description) }
+        let sent: Sent
         do throws(NodeError) {
             lastStorageFailure = nil
             if !upload.rest.isEmpty { keep(upload.rest, of: &upload) }
@@ -148,11 +149,8 @@ extension Node {
                 replyTo: upload.replyTo
             )
             let prepared = upload.prepared
-            _ = try request { turn throws(CommandError) in
-                try core.command(upload.client, &turn) { machine, turn throws(CommandError) in
-                    let (_, actions) = try machine.send(attachment, prepared, &turn)
-                    return ((), actions)
-                }
+            sent = try sending(upload.client) { machine, turn throws(CommandError) in
+                try machine.send(attachment, prepared, &turn)
             }
         } catch {
             cancelUpload(id)
@@ -161,7 +159,7 @@ extension Node {
         uploads[id] = nil
         archive.uploading.remove(id)
         upload.whenEnded?()
-        return (upload.client, whenDurable(upload.client).map { id })
+        return sent
     }
 
     /// Calls `body` once the upload has ended.

@@ -49,6 +49,10 @@ package actor Node {
     /// What the members of our conversations were told last.
     var announced: [Messaging.Endpoint]?
     var clock: NodeClock
+    /// When it was last said that something could not be destroyed.
+    var failuresToldAt: Timestamp?
+    /// Called once when the home is found to be gone.
+    package var homeGone: (() -> Void)?
     var lastMark: Timestamp?
 
     // Inboxes
@@ -301,6 +305,11 @@ package actor Node {
                 log.error("the clock's high-water mark could not be saved", metadata: ["error": "\(error)"])
             }
         }
+        if store.isHomeGone, let homeGone {
+            log.critical("the home was removed or moved away: stopping", metadata: ["home": "\(options.home)"])
+            self.homeGone = nil
+            homeGone()
+        }
         announceEndpoints()
         turn { core.advance(&$0) }
     }
@@ -315,14 +324,21 @@ package actor Node {
             archive.expired(id, client: client)
             publish(client, .messageExpired(id))
         }
-        for (client, id) in archive.expire(now: reading.hide) { publish(client, .messageExpired(id)) }
+        for (client, id) in archive.expire(now: reading.confirmed) { publish(client, .messageExpired(id)) }
         for row in report.rows {
             if let client = clients[row] { letGo(client) }
         }
-        for failure in report.failures {
-            log.critical("something that is due could not be destroyed", metadata: ["error": "\(failure)"])
+        // Tried again every second, said once a minute: a disk that stays as it is must not be filled with words.
+        if !report.failures.isEmpty, failuresToldAt.map({ reading.confirmed - $0 >= .minute }) ?? true {
+            failuresToldAt = reading.confirmed
+            for failure in report.failures {
+                log.critical("something that is due could not be destroyed", metadata: ["error": "\(failure)"])
+            }
         }
-        if report.failures.isEmpty { undestroyed = [:] }
+        if report.failures.isEmpty {
+            undestroyed = [:]
+            failuresToldAt = nil
+        }
         if report.recordsOverwritten > 0 { scheduleCommit() }
     }
 

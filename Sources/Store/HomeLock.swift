@@ -48,6 +48,12 @@ final class HomeDirectory {
 
     func path(_ name: String) -> String { path + "/" + name }
 
+    /// Somebody has removed or moved the home although we hold its lock.
+    var isGone: Bool {
+        do throws(SystemError) { _ = try disk.status(path: path("lock")) } catch { return error.code == ENOENT }
+        return false
+    }
+
     /// A file of the home must be a file, ours, and closed to others.
     @discardableResult
     func check(_ file: FileDescriptor, _ name: String) throws(StoreError) -> FileStatus {

@@ -122,6 +122,7 @@ struct Keystore {
         defer { home.disk.close(file) }
         var copies: [Copy] = []
         var failure: SystemError?
+        var isNewer = false
         for index in 0..<2 {
             do throws(SystemError) {
                 let page = try home.disk.read(
@@ -130,15 +131,23 @@ struct Keystore {
                     count: SlotFile.pageByteCount
                 )
                 if let copy = Self.parse(page) { copies.append(copy) }
+                if Self.isNewer(page) { isNewer = true }
             } catch {
                 failure = error
             }
         }
         guard !copies.isEmpty else {
             if let failure { throw StoreError(failure, path: home.path(Self.name)) }
-            throw .damaged(what: home.path(Self.name))
+            throw isNewer ? .newerFormat(path: home.path(Self.name)) : .damaged(what: home.path(Self.name))
         }
         self.copies = copies.sorted { $0.generation > $1.generation }
+    }
+
+    /// The same magic with a higher digit: the format's version, on which that of the whole home hangs.
+    private static func isNewer(_ page: [UInt8]) -> Bool {
+        let version = magic.count - 2
+        return page.prefix(version).elementsEqual(magic[..<version]) && page.count > version
+            && page[version] > magic[version] && page[version] <= UInt8(ascii: "9")
     }
 
     private static func parse(_ page: [UInt8]) -> Copy? {

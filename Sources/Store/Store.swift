@@ -1,4 +1,5 @@
 import DequeModule
+import Glibc
 import HeapModule
 import Primitives
 
@@ -38,6 +39,8 @@ package final class Store {
     package internal(set) var damage: [String] = []
     package var isLocked: Bool { keys == nil }
     package var isReadOnly: Bool { home.isReadOnly }
+    /// The home is not where it was any more.
+    package var isHomeGone: Bool { home.isGone }
 
     let disk: any FileSystem
     let home: HomeDirectory
@@ -150,6 +153,10 @@ package final class Store {
         } catch {
             for file in opened { file.close() }
             clock.close()
+            let path = home.path(Self.inboxesName)
+            if case .io(_, _, ENOTDIR) = error, (try? home.disk.status(path: path))?.kind == .symlink {
+                throw .symlink(path: path)
+            }
             throw error
         }
         if keystore.readableCopyCount < 2 { report("one of the two copies of \(home.path(Keystore.name))") }

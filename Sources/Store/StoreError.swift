@@ -35,6 +35,8 @@ package enum StoreError: Error, Equatable {
     /// An identifier that does not have 16 bytes, or a time outside what a clock can show.
     case invalidArgument(String)
     case io(path: String, operation: String, code: Int32)
+    /// A later version of the program has made this file.
+    case newerFormat(path: String)
 
     /// For exit codes.
     package enum Kind: String, Sendable {
@@ -60,7 +62,7 @@ package enum StoreError: Error, Equatable {
         case .unsafeMode, .foreignOwner, .symlink: .permission
         case .readOnly, .overdueOnReadOnly: .readOnly
         case .full: .full
-        case .damaged, .missing, .weakKeystore: .damaged
+        case .damaged, .missing, .weakKeystore, .newerFormat: .damaged
         case .outOfMemory: .resources
         case .tooLarge, .invalidArgument: .misuse
         case .io: .io
@@ -99,6 +101,7 @@ extension StoreError: CustomStringConvertible {
         case .invalidArgument(let what): "invalid \(what)"
         case .io(let path, let operation, let code):
             "\(path): \(operation): \(String(cString: strerror(code)))"
+        case .newerFormat(let path): "\(path) was made by a later version of Mayfly"
         }
     }
 
@@ -115,7 +118,7 @@ extension StoreError: CustomStringConvertible {
         case .notEmpty: "name a directory that is empty or does not exist"
         case .unsafeMode(let path, _, let expected): "chmod \(octal(expected)) \(path)"
         case .foreignOwner(let path, _): "chown \(path) to the user who runs the node, or name another directory"
-        case .symlink: "name the directory itself"
+        case .symlink: "use the file or the directory itself, not a link to it"
         case .readOnly(let path): "make \(path) writable (mount -o remount,rw)"
         case .full: "free some space; destroying and expiring work meanwhile"
         case .damaged: "check the disk; what is damaged cannot be read, the rest is served"
@@ -128,6 +131,7 @@ extension StoreError: CustomStringConvertible {
         case .tooLarge: "send less at once"
         case .invalidArgument: "this is a programming error; report it"
         case .io: "check the disk (dmesg), then try again"
+        case .newerFormat: "run that version; nothing was changed"
         }
     }
 }

@@ -225,6 +225,24 @@ enum Program {
     }()
 }
 
+extension Program {
+    /// Whether this test may make and mount an ext4 image: tried, since a container may have no loop devices.
+    static let canMakeExt4: Bool = {
+        guard geteuid() == 0 else { return false }
+        let isMounted = try? withDirectory { directory in
+            let image = "\(directory)/image"
+            _ = FileManager.default.createFile(atPath: image, contents: nil)
+            truncate(image, 8 << 20)
+            mkdir("\(directory)/disk", 0o700)
+            try tool("mkfs.ext4", "-q", "-F", image)
+            try tool("mount", "-o", "loop", image, "\(directory)/disk")
+            try tool("umount", "\(directory)/disk")
+            return true
+        }
+        return isMounted ?? false
+    }()
+}
+
 /// A real node: a home of its own, a daemon that is started, stopped and killed, and its command line.
 final class TestNode {
     let name: String

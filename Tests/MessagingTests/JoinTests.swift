@@ -19,13 +19,29 @@ import Testing
         #expect(rates.takesRefusal(tag, now: later) == false)
     }
 
-    @Test("Sixty requests of a node are looked at at once, then one a second")
+    @Test("Sixty requests by one invite are looked at at once, then one a second; strays share one such allowance")
     func requests() {
+        var random = Randomness.seeded(1)
         var rates = JoinRates()
-        for _ in 0..<60 { #expect(rates.takesRequest(now: noon) == true) }
-        #expect(rates.takesRequest(now: noon + 999) == false)
-        #expect(rates.takesRequest(now: noon + 1_000) == true)
-        #expect(rates.takesRequest(now: noon + 1_000) == false)
+        let invites = [InviteID.random(&random), nil]
+        for invite in invites {
+            for _ in 0..<60 { #expect(rates.takesRequest(by: invite, now: noon) == true) }
+            #expect(rates.takesRequest(by: invite, now: noon + 999) == false)
+            #expect(rates.takesRequest(by: invite, now: noon + 1_000) == true)
+            #expect(rates.takesRequest(by: invite, now: noon + 1_000) == false)
+        }
+        // The holders of one invite keep nobody else out.
+        #expect(rates.takesRequest(by: .random(&random), now: noon + 1_000) == true)
+    }
+
+    @Test("Only so many invites are counted; beyond that they share what strays have")
+    func boundedRequests() {
+        var random = Randomness.seeded(1)
+        var rates = JoinRates()
+        for _ in 0..<Limits.joinTagCount { #expect(rates.takesRequest(by: .random(&random), now: noon) == true) }
+        for _ in 0..<60 { #expect(rates.takesRequest(by: .random(&random), now: noon) == true) }
+        #expect(rates.takesRequest(by: .random(&random), now: noon) == false)
+        #expect(rates.takesRequest(by: .random(&random), now: noon + 1_000) == true)
     }
 
     @Test("Only so many tags are counted, and those that have been quiet make room")

@@ -124,8 +124,9 @@ import Testing
                 #expect(talk.agreements[0] == inForce, "\(state), \(name)")
                 #expect(!actions.contains { if case .agreed = $0 { true } else { false } }, "\(state), \(name)")
                 switch name {
-                case "forged proposal", "proposal in our own name", "proposal of another conversation",
-                    "unsupported without a name", "reject", "withdraw":
+                case "forged proposal": #expect(actions == [.forged], "\(state), \(name)")
+                case "proposal in our own name", "proposal of another conversation", "unsupported without a name",
+                    "reject", "withdraw":
                     #expect(actions == [.dropped], "\(state), \(name)")
                 case "stale proposal", "proposal of other members", "proposal epochs ahead":
                     #expect(

@@ -425,7 +425,8 @@ struct Pair {
     @Test func `a content of an agreement that we do not hold stays in memory`() throws {
         var pair = try joined()
         let link = try #require(pair.machines[0]?.link(to: pair.keys[1].publicKey))
-        let id = MessageID.random(&pair.random)
+        let conversation = try #require(pair.machines[0]?.conversation)
+        let id = MessageID.make(by: pair.keys[1].publicKey, in: conversation, &pair.random)
         let content = Content(
             type: .text,
             id: id,

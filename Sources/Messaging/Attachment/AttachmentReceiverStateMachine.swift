@@ -83,6 +83,14 @@ package struct AttachmentReceiverStateMachine: Hashable, Sendable {
         }
     }
 
+    /// Whether this chunk was asked for and has not come.
+    package func isAwaited(_ index: Int) -> Bool {
+        switch state {
+        case .receiving(let flight): flight.asked.contains(index)
+        case .waiting, .verifying, .complete, .failed: false
+        }
+    }
+
     /// A chunk of the right size. Whatever was not asked for answers nothing.
     package mutating func receive(_ index: Int, now: Timestamp, window: Int) -> [Action] {
         switch state {

@@ -7,6 +7,8 @@ struct IncomingAttachment: Sendable {
     var keeping: NodeAction.Keeping
     var expiresAt: Timestamp?
     var machine: AttachmentReceiverStateMachine
+    /// When it counts as stalled, unless something of it comes; `nil` once it does.
+    var stallsAt: Timestamp?
 }
 
 /// What a file is sent under: fixed when its user begins to hand it over, since its bytes are kept from then on.
@@ -31,7 +33,7 @@ extension ConversationStateMachine {
         guard !members.isEmpty else { throw .noOtherMember }
         let kept = placement(of: .attachment, turn)
         let prepared = PreparedAttachment(
-            message: MessageID.random(&turn.random),
+            message: MessageID.make(by: key.publicKey, in: conversation, &turn.random),
             sentAt: turn.now,
             agreement: kept.agreement,
             expiresAt: kept.expiresAt,
@@ -90,6 +92,7 @@ extension ConversationStateMachine {
         guard let message = turn.contents.message(client, id), message.sender == nil,
             let attachment = message.content.attachment
         else { return turn.isLocked ? [] : [.transmit(link, .attachmentGone(id))] }
+        let wasIdle = members[member]!.serving.isIdle
         guard
             members[member]!.serving.request(
                 id,
@@ -101,6 +104,7 @@ extension ConversationStateMachine {
             droppedCount += 1
             return []
         }
+        if wasIdle { members[member]!.stallsAt = turn.now + Limits.transferPatience }
         return [.serveChunks(link)]
     }
 
@@ -111,6 +115,7 @@ extension ConversationStateMachine {
         var result: [NodeAction] = []
         for _ in 0..<Limits.attachmentBurst {
             guard let (id, index) = members[member]!.serving.next() else { break }
+            members[member]!.stallsAt = turn.now + Limits.transferPatience
             result.append(.transmitChunk(link, client, id, index: index))
             guard let total = turn.contents.message(client, id)?.content.attachment?.chunkCount,
                 members[member]!.serving.shows(id, index: index, of: total, now: turn.now)
@@ -163,7 +168,8 @@ extension ConversationStateMachine {
             attachment: attachment,
             keeping: keeping,
             expiresAt: message.expiresAt,
-            machine: AttachmentReceiverStateMachine(chunkCount: attachment.chunkCount) { _ in false }
+            machine: AttachmentReceiverStateMachine(chunkCount: attachment.chunkCount) { _ in false },
+            stallsAt: turn.now + Limits.transferPatience
         )
         return [.keep(client, message, keeping), event(.message(id), turn)] + resumeFile(id, on: link, turn)
     }
@@ -210,7 +216,8 @@ extension ConversationStateMachine {
                 expiresAt: known.expiresAt,
                 machine: AttachmentReceiverStateMachine(chunkCount: attachment.chunkCount) {
                     turn.contents.hasChunk(client, id, $0)
-                }
+                },
+                stallsAt: turn.now + Limits.transferPatience
             )
             return resumeFile(id, on: link, turn)
         }
@@ -230,10 +237,16 @@ extension ConversationStateMachine {
         on link: LinkID,
         _ turn: Turn
     ) -> [NodeAction] {
+        // Nothing is inflated that was not asked for.
         guard let file = incoming[chunk.message], file.sender == member, members[member]!.link.link == link,
-            chunk.plain(byteCount: file.attachment.chunkByteCount(chunk.index)) != nil
+            file.machine.isAwaited(chunk.index)
         else {
             droppedCount += 1
+            return []
+        }
+        guard chunk.plain(byteCount: file.attachment.chunkByteCount(chunk.index)) != nil else {
+            droppedCount += 1
+            forgedCount += 1
             return []
         }
         let hasRoom =
@@ -247,6 +260,7 @@ extension ConversationStateMachine {
             droppedCount += 1
             return []
         }
+        incoming[chunk.message]!.stallsAt = turn.now + Limits.transferPatience
         let actions = incoming[chunk.message]!.machine.receive(
             chunk.index,
             now: turn.now,
@@ -333,10 +347,14 @@ extension ConversationStateMachine {
     }
 
     mutating func advanceFiles(_ turn: Turn) -> [NodeAction] {
+        for member in members.keys where members[member]?.stallsAt.map({ $0 <= turn.now }) ?? false {
+            members[member]!.stallsAt = nil
+        }
         guard !incoming.isEmpty else { return [] }
         var result: [NodeAction] = []
         for id in incoming.keys.sorted() {
             guard let file = incoming[id] else { continue }
+            if let stallsAt = file.stallsAt, stallsAt <= turn.now { incoming[id]!.stallsAt = nil }
             if let expiresAt = file.expiresAt, expiresAt <= turn.now {
                 // Its chunks expire by themselves.
                 incoming[id] = nil

@@ -41,7 +41,7 @@ extension ConversationStateMachine {
     ) throws(CommandError) -> (message: Message, actions: [NodeAction]) {
         guard !record.isRemoved else { throw .removed }
         guard !members.isEmpty else { throw .noOtherMember }
-        let id = draft.prepared?.message ?? MessageID.random(&turn.random)
+        let id = draft.prepared?.message ?? MessageID.make(by: key.publicKey, in: conversation, &turn.random)
         let sentAt = draft.prepared?.sentAt ?? turn.now
         var kept = placement(of: draft.prepared == nil ? .text : .attachment, turn)
         if let prepared = draft.prepared {
@@ -171,8 +171,23 @@ extension ConversationStateMachine {
         memoryAvailable: Int,
         _ turn: inout Turn
     ) -> [NodeAction] {
-        guard members[member] != nil else { return [.close(link)] }
+        guard let state = members[member] else { return [.close(link)] }
+        // What was still on its way when its link was closed.
+        guard !state.isShunned(now: turn.now) else { return [] }
         members[member]!.link.heard(link, now: turn.now)
+        let before = forgedCount
+        let result = answer(frame, from: member, on: link, memoryAvailable: memoryAvailable, &turn)
+        guard forgedCount > before else { return result }
+        return result + noteForgery(by: member, on: link, turn)
+    }
+
+    private mutating func answer(
+        _ frame: Frame,
+        from member: PublicKey,
+        on link: LinkID,
+        memoryAvailable: Int,
+        _ turn: inout Turn
+    ) -> [NodeAction] {
         switch frame {
         case .session(let start): return receive(start, from: member, on: link, &turn)
         case .content(let content, let age):
@@ -222,6 +237,11 @@ extension ConversationStateMachine {
             return []
         }
         let id = content.id
+        // Another member's name on it would keep that member's message out.
+        guard id.belongs(to: member, in: conversation) else {
+            droppedCount += 1
+            return []
+        }
         if let named = content.agreement, named == agreement?.id { confirmAgreement(by: member) }
         if turn.isKnown(client, id) { return receiveAgain(content, from: member, on: link, turn) }
         // Section 6, point 7: no two clocks are compared; the age counts by the sender's clock, the rest by ours.

@@ -65,9 +65,13 @@ extension ConversationStateMachine {
     /// A member whose clock is ahead has destroyed its copy before us.
     mutating func receiveEarly(_ receipt: DeletionReceipt, _ turn: inout Turn) -> [NodeAction] {
         guard isCreator, receipt.conversation == conversation, members[receipt.member] != nil,
-            record.schedule?.receipts.contains(where: { $0.member == receipt.member }) == false,
-            receipt.isSignatureValid
+            record.schedule?.receipts.contains(where: { $0.member == receipt.member }) == false
         else { return [] }
+        guard receipt.isSignatureValid else {
+            droppedCount += 1
+            forgedCount += 1
+            return []
+        }
         record.schedule?.receipts.removeAll { members[$0.member] == nil }
         record.schedule?.receipts.append(receipt)
         return [.save(client)] + arm(&turn) + [event(.deletionReceipt(receipt.member), turn)]
@@ -81,17 +85,44 @@ extension ConversationStateMachine {
         guard let notice = ExplodeNotice(opening: sealed, conversation: conversation),
             notice.isValid(for: record.genesis)
         else {
+            droppedCount += 1
+            forgedCount += 1
             if case .link(let link, _) = path { return [.close(link)] }
             return []
         }
         if notice.isDue(now: turn.now) { return end(by: notice, path, isTraceless: false, &turn) }
         var result: [NodeAction] = []
         if record.schedule.map({ notice.precedes($0.notice) }) ?? true {
+            if let wait = scheduleBucket.take(now: turn.now) { return postpone(notice, by: wait, turn) }
             result = adopt(notice, isTraceless: record.schedule?.isTraceless ?? false, &turn)
         }
         guard case .link(let link, let member) = path, let schedule = record.schedule else { return result }
         if schedule.notice.precedes(notice) { return result + showSchedule(on: link, &turn) }
         return result + confirmSchedule(by: member)
+    }
+
+    /// A creator that brings the end forward over and over does not keep everyone's disk busy: of what comes too often
+    /// the earliest is taken a little later. Nothing is lost by it, since that is only a change of a time to come.
+    private mutating func postpone(_ notice: ExplodeNotice, by wait: Milliseconds, _ turn: Turn) -> [NodeAction] {
+        droppedCount += 1
+        guard let known = deferredNotice else {
+            deferredNotice = (notice, turn.now + wait)
+            return []
+        }
+        if notice.precedes(known.notice) { deferredNotice = (notice, known.until) }
+        return []
+    }
+
+    /// Takes the notice that had to wait.
+    private mutating func takeDeferred(_ turn: inout Turn) -> (actions: [NodeAction], hasEnded: Bool) {
+        guard let (notice, until) = deferredNotice, until <= turn.now || notice.isDue(now: turn.now) else {
+            return ([], false)
+        }
+        deferredNotice = nil
+        if notice.isDue(now: turn.now) { return (end(by: notice, .ourselves, isTraceless: false, &turn), true) }
+        guard record.schedule.map({ notice.precedes($0.notice) }) ?? true else { return ([], false) }
+        _ = scheduleBucket.take(now: turn.now)
+        return (adopt(notice, isTraceless: record.schedule?.isTraceless ?? false, &turn), false)
     }
 
     private mutating func confirmSchedule(by member: PublicKey) -> [NodeAction] {
@@ -139,16 +170,18 @@ extension ConversationStateMachine {
     var scheduleDeadline: Timestamp? {
         guard let schedule = record.schedule else { return nil }
         if armed != arming { return schedule.knownAt }
-        return schedule.isReminded ? schedule.expiresAt : schedule.remindAt
+        let next = schedule.isReminded ? schedule.expiresAt : schedule.remindAt
+        return deferredNotice.map { min($0.until, $0.notice.expiresAt, next) } ?? next
     }
 
     /// The end when its time has come; else the reminder, and what could not be done while the storage was locked.
     mutating func advanceSchedule(_ turn: inout Turn) -> (actions: [NodeAction], hasEnded: Bool) {
-        guard let schedule = record.schedule else { return ([], false) }
+        let late = takeDeferred(&turn)
+        guard !late.hasEnded, let schedule = record.schedule else { return late }
         if schedule.expiresAt <= turn.now {
             return (end(by: schedule.notice, .ourselves, isTraceless: schedule.isTraceless, &turn), true)
         }
-        var result = arm(&turn) + tellSchedule(&turn)
+        var result = late.actions + arm(&turn) + tellSchedule(&turn)
         if !schedule.isReminded, schedule.remindAt <= turn.now {
             record.schedule?.isReminded = true
             result += [.save(client), event(.explosionReminder(schedule.expiresAt), turn)]

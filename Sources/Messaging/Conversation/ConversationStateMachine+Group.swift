@@ -130,12 +130,12 @@ extension ConversationStateMachine {
         let state = update.state.flatMap { candidate in
             candidate.version > record.group.version
                 && (!candidate.members.contains(key.publicKey) || described.isSuperset(of: candidate.members))
-                && candidate.isValid(for: record.genesis) ? candidate : nil
+                && holds(candidate.isValid(for: record.genesis)) ? candidate : nil
         }
         let listed = Set((state ?? record.group).members)
         // We have said more of ourselves than we remember, locked before a crash: what we say now must count as newer.
         if let newest = update.members.first(where: { $0.key == key.publicKey }), newest.version > record.own.version,
-            newest.isValid
+            holds(newest.isValid)
         {
             result += describe(record.own.profile, after: newest.version, &turn)
         }
@@ -156,10 +156,7 @@ extension ConversationStateMachine {
         }
         for departure in update.departures.prefix(Limits.memberCount) {
             guard members[departure.member] != nil else { continue }
-            guard departure.isValid(for: conversation, by: departure.member) else {
-                droppedCount += 1
-                break
-            }
+            guard holds(departure.isValid(for: conversation, by: departure.member)) else { break }
             result += apply(departure, &turn)
             news.departures.append(departure)
         }
@@ -185,10 +182,7 @@ extension ConversationStateMachine {
         guard description.key != key.publicKey else { return false }
         let index = record.members.firstIndex { $0.key == description.key }
         if let index, record.members[index].version >= description.version { return false }
-        guard description.isValid else {
-            droppedCount += 1
-            return false
-        }
+        guard holds(description.isValid) else { return false }
         if let index {
             // A member that describes itself over and over does not keep everyone's disk busy.
             if members[description.key]?.profileBucket.take(now: turn.now) != nil {
@@ -202,6 +196,15 @@ extension ConversationStateMachine {
             record.members.append(description)
         }
         return true
+    }
+
+    /// Counts a signature that does not hold.
+    private mutating func holds(_ isValid: Bool) -> Bool {
+        if !isValid {
+            droppedCount += 1
+            forgedCount += 1
+        }
+        return isValid
     }
 
     private mutating func apply(_ state: GroupState, _ turn: inout Turn) -> [NodeAction] {
@@ -303,15 +306,14 @@ extension ConversationStateMachine {
 
     /// Whoever brings it: the departed has signed it. Of ourselves it is the creator's word.
     mutating func receive(_ departure: Departure, from sender: PublicKey, _ turn: inout Turn) -> [NodeAction] {
-        if departure.member == key.publicKey, !isCreator,
-            departure.isValid(for: conversation, by: record.genesis.creator)
-        {
-            return becomeRemoved(turn)
+        if departure.member == key.publicKey, !isCreator {
+            return holds(departure.isValid(for: conversation, by: record.genesis.creator)) ? becomeRemoved(turn) : []
         }
-        guard members[departure.member] != nil, departure.isValid(for: conversation, by: departure.member) else {
+        guard members[departure.member] != nil else {
             droppedCount += 1
             return []
         }
+        guard holds(departure.isValid(for: conversation, by: departure.member)) else { return [] }
         let news = GroupUpdate(state: nil, members: [], departures: [departure])
         let actions = apply(departure, &turn)
         return [.save(client)] + actions + broadcast(.group(news), except: sender)

@@ -124,6 +124,9 @@ extension ConversationStateMachine {
                     &turn
                 )
             case .dropped: droppedCount += 1
+            case .forged:
+                droppedCount += 1
+                forgedCount += 1
             }
         }
         return result

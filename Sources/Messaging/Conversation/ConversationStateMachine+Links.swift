@@ -12,6 +12,10 @@ extension ConversationStateMachine {
         _ turn: inout Turn
     ) -> [NodeAction] {
         guard members[member] != nil else { return [.close(link)] }
+        guard !isShunned(member, now: turn.now) else {
+            if weDialled { members[member]!.link.dialFailed(now: turn.now, random: &turn.random) }
+            return [.close(link)]
+        }
         let dialer = weDialled ? key.publicKey : member
         let lostAt = members[member]!.link.lostAt
         let wasEstablished = members[member]!.isEstablished
@@ -128,6 +132,24 @@ extension ConversationStateMachine {
         }
         // It may have exploded while we were away: its tombstone answers a knock.
         return [.knock(.ask(client, member, endpoints))]
+    }
+
+    // MARK: Forgeries
+
+    /// A frame did not verify. Nobody honest sends one, and each costs a signature check: after a few the link is closed,
+    /// and the member is not heard for a while.
+    mutating func noteForgery(by member: PublicKey, on link: LinkID, _ turn: Turn) -> [NodeAction] {
+        guard members[member]?.forgeries.take(now: turn.now) != nil else { return [] }
+        let end = turn.now + Limits.forgeryPause
+        members[member]!.shunnedUntil = end
+        let result = linkClosed(link, to: member, turn)
+        members[member]!.link.wait(until: end)
+        return [.close(link)] + result
+    }
+
+    /// Whether links with this member are refused now: see ``Limits/forgeryPause``.
+    package func isShunned(_ member: PublicKey, now: Timestamp) -> Bool {
+        members[member]?.isShunned(now: now) ?? false
     }
 
     // MARK: Time

@@ -58,10 +58,10 @@ extension ConversationStateMachine {
 
     // MARK: Admission
 
-    /// Whether the request shows the secret of an invite that is on our list.
-    func hasIssued(_ request: JoinRequest) -> Bool {
+    /// The invite on our list whose secret the request shows.
+    func issued(_ request: JoinRequest) -> InviteID? {
         let id = InviteID(unchecked: SHA256.hash(request.joinSecret))
-        return issuer?.record.invites.contains { $0.id == id } ?? false
+        return issuer?.record.invites.contains { $0.id == id } == true ? id : nil
     }
 
     /// A join request over a link that came by an invite's token.

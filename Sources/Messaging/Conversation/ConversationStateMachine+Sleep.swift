@@ -93,9 +93,11 @@ extension ConversationStateMachine {
     /// Every member has heard where we are now. Until then it is we who must dial.
     var isFound: Bool { memberKeys.allSatisfy { record.told[$0] == record.own.version } }
 
-    /// A file is under way over a link.
-    var isTransferring: Bool {
-        members.values.contains { $0.isEstablished && (!incoming.isEmpty || !$0.serving.isIdle) }
+    /// A file is under way over a link. One of which nothing moves does not count: a member that names a file and sends
+    /// nothing, or asks for chunks and takes none, keeps no inbox awake.
+    package var isTransferring: Bool {
+        incoming.values.contains { members[$0.sender]?.isEstablished == true && $0.stallsAt != nil }
+            || members.values.contains { $0.isEstablished && !$0.serving.isIdle && $0.stallsAt != nil }
     }
 
     /// Messages of ours that are in memory only and not delivered: they must not be lost to sleep.

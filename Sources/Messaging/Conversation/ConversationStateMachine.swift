@@ -17,9 +17,17 @@ package struct ConversationStateMachine: Sendable {
         var hasEnded: Bool
         /// What it has asked for of our files.
         var serving = AttachmentSenderStateMachine()
+        /// When what it has asked for counts as stalled, unless it takes some; `nil` once it does.
+        var stallsAt: Timestamp?
         /// What we have read of it and not told it yet.
         var readReceipts: [MessageID] = []
         var profileBucket = TokenBucket(interval: Limits.profileInterval, burst: Limits.profileBurst)
+        /// Frames of it that did not verify.
+        var forgeries = TokenBucket(interval: Limits.forgeryInterval, burst: Limits.forgeryBurst)
+        /// It is not heard before this time.
+        var shunnedUntil: Timestamp?
+
+        func isShunned(now: Timestamp) -> Bool { shunnedUntil.map { now < $0 } ?? false }
     }
 
     package let client: ClientID
@@ -38,6 +46,8 @@ package struct ConversationStateMachine: Sendable {
     package internal(set) var heldByteCount = 0
     /// Messages of peers that were dropped: floods, forgeries, repeats.
     package internal(set) var droppedCount = 0
+    /// Of those, frames whose signature did not hold.
+    package internal(set) var forgedCount = 0
     /// Files on their way to us.
     var incoming: [MessageID: IncomingAttachment] = [:]
     /// What we have said to have read since the node started.
@@ -48,6 +58,10 @@ package struct ConversationStateMachine: Sendable {
     var armed: Arming?
     /// It could not be prepared: the storage was locked.
     var isArmingOwed = false
+    /// How often the schedule may be brought forward by others.
+    var scheduleBucket = TokenBucket(interval: Limits.scheduleInterval, burst: Limits.scheduleBurst)
+    /// The earliest notice that came too soon after others, and when it is taken.
+    var deferredNotice: (notice: ExplodeNotice, until: Timestamp)?
 
     package init(client: ClientID, key: IdentityKey, record: ConversationRecord, isFresh: Bool, now: Timestamp) {
         self.client = client
@@ -113,12 +127,13 @@ package struct ConversationStateMachine: Sendable {
         var earliest = lifetimeMachine?.nextDeadline
         if let deadline = scheduleDeadline { earliest = min(earliest ?? deadline, deadline) }
         for member in members.values {
-            for deadline in [member.link.nextDeadline, member.outbox.nextDeadline] {
+            let stall = member.serving.isIdle ? nil : member.stallsAt
+            for deadline in [member.link.nextDeadline, member.outbox.nextDeadline, stall] {
                 if let deadline { earliest = min(earliest ?? deadline, deadline) }
             }
         }
         for file in incoming.values {
-            for deadline in [file.machine.nextDeadline, file.expiresAt] {
+            for deadline in [file.machine.nextDeadline, file.expiresAt, file.stallsAt] {
                 if let deadline { earliest = min(earliest ?? deadline, deadline) }
             }
         }

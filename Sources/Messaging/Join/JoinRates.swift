@@ -1,9 +1,9 @@
 /// How many join requests this node looks at, and how many it refuses in words (section 5). What is too much is answered
 /// by silence: the link is closed, and an honest joiner comes again after a wait.
 package struct JoinRates: Hashable, Sendable {
-    /// Of the whole node. Taken before a signature is looked at; those that show no secret of an invite on our list have
-    /// a bucket of their own, so that nobody without one keeps joiners out.
-    private var requests = TokenBucket(interval: Limits.joinRequestInterval, burst: Limits.joinRequestBurst)
+    /// Taken before a signature is looked at; of each invite on our list, so that the holders of one do not keep out those
+    /// of another, and of all that show the secret of none.
+    private var requests: [InviteID: TokenBucket] = [:]
     private var strays = TokenBucket(interval: Limits.joinRequestInterval, burst: Limits.joinRequestBurst)
     /// Refusals by the tag of a verified invite. Admissions are free: the members of a conversation are limited anyway.
     private var refusals: [InviteTag: TokenBucket] = [:]
@@ -11,9 +11,17 @@ package struct JoinRates: Hashable, Sendable {
     package init() {}
 
     /// - Returns: whether another request is looked at.
-    /// - Parameter isStray: it shows no secret of an invite on our list.
-    package mutating func takesRequest(isStray: Bool = false, now: Timestamp) -> Bool {
-        isStray ? strays.take(now: now) == nil : requests.take(now: now) == nil
+    /// - Parameter invite: whose secret it shows; `nil` for none on our list.
+    package mutating func takesRequest(by invite: InviteID?, now: Timestamp) -> Bool {
+        guard let invite else { return strays.take(now: now) == nil }
+        if requests[invite] == nil, requests.count >= Limits.joinTagCount {
+            requests = requests.filter { !$0.value.isFull(now: now) }
+            guard requests.count < Limits.joinTagCount else { return strays.take(now: now) == nil }
+        }
+        var bucket =
+            requests[invite] ?? TokenBucket(interval: Limits.joinRequestInterval, burst: Limits.joinRequestBurst)
+        defer { requests[invite] = bucket }
+        return bucket.take(now: now) == nil
     }
 
     /// - Parameter tag: of an invite whose signature and secret hold, so that strangers cannot use it up.

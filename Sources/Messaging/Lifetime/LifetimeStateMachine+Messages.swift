@@ -75,9 +75,8 @@ extension LifetimeStateMachine {
         key: IdentityKey,
         random: inout some RandomNumberGenerator
     ) -> [Action] {
-        guard proposal.conversation == conversation, peers[proposal.proposer] != nil, proposal.isSignatureValid else {
-            return [.dropped]
-        }
+        guard proposal.conversation == conversation, peers[proposal.proposer] != nil else { return [.dropped] }
+        guard proposal.isSignatureValid else { return [.forged] }
         guard proposal.terms.isValid else {
             return from == proposal.proposer ? [.sendTo(from, .reject(proposal.id, .unsupported))] : [.dropped]
         }
@@ -135,8 +134,9 @@ extension LifetimeStateMachine {
     private mutating func receive(_ accept: LifetimeAccept, from: PublicKey, now: Timestamp) -> [Action] {
         if case .proposed(let proposal, let at, let accepts) = negotiation, accept.proposal == proposal.id {
             guard accept.fits(proposal, proposal.id), peers[accept.acceptor] != nil,
-                !accepts.contains(where: { $0.acceptor == accept.acceptor }), accept.isSignatureValid
+                !accepts.contains(where: { $0.acceptor == accept.acceptor })
             else { return [.dropped] }
+            guard accept.isSignatureValid else { return [.forged] }
             let agreement = Agreement(proposal: proposal, accepts: accepts + [accept])
             guard agreement.covers(members) else {
                 negotiation = .proposed(proposal, at: at, accepts: agreement.accepts)
@@ -161,9 +161,13 @@ extension LifetimeStateMachine {
         let was = inForce
         let id = head.proposal.id
         var isChanged = false
+        var marks: [Action] = []
         for accept in accepts where !head.isSigned(by: accept.acceptor) {
             // Nobody honest shows what does not verify: one check is all that such a frame costs.
-            guard accept.fits(head.proposal, id), accept.isSignatureValid else { break }
+            guard accept.fits(head.proposal, id), accept.isSignatureValid else {
+                marks = [.forged]
+                break
+            }
             if head.accepts.count >= Limits.memberCount - 1 {
                 // Members that are gone make room for those that are here; one that nobody knows yet has none.
                 guard peers[accept.acceptor] != nil || accept.acceptor == own,
@@ -174,9 +178,9 @@ extension LifetimeStateMachine {
             head.insert(accept)
             isChanged = true
         }
-        guard isChanged else { return [] }
+        guard isChanged else { return marks }
         record.head = head
-        return [.save] + coverage(was: was, automatic: true, now: now)
+        return marks + [.save] + coverage(was: was, automatic: true, now: now)
     }
 
     private mutating func receiveRejection(
@@ -298,7 +302,7 @@ extension LifetimeStateMachine {
                 return merged.isEmpty ? [.dropped] : merged
             }
             record.confirmed = agreement.id
-            return merged.isEmpty ? [.save] : merged
+            return merged.contains(.save) ? merged : merged + [.save]
         }
         // Verifying it costs as many signatures as there are members.
         if peers[from]?.agreements.take(now: now) != nil { return [.dropped] }

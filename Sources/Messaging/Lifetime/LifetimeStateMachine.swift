@@ -75,6 +75,8 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         case rolledBack(AgreementID)
         /// A peer's message that answers nothing, repeats, floods or does not verify. Counted.
         case dropped
+        /// As `dropped`: its signature does not hold.
+        case forged
     }
 
     /// Why our user cannot do this now.

@@ -33,6 +33,12 @@ extension NodeStateMachine {
         }
     }
 
+    /// Whether dials of this member are not answered now: what it has sent did not verify.
+    package func isShunned(_ remote: PublicKey, by client: ClientID, now: Timestamp) -> Bool {
+        guard case .conversation(let machine)? = inboxes[client] else { return false }
+        return machine.isShunned(remote, now: now)
+    }
+
     /// Somebody came by an invite or our contact card: it may speak, but not sit here.
     mutating func welcomeGuest(_ link: LinkID, _ turn: Turn) -> [NodeAction] {
         guard guests < Limits.guestCount else { return [.close(link)] }
@@ -68,7 +74,7 @@ extension NodeStateMachine {
         case .conversation(var machine):
             var actions: [NodeAction]
             if case .joinRequest(let request) = frame {
-                guard joinRates.takesRequest(isStray: !machine.hasIssued(request), now: turn.now) else {
+                guard joinRates.takesRequest(by: machine.issued(request), now: turn.now) else {
                     machine.droppedCount += 1
                     inboxes[open.client] = .conversation(machine)
                     return [.close(link)]

@@ -131,7 +131,18 @@ extension PeerCommand {
     }
 
     struct Block: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "Refuse links from a named node.")
+        static let configuration = CommandConfiguration(
+            abstract: "Refuse pings and invitations from a named node.",
+            discussion: """
+                Conversations that you share with it go on: in each its inbox has a key of its own, which nobody can
+                match with its card. To end that, too, leave the conversation, or remove the member from one that you
+                have created.
+
+                Example:
+                  mayfly peer block ann
+                  mayfly conversation remove room ann
+                """
+        )
 
         @Argument var name: String
         @OptionGroup var global: GlobalOptions
@@ -142,7 +153,9 @@ extension PeerCommand {
     }
 
     struct Unblock: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "Allow links from a named node again.")
+        static let configuration = CommandConfiguration(
+            abstract: "Allow pings and invitations from a named node again."
+        )
 
         @Argument var name: String
         @OptionGroup var global: GlobalOptions

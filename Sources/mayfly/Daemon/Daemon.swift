@@ -123,6 +123,7 @@ private struct NodeService: Service {
             stop.fail(CancellationError())
             throw error
         }
+        await watchHome(node, stop)
         await announce(node)
         await withGracefulShutdownHandler {
             try? await stop.futureResult.get()
@@ -133,6 +134,11 @@ private struct NodeService: Service {
         try? await server.close().get()
         await node.stop()
         await hooks?.stop()
+    }
+
+    /// Nobody reaches a node whose control socket is gone with its home.
+    private func watchHome(_ node: isolated Node, _ stop: EventLoopPromise<Void>) {
+        node.homeGone = { stop.succeed(()) }
     }
 
     private func follow(_ node: isolated Node, _ hooks: HookRunner) {

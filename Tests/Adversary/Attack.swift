@@ -1,0 +1,159 @@
+import Foundation
+import Messaging
+import Primitives
+import Synchronization
+import Transport
+import Wire
+
+/// The node under attack, and what its enemies know of it.
+package struct Target: Sendable {
+    package var port: UInt16
+    /// Its contact card: every named peer has it.
+    package var card: ContactCard
+    /// An invite of a conversation in which the attackers are members.
+    package var invite: String
+    /// Invites of conversations that sleep.
+    package var sleeping: [String]
+    /// Its control socket.
+    package var socket: String
+    /// Days since the start of 1970: tokens are of a day.
+    package var day: UInt32
+
+    package init(port: UInt16, card: ContactCard, invite: String, sleeping: [String], socket: String, day: UInt32) {
+        self.port = port
+        self.card = card
+        self.invite = invite
+        self.sleeping = sleeping
+        self.socket = socket
+        self.day = day
+    }
+}
+
+/// What an attack has come to.
+package struct Tally: Sendable {
+    /// Connections, handshakes, frames: what the attack is made of.
+    package var count = 0
+    /// Of those, answered with a byte or more before they were given up.
+    package var answered = 0
+    /// Of those, closed by the node.
+    package var refused = 0
+    /// Of what holds connections: how many at once.
+    package var held = 0
+    /// Why it ended early.
+    package var failure: String?
+
+    package init() {}
+
+    static func + (left: Tally, right: Tally) -> Tally {
+        var sum = Tally()
+        sum.count = left.count + right.count
+        sum.answered = left.answered + right.answered
+        sum.refused = left.refused + right.refused
+        sum.held = left.held + right.held
+        sum.failure = left.failure ?? right.failure
+        return sum
+    }
+}
+
+/// How long and how hard.
+package struct Effort: Sendable {
+    package var until: ContinuousClock.Instant
+    /// Connections that are held at once.
+    package var crowd: Int
+    package var threads: Int
+    /// Most units; an attack ends after so many.
+    package var limit: Int
+
+    package init(seconds: Double, crowd: Int, threads: Int = 2, limit: Int = .max) {
+        until = .now + .seconds(seconds)
+        self.crowd = crowd
+        self.threads = threads
+        self.limit = limit
+    }
+
+    var goesOn: Bool { ContinuousClock.now < until }
+}
+
+/// What strangers and members may do to a node over the network (reliability.md, T8).
+package enum Attack: String, CaseIterable, Sendable {
+    case slowloris = "slowloris, a byte a second"
+    case halfOpen = "half-open connections"
+    case badTokens = "act 1 with bad tokens"
+    case goodTokens = "act 1 with good tokens"
+    case replays = "replayed act 1"
+    case garbage = "garbage at every stage"
+    case frames = "oversize and empty frames"
+    case knocks = "knocks"
+    case invitations = "invitations"
+    case joins = "join requests"
+    case wakes = "wake storm"
+    case proposals = "proposals of a member"
+    case forgeries = "forged frames of a member"
+    case contents = "contents of a member"
+    case bombs = "inflation bombs of a member"
+    case control = "garbage on the control socket"
+
+    /// Does it, and says how often.
+    package func run(_ target: Target, _ effort: Effort) -> Tally {
+        switch self {
+        case .slowloris: Crowd(target, effort).trickle()
+        case .halfOpen: Crowd(target, effort).hold()
+        case .badTokens: stranger(target, effort, Strangers.badToken)
+        case .goodTokens: stranger(target, effort, Strangers.handshake)
+        case .replays: Strangers.replay(target, effort)
+        case .garbage: stranger(target, effort, Strangers.garbage)
+        case .frames: stranger(target, effort, Strangers.frames)
+        case .knocks: stranger(target, effort, Strangers.knock)
+        case .invitations: stranger(target, effort, Strangers.invitations)
+        case .joins: stranger(target, effort, Strangers.join)
+        case .wakes: stranger(target, effort, Strangers.wake)
+        case .proposals: Members(target, effort).flood { $0.proposals() }
+        case .forgeries: Members(target, effort).flood { $0.forgeries() }
+        case .contents: Members(target, effort).flood { $0.contents() }
+        case .bombs: Members(target, effort).flood { $0.bombs() }
+        case .control: ControlGarbage(target, effort).run()
+        }
+    }
+
+    /// One attempt after the other, each from an address of its own.
+    private func stranger(
+        _ target: Target,
+        _ effort: Effort,
+        _ attempt: @escaping @Sendable (Target, Int, inout Tally) throws -> Void
+    ) -> Tally {
+        inParallel(effort.threads) { thread in
+            var tally = Tally()
+            var failures = 0
+            var number = thread
+            while effort.goesOn, tally.count < effort.limit / effort.threads, failures < 1_000 {
+                do {
+                    try attempt(target, number, &tally)
+                    failures = 0
+                } catch {
+                    // Refused by the node, or out of ports for a moment.
+                    tally.refused += 1
+                    failures += 1
+                    if failures == 1_000 { tally.failure = "\(error)" }
+                }
+                number += effort.threads
+            }
+            return tally
+        }
+    }
+}
+
+/// Runs `body` on threads of its own, behind all others: the machine is the node's first.
+func inParallel(_ count: Int, _ body: @escaping @Sendable (Int) -> Tally) -> Tally {
+    let sum = Mutex(Tally())
+    let done = DispatchSemaphore(value: 0)
+    for thread in 0..<count {
+        Thread.detachNewThread {
+            setpriority(__priority_which_t(PRIO_PROCESS.rawValue), 0, 10)
+            let tally = body(thread)
+            sum.withLock { $0 = $0 + tally }
+            done.signal()
+        }
+    }
+    for _ in 0..<count { done.wait() }
+    return sum.withLock { $0 }
+}

@@ -1,0 +1,83 @@
+import Glibc
+import Synchronization
+
+/// What was computed once, by name.
+final class MutexTable: Sendable {
+    private let values = Mutex<[String: SharedTokens]>([:])
+
+    func value(_ name: String, _ make: () -> SharedTokens) -> SharedTokens {
+        values.withLock { values in
+            if let known = values[name] { return known }
+            let made = make()
+            values[name] = made
+            return made
+        }
+    }
+}
+
+/// Many connections at once that say nothing, or next to nothing.
+final class Crowd {
+    /// POLLRDHUP.
+    private static let hangUp: Int16 = 0x2000
+    private let target: Target
+    private let effort: Effort
+    private var open: [RawConnection] = []
+    private var number = 0
+    private var tally = Tally()
+
+    init(_ target: Target, _ effort: Effort) {
+        self.target = target
+        self.effort = effort
+    }
+
+    /// Opens as many as are missing, at most some at a time.
+    private func refill() {
+        for _ in 0..<min(500, effort.crowd - open.count) {
+            number += 1
+            guard let connection = try? RawConnection(from: Source(number), port: target.port, isWaiting: false) else {
+                continue
+            }
+            tally.count += 1
+            open.append(connection)
+        }
+    }
+
+    /// Lets go of those that the node has closed.
+    private func sweep() {
+        var polled = open.map { pollfd(fd: $0.descriptor, events: Int16(POLLIN) | Self.hangUp, revents: 0) }
+        guard poll(&polled, nfds_t(polled.count), 0) > 0 else { return }
+        var kept: [RawConnection] = []
+        for (index, connection) in open.enumerated() {
+            let hasNews = polled[index].revents & (Int16(POLLIN | POLLHUP | POLLERR) | Self.hangUp) != 0
+            if hasNews, connection.hasEnded { tally.refused += 1 } else { kept.append(connection) }
+        }
+        open = kept
+    }
+
+    /// So many connections without a byte; whichever the node closes is opened again.
+    func hold() -> Tally {
+        while effort.goesOn {
+            refill()
+            sweep()
+            tally.held = max(tally.held, open.count)
+            usleep(20_000)
+        }
+        return tally
+    }
+
+    /// A byte a second on each.
+    func trickle() -> Tally {
+        var last = ContinuousClock.now
+        while effort.goesOn {
+            refill()
+            sweep()
+            tally.held = max(tally.held, open.count)
+            if .now - last > .seconds(1) {
+                last = .now
+                for connection in open { connection.write([0x4D]) }
+            }
+            usleep(20_000)
+        }
+        return tally
+    }
+}

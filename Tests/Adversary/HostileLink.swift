@@ -1,0 +1,177 @@
+import Messaging
+import Noise
+import Primitives
+import Transport
+import Wire
+
+/// A link as somebody makes it who follows no rule: the handshake and the framing are those of the specification, coded
+/// here by hand, and everything after it is the attacker's own choice.
+package final class HostileLink {
+    package let connection: RawConnection
+    package let identity: IdentityKey
+    private var transport: TransportState
+
+    /// What opens a connection: protocol byte and token.
+    package static func preamble(_ token: [UInt8], kind: UInt8 = 0x4D) -> [UInt8] { [kind] + token }
+
+    private static func prologue(_ token: RoutingToken) -> [UInt8] { Array("mayfly".utf8) + [1, 0x4D] + token.bytes }
+
+    /// The first bytes of a dial, and the handshake that can go on from them.
+    package struct Greeting: ~Copyable {
+        package let bytes: [UInt8]
+        var handshake: LinkHandshake
+    }
+
+    package static func greeting(
+        _ token: RoutingToken,
+        identity: IdentityKey,
+        remote: PublicKey
+    ) throws -> Greeting {
+        var handshake = try LinkHandshake.initiator(
+            identity: identity.secret,
+            remote: remote,
+            ephemeral: SecretKey.generate(),
+            prologue: prologue(token)
+        )
+        let actOne = try handshake.write()
+        return Greeting(bytes: preamble(token.bytes) + actOne, handshake: handshake)
+    }
+
+    /// Dials a node and goes through the handshake.
+    package init(
+        _ connection: RawConnection,
+        token: RoutingToken,
+        identity: IdentityKey,
+        remote: PublicKey
+    ) throws {
+        self.connection = connection
+        self.identity = identity
+        var dial = try Self.greeting(token, identity: identity, remote: remote)
+        connection.write(dial.bytes)
+        guard let actTwo = connection.read(Act.two.byteCount) else { throw Failure("no act 2: the dial was refused") }
+        try dial.handshake.read(actTwo)
+        connection.write(try dial.handshake.write())
+        let handshake = dial.handshake
+        transport = handshake.finish().takeTransport()
+    }
+
+    package func send(_ frame: Frame) throws { connection.write(try transport.seal(FrameCodec.encode(frame))) }
+
+    /// Bytes of the attacker's choice in a frame that is authentic.
+    package func send(bytes: [UInt8]) throws { connection.write(try transport.seal(bytes)) }
+
+    /// Sealed but not sent, for many at once.
+    package func seal(_ frame: Frame) throws -> [UInt8] { try transport.seal(FrameCodec.encode(frame)) }
+
+    /// The next frame; `nil` when the link is closed or nothing comes.
+    package func receive(seconds: Double = 5) throws -> Frame? {
+        while true {
+            guard let bytes = connection.read(transport.expectedByteCount, seconds: seconds) else { return nil }
+            if let frame = try transport.open(bytes) { return try FrameCodec.decode(frame) }
+        }
+    }
+}
+
+/// Somebody with a key of its own.
+package func makeIdentity() -> IdentityKey { IdentityKey(SecretKey.generate()) }
+
+/// The tokens of a day for whoever holds a card or an invite.
+package struct SharedTokens: Sendable {
+    package let tokens: [RoutingToken]
+
+    package init(card: ContactCard, day: UInt32) { self.init(card.routingSecret, "card", day) }
+    package init(invite: VerifiedInvite, day: UInt32) { self.init(invite.invite.id.bytes, "invite", day) }
+
+    private init(_ secret: [UInt8], _ purpose: String, _ day: UInt32) {
+        let secret = RoutingSecret.derive(shared: SecretBytes(copying: secret), purpose: purpose)
+        tokens = (1...RoutingTable.windowCount).map { secret.token(day: day, counter: $0) }
+    }
+
+    package subscript(_ number: Int) -> RoutingToken { tokens[number % tokens.count] }
+}
+
+/// A member with a real key in somebody's conversation.
+package final class HostileMember {
+    package let identity: IdentityKey
+    package let link: HostileLink
+    package let welcome: Welcome
+
+    package var conversation: ConversationID { welcome.genesis.conversation }
+    package var creator: PublicKey { welcome.genesis.creator }
+
+    /// Joins as anybody does, and says where it stands.
+    package init(slug: String, port: UInt16, day: UInt32, from source: Source? = nil) throws {
+        let invite = try InviteSlug.decode(slug)
+        identity = makeIdentity()
+        let tokens = SharedTokens(invite: invite, day: day)
+        link = try HostileLink(
+            RawConnection(from: source, port: port),
+            token: tokens[Int.random(in: 0..<32)],
+            identity: identity,
+            remote: invite.creatorKey
+        )
+        try link.send(.joinRequest(Self.request(invite, identity: identity)))
+        var welcome: Welcome?
+        while let frame = try link.receive() {
+            if case .welcome(let word) = frame { welcome = word }
+            if case .session = frame { break }
+        }
+        guard let welcome else { throw Failure("no welcome") }
+        self.welcome = welcome
+        try link.send(.session(SessionStart(reset: false, inForce: nil, head: nil, renewable: nil)))
+    }
+
+    package static func request(_ invite: VerifiedInvite, identity: IdentityKey) -> JoinRequest {
+        var random = SystemRandomness()
+        let member = Member(profile: "x", endpoints: [], version: 1, key: identity, &random)
+        return JoinRequest(invite: invite.signed, joinSecret: invite.invite.joinSecret, member: member)
+    }
+
+    /// Another link, by a member's token.
+    package func dialAgain(port: UInt16, day: UInt32, counter: UInt32) throws -> HostileLink {
+        let secret = RoutingSecret.derive(
+            own: identity,
+            remote: creator,
+            conversation: conversation.bytes,
+            role: .initiator
+        )
+        let link = try HostileLink(
+            RawConnection(from: Source(Int(counter)), port: port),
+            token: secret.token(day: day, counter: counter),
+            identity: identity,
+            remote: creator
+        )
+        try link.send(.session(SessionStart(reset: false, inForce: nil, head: nil, renewable: nil)))
+        return link
+    }
+
+    package func text(_ text: String, id: MessageID? = nil) -> Content {
+        var random = SystemRandomness()
+        return Content(
+            type: .text,
+            id: id ?? .make(by: identity.publicKey, in: conversation, &random),
+            sentAt: Timestamp(milliseconds: 0),
+            lifetime: .ephemeral,
+            agreement: nil,
+            fallback: "",
+            shouldPush: true,
+            payload: Array(text.utf8)
+        )
+    }
+
+    /// A proposal of its own; without a signature when many are made.
+    package func proposal(epoch: UInt64 = 1, isSigned: Bool, at: Timestamp) -> LifetimeProposal {
+        var random = SystemRandomness()
+        let fields = LifetimeProposal.Unsigned(
+            conversation: conversation,
+            membership: welcome.group.membership,
+            epoch: epoch,
+            previous: .none,
+            terms: LifetimeTerms(.thirtyDays),
+            proposedAt: at,
+            nonce: random.bytes(16)
+        )
+        if isSigned { return fields.signed(by: identity, &random) }
+        return LifetimeProposal(fields, proposer: identity.publicKey, signature: welcome.group.signature)
+    }
+}

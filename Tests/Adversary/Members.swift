@@ -1,0 +1,192 @@
+import Glibc
+import Messaging
+import Primitives
+import Transport
+import Wire
+
+/// Floods by a member of the conversation: frames as fast as the link takes them, again over a new link when it is cut.
+struct Members: Sendable {
+    private let target: Target
+    private let effort: Effort
+
+    init(_ target: Target, _ effort: Effort) {
+        self.target = target
+        self.effort = effort
+    }
+
+    /// One member's link, and what it says.
+    struct Flooder {
+        let member: HostileMember
+        fileprivate(set) var link: HostileLink
+        fileprivate var number = 0
+        private let announced: MessageID
+        private let bomb: [UInt8]
+
+        fileprivate init(_ member: HostileMember) {
+            self.member = member
+            link = member.link
+            var random = SystemRandomness()
+            announced = .make(by: member.identity.publicKey, in: member.conversation, &random)
+            bomb = Deflate.compress([UInt8](repeating: 0, count: 1 << 20), level: 9)
+        }
+
+        private var now: Timestamp { Timestamp(milliseconds: Int64(time(nil)) * 1_000) }
+
+        /// One proposal after the other, none like the one before.
+        mutating func proposals() -> Frame {
+            number += 1
+            let proposal = member.proposal(epoch: UInt64(number), isSigned: number <= 3, at: now)
+            return .lifetime(.proposal(proposal))
+        }
+
+        /// What looks like a word of the creator's and is not.
+        mutating func forgeries() -> Frame {
+            number += 1
+            var random = SystemRandomness()
+            if number % 2 == 0 {
+                return .memberLeft(
+                    Departure(
+                        conversation: member.conversation,
+                        member: member.creator,
+                        signature: member.welcome.group.signature
+                    )
+                )
+            }
+            var state = member.welcome.group.unsigned
+            state.version += UInt64(number)
+            state.name = "mine"
+            let signed = state.signed(by: member.identity, &random)
+            return .group(GroupUpdate(state: signed, members: [], departures: []))
+        }
+
+        mutating func contents() -> Frame {
+            number += 1
+            return .content(member.text(String(repeating: "x", count: 1_000)), age: 0)
+        }
+
+        /// A chunk that becomes a mebibyte: of a file that is awaited, and of one that is not.
+        mutating func bombs() -> Frame {
+            number += 1
+            if number == 1 {
+                var content = member.text("", id: announced)
+                content.type = .attachment
+                content.payload = []
+                content.body = .attachment(
+                    Attachment(
+                        name: "f",
+                        mediaType: "a/b",
+                        byteCount: 1 << 20,
+                        sha256: randomBytes(32),
+                        text: ""
+                    )
+                )
+                return .content(content, age: 0)
+            }
+            var random = SystemRandomness()
+            let id: MessageID = number % 2 == 0 ? announced : .random(&random)
+            let chunk = AttachmentChunk(message: id, index: number % 40, isDeflated: true, bytes: bomb)
+            return .attachmentChunk(chunk)
+        }
+
+        fileprivate mutating func dialAgain(_ target: Target, counter: UInt32) -> Bool {
+            guard let link = try? member.dialAgain(port: target.port, day: target.day, counter: counter) else {
+                return false
+            }
+            self.link = link
+            return true
+        }
+    }
+
+    func flood(_ next: @escaping @Sendable (inout Flooder) -> Frame) -> Tally {
+        inParallel(1) { _ in
+            var tally = Tally()
+            let member: HostileMember
+            do {
+                member = try HostileMember(slug: target.invite, port: target.port, day: target.day, from: Source(9))
+            } catch {
+                tally.failure = "\(error)"
+                return tally
+            }
+            var flooder = Flooder(member)
+            var counter: UInt32 = 1
+            while effort.goesOn, tally.count < effort.limit {
+                var bytes: [UInt8] = []
+                while bytes.count < 65_536, tally.count < effort.limit {
+                    guard let sealed = try? flooder.link.seal(next(&flooder)) else { break }
+                    bytes += sealed
+                    tally.count += 1
+                }
+                flooder.link.connection.drain()
+                if flooder.link.connection.write(bytes), !flooder.link.connection.hasEnded { continue }
+                // Cut off: how often it gets in again is the node's to say.
+                tally.refused += 1
+                while effort.goesOn {
+                    if flooder.dialAgain(target, counter: counter) {
+                        counter += 1
+                        break
+                    }
+                    usleep(100_000)
+                }
+            }
+            return tally
+        }
+    }
+}
+
+/// Rubbish on the control socket, by somebody who may open it.
+struct ControlGarbage: Sendable {
+    private let target: Target
+    private let effort: Effort
+
+    init(_ target: Target, _ effort: Effort) {
+        self.target = target
+        self.effort = effort
+    }
+
+    func run() -> Tally {
+        inParallel(effort.threads) { thread in
+            var tally = Tally()
+            while effort.goesOn, tally.count < effort.limit / effort.threads {
+                attempt(tally.count * effort.threads + thread)
+                tally.count += 1
+            }
+            return tally
+        }
+    }
+
+    private func attempt(_ number: Int) {
+        let descriptor = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        guard descriptor >= 0 else { return }
+        defer { close(descriptor) }
+        var address = sockaddr_un()
+        address.sun_family = sa_family_t(AF_UNIX)
+        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: target.socket.utf8.prefix(107)) }
+        let isOpen = withUnsafePointer(to: &address) { pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                connect(descriptor, $0, socklen_t(MemoryLayout<sockaddr_un>.size)) == 0
+            }
+        }
+        guard isOpen else { return }
+        let bytes: [UInt8] =
+            switch number % 5 {
+            case 0: randomBytes(1 + number % 5_000)
+            // A line that never ends.
+            case 1: [UInt8](repeating: 0x7B, count: 2 << 20)
+            case 2: [UInt8](repeating: 0x5B, count: 100_000) + [0x0A]
+            case 3: Array(#"{"jsonrpc":"2.0","id":1,"method":"send","params":{"conversation":null}}"#.utf8) + [0x0A]
+            default:
+                Array(#"{"jsonrpc":"2.0","id":1e999,"method":"status","params":[[[]]]}"#.utf8) + [0x0A, 0x00, 0x0A]
+            }
+        var sent = 0
+        while sent < bytes.count {
+            let count = bytes[sent...].withUnsafeBytes {
+                send(descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL))
+            }
+            guard count > 0 else { return }
+            sent += count
+        }
+        shutdown(descriptor, Int32(SHUT_WR))
+        var polled = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+        poll(&polled, 1, 1_000)
+    }
+}

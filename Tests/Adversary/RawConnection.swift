@@ -1,0 +1,143 @@
+import Glibc
+
+/// Why an attack cannot go on.
+package struct Failure: Error, CustomStringConvertible {
+    package let description: String
+
+    package init(_ description: String) { self.description = description }
+
+    static func system(_ what: String) -> Failure { Failure("\(what): \(String(cString: strerror(errno)))") }
+}
+
+/// An address of 127.0.0.0/8: every attacker may have many, in networks of its own.
+package struct Source: Hashable, Sendable {
+    let value: UInt32
+
+    /// The `number`th address, each in a /24 of its own, none in that of 127.0.0.1.
+    package init(_ number: Int) {
+        let network = UInt32(truncatingIfNeeded: number % 60_000) + 256
+        let host = UInt32(truncatingIfNeeded: number / 60_000 % 250) + 1
+        value = 0x7F00_0000 | network << 8 | host
+    }
+}
+
+/// A TCP connection to a node on this machine.
+package final class RawConnection {
+    package private(set) var descriptor: Int32
+
+    /// - Parameters:
+    ///   - isAbrupt: closing it resets the connection, so that this machine keeps nothing of it.
+    ///   - isWaiting: calls wait for the other side; otherwise none does, the connection itself included.
+    package init(from source: Source? = nil, port: UInt16, isAbrupt: Bool = true, isWaiting: Bool = true)
+        throws(Failure)
+    {
+        let kind = Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue)
+        descriptor = socket(AF_INET, isWaiting ? kind : kind | Int32(SOCK_NONBLOCK.rawValue), 0)
+        guard descriptor >= 0 else { throw Failure.system("socket") }
+        var on: Int32 = 1
+        let size = socklen_t(MemoryLayout<Int32>.size)
+        setsockopt(descriptor, Int32(IPPROTO_TCP), TCP_NODELAY, &on, size)
+        if isAbrupt {
+            var end = linger(l_onoff: 1, l_linger: 0)
+            setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &end, socklen_t(MemoryLayout<linger>.size))
+        }
+        if let source {
+            // IP_BIND_ADDRESS_NO_PORT: the port is chosen with the connection.
+            setsockopt(descriptor, Int32(IPPROTO_IP), 24, &on, size)
+            guard call(source.value, 0, bind) == 0 else { throw closed("bind") }
+        }
+        guard call(0x7F00_0001, port, connect) == 0 || (!isWaiting && errno == EINPROGRESS) else {
+            throw closed("connect")
+        }
+    }
+
+    deinit { end() }
+
+    package func end() {
+        if descriptor >= 0 { close(descriptor) }
+        descriptor = -1
+    }
+
+    private func closed(_ what: String) -> Failure {
+        let failure = Failure.system(what)
+        end()
+        return failure
+    }
+
+    private func call(
+        _ address: UInt32,
+        _ port: UInt16,
+        _ function: (Int32, UnsafePointer<sockaddr>, socklen_t) -> Int32
+    ) -> Int32 {
+        var name = sockaddr_in()
+        name.sin_family = sa_family_t(AF_INET)
+        name.sin_port = port.bigEndian
+        name.sin_addr.s_addr = address.bigEndian
+        return withUnsafePointer(to: &name) { pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                function(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in>.size))
+            }
+        }
+    }
+
+    /// - Returns: whether all of it could be handed over.
+    @discardableResult
+    package func write(_ bytes: [UInt8]) -> Bool {
+        var sent = 0
+        while sent < bytes.count {
+            let count = bytes[sent...].withUnsafeBytes {
+                send(descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL))
+            }
+            guard count > 0 else { return false }
+            sent += count
+        }
+        return true
+    }
+
+    /// Exactly so many bytes; `nil` when the other side closes, or says nothing for so long.
+    package func read(_ count: Int, seconds: Double = 5) -> [UInt8]? {
+        var bytes: [UInt8] = []
+        while bytes.count < count {
+            guard waitForBytes(seconds: seconds) else { return nil }
+            var chunk = [UInt8](repeating: 0, count: count - bytes.count)
+            let received = recv(descriptor, &chunk, chunk.count, 0)
+            guard received > 0 else { return nil }
+            bytes += chunk[..<received]
+        }
+        return bytes
+    }
+
+    /// Whether something has come, the end included.
+    package func waitForBytes(seconds: Double) -> Bool {
+        var polled = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+        return poll(&polled, 1, Int32(seconds * 1_000)) > 0
+    }
+
+    /// Reads until the other side closes.
+    /// - Returns: how many bytes came; `nil` if it does not close in time.
+    package func readToEnd(seconds: Double) -> Int? {
+        var chunk = [UInt8](repeating: 0, count: 4_096)
+        var byteCount = 0
+        let end = ContinuousClock.now + .seconds(seconds)
+        while ContinuousClock.now < end {
+            guard waitForBytes(seconds: max(0.001, (end - .now) / .seconds(1))) else { return nil }
+            let count = recv(descriptor, &chunk, chunk.count, 0)
+            if count <= 0 { return byteCount }
+            byteCount += count
+        }
+        return nil
+    }
+
+    /// Throws away what has come.
+    package func drain() {
+        var chunk = [UInt8](repeating: 0, count: 65_536)
+        while recv(descriptor, &chunk, chunk.count, Int32(MSG_DONTWAIT)) > 0 {}
+    }
+
+    /// Whether the other side has closed.
+    package var hasEnded: Bool {
+        var byte: UInt8 = 0
+        let count = recv(descriptor, &byte, 1, Int32(MSG_DONTWAIT) | Int32(MSG_PEEK))
+        return count == 0 || count < 0 && errno != EAGAIN && errno != EINTR
+    }
+}

@@ -1,0 +1,184 @@
+import Messaging
+import Noise
+import Primitives
+import Transport
+import Wire
+
+/// Attempts of those who are no members. Each is one connection.
+enum Strangers {
+    /// How long an attempt waits for the node to close, in seconds: the node's own limits are longer.
+    private static let patience = 1.0
+
+    /// A token that nobody has given, and an act 1 that would cost a curve operation.
+    static func badToken(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
+        let connection = try RawConnection(from: Source(number), port: target.port)
+        connection.write(HostileLink.preamble(randomBytes(16)) + [0, 2] + randomBytes(48))
+        note(connection.readToEnd(seconds: 5), &tally)
+    }
+
+    /// The whole handshake, by the card.
+    static func handshake(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
+        let link = try HostileLink(
+            RawConnection(from: Source(number), port: target.port),
+            token: SharedTokens.cached(target)[number],
+            identity: Self.identity,
+            remote: target.card.key
+        )
+        _ = link
+        tally.count += 1
+        tally.answered += 1
+    }
+
+    private static let identity = makeIdentity()
+
+    /// A dial that was overheard, once more.
+    static func replay(_ target: Target, _ effort: Effort) -> Tally {
+        let tokens = SharedTokens.cached(target)
+        guard
+            let recorded = try? HostileLink.greeting(tokens[3], identity: identity, remote: target.card.key).bytes
+        else { return Tally() }
+        return inParallel(effort.threads) { thread in
+            var tally = Tally()
+            var number = thread
+            while effort.goesOn, tally.count < effort.limit / effort.threads {
+                number += effort.threads
+                guard let connection = try? RawConnection(from: Source(number), port: target.port) else {
+                    tally.refused += 1
+                    continue
+                }
+                connection.write(recorded)
+                // Act 2 is for whoever knows the ephemeral key of act 1: act 3 must be guessed.
+                guard connection.read(Act.two.byteCount) != nil else {
+                    tally.count += 1
+                    tally.refused += 1
+                    continue
+                }
+                tally.answered += 1
+                connection.write([0] + randomBytes(Act.three.byteCount - 1))
+                note(connection.readToEnd(seconds: 5), &tally)
+            }
+            return tally
+        }
+    }
+
+    /// Rubbish at each stage: as the preamble, act 1, act 3, as ciphertext, as a frame.
+    static func garbage(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
+        let connection = try RawConnection(from: Source(number), port: target.port)
+        let token = SharedTokens.cached(target)[number]
+        switch number % 5 {
+        case 0: connection.write(randomBytes(1 + number % 2_000))
+        case 1: connection.write(HostileLink.preamble(token.bytes) + randomBytes(50))
+        case 2:
+            let greeting = try HostileLink.greeting(token, identity: identity, remote: target.card.key)
+            connection.write(greeting.bytes)
+            _ = connection.read(Act.two.byteCount)
+            connection.write(randomBytes(66))
+        case 3:
+            let link = try HostileLink(connection, token: token, identity: identity, remote: target.card.key)
+            link.connection.write(randomBytes(1 + number % 3_000))
+            // The length was not authentic: nothing more is read.
+            note(link.connection.readToEnd(seconds: patience), &tally)
+            return
+        default:
+            let link = try HostileLink(connection, token: token, identity: identity, remote: target.card.key)
+            try link.send(bytes: randomBytes(1 + number % 3_000))
+            note(link.connection.readToEnd(seconds: patience), &tally)
+            return
+        }
+        note(connection.readToEnd(seconds: patience), &tally)
+    }
+
+    /// Authentic frames of no bytes and of the most bytes, and one that never ends.
+    static func frames(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
+        let link = try HostileLink(
+            RawConnection(from: Source(number), port: target.port),
+            token: SharedTokens.cached(target)[number],
+            identity: identity,
+            remote: target.card.key
+        )
+        switch number % 3 {
+        case 0: for _ in 0..<100 { try link.send(bytes: []) }
+        case 1: try link.send(bytes: randomBytes(TransportState.maximumFrameByteCount))
+        default:
+            // A nest of fields, as deep as a frame can be.
+            try link.send(bytes: [UInt8](repeating: 0x0B, count: TransportState.maximumFrameByteCount))
+        }
+        note(link.connection.readToEnd(seconds: patience), &tally)
+    }
+
+    /// A sealed notice for a conversation that nobody knows.
+    static func knock(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
+        let connection = try RawConnection(from: Source(number), port: target.port)
+        connection.write(HostileLink.preamble(randomBytes(16), kind: 0x6B) + [2, 0] + randomBytes(512))
+        note(connection.readToEnd(seconds: 5), &tally)
+    }
+
+    /// Invitations of nobody's to nowhere, as many as the link takes.
+    static func invitations(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
+        let link = try HostileLink(
+            RawConnection(from: Source(number), port: target.port),
+            token: SharedTokens.cached(target)[number],
+            identity: makeIdentity(),
+            remote: target.card.key
+        )
+        var random = SystemRandomness()
+        for _ in 0..<100 {
+            let slug = "mayfly:join/" + Base64URL.encode(randomBytes(400))
+            try link.send(.invitation(Invitation(id: .random(&random), slug: slug, name: "gift")))
+            tally.count += 1
+        }
+        link.connection.drain()
+    }
+
+    /// A join request by an invite that many hold.
+    static func join(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
+        let invite = try InviteSlug.decode(target.invite)
+        let identity = makeIdentity()
+        let link = try HostileLink(
+            RawConnection(from: Source(number), port: target.port),
+            token: SharedTokens.cached(target.invite, invite, target.day)[number],
+            identity: identity,
+            remote: invite.creatorKey
+        )
+        try link.send(.joinRequest(HostileMember.request(invite, identity: identity)))
+        note(link.connection.readToEnd(seconds: 5), &tally)
+    }
+
+    /// A handshake by the invite of a conversation that sleeps.
+    static func wake(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
+        guard !target.sleeping.isEmpty else {
+            tally.count += 1
+            return
+        }
+        let slug = target.sleeping[number &* 7_919 % target.sleeping.count]
+        let invite = try InviteSlug.decode(slug)
+        let link = try HostileLink(
+            RawConnection(from: Source(number), port: target.port),
+            token: SharedTokens.cached(slug, invite, target.day)[number],
+            identity: identity,
+            remote: invite.creatorKey
+        )
+        _ = link
+        tally.count += 1
+    }
+
+    static func note(_ byteCount: Int?, _ tally: inout Tally) {
+        tally.count += 1
+        guard let byteCount else { return }
+        tally.refused += 1
+        if byteCount > 0 { tally.answered += 1 }
+    }
+}
+
+extension SharedTokens {
+    private static let tables = MutexTable()
+
+    /// Of the card: computed once.
+    static func cached(_ target: Target) -> SharedTokens {
+        tables.value(target.card.description) { SharedTokens(card: target.card, day: target.day) }
+    }
+
+    static func cached(_ slug: String, _ invite: VerifiedInvite, _ day: UInt32) -> SharedTokens {
+        tables.value(slug) { SharedTokens(invite: invite, day: day) }
+    }
+}

@@ -1,0 +1,215 @@
+import Foundation
+import Glibc
+import Testing
+
+/// Homes as they should not be, and disks that fail under a running node (reliability.md, T9).
+@Suite("Bad homes")
+struct BadHomeTests {
+    private static let nobody: uid_t = 65_534
+
+    @Test(
+        "Links, foreign owners, and directories above that others may write: refused, named, with what to do",
+        .enabled(if: geteuid() == 0, "giving files away needs root"),
+        arguments: [
+            "linked home", "foreign home", "foreign file", "foreign parent", "open parent", "linked rows",
+            "linked inboxes", "linked configuration",
+        ]
+    )
+    func refused(kind: String) throws {
+        try withDirectory { directory in
+            let parent = "\(directory)/above"
+            mkdir(parent, 0o700)
+            let ann = TestNode(name: "ann", directory: directory, parent: parent)
+            try ann.initialise()
+            var node = ann
+            func move(_ name: String) throws {
+                guard rename("\(ann.home)/\(name)", "\(directory)/\(name)") == 0,
+                    symlink("\(directory)/\(name)", "\(ann.home)/\(name)") == 0
+                else { throw HarnessError("move \(name): \(errno)") }
+            }
+            var named = ann.home
+            switch kind {
+            case "linked home":
+                node = TestNode(name: "link", directory: directory)
+                symlink(ann.home, node.home)
+                named = node.home
+            case "foreign home": chown(ann.home, Self.nobody, Self.nobody)
+            case "foreign file":
+                named = "\(ann.home)/rows.slots"
+                chown(named, Self.nobody, Self.nobody)
+            case "foreign parent":
+                named = parent
+                chown(parent, Self.nobody, Self.nobody)
+            case "open parent":
+                named = parent
+                chmod(parent, 0o770)
+            case "linked rows": try move("rows.slots")
+            case "linked inboxes": try move("inboxes")
+            default: try move("config.json")
+            }
+            let failure = try #require(try node.tryStart(), "it must not start")
+            #expect(failure.code == 1, "\(failure)")
+            #expect(failure.message.contains(named), "\(failure)")
+            #expect(failure.json["error"]["hint"].string?.isEmpty == false, "\(failure)")
+        }
+    }
+
+    @Test("A home of a later format is refused in so many words, and left as it is")
+    func laterFormat() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            let intact = ann.contents("keystore")
+            var later = intact
+            for copy in [0, 4_096] { later[copy + 6] += 1 }
+            try ann.replace("keystore", with: later)
+            let failure = try #require(try ann.tryStart())
+            #expect(failure.code == 1 && failure.message.contains("later version"), "\(failure)")
+            #expect(ann.contents("keystore") == later)
+            try ann.replace("keystore", with: intact)
+            try ann.start()
+        }
+    }
+
+    @Test("The home is removed under the running node: it says so and ends, instead of serving nobody for ever")
+    func removed() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            try say("before", ann)
+            try FileManager.default.removeItem(atPath: ann.home)
+            try eventually("it has ended", seconds: 60) { !ann.isRunning }
+            #expect(Program.text(ann.log).contains("the home was removed"), "\(Program.text(ann.log))")
+            try bob.ok("status")
+            ann.crash()
+        }
+    }
+
+    // MARK: Disks
+
+    /// `ann` on a small file system of her own.
+    private func withDisk(
+        clocked: Bool = false,
+        ext4: Bool = false,
+        _ body: (_ ann: TestNode, _ bob: TestNode, _ disk: String, _ clock: TestClock?) throws -> Void
+    ) throws {
+        try withDirectory { directory in
+            let disk = "\(directory)/disk"
+            mkdir(disk, 0o700)
+            if ext4 {
+                let image = "\(directory)/image"
+                _ = FileManager.default.createFile(atPath: image, contents: nil)
+                truncate(image, 24 << 20)
+                try Program.tool("mkfs.ext4", "-q", "-F", image)
+                try Program.tool("mount", "-o", "loop", image, disk)
+                chmod(disk, 0o700)
+            } else {
+                try Program.tool("mount", "-t", "tmpfs", "-o", "size=6m,mode=700", "mayfly-test", disk)
+            }
+            defer { umount2(disk, Int32(MNT_DETACH)) }
+            let ann = TestNode(name: "ann", directory: directory, parent: disk)
+            let bob = TestNode(name: "bob", directory: directory)
+            defer { for node in [ann, bob] { node.crash() } }
+            let clock = clocked ? try TestClock(in: directory) : nil
+            if let clock { ann.prefix = clock.prefix }
+            for node in [ann, bob] {
+                try node.initialise()
+                try node.start()
+            }
+            try meet(ann, bob)
+            try body(ann, bob, disk, clock)
+        }
+    }
+
+    private func fill(_ path: String) {
+        let descriptor = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0o600)
+        defer { close(descriptor) }
+        for size in [65_536, 4_096, 1] {
+            let bytes = [UInt8](repeating: 1, count: size)
+            while write(descriptor, bytes, size) == size {}
+        }
+    }
+
+    @Test(
+        "A full disk: what was refused is never delivered later, and what was taken is, once",
+        .enabled(if: Program.canMount, "mounting a small file system needs root")
+    )
+    func refusedOnce() throws {
+        try withDisk { ann, bob, disk, _ in
+            try agree(ann, bob, "1d")
+            try say("first", ann)
+            let cursor = try ann.cursor()
+            try bob.stop()
+            try ann.wait("peerOffline", after: cursor)
+            fill("\(disk)/filler")
+            var taken = ["first"]
+            var refused: [String] = []
+            // Of different lengths, so that the disk gives out at different places.
+            for number in 0..<40 where refused.count < 6 {
+                let text = "message \(number) " + String(repeating: "x", count: number * 37 % 500)
+                let answer = try ann.run(["send", "room", text])
+                if answer.code == 0 { taken.append(text) } else { refused.append(text) }
+                #expect(answer.code == 0 || answer.message.contains("no space left"), "\(answer)")
+            }
+            #expect(!refused.isEmpty, "the disk was not full")
+            // A script says it again until it is taken.
+            unlink("\(disk)/filler")
+            for text in refused {
+                try eventually("\(text.prefix(12)) is taken", seconds: 30) {
+                    try ann.run(["send", "room", text]).code == 0
+                }
+            }
+            try bob.start()
+            try eventually("everything is there", seconds: 60) {
+                try bob.texts().count >= taken.count + refused.count
+            }
+            ann.crash()
+            try ann.start()
+            try say("last", ann)
+            #expect(try bob.texts().sorted() == (taken + refused + ["last"]).sorted())
+        }
+    }
+
+    @Test(
+        "A full disk: what has expired is destroyed all the same",
+        .enabled(if: Program.canMount && TestClock.canBeMade, "mounting a small file system needs root")
+    )
+    func expiryWhenFull() throws {
+        try withDisk(clocked: true) { ann, bob, disk, clock in
+            try agree(ann, bob, "1h")
+            try say("for an hour", ann)
+            fill("\(disk)/filler")
+            clock?.realtime = 2 * TestClock.hour
+            clock?.boottime = 2 * TestClock.hour
+            #expect(try ann.texts() == [])
+            try eventually("it is destroyed", seconds: 60) { ann.files(".seg").isEmpty }
+            unlink("\(disk)/filler")
+            ann.crash()
+            try ann.start()
+            #expect(try ann.texts() == [])
+        }
+    }
+
+    @Test(
+        "The file system turns read-only under the running node: refused in so many words, nothing false, and it ends well",
+        .enabled(if: Program.canMount && Program.canMakeExt4, "mounting an ext4 image needs root")
+    )
+    func turnsReadOnly() throws {
+        try withDisk(ext4: true) { ann, bob, disk, _ in
+            try agree(ann, bob, "1d")
+            try say("before", ann)
+            // What ext4 does by itself when its disk fails.
+            try Program.tool("mount", "-o", "remount,abort", disk)
+            let refused = try ann.fails(1, "send", "room", "into the void")
+            #expect(refused.message.contains("read-only"), "\(refused)")
+            #expect(ann.isRunning)
+            #expect(try ann.run(["status"]).code == 0)
+            #expect(!(try bob.texts().contains("into the void")))
+            // What a peer sends is not acknowledged, so nothing is lost.
+            let sent = try bob.ok("send", "room", "keep this for me")
+            #expect(sent["state"].string != "delivered")
+            usleep(3_000_000)
+            let complaints = Program.text(ann.log).components(separatedBy: "could not be destroyed").count - 1
+            #expect(complaints <= 2, "said once a minute, not once a second")
+            try ann.stop()
+            #expect(try bob.ok("outbox", "list").lines.count >= 1)
+        }
+    }
+}

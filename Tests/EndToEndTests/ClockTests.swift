@@ -1,0 +1,122 @@
+import Foundation
+import Glibc
+import Testing
+
+/// Clocks that lie, under the real binary (protocol, section 9; reliability.md, T10).
+@Suite("A clock that lies", .enabled(if: TestClock.canBeMade, "needs a C compiler"))
+struct ClockTests {
+    /// `ann`, whose clock the test sets, and `bob` keep a message for an hour.
+    private func withMessage(_ body: (_ ann: TestNode, _ bob: TestNode, _ clock: TestClock) throws -> Void) throws {
+        try withHomes("ann", "bob") { nodes in
+            let (ann, bob) = (nodes[0], nodes[1])
+            let clock = try TestClock(in: ann.directory)
+            ann.prefix = clock.prefix
+            for node in nodes { try node.start() }
+            try meet(ann, bob)
+            try agree(ann, bob, "1h")
+            try say("for an hour", ann)
+            try say("from bob", bob)
+            try body(ann, bob, clock)
+        }
+    }
+
+    private static let both = ["for an hour", "from bob"]
+
+    /// Whether nothing of the messages is left on the disk.
+    private func isDestroyed(_ node: TestNode) -> Bool { node.files(".seg").isEmpty }
+
+    @Test("Ten years ahead for a moment: hidden at once, and nothing is destroyed when the clock is right again")
+    func glitch() throws {
+        try withMessage { ann, _, clock in
+            for years in [1, 10] as [Int64] {
+                clock.realtime = years * TestClock.year
+                #expect(try ann.texts() == [], "hidden at once")
+                #expect(!isDestroyed(ann))
+                clock.realtime = 0
+                #expect(try ann.texts() == Self.both)
+            }
+            // Half a minute of it is not enough either.
+            clock.realtime = 10 * TestClock.year
+            #expect(try ann.texts() == [])
+            clock.boottime = 30
+            #expect(try ann.texts() == [])
+            clock.realtime = 0
+            #expect(try ann.texts() == Self.both)
+            try ann.stop()
+            try ann.start()
+            #expect(try ann.texts() == Self.both)
+        }
+    }
+
+    @Test("Ten years ahead for longer than a minute: destroyed, and setting the clock back brings nothing back")
+    func stepForward() throws {
+        try withMessage { ann, bob, clock in
+            clock.realtime = 10 * TestClock.year
+            #expect(try ann.texts() == [])
+            #expect(!isDestroyed(ann))
+            clock.boottime = 61
+            try eventually("what has expired is destroyed", seconds: 60) { isDestroyed(ann) }
+            for realtime in [0, -10 * TestClock.year] as [Int64] {
+                clock.realtime = realtime
+                #expect(try ann.texts() == [])
+            }
+            try ann.stop()
+            try ann.start()
+            #expect(try ann.texts() == [])
+            // The other member's clock is right, and its copy is not ours to end.
+            #expect(try bob.texts() == Self.both)
+        }
+    }
+
+    @Test("Set back ten years, and to 1970, while it runs: a message lives as long as was agreed, not longer")
+    func setBack() throws {
+        try withMessage { ann, bob, clock in
+            let end = try #require(try message("for an hour", at: ann)["expiresAt"].time)
+            for back in [-TestClock.hour, -10 * TestClock.year, -Int64(time(nil))] {
+                clock.realtime = back
+                #expect(Set(try ann.texts()).isSuperset(of: Self.both))
+                try say("at \(back)", ann)
+                let late = try message("at \(back)", at: ann)
+                #expect(try #require(late["expiresAt"].time) >= end, "now does not go back")
+                #expect(try #require(late["expiresAt"].time) < end + 600_000)
+            }
+            // An hour by the clock that nobody sets.
+            clock.boottime = TestClock.hour + 600
+            try eventually("the messages are gone", seconds: 60) { try ann.texts() == [] && isDestroyed(ann) }
+            try say("still talking", bob)
+        }
+    }
+
+    @Test("Set back while it is stopped: what had expired stays gone, what lives is not lost")
+    func setBackAcrossRestart() throws {
+        try withMessage { ann, _, clock in
+            for back in [-10 * TestClock.year, -Int64(time(nil))] {
+                try ann.stop()
+                clock.realtime = back
+                try ann.start()
+                #expect(try ann.texts() == Self.both)
+            }
+            clock.boottime = TestClock.hour + 60
+            try eventually("the messages are gone", seconds: 60) { try ann.texts() == [] && isDestroyed(ann) }
+            try ann.stop()
+            clock.boottime = 0
+            try ann.start()
+            #expect(try ann.texts() == [])
+            #expect(isDestroyed(ann))
+        }
+    }
+
+    @Test("Asleep for two hours: what came to its end meanwhile is gone on waking, without a minute of doubt")
+    func suspend() throws {
+        try withMessage { ann, bob, clock in
+            clock.realtime = 2 * TestClock.hour
+            clock.boottime = 2 * TestClock.hour
+            #expect(try ann.texts() == [])
+            try eventually("what has expired is destroyed", seconds: 30) { isDestroyed(ann) }
+            // Its clock is right, bob's is two hours behind: they still talk.
+            try ann.wait("peerOnline")
+            try ann.ok("send", "room", "good morning", "--wait", "delivered", "--timeout", "60")
+            #expect(try bob.texts().contains("good morning"))
+        }
+    }
+}

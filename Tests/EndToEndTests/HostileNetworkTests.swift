@@ -1,0 +1,183 @@
+import Adversary
+import Foundation
+import Glibc
+import Messaging
+import Primitives
+import Synchronization
+import Testing
+
+/// Attacks on a real node while an honest pair talks (reliability.md, T8). `make hostile` does the same for longer, and
+/// measures; here are the bounds that hold on any machine.
+@Suite("Under attack", .serialized)
+struct HostileNetworkTests {
+    private static let crowd = 400
+    private static let memoryBound = 64 << 20
+
+    private func residentBytes(_ node: TestNode) -> Int {
+        let line = Program.text("/proc/\(node.pid)/status").split(separator: "\n").first { $0.hasPrefix("VmRSS") }
+        return (line.flatMap { Int($0.filter(\.isNumber)) } ?? 0) << 10
+    }
+
+    private func descriptorCount(_ node: TestNode) -> Int {
+        (try? FileManager.default.contentsOfDirectory(atPath: "/proc/\(node.pid)/fd"))?.count ?? 0
+    }
+
+    private func target(_ ann: TestNode) throws -> Target {
+        let card = try ContactCard(text: try ann.ok("peer", "card")["contact"].string ?? "")
+        var sleeping: [String] = []
+        for number in 0..<8 {
+            try ann.ok("conversation", "create", "--name", "sleeper \(number)")
+            sleeping.append(try ann.ok("invite", "create", "sleeper \(number)")["slug"].string ?? "")
+            _ = try ann.run(["inbox", "sleep", "sleeper \(number)"])
+        }
+        try ann.ok("conversation", "create", "--name", "enemies")
+        return Target(
+            port: try #require(card.endpoints.first?.port),
+            card: card,
+            invite: try ann.ok("invite", "create", "enemies")["slug"].string ?? "",
+            sleeping: sleeping,
+            socket: "\(ann.home)/control.sock",
+            day: UInt32(time(nil) / 86_400)
+        )
+    }
+
+    @Test("Every attack: the node lives, memory and descriptors are bounded and come back, the honest pair talks")
+    func everyAttack() throws {
+        try withRoom { ann, bob, _ in
+            let target = try target(ann)
+            try say("warm", ann)
+            let (memory, descriptors) = (residentBytes(ann), descriptorCount(ann))
+            for attack in Attack.allCases {
+                let tally = attack.run(target, Effort(seconds: 0.5, crowd: Self.crowd, limit: 4_000))
+                #expect(tally.count > 0 && tally.failure == nil, "\(attack): \(tally)")
+                switch attack {
+                case .badTokens, .knocks: #expect(tally.answered == 0, "\(attack): not a byte for a stranger")
+                default: break
+                }
+                #expect(ann.isRunning, "\(attack)")
+                try say("after \(attack)", bob)
+                #expect(descriptorCount(ann) <= descriptors + Self.crowd + 300, "\(attack)")
+                #expect(residentBytes(ann) - memory < Self.memoryBound, "\(attack)")
+            }
+            // Neither one question more than asked nor one inbox less.
+            let asked = try ann.ok("watch", "enemies", "--since", "0", "--timeout", "0.1").lines.filter {
+                $0["event"].string == "lifetimeProposed"
+            }
+            #expect(asked.count <= 4, "\(asked.count) prompts")
+            try eventually("the attackers' connections are gone", seconds: 40) {
+                descriptorCount(ann) <= descriptors + 40
+            }
+            #expect(try ann.ok("invite", "create", "room")["slug"].string != nil)
+        }
+    }
+
+    @Test("A node that dials itself, or its own echo, is refused and goes on")
+    func reflection() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.start()
+            let card = try ann.ok("peer", "card")["contact"].string ?? ""
+            _ = try ann.run(["peer", "add", "myself", card])
+            let answer = try ann.run(["peer", "ping", "myself", "--timeout", "2"])
+            #expect(answer.code != 0, "\(answer)")
+            let echo = try Echo()
+            defer { echo.end() }
+            var mirrored = try ContactCard(text: card)
+            mirrored.endpoints = [Messaging.Endpoint(host: "127.0.0.1", port: echo.port)]
+            mirrored.key = makeIdentity().publicKey
+            try ann.ok("peer", "add", "mirror", mirrored.description)
+            #expect(try ann.run(["peer", "ping", "mirror", "--timeout", "2"]).code != 0)
+            #expect(echo.byteCount > 0, "it has dialled")
+            try ann.ok("status")
+            try ann.stop()
+        }
+    }
+
+    // MARK: A member of the conversation
+
+    /// `ann` and `bob` in `room`, and a member that follows no rule.
+    private func withEnemy(_ body: (_ ann: TestNode, _ bob: TestNode, _ enemy: HostileMember, UInt16) throws -> Void)
+        throws
+    {
+        try withRoom { ann, bob, _ in
+            let port = try #require(UInt16(ann.listen?.split(separator: ":").last ?? ""))
+            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            let enemy = try HostileMember(slug: slug, port: port, day: UInt32(time(nil) / 86_400))
+            try body(ann, bob, enemy, port)
+            #expect(ann.isRunning)
+            // Not to all: the enemy acknowledges nothing.
+            try ann.ok("send", "room", "we still talk")
+            try eventually("bob has it", seconds: 30) { try bob.texts().contains("we still talk") }
+        }
+    }
+
+    @Test("A member that forges is cut off, and not answered for a while")
+    func forger() throws {
+        try withEnemy { ann, _, enemy, port in
+            for number in 1...8 {
+                var state = enemy.welcome.group.unsigned
+                state.version += UInt64(number)
+                state.name = "mine"
+                var source = Randomness.system
+                let signed = state.signed(by: enemy.identity, &source)
+                try enemy.link.send(.group(GroupUpdate(state: signed, members: [], departures: [])))
+            }
+            #expect(enemy.link.connection.readToEnd(seconds: 20) != nil, "the link is closed")
+            let day = UInt32(time(nil) / 86_400)
+            #expect(throws: (any Error).self) { _ = try enemy.dialAgain(port: port, day: day, counter: 1) }
+            #expect(try ann.ok("conversation", "show", "room")["name"].string == "room")
+        }
+    }
+
+    @Test("A content under another member's name, or nobody's, is neither shown nor acknowledged")
+    func impostor() throws {
+        try withEnemy { ann, _, enemy, _ in
+            var source = Randomness.system
+            try enemy.link.send(.content(enemy.text("under nobody's name", id: .random(&source)), age: 0))
+            let own = enemy.text("under its own")
+            try enemy.link.send(.content(own, age: 0))
+            var acknowledged: [MessageID] = []
+            while acknowledged.isEmpty, let frame = try enemy.link.receive(seconds: 20) {
+                if case .acknowledgement(let id, _) = frame { acknowledged.append(id) }
+            }
+            #expect(acknowledged == [own.id])
+            let texts = try ann.texts()
+            #expect(texts.contains("under its own") && !texts.contains("under nobody's name"))
+        }
+    }
+}
+
+/// Answers every connection with its own bytes.
+private final class Echo: Sendable {
+    let port: UInt16
+    private let listener: Int32
+    private let count = Mutex(0)
+    var byteCount: Int { count.withLock { $0 } }
+
+    init() throws {
+        listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        var address = sockaddr_in()
+        address.sin_family = sa_family_t(AF_INET)
+        address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
+        var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+        let result = withUnsafeMutablePointer(to: &address) { [listener] pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                bind(listener, $0, length) == 0 && listen(listener, 16) == 0 && getsockname(listener, $0, &length) == 0
+            }
+        }
+        guard result else { throw HarnessError("echo: \(errno)") }
+        port = UInt16(bigEndian: address.sin_port)
+        Thread.detachNewThread { [self] in
+            while case let peer = accept(listener, nil, nil), peer >= 0 {
+                var bytes = [UInt8](repeating: 0, count: 4_096)
+                while case let got = recv(peer, &bytes, bytes.count, 0), got > 0 {
+                    count.withLock { $0 += got }
+                    send(peer, bytes, got, Int32(MSG_NOSIGNAL))
+                }
+                close(peer)
+            }
+        }
+    }
+
+    func end() { shutdown(listener, Int32(SHUT_RDWR)) }
+}

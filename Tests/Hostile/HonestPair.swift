@@ -1,0 +1,92 @@
+import Adversary
+import Control
+import Dispatch
+import Foundation
+import Glibc
+import Synchronization
+
+/// Two people who want to be left in peace: one message after the other, and one dial after the other.
+final class HonestPair: Sendable {
+    /// Milliseconds each.
+    struct Samples: Sendable {
+        var messages: [Double] = []
+        var connects: [Double] = []
+        var failures = 0
+
+        func message(_ share: Double) -> Double { messages.percentile(share) }
+        func connect(_ share: Double) -> Double { connects.percentile(share) }
+    }
+
+    private let homes: (ann: String, bob: String, carol: String)
+    private let conversation: String
+
+    /// - Parameters:
+    ///   - ann: the node under attack, where `bob` is a member and which `carol` knows by its card as `ann`.
+    init(ann: Node, bob: Node, carol: Node, conversation: String) {
+        homes = (ann.home, bob.home, carol.home)
+        self.conversation = conversation
+    }
+
+    /// Goes on while `body` runs, and at least for so long.
+    func chat<Result: Sendable>(seconds: Double, during body: () -> Result) -> (Samples, Result) {
+        let samples = Mutex(Samples())
+        let isOver = Mutex(false)
+        let done = DispatchSemaphore(value: 0)
+        let start = ContinuousClock.now
+        let goesOn: @Sendable () -> Bool = { !isOver.withLock { $0 } }
+        Thread.detachNewThread { [self] in
+            talk(samples, while: goesOn)
+            done.signal()
+        }
+        Thread.detachNewThread { [self] in
+            dial(samples, while: goesOn)
+            done.signal()
+        }
+        let result = body()
+        let rest = Duration.seconds(seconds) - (ContinuousClock.now - start)
+        if rest > .zero { usleep(UInt32(rest / .microseconds(1))) }
+        isOver.withLock { $0 = true }
+        for _ in 0..<2 { done.wait() }
+        return (samples.withLock { $0 }, result)
+    }
+
+    private func talk(_ samples: borrowing Mutex<Samples>, while goesOn: () -> Bool) {
+        guard let bob = try? ControlClient(home: homes.bob), let ann = try? ControlClient(home: homes.ann) else {
+            return samples.withLock { $0.failures += 1 }
+        }
+        var number = 0
+        while goesOn() {
+            number += 1
+            let (from, to) = number % 2 == 0 ? (bob, ann) : (ann, bob)
+            let start = ContinuousClock.now
+            let answer = try? from.call(
+                "send",
+                ["conversation": .string(conversation), "text": "how are you", "wait": "delivered", "timeout": "20s"]
+            )
+            let time = (ContinuousClock.now - start) / .milliseconds(1)
+            let isThere = answer?["state"] == "delivered"
+            samples.withLock { if isThere { $0.messages.append(time) } else { $0.failures += 1 } }
+            // What nobody reads fills the memory of an ephemeral conversation.
+            if number % 100 < 2 { _ = try? to.call("read", ["conversation": .string(conversation), "last": 1]) }
+            usleep(1_000)
+        }
+    }
+
+    private func dial(_ samples: borrowing Mutex<Samples>, while goesOn: () -> Bool) {
+        guard let carol = try? ControlClient(home: homes.carol) else { return samples.withLock { $0.failures += 1 } }
+        while goesOn() {
+            let start = ContinuousClock.now
+            let answer = try? carol.call("peer.ping", ["name": "ann", "timeout": "20s"])
+            let time = (ContinuousClock.now - start) / .milliseconds(1)
+            samples.withLock { if answer != nil { $0.connects.append(time) } else { $0.failures += 1 } }
+            usleep(5_000)
+        }
+    }
+}
+
+extension [Double] {
+    /// The smallest element that `share` of all do not exceed.
+    func percentile(_ share: Double) -> Double {
+        isEmpty ? .infinity : sorted()[Swift.min(count - 1, Int((Double(count) * share).rounded(.up)) - 1)]
+    }
+}

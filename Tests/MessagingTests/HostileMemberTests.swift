@@ -1,0 +1,545 @@
+import Messaging
+import Primitives
+import Testing
+
+extension Assembly {
+    /// A frame of the attacker's own making arrives at `victim` over their link.
+    /// - Returns: `false` when there is none.
+    @discardableResult
+    mutating func inject(_ frame: Frame, from attacker: Int, to victim: Int) -> Bool {
+        guard let link = machine(victim)?.link(to: keys[attacker].publicKey) else { return false }
+        step(victim) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
+        return true
+    }
+
+    var conversation: ConversationID { machine(0)!.conversation }
+
+    func isShunned(_ attacker: Int, by victim: Int) -> Bool {
+        machine(victim)?.isShunned(keys[attacker].publicKey, now: now) ?? false
+    }
+
+    mutating func agree(on terms: LifetimeTerms) {
+        command(0) { (machine, turn) throws(CommandError) in try machine.propose(terms, &turn) }
+        run()
+        for node in nodes.indices.dropFirst() {
+            command(node) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+        }
+        run()
+    }
+
+    /// A text as `attacker` may make it, with fields of its choice.
+    mutating func text(
+        _ text: String,
+        id: MessageID? = nil,
+        by attacker: Int,
+        sentAt: Timestamp? = nil,
+        lifetime: Lifetime = .ephemeral,
+        agreement: AgreementID? = nil
+    ) -> Content {
+        Content(
+            type: .text,
+            id: id ?? .make(by: keys[attacker].publicKey, in: conversation, &random),
+            sentAt: sentAt ?? now,
+            lifetime: lifetime,
+            agreement: agreement,
+            fallback: "",
+            shouldPush: true,
+            payload: Array(text.utf8)
+        )
+    }
+}
+
+/// A member that follows no rule: 2 holds a real key in a conversation of 0, its creator, and 1. What it may do to
+/// itself is its own; the others keep what they have agreed on, stay reachable for each other, and work a bounded amount
+/// for it.
+@Suite("A hostile member") struct HostileMembers {
+    private let attacker = 2
+
+    private func scene(_ terms: LifetimeTerms? = nil) throws -> Assembly {
+        var all = try Assembly.joined(3)
+        all.run()
+        if let terms { all.agree(on: terms) }
+        return all
+    }
+
+    /// The honest two still talk.
+    private func expectChat(_ all: inout Assembly, _ comment: Comment? = nil) throws {
+        let id = try all.say("still here", from: 0)
+        all.run()
+        #expect(all.archive[1][id]?.content.displayText == "still here", comment)
+    }
+
+    // MARK: Contents
+
+    @Test func `lies about age and time keep nothing longer than agreed`() throws {
+        var all = try scene(.oneHour)
+        let agreement = try #require(all.machine(0)?.agreement?.id)
+        let ages: [Milliseconds] = [0, -1, .min, -365 * .day, .max, 59 * .minute]
+        for age in ages {
+            for sentAt in [Timestamp(milliseconds: 0), .latest, all.now + 3_650 * .day] {
+                for lifetime in [Lifetime.ephemeral, .oneHour, .thirtyDays] {
+                    let content = all.text(
+                        "lie",
+                        by: attacker,
+                        sentAt: sentAt,
+                        lifetime: lifetime,
+                        agreement: agreement
+                    )
+                    all.inject(.content(content, age: age), from: attacker, to: 0)
+                    guard let kept = all.archive[0][content.id] else { continue }
+                    let end = try #require(kept.expiresAt)
+                    #expect(end <= all.now + 60 * .minute, "age \(age), sent at \(sentAt), \(lifetime)")
+                }
+            }
+        }
+        // Under an agreement that nobody has made: in memory, and no longer than it says itself.
+        let alone = all.text("x", by: attacker, lifetime: .thirtyDays, agreement: .random(&all.random))
+        all.inject(.content(alone, age: 0), from: attacker, to: 0)
+        #expect(all.machine(0)?.agreement?.id == agreement)
+        try expectChat(&all)
+    }
+
+    @Test func `another member's message id does not keep that member's message out`() throws {
+        var all = try scene()
+        // The attacker sees the message before 1 does, and is faster.
+        all.isolate(0, from: [1])
+        let id = try all.say("the real one", from: 0)
+        all.run()
+        #expect(all.archive[attacker][id] != nil && all.archive[1][id] == nil)
+        let before = all.machine(1)?.droppedCount ?? 0
+        let stolen = all.text("the wrong one", id: id, by: attacker)
+        all.inject(.content(stolen, age: 0), from: attacker, to: 1)
+        #expect(all.archive[1][id] == nil && all.machine(1)?.droppedCount == before + 1)
+        all.heal()
+        all.run(for: 90_000)
+        #expect(all.archive[1][id]?.content.displayText == "the real one")
+        #expect(all.archive[1][id]?.sender == all.keys[0].publicKey)
+        #expect(all.archive[0][id]?.state == .delivered)
+    }
+
+    @Test func `a message id is its sender's, in one conversation`() throws {
+        var random = Randomness.seeded(7)
+        let keys = [makeKey(&random).publicKey, makeKey(&random).publicKey]
+        let rooms = [ConversationID.random(&random), ConversationID.random(&random)]
+        let id = MessageID.make(by: keys[0], in: rooms[0], &random)
+        #expect(id.belongs(to: keys[0], in: rooms[0]))
+        #expect(!id.belongs(to: keys[1], in: rooms[0]) && !id.belongs(to: keys[0], in: rooms[1]))
+        for index in 0..<MessageID.byteCount {
+            var bytes = id.bytes
+            bytes[index] ^= 1
+            #expect(!MessageID(unchecked: bytes).belongs(to: keys[0], in: rooms[0]), "byte \(index)")
+        }
+        #expect(MessageID.make(by: keys[0], in: rooms[0], &random) != id)
+    }
+
+    @Test func `contents, reactions and receipts after its removal are not taken`() throws {
+        var all = try scene()
+        let link = try #require(all.machine(1)?.link(to: all.keys[attacker].publicKey))
+        let said = try all.say("for all", from: 1)
+        all.run()
+        let key = all.keys[attacker].publicKey
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(key, &turn) }
+        all.run()
+        #expect(all.machine(1)?.currentMembers.count == 1)
+        let content = all.text("I am still here", by: attacker)
+        for frame: Frame in [.content(content, age: 0), .receipt(Receipt(.read, [said])), .ping(1)] {
+            all.step(1) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
+        }
+        #expect(all.archive[1][content.id] == nil && all.archive[1][said]?.state == .delivered)
+        // The old state, in which it was a member, brings nothing back.
+        try expectChat(&all)
+        #expect(all.archive[attacker].values.allSatisfy { $0.content.displayText != "still here" })
+    }
+
+    // MARK: Agreements
+
+    @Test func `forged agreements are in force nowhere`() throws {
+        var all = try scene()
+        let conversation = all.conversation
+        let state = try #require(all.machine(0)?.record.group)
+        var random = all.random
+        let wish = LifetimeProposal.Unsigned(
+            conversation: conversation,
+            membership: state.membership,
+            epoch: 1,
+            previous: .none,
+            terms: .thirtyDays,
+            proposedAt: all.now,
+            nonce: random.bytes(16)
+        )
+        // Of its own, in the creator's name, and accepted in everybody's name.
+        let own = wish.signed(by: all.keys[attacker], &random)
+        let named = LifetimeProposal(wish, proposer: all.keys[0].publicKey, signature: own.signature)
+        let accepts = (0..<3).map { node in
+            let right = LifetimeAccept(own, at: all.now, by: all.keys[attacker], &random)
+            var wrong = right
+            wrong.acceptor = all.keys[node].publicKey
+            return wrong
+        }
+        all.random = random
+        let frames: [LifetimeMessage] =
+            accepts.map { .accept($0) }
+            + [
+                .agreement(Agreement(proposal: own, accepts: accepts)),
+                .agreement(Agreement(proposal: named, accepts: accepts)), .proposal(named),
+                .ended(.random(&all.random), renewable: .thirtyDays),
+            ]
+        for frame in frames {
+            for node in 0..<2 { all.inject(.lifetime(frame), from: attacker, to: node) }
+        }
+        all.run()
+        for node in 0..<2 {
+            #expect(all.machine(node)?.lifetime == .ephemeral && all.machine(node)?.agreement == nil)
+            #expect(!all.events[node].contains { if case .lifetimeAgreed = $0 { true } else { false } })
+        }
+        try expectChat(&all)
+    }
+
+    @Test func `an accept for another value, and an old agreement shown again, change nothing`() throws {
+        var all = try scene(.thirtyDays)
+        let old = try #require(all.machine(0)?.agreement)
+        all.now = all.now + Limits.proposalInterval
+        all.agree(on: .oneHour)
+        #expect(all.machine(0)?.lifetime == .oneHour)
+        all.inject(.lifetime(.agreement(old)), from: attacker, to: 0)
+        all.inject(.lifetime(.proposal(old.proposal)), from: attacker, to: 1)
+        for accept in old.accepts { all.inject(.lifetime(.accept(accept)), from: attacker, to: 0) }
+        all.run()
+        // Showing an older one may cost the attacker the agreement that stands, never bring the longer one back.
+        for node in 0..<2 { #expect(all.machine(node)?.lifetime != .thirtyDays) }
+        all.now = all.now + Limits.proposalInterval
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+        all.run()
+        let open = try #require(all.machine(0)?.pendingProposal?.proposal)
+        var wrong = LifetimeAccept(open, at: all.now, by: all.keys[attacker], &all.random)
+        wrong.lifetime = .thirtyDays
+        all.inject(.lifetime(.accept(wrong)), from: attacker, to: 0)
+        #expect(all.machine(0)?.pendingProposal?.proposal.id == open.id)
+        #expect(all.machine(0)?.lifetime != .oneDay && all.machine(0)?.lifetime != .thirtyDays)
+    }
+
+    @Test func `ten thousand proposals are one question`() throws {
+        var all = try scene()
+        let state = try #require(all.machine(0)?.record.group)
+        let before = all.events[1].count
+        let signer = all.keys[attacker]
+        var template = LifetimeProposal.Unsigned(
+            conversation: all.conversation,
+            membership: state.membership,
+            epoch: 1,
+            previous: .none,
+            terms: .thirtyDays,
+            proposedAt: all.now,
+            nonce: all.random.bytes(16)
+        )
+        let first = template.signed(by: signer, &all.random)
+        for number in 0..<10_000 {
+            template.nonce = bigEndian(UInt64(number)) + bigEndian(UInt64(number))
+            // Beyond the rate nobody looks at the signature, so the attacker saves itself the work.
+            let proposal =
+                number < 3
+                ? template.signed(by: signer, &all.random)
+                : LifetimeProposal(template, proposer: signer.publicKey, signature: first.signature)
+            all.inject(.lifetime(.proposal(proposal)), from: attacker, to: 1)
+        }
+        let asked = all.events[1].dropFirst(before).filter {
+            if case .lifetimeProposed = $0 { true } else { false }
+        }
+        #expect((1...3).contains(asked.count))
+        #expect(all.machine(1)?.lifetime == .ephemeral)
+        try expectChat(&all)
+    }
+
+    // MARK: Signatures
+
+    @Test(arguments: ["accept", "state", "description", "departure", "explosion", "session"])
+    func `what does not verify costs a few checks, then its sender is not heard for a while`(_ kind: String) throws {
+        var all = try scene()
+        if kind == "accept" {
+            all.command(1) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+            all.run()
+        }
+        var random = all.random
+        func garbage() throws -> SchnorrSignature { try SchnorrSignature(random.bytes(64)) }
+        var frames: [Frame] = []
+        let group = try #require(all.machine(0)?.record.group)
+        for number in 1...8 {
+            switch kind {
+            case "accept":
+                let open = try #require(all.machine(1)?.pendingProposal?.proposal)
+                var accept = LifetimeAccept(open, at: all.now, by: all.keys[attacker], &random)
+                accept.signature = try garbage()
+                frames.append(.lifetime(.accept(accept)))
+            case "state":
+                var state = group.unsigned
+                state.version += UInt64(number)
+                state.members = [all.keys[0].publicKey, all.keys[1].publicKey]
+                let signed = GroupState(state, signature: try garbage())
+                frames.append(.group(GroupUpdate(state: signed, members: [], departures: [])))
+            case "description", "session":
+                let member = Member(
+                    key: all.keys[attacker].publicKey,
+                    profile: "x",
+                    endpointTexts: [],
+                    version: .max - UInt64(number),
+                    signature: try garbage()
+                )
+                frames.append(.profile(member))
+            case "departure":
+                let word = Departure(
+                    conversation: all.conversation,
+                    member: all.keys[0].publicKey,
+                    signature: try garbage()
+                )
+                frames.append(.memberLeft(word))
+            default:
+                let genesis = try #require(all.machine(0)?.record.genesis)
+                let forged = ExplodeNotice(
+                    genesis: genesis,
+                    expiresAt: all.now,
+                    key: all.keys[attacker],
+                    &random
+                )
+                frames.append(.explosion(forged.sealed(&random)))
+            }
+        }
+        all.random = random
+        let key = all.keys[attacker].publicKey
+        let link = try #require(all.machine(1)?.link(to: key))
+        for frame in frames {
+            // Straight to the core, as what was on its way when the link was closed.
+            all.step(1) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
+        }
+        #expect(all.machine(1)?.forgedCount ?? 0 <= Limits.forgeryBurst + 1, "a check each, and then none")
+        if kind == "explosion" {
+            // One is enough to lose the link.
+            #expect(all.machine(1)?.link(to: key) == nil)
+        } else {
+            #expect(all.isShunned(attacker, by: 1) && all.machine(1)?.link(to: key) == nil)
+            all.run(for: Limits.forgeryPause / 2)
+            #expect(!all.isOnline(1, attacker), "not heard, whoever dials")
+        }
+        try expectChat(&all)
+        all.run(for: 3 * Limits.forgeryPause)
+        #expect(all.isOnline(1, attacker), "a pause, no sentence for life")
+        #expect(all.machine(1)?.record.group.members.count == 3 && all.machine(1)?.lifetime == .ephemeral)
+    }
+
+    @Test func `the names and the places of others are not its to change`() throws {
+        var all = try scene()
+        let before = all.names(1)
+        let own = all.machine(1)?.record.group
+        var state = try #require(own).unsigned
+        state.version += 5
+        state.name = "mine now"
+        let seized = GroupUpdate(state: state.signed(by: all.keys[attacker], &all.random), members: [], departures: [])
+        all.inject(.group(seized), from: attacker, to: 1)
+        let lie = Member(
+            profile: "p0 evil",
+            endpoints: [Endpoint(host: "evil", port: 1)],
+            version: .max - 1,
+            key: all.keys[attacker],
+            &all.random
+        )
+        let other = Member(
+            key: all.keys[0].publicKey,
+            profile: lie.profile,
+            endpointTexts: lie.endpointTexts,
+            version: lie.version,
+            signature: lie.signature
+        )
+        all.inject(.profile(other), from: attacker, to: 1)
+        all.inject(.group(GroupUpdate(state: nil, members: [other], departures: [])), from: attacker, to: 1)
+        let gone = Departure(
+            of: all.keys[0].publicKey,
+            conversation: all.conversation,
+            key: all.keys[attacker],
+            &all.random
+        )
+        all.inject(.group(GroupUpdate(state: nil, members: [], departures: [gone])), from: attacker, to: 1)
+        all.run()
+        #expect(all.names(1) == before && all.machine(1)?.record.group == own)
+        try expectChat(&all)
+    }
+
+    // MARK: Explosions
+
+    @Test func `only the creator's word ends the conversation, and only this one`() throws {
+        var all = try scene()
+        let genesis = try #require(all.machine(0)?.record.genesis)
+        var other = try scene()
+        let foreign = Genesis(conversation: .random(&other.random), createdAt: noon, key: all.keys[0], &other.random)
+        let notices = [
+            // By a member; by the creator, of another conversation; by a member, far ahead.
+            ExplodeNotice(genesis: genesis, expiresAt: all.now, key: all.keys[attacker], &all.random),
+            ExplodeNotice(genesis: foreign, expiresAt: all.now, key: all.keys[0], &all.random),
+            ExplodeNotice(
+                genesis: genesis,
+                expiresAt: all.now + 3_650 * .day,
+                isImmediate: false,
+                key: all.keys[attacker],
+                &all.random
+            ),
+        ]
+        for notice in notices {
+            let sealed = notice.sealed(&all.random)
+            all.inject(.explosion(sealed), from: attacker, to: 1)
+            let client = all.clients[1]
+            all.step(1) { core, turn in core.receiveNotice(sealed, for: client, &turn).actions }
+        }
+        all.inject(.explosion(all.random.bytes(Limits.noticeByteCount)), from: attacker, to: 1)
+        #expect(all.exploded[1] == nil && all.machine(1)?.record.schedule == nil)
+        try expectChat(&all)
+    }
+
+    @Test func `a schedule is far ahead at most a year, never put off, and an immediate end wins`() throws {
+        var all = try scene()
+        let genesis = try #require(all.machine(0)?.record.genesis)
+        func send(_ time: Timestamp, isImmediate: Bool = false) {
+            let notice = ExplodeNotice(
+                genesis: genesis,
+                expiresAt: time,
+                isImmediate: isImmediate,
+                key: all.keys[0],
+                &all.random
+            )
+            all.inject(.explosion(notice.sealed(&all.random)), from: attacker, to: 1)
+        }
+        send(all.now + 36_500 * .day)
+        #expect(all.machine(1)?.record.schedule?.expiresAt == all.now + Limits.explosionHorizon)
+        send(all.now + 2 * .day)
+        let end = try #require(all.machine(1)?.record.schedule?.expiresAt)
+        #expect(end <= all.now + 2 * .day + .second)
+        // Replayed and later ones.
+        send(all.now + 36_500 * .day)
+        send(all.now + 3 * .day)
+        #expect(all.machine(1)?.record.schedule?.expiresAt == end)
+        send(all.now, isImmediate: true)
+        #expect(all.exploded[1] != nil)
+    }
+
+    @Test func `bringing the end forward a thousand times is written a few times, and the earliest stands`() throws {
+        var all = try scene()
+        let genesis = try #require(all.machine(0)?.record.genesis)
+        let begin = all.now
+        var known: Set<Timestamp> = []
+        for number in 0..<1_000 {
+            let time = begin + 2 * .hour - Milliseconds(number) * 5 * .second
+            let notice = ExplodeNotice(
+                genesis: genesis,
+                expiresAt: time,
+                isImmediate: false,
+                key: all.keys[0],
+                &all.random
+            )
+            all.inject(.explosion(notice.sealed(&all.random)), from: 0, to: 1)
+            if let end = all.machine(1)?.record.schedule?.expiresAt { known.insert(end) }
+        }
+        #expect(known.count == Limits.scheduleBurst)
+        all.run(for: 2 * Limits.scheduleInterval)
+        let end = try #require(all.machine(1)?.record.schedule?.expiresAt)
+        #expect(end <= begin + 2 * .hour - 999 * 5 * .second + .second)
+        // All come to the same end, whoever was asked to change its mind how often.
+        all.run(for: end - all.now + .second)
+        for node in 0..<3 { #expect(all.exploded[node] != nil, "\(node)") }
+    }
+
+    @Test func `an earlier end that has to wait is not missed when it comes before the wait is over`() throws {
+        var all = try scene()
+        let genesis = try #require(all.machine(0)?.record.genesis)
+        for delay in [2 * .day, .day, .hour, 2 * .second] as [Milliseconds] {
+            let notice = ExplodeNotice(
+                genesis: genesis,
+                expiresAt: all.now + delay,
+                isImmediate: false,
+                key: all.keys[0],
+                &all.random
+            )
+            all.inject(.explosion(notice.sealed(&all.random)), from: attacker, to: 1)
+        }
+        #expect(all.exploded[1] == nil)
+        all.run(for: 3 * .second)
+        #expect(all.exploded[1] != nil)
+    }
+
+    // MARK: Files
+
+    private func announce(_ all: inout Assembly, byteCount: Int64) -> MessageID {
+        var content = all.text("", by: attacker)
+        content.type = .attachment
+        content.payload = []
+        content.body = .attachment(
+            Attachment(
+                name: "f",
+                mediaType: "a/b",
+                byteCount: byteCount,
+                sha256: [UInt8](repeating: 1, count: 32),
+                text: ""
+            )
+        )
+        all.inject(.content(content, age: 0), from: attacker, to: 1)
+        return content.id
+    }
+
+    @Test func `a file that is named and never sent keeps no inbox awake`() throws {
+        var all = try scene()
+        _ = announce(&all, byteCount: 1 << 20)
+        let client = all.clients[1]
+        #expect(all.nodes[1].protection(client).contains(.undelivered))
+        // It keeps its link alive, and says nothing of the file.
+        for number in 0..<6 {
+            all.run(for: Limits.transferPatience / 5)
+            all.inject(.ping(UInt64(number)), from: attacker, to: 1)
+        }
+        #expect(all.isOnline(1, attacker))
+        #expect(!all.nodes[1].protection(client).contains(.undelivered))
+    }
+
+    @Test func `asking for a file and taking nothing keeps no inbox awake`() throws {
+        var all = try scene()
+        var sent: MessageID?
+        all.command(1) { (machine, turn) throws(CommandError) in
+            let prepared = try machine.prepareAttachment(byteCount: 100_000, &turn)
+            let file = Attachment(
+                name: "f",
+                mediaType: "a/b",
+                byteCount: 100_000,
+                sha256: [UInt8](repeating: 1, count: 32),
+                text: ""
+            )
+            let (message, actions) = try machine.send(file, prepared, &turn)
+            sent = message.content.id
+            return actions
+        }
+        let id = try #require(sent)
+        all.inject(.attachmentRequest(id, first: 0, count: 3), from: attacker, to: 1)
+        all.run(for: Limits.transferPatience + .second)
+        all.inject(.ping(1), from: attacker, to: 1)
+        #expect(all.machine(1)?.isTransferring == false)
+
+    }
+
+    @Test func `a chunk that was not asked for is not inflated, and a bomb that was is a forgery`() throws {
+        var all = try scene()
+        let id = announce(&all, byteCount: 100_000)
+        let bomb = Deflate.compress([UInt8](repeating: 0, count: 60_000), level: 9)
+        // Of a file that nobody has named, and beyond the end.
+        for chunk in [
+            AttachmentChunk(message: .random(&all.random), index: 0, isDeflated: true, bytes: bomb),
+            AttachmentChunk(message: id, index: 99, isDeflated: true, bytes: bomb),
+        ] {
+            all.inject(.attachmentChunk(chunk), from: attacker, to: 1)
+        }
+        #expect(all.machine(1)?.forgedCount == 0)
+        for _ in 0...Limits.forgeryBurst {
+            let chunk = AttachmentChunk(message: id, index: 0, isDeflated: true, bytes: bomb)
+            all.inject(.attachmentChunk(chunk), from: attacker, to: 1)
+        }
+        #expect(all.machine(1)?.forgedCount == Limits.forgeryBurst + 1 && all.isShunned(attacker, by: 1))
+        try expectChat(&all)
+    }
+
+    private func bigEndian(_ value: UInt64) -> [UInt8] {
+        stride(from: 56, through: 0, by: -8).map { UInt8(truncatingIfNeeded: value >> UInt64($0)) }
+    }
+}
