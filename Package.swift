@@ -132,7 +132,7 @@ let package = Package(
             "NodeRuntimeTests",
             ["NodeRuntime", "Store", "Wire", "Messaging", "Primitives", nioPosix, nioCore, logging]
         ),
-        tests("EndToEndTests", ["mayfly", "Adversary", "Transport", "Messaging", "Primitives"]),
+        tests("EndToEndTests", ["mayfly", "Adversary", "Transport", "Wire", "Messaging", "Primitives"]),
         .executableTarget(
             name: "benchmarks",
             dependencies: [

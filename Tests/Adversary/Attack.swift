@@ -125,7 +125,8 @@ package enum Attack: String, CaseIterable, Sendable {
             var tally = Tally()
             var failures = 0
             var number = thread
-            while effort.goesOn, tally.count < effort.limit / effort.threads, failures < 1_000 {
+            // Each thread tries once at least, however late it comes to it.
+            while effort.goesOn || number == thread, tally.count < effort.limit / effort.threads, failures < 1_000 {
                 do {
                     try attempt(target, number, &tally)
                     failures = 0

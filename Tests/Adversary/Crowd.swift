@@ -56,7 +56,7 @@ final class Crowd {
 
     /// So many connections without a byte; whichever the node closes is opened again.
     func hold() -> Tally {
-        while effort.goesOn {
+        while effort.goesOn || tally.count == 0 {
             refill()
             sweep()
             tally.held = max(tally.held, open.count)
@@ -68,7 +68,7 @@ final class Crowd {
     /// A byte a second on each.
     func trickle() -> Tally {
         var last = ContinuousClock.now
-        while effort.goesOn {
+        while effort.goesOn || tally.count == 0 {
             refill()
             sweep()
             tally.held = max(tally.held, open.count)

@@ -109,7 +109,7 @@ struct Members: Sendable {
             }
             var flooder = Flooder(member)
             var counter: UInt32 = 1
-            while effort.goesOn, tally.count < effort.limit {
+            while effort.goesOn || tally.count == 0, tally.count < effort.limit {
                 var bytes: [UInt8] = []
                 while bytes.count < 65_536, tally.count < effort.limit {
                     guard let sealed = try? flooder.link.seal(next(&flooder)) else { break }
@@ -146,7 +146,7 @@ struct ControlGarbage: Sendable {
     func run() -> Tally {
         inParallel(effort.threads) { thread in
             var tally = Tally()
-            while effort.goesOn, tally.count < effort.limit / effort.threads {
+            while effort.goesOn || tally.count == 0, tally.count < effort.limit / effort.threads {
                 attempt(tally.count * effort.threads + thread)
                 tally.count += 1
             }

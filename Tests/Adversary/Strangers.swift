@@ -40,7 +40,7 @@ enum Strangers {
         return inParallel(effort.threads) { thread in
             var tally = Tally()
             var number = thread
-            while effort.goesOn, tally.count < effort.limit / effort.threads {
+            while effort.goesOn || number == thread, tally.count < effort.limit / effort.threads {
                 number += effort.threads
                 guard let connection = try? RawConnection(from: Source(number), port: target.port) else {
                     tally.refused += 1

@@ -141,12 +141,19 @@ struct BadHomeTests {
             fill("\(disk)/filler")
             var taken = ["first"]
             var refused: [String] = []
-            // Of different lengths, so that the disk gives out at different places.
-            for number in 0..<40 where refused.count < 6 {
-                let text = "message \(number) " + String(repeating: "x", count: number * 37 % 500)
-                let answer = try ann.run(["send", "room", text])
-                if answer.code == 0 { taken.append(text) } else { refused.append(text) }
-                #expect(answer.code == 0 || answer.message.contains("no space left"), "\(answer)")
+            // Page by page, and of different lengths, so that the disk gives out at different places.
+            var left = Int((try FileManager.default.attributesOfItem(atPath: "\(disk)/filler")[.size] as? Int) ?? 0)
+            for round in 0..<6 {
+                for number in 0..<5 {
+                    let text =
+                        "message \(round).\(number) "
+                        + String(repeating: "x", count: (round * 97 + number * 611) % 1_500)
+                    let answer = try ann.run(["send", "room", text])
+                    if answer.code == 0 { taken.append(text) } else { refused.append(text) }
+                    #expect(answer.code == 0 || answer.message.contains("no space left"), "\(answer)")
+                }
+                left -= 4_096
+                truncate("\(disk)/filler", left)
             }
             #expect(!refused.isEmpty, "the disk was not full")
             // A script says it again until it is taken.
