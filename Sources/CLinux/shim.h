@@ -6,6 +6,11 @@
 // No core dump, no ptrace by others of the same user: prctl(2), PR_SET_DUMPABLE.
 static inline int process_set_undumpable(void) { return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); }
 
+// From now on what is freed is overwritten: mallopt(3), M_PERTURB. Only small blocks that a thread keeps for itself to use
+// again (its cache, a few of each size) are left as they are until then.
+extern int mallopt(int parameter, int value);
+static inline int process_overwrite_freed(void) { return mallopt(-6, 0xA5); }
+
 extern long syscall(long number, ...);
 
 // A descriptor that becomes readable when a child has ended: pidfd_open(2). -1 and errno before Linux 5.3.

@@ -141,7 +141,11 @@ enum Strangers {
             remote: invite.creatorKey
         )
         try link.send(.joinRequest(HostileMember.request(invite, identity: identity)))
-        note(link.connection.readToEnd(seconds: 5), &tally)
+        // A welcome, an error, or silence.
+        tally.count += 1
+        if link.connection.waitForBytes(seconds: patience) {
+            if link.connection.hasEnded { tally.refused += 1 } else { tally.answered += 1 }
+        }
     }
 
     /// A handshake by the invite of a conversation that sleeps.

@@ -14,6 +14,8 @@ final class Campaign {
     private let target: Target
     private let crowd: Int
     private let door: String
+    /// Seconds of the processor that the node takes in a second for the honest pair.
+    private var idleLoad = 0.0
 
     /// Conversations that sleep while a storm knocks at all of them.
     private static let sleepers = 1_000
@@ -62,7 +64,9 @@ final class Campaign {
     func run(_ attacks: [Attack], seconds: Double) throws -> Bool {
         let each = max(3, seconds / Double(attacks.count + 1))
         _ = pair.chat(seconds: 2) {}
+        let before = ann.processorTime
         let (idle, _) = pair.chat(seconds: each) {}
+        idleLoad = (ann.processorTime - before) / each
         show(
             "attack",
             "units/s",
@@ -110,7 +114,7 @@ final class Campaign {
         }
         let time = (ContinuousClock.now - start) / .seconds(1)
         (peak, descriptors) = watcher.end()
-        let cost = (ann.processorTime - processor) / Double(max(1, tally.count)) * 1_000_000
+        let cost = max(0, ann.processorTime - processor - idleLoad * time) / Double(max(1, tally.count)) * 1_000_000
         let slowest = max(samples.message(0.99) / idle.message(0.99), samples.connect(0.99) / idle.connect(0.99))
         var wrong: [String] = []
         if !ann.isAlive { wrong.append("the node is gone") }
@@ -121,7 +125,7 @@ final class Campaign {
         let heads = String(format: "%.1f", slowest)
         show(
             attack.rawValue + (tally.held > 0 ? " (\(tally.held) held)" : ""),
-            "\(Int(Double(tally.count) / time))",
+            String(format: "%.1f", Double(tally.count) / time),
             "\(tally.answered)",
             "\(tally.refused)",
             String(format: "%.0f", cost),
