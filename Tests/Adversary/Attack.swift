@@ -12,6 +12,8 @@ package struct Target: Sendable {
     package var card: ContactCard
     /// An invite of a conversation in which the attackers are members.
     package var invite: String
+    /// An invite of a conversation that joiners may fill.
+    package var crowded: String
     /// Invites of conversations that sleep.
     package var sleeping: [String]
     /// Its control socket.
@@ -19,10 +21,19 @@ package struct Target: Sendable {
     /// Days since the start of 1970: tokens are of a day.
     package var day: UInt32
 
-    package init(port: UInt16, card: ContactCard, invite: String, sleeping: [String], socket: String, day: UInt32) {
+    package init(
+        port: UInt16,
+        card: ContactCard,
+        invite: String,
+        crowded: String,
+        sleeping: [String],
+        socket: String,
+        day: UInt32
+    ) {
         self.port = port
         self.card = card
         self.invite = invite
+        self.crowded = crowded
         self.sleeping = sleeping
         self.socket = socket
         self.day = day

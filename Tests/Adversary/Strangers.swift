@@ -132,11 +132,11 @@ enum Strangers {
 
     /// A join request by an invite that many hold.
     static func join(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
-        let invite = try InviteSlug.decode(target.invite)
+        let invite = try InviteSlug.decode(target.crowded)
         let identity = makeIdentity()
         let link = try HostileLink(
             RawConnection(from: Source(number), port: target.port),
-            token: SharedTokens.cached(target.invite, invite, target.day)[number],
+            token: SharedTokens.cached(target.crowded, invite, target.day)[number],
             identity: identity,
             remote: invite.creatorKey
         )

@@ -30,11 +30,15 @@ struct HostileNetworkTests {
             sleeping.append(try ann.ok("invite", "create", "sleeper \(number)")["slug"].string ?? "")
             _ = try ann.run(["inbox", "sleep", "sleeper \(number)"])
         }
-        try ann.ok("conversation", "create", "--name", "enemies")
+        func invite(_ name: String) throws -> String {
+            try ann.ok("conversation", "create", "--name", name)
+            return try ann.ok("invite", "create", name)["slug"].string ?? ""
+        }
         return Target(
             port: try #require(card.endpoints.first?.port),
             card: card,
-            invite: try ann.ok("invite", "create", "enemies")["slug"].string ?? "",
+            invite: try invite("enemies"),
+            crowded: try invite("crowded"),
             sleeping: sleeping,
             socket: "\(ann.home)/control.sock",
             day: UInt32(time(nil) / 86_400)

@@ -40,6 +40,7 @@ final class Campaign {
         }
         let sleeping = try (0..<Self.sleepers).map { try room("sleeper \($0)").slug }
         let enemies = try room("enemies")
+        let crowded = try room("crowded")
         door = try room("door").slug
         let friends = try room("friends")
         let joined = try bob.client.call("join", ["slug": .string(friends.slug), "timeout": "10s"])
@@ -54,6 +55,7 @@ final class Campaign {
             port: endpoint.port,
             card: card,
             invite: enemies.slug,
+            crowded: crowded.slug,
             sleeping: sleeping,
             socket: ControlSocket(home: ann.home).path,
             day: UInt32(time(nil) / 86_400)
