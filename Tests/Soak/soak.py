@@ -138,25 +138,34 @@ def meet(nodes, name, agreement=None):
         len((node.call("conversation.show", conversation=conversation) or {"members": []})["members"]) >= len(nodes) - 1
         for node in nodes))
     if agreement:
-        def settle():
-            """Proposes and accepts until all have it; a link that has just been lost puts it off."""
-            if first.call("lifetime.show", conversation=conversation).get("state") == "agreed":
-                return True
-            if first.call("lifetime.propose", conversation=conversation, **agreement) is None:
-                time.sleep(1)
-            for other in nodes[1:]:
-                for _ in range(40):
-                    shown = other.call("lifetime.show", conversation=conversation) or {}
-                    if shown.get("proposal"):
-                        other.call("lifetime.accept", conversation=conversation)
-                        break
-                    if shown.get("state") == "agreed":
-                        break
-                    time.sleep(0.05)
-            time.sleep(0.1)
-            return first.call("lifetime.show", conversation=conversation).get("state") == "agreed"
-        until(f"an agreement in {name}", settle)
+        agree(nodes, conversation, agreement)
     return conversation
+
+
+def agree(nodes, conversation, agreement):
+    """Proposes and accepts until all have it; a link that has just been lost puts it off."""
+    first = nodes[0]
+
+    def has_it():
+        return first.call("lifetime.show", conversation=conversation).get("state") == "agreed"
+
+    def settle():
+        if has_it():
+            return True
+        if first.call("lifetime.propose", conversation=conversation, **agreement) is None:
+            time.sleep(1)
+        for other in nodes[1:]:
+            for _ in range(40):
+                shown = other.call("lifetime.show", conversation=conversation) or {}
+                if shown.get("proposal"):
+                    other.call("lifetime.accept", conversation=conversation)
+                    break
+                if shown.get("state") == "agreed":
+                    break
+                time.sleep(0.05)
+        time.sleep(0.1)
+        return has_it()
+    until("an agreement", settle)
 
 
 def say(node, conversation, wait="sent"):
@@ -215,7 +224,8 @@ def run():
         for node in nodes:
             node.start()
         memory = meet(nodes, "memory")
-        stored = meet(nodes, "stored", {"lifetime": "1h", "unopened": "1m", "timer": "read"})
+        minute = {"lifetime": "1h", "unopened": "1m", "timer": "read"}
+        stored = meet(nodes, "stored", minute)
         if memory is None or stored is None:
             raise Failure("the nodes do not come together")
         begin = time.monotonic()
@@ -248,6 +258,10 @@ def run():
                 nodes[2].stop()
                 nodes[2].start()
                 count("restarts")
+                # The session has ended, and the agreement with it: without another one nothing is stored.
+                agree(nodes, stored, minute)
+                for node in nodes:
+                    node.call("conversation.close", conversation=memory)
                 # What a new process takes is no slope of the old one's; the disk goes on.
                 nodes[2].restarted = time.monotonic() - begin
             sender = chance.choice(nodes)
