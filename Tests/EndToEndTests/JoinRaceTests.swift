@@ -81,7 +81,8 @@ struct JoinRaceTests {
             #expect(try ann.ok("conversation", "show", "room")["members"].list.count == 1)
             let refused = try carol.fails(2, "join", slug, "--timeout", "30")
             #expect(refused["errorType"].string == "single_use_consumed")
-            try bob.ok("join", "retry", id)
+            // On a busy machine it has come by itself by now, and there is no join left to retry.
+            #expect([0, 7].contains(try bob.run(["join", "retry", id]).code))
             try bob.wait("joined")
             #expect(try bob.ok("conversation", "list")["conversation"].string == made["conversation"].string)
             try bob.wait("peerOnline")
