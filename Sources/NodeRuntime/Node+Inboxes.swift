@@ -52,8 +52,8 @@ extension Node {
 
     private func load(_ row: RowID) throws {
         guard let bytes = try store.loadState(row) else {
-            // Made, but never saved: nobody knows of it. Where there are files, something was lost: its keys stay.
-            if try store.hasFiles(row) { throw NodeError.store(.damaged(what: "the state of inbox \(row)")) }
+            // Made, but never saved: nobody knows of it. Where there was something, it was lost: its keys stay.
+            if try store.isUsed(row) { throw NodeError.store(.damaged(what: "the state of inbox \(row)")) }
             return try store.destroyRow(row)
         }
         let snapshot = try StoredCodec.decode(InboxSnapshot.self, bytes)

@@ -33,8 +33,12 @@ struct ClockMark {
         file = try home.open(Self.name, home.isReadOnly ? [] : .write)
         var found: [(value: Int64, copy: Int64)] = []
         for copy in [Int64(0), 1] {
-            let bytes = try onDisk(path) { () throws(SystemError) in
-                try disk.read(file, at: copy * Self.spacing, count: 16)
+            let bytes: [UInt8]
+            do throws(SystemError) {
+                bytes = try disk.read(file, at: copy * Self.spacing, count: 16)
+            } catch {
+                disk.close(file)
+                throw StoreError(error, path: path)
             }
             if let value = bytes.integer(Int64.self, at: 0), bytes == Self.encode(value) {
                 found.append((value, copy))

@@ -1,8 +1,9 @@
 import Dispatch
 import Synchronization
 
-/// What has to be done once before a new file's first write.
+/// What has to be done once before a new file's first write, or after it.
 enum SetupStep: Sendable {
+    case rename(String, to: String, in: FileDescriptor)
     case write(FileDescriptor, [UInt8])
     case synchronize(FileDescriptor)
     case close(FileDescriptor)
@@ -19,6 +20,8 @@ struct FileJob: Sendable {
     let path: String
     let setup: [SetupStep]
     let writes: [Write]
+    /// Once the writes are durable.
+    var finish: [SetupStep] = []
     /// Zeros over what has moved to another file: written once that one is durable.
     var erasures: [(write: Write, newFile: Int)] = []
 }
@@ -112,7 +115,7 @@ final class Committer: Sendable {
                     closeRemaining(part.setup[...])
                     throw earlier
                 }
-                try setUp(part)
+                try take(part.setup, part.path)
                 try onDisk(part.path) { () throws(SystemError) in
                     for write in part.writes { try disk.write(part.descriptor, at: write.offset, write.bytes) }
                 }
@@ -130,6 +133,7 @@ final class Committer: Sendable {
                 failed[file] = error
             }
         }
+        finish(batch, &failed)
         eraseMoved(batch, &failed)
         let result = failed
         state.withLock { state in
@@ -143,6 +147,16 @@ final class Committer: Sendable {
         for job in batch {
             let error = job.files.lazy.compactMap { result[$0.file] }.first
             job.completion(error.map { .failure($0) } ?? .success(()))
+        }
+    }
+
+    private func finish(_ batch: [CommitJob], _ failed: inout [Int: StoreError]) {
+        for part in batch.flatMap(\.files) where !part.finish.isEmpty {
+            guard failed[part.file] == nil else {
+                closeRemaining(part.finish[...])
+                continue
+            }
+            do throws(StoreError) { try take(part.finish, part.path) } catch { failed[part.file] = error }
         }
     }
 
@@ -172,14 +186,15 @@ final class Committer: Sendable {
         }
     }
 
-    private func setUp(_ part: FileJob) throws(StoreError) {
-        var remaining = part.setup[...]
+    private func take(_ steps: [SetupStep], _ path: String) throws(StoreError) {
+        var remaining = steps[...]
         do throws(StoreError) {
-            try onDisk(part.path) { () throws(SystemError) in
+            try onDisk(path) { () throws(SystemError) in
                 while let step = remaining.first {
                     switch step {
                     case .write(let file, let bytes): try disk.write(file, at: 0, bytes)
                     case .synchronize(let file): try disk.synchronize(file, dataOnly: false)
+                    case .rename(let old, let new, let directory): try disk.rename(old, to: new, in: directory)
                     case .close(let file): disk.close(file)
                     }
                     remaining.removeFirst()

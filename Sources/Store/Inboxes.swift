@@ -10,6 +10,7 @@ extension Store {
     package func createRow() throws(StoreError) -> RowID {
         let keys = try unlockedKeys()
         if isReadOnly { throw .readOnly(path: rowFile.path) }
+        settleAbandoned()
         let slot = try rowSlots.take(growing: rowFile)
         guard let number = UInt32(exactly: slot), number < .max else { throw .full(path: rowFile.path) }
         let page = KeyPage.make(file: rowFile.name, index: slot, header: [], keys: keys)
@@ -54,15 +55,17 @@ extension Store {
         let slot = Int(id.slot)
         withdraw(row)
         rowSlots[slot] = .unreadable
+        let directory = row.directory
         do throws(StoreError) {
-            try rowFile.destroy(slot)
+            try destroyPage(ofRow: slot, directory: directory)
         } catch {
             doom(.rows, slot)
+            doomedDirectories[slot] = directory
             report("an inbox waits for its destruction: \(error)")
             throw error
         }
-        rowSlots[slot] = .free
-        abandon(directory: row.directory)
+        reserve(slot)
+        abandon(directory: directory)
         extinguishFuses(of: id.slot)
     }
 
@@ -81,13 +84,14 @@ extension Store {
         let slot = Int(id.slot)
         rowSlots[slot] = .unreadable
         do throws(StoreError) {
-            try rowFile.destroy(slot)
+            try destroyPage(ofRow: slot, directory: directory)
         } catch {
             doom(.rows, slot)
+            doomedDirectories[slot] = directory
             report("an inbox waits for its destruction: \(error)")
             throw error
         }
-        rowSlots[slot] = .free
+        reserve(slot)
         abandon(directory: directory)
         extinguishFuses(of: id.slot)
     }
@@ -174,6 +178,9 @@ extension Store {
         let slot = try columnSlots.take(growing: columnFile)
         let page = KeyPage.make(file: columnFile.name, index: slot, header: header.encoded, keys: keys)
         do throws(StoreError) {
+            // The header last: a page of which a power cut has left only the header would be taken for one that was changed,
+            // and a changed fuse takes its row along.
+            try columnFile.write(slot, randomBytes(header.encoded.count) + page[header.encoded.count...])
             try columnFile.write(slot, page)
         } catch {
             doom(.columns, slot)
@@ -195,14 +202,27 @@ extension Store {
         return column
     }
 
+    /// Overwrites a column page and reads it back. Of a fuse the header goes first: half a fuse would be taken for one that
+    /// was changed, and take its row along.
+    func destroyColumnPage(_ slot: Int) throws(StoreError) {
+        if let page = try? columnFile.read(slot), ColumnHeader(page: page)?.tier == .fuse {
+            try columnFile.write(slot, randomBytes(ColumnHeader.byteCount) + page[ColumnHeader.byteCount...])
+        }
+        try columnFile.destroy(slot)
+    }
+
     // MARK: - Directories
 
-    /// Whether the inbox has a directory on the disk: it was saved, or began to be.
-    package func hasFiles(_ id: RowID) throws(StoreError) -> Bool {
+    /// Whether anything was ever stored in the inbox: a state, readable or not, or a message. A directory alone says
+    /// nothing: the first commit may have been cut off.
+    package func isUsed(_ id: RowID) throws(StoreError) -> Bool {
         let row = try row(id)
+        try index(row)
+        if !row.index.isEmpty { return true }
         do throws(SystemError) {
-            disk.close(try openDirectory(row.directory))
-            return true
+            let directory = try openDirectory(row.directory)
+            defer { disk.close(directory) }
+            return try disk.list(directory).contains(row.logName)
         } catch {
             if error.code == ENOENT { return false }
             throw StoreError(error, path: "\(home.path(Self.inboxesName))/\(row.directory)")

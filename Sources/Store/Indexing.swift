@@ -60,6 +60,7 @@ extension Store {
             if error.code != ENOENT && error.code != ELOOP {
                 // The disk's fault and perhaps a passing one: not served, not removed.
                 report("\(path): its sidecar cannot be read")
+                row.leaveRoom()
                 return
             }
         }
@@ -79,7 +80,7 @@ extension Store {
         else {
             // Normal when the bucket has ended and only the unlinking was missed.
             let isDue = sidecar.notAfter <= latestHide
-            if !isDue, !columnsAreComplete { return }
+            if !isDue, !columnsAreComplete { return row.leaveRoom() }
             dispose(stem, in: directory, reporting: isDue ? nil : "\(path): its key page is gone, so it has expired")
             return
         }
@@ -148,6 +149,7 @@ extension Store {
         } catch {
             report("\(path): \(error)")
             segment.file.isClosed = true
+            segment.row.leaveRoom()
             return
         }
         let result = segment.file.load(bytes, from: 0) { number, span, found in
@@ -203,26 +205,34 @@ extension Store {
 
     /// Creates a record file in a row's directory, and the directory if need be; what must be synchronised is left to
     /// the commit.
+    /// - Parameter temporary: the name that the file has until its first records are durable, if it may not be found
+    ///   without them.
     func prepare(
         _ file: RecordFile,
         _ row: Row,
-        alsoCreating create: (FileDescriptor) throws(SystemError) -> [SetupStep]
+        under temporary: String? = nil,
+        alsoCreating create: (FileDescriptor) throws(SystemError) -> [SetupStep] = { _ in [] }
     ) throws(StoreError) {
         try onDisk(file.path) { () throws(SystemError) in
             let directory = try openOrMakeDirectory(row)
             var steps: [SetupStep] = []
             do throws(SystemError) {
                 steps = try create(directory)
-                let opened = try disk.open(file.name, in: directory, [.write, .create])
+                if let temporary { try? disk.remove(temporary, in: directory, isDirectory: false) }
+                let opened = try disk.open(temporary ?? file.name, in: directory, [.write, .create])
                 adopt(opened, for: file)
             } catch {
                 committer.closeRemaining(steps[...])
                 disk.close(directory)
                 throw error
             }
-            steps += [.synchronize(directory), .close(directory)]
-            if !row.directoryIsDurable { steps.append(.synchronize(inboxes)) }
-            file.setup = steps
+            var last: [SetupStep] = [.synchronize(directory), .close(directory)]
+            if !row.directoryIsDurable { last.append(.synchronize(inboxes)) }
+            if let temporary {
+                file.finish = [.rename(temporary, to: file.name, in: directory)] + last
+            } else {
+                file.setup = steps + last
+            }
         }
     }
 

@@ -128,7 +128,9 @@ extension Store {
                         try overwriteNow(segment, segment.records[position].span)
                         segment.records[position].state = .erased
                     } else {
-                        overwrite(segment, position)
+                        // A power cut must not leave an older version and no newer one: that would be served.
+                        let isLast = place.hasOlder && segment === holder && position == place.record
+                        overwrite(segment, position, isLast: isLast)
                     }
                 } catch {
                     overwrite(segment, position)
@@ -140,14 +142,19 @@ extension Store {
     }
 
     /// Zeros over a record with the next commit. On a file that has failed before: with the next reap, and read back.
-    func overwrite(_ segment: Segment, _ position: Int) {
+    /// - Parameter isLast: once the other zeros of the commit are on the disk.
+    func overwrite(_ segment: Segment, _ position: Int, isLast: Bool = false) {
         let record = segment.records[position]
         guard record.state != .erased else { return }
         segment.records[position].state = .erased
         if segment.file.isClosed {
             pendingErasures.append(PendingErasure(segment: segment.file.number, span: record.span))
         } else {
-            segment.file.erase(record.span)
+            if isLast {
+                segment.file.erase(record.span, after: segment.file.number)
+            } else {
+                segment.file.erase(record.span)
+            }
             markDirty(segment.file)
         }
     }

@@ -144,6 +144,10 @@ extension Store {
         var isComplete = true
         var fingerprints: [UInt32: [UInt8]] = [:]
         let fused = Set(headers.values.lazy.filter { $0.tier == .fuse }.map(\.rowSlot))
+        goneDirectories = []
+        burntSlots = []
+        reservedSlots = []
+        hasStrays = false
         rowSlots = SlotMap()
         rowSlots.extend(to: rowFile.pageCount)
         if rowFile.pageCount < SlotFile.growth {
@@ -163,13 +167,24 @@ extension Store {
                 return
             }
             let opened = KeyPage.open(page, file: rowFile.name, index: slot, headerByteCount: 0, keys: keys)
-            guard let secret = opened, let number = UInt32(exactly: slot) else { return }
+            guard let secret = opened, let number = UInt32(exactly: slot) else {
+                if let directory = DestroyedRow.directory(page, slot: slot, keys: keys) {
+                    goneDirectories.insert(directory)
+                    reserve(slot)
+                } else if page.starts(with: DestroyedRow.burnt) {
+                    burntSlots.append(slot)
+                    reserve(slot)
+                }
+                return
+            }
             rowSlots[slot] = .used
             let row = Row(slot: number, secret: secret)
             rows[row.id] = row
             rowOfSlot[number] = row
             if fused.contains(number) { fingerprints[number] = KeyPage.fingerprint(page) }
         }
+        // An earlier process may have renamed or removed them without a barrier.
+        hasAbandoned = !reservedSlots.isEmpty
         return (isComplete, fingerprints)
     }
 

@@ -182,9 +182,10 @@ extension Store {
                     let page = Int(header.rowSlot)
                     // The page that the fuse was made for, and not one that has its slot now.
                     if page < rowFile.pageCount, KeyPage.fingerprint(try rowFile.read(page)) == header.rowFingerprint {
-                        try rowFile.destroy(page)
+                        try destroyPage(ofRow: page, directory: doomedDirectories[page])
                         doomedPages.removeAll { $0 == DoomedPage(file: .rows, slot: page) }
-                        if isLocked { noteBurntRow() } else { rowSlots[page] = .free }
+                        if let directory = doomedDirectories.removeValue(forKey: page) { abandon(directory: directory) }
+                        reserve(page)
                         report.rowsDestroyed += 1
                     }
                 }
@@ -242,10 +243,13 @@ extension Store {
             do throws(StoreError) {
                 switch page.file {
                 case .rows:
-                    try rowFile.destroy(page.slot)
-                    rowSlots[page.slot] = .free
+                    let directory = doomedDirectories[page.slot]
+                    try destroyPage(ofRow: page.slot, directory: directory)
+                    reserve(page.slot)
+                    doomedDirectories[page.slot] = nil
+                    if let directory { abandon(directory: directory) }
                 case .columns:
-                    try columnFile.destroy(page.slot)
+                    try destroyColumnPage(page.slot)
                     columnSlots[page.slot] = .free
                 case .tombstones:
                     try tombstoneFile.destroy(page.slot)

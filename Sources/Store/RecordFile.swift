@@ -47,7 +47,8 @@ final class RecordFile {
     /// No appends any more: a write or fsync failed, or the tail is torn.
     var isClosed = false
     var isDirty: Bool {
-        !buffered.isEmpty || !erasures.isEmpty || !movedErasures.isEmpty || !setup.isEmpty || needsSynchronizing
+        !buffered.isEmpty || !erasures.isEmpty || !movedErasures.isEmpty || !setup.isEmpty || !finish.isEmpty
+            || needsSynchronizing
     }
     /// Whether the store's list of files to commit has it.
     var isListed = false
@@ -59,6 +60,7 @@ final class RecordFile {
     /// Something of it may be in the kernel's cache only.
     var needsSynchronizing = false
     var setup: [SetupStep] = []
+    var finish: [SetupStep] = []
 
     init(
         number: Int,
@@ -125,14 +127,16 @@ final class RecordFile {
         erasures = []
         movedErasures = []
         needsSynchronizing = false
-        let steps = setup
+        let steps = (before: setup, after: finish)
         setup = []
+        finish = []
         return FileJob(
             file: number,
             descriptor: descriptor,
             path: path,
-            setup: steps,
+            setup: steps.before,
             writes: writes,
+            finish: steps.after,
             erasures: moved
         )
     }
@@ -150,8 +154,11 @@ final class RecordFile {
         erasures = []
         movedErasures = []
         needsSynchronizing = false
-        defer { setup = [] }
-        return setup
+        defer {
+            setup = []
+            finish = []
+        }
+        return setup + finish
     }
 
     // MARK: - Reading

@@ -68,8 +68,6 @@ enum Remains {
 extension Store {
     /// Marks the directory of an inbox that was destroyed on purpose, until it is removed.
     private static let goneSuffix = ".gone"
-    /// An empty file of this kind stands for a row that a fuse has destroyed while the store was locked.
-    private static let burntPrefix = "burnt-"
     /// Marks a directory that no key page belongs to, with the moment of its finding.
     private static let lostSuffix = ".lost-"
     /// How long such a directory is kept, in milliseconds: seven days.
@@ -133,16 +131,13 @@ extension Store {
         let gone = directory + Self.goneSuffix
         do throws(SystemError) {
             try disk.rename(directory, to: gone, in: inboxes)
+            hasAbandoned = true
             remains.append(.directory(gone))
         } catch {
-            if error.code != ENOENT { remains.append(.directory(directory)) }
+            guard error.code != ENOENT else { return }
+            hasStrays = true
+            remains.append(.directory(directory))
         }
-    }
-
-    /// Leaves word for the next unlock that a row was destroyed whose directory nobody can name without the passphrase.
-    func noteBurntRow() {
-        let name = Self.burntPrefix + Hex.encode(randomBytes(8))
-        if let file = try? disk.open(name, in: inboxes, [.write, .create]) { disk.close(file) }
     }
 
     // MARK: - Orphans
@@ -151,16 +146,18 @@ extension Store {
     /// whose page was read wrongly or is damaged: it is set aside, said to be so, and kept for seven days.
     func sortOrphans() {
         lostDirectories = [:]
-        guard !isReadOnly, let names = try? disk.list(inboxes) else { return }
+        guard !isReadOnly else { return }
+        guard let names = try? disk.list(inboxes) else {
+            hasStrays = true
+            return
+        }
         var known = Set(rows.values.map(\.directoryOnce))
         if let controlRow { known.insert(controlRow.directory) }
         let present = Set(names)
-        let burnt = names.filter { $0.hasPrefix(Self.burntPrefix) }
         let orphans = Set(names.filter { !known.contains($0) && Hex.decode($0)?.count == 16 })
         // No more directories than rows that have burnt while nobody could name theirs.
-        let isExplained = orphans.count <= burnt.count
-        for name in burnt { try? disk.remove(name, in: inboxes, isDirectory: false) }
-        for name in names where !known.contains(name) && !name.hasPrefix(Self.burntPrefix) {
+        let isExplained = orphans.subtracting(goneDirectories).count <= burntSlots.count
+        for name in names where !known.contains(name) {
             let path = "\(home.path(Self.inboxesName))/\(name)"
             let stem = String(name.prefix { $0 != "." })
             if name == stem + Self.goneSuffix {
@@ -173,8 +170,8 @@ extension Store {
                     keepLost(name, until: found &+ Self.lostInterval)
                 }
             } else if orphans.contains(name) {
-                if isExplained {
-                    remains.append(.directory(name))
+                if isExplained || goneDirectories.contains(name) {
+                    abandon(directory: name)
                     continue
                 }
                 let lost = name + Self.lostSuffix + String(latestHide)
@@ -186,6 +183,7 @@ extension Store {
                 sweeper.remove(directory: name, in: inboxes)
             }
         }
+        settleAbandoned()
         settlePageEnds()
     }
 

@@ -161,6 +161,12 @@ final class Row {
 
     // MARK: - Index
 
+    /// A segment cannot be read: what comes now comes after whatever is in it.
+    func leaveRoom() {
+        let (order, isTooLarge) = nextOrder.addingReportingOverflow(1 << 32)
+        if !isTooLarge { nextOrder = order }
+    }
+
     func record(at place: Place) -> MessageRecord? { segments[Int(place.file)]?.records[place.record] }
 
     /// Enters record `position` of `segment`: the highest (order, version) of an identifier is the live one.

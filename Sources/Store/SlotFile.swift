@@ -100,9 +100,10 @@ final class SlotFile {
     }
 
     /// Overwrites a page with random bytes and reads them back.
+    /// - Parameter beginning: what the first of the bytes are instead.
     /// - Throws: when the page may still be there. It then has to be destroyed again, not merely synchronised again.
-    func destroy(_ index: Int) throws(StoreError) {
-        let noise = randomBytes(Self.pageByteCount)
+    func destroy(_ index: Int, beginning: [UInt8] = []) throws(StoreError) {
+        let noise = beginning + randomBytes(Self.pageByteCount - beginning.count)
         try write(index, noise)
         guard try read(index) == noise else { throw .io(path: path, operation: "read back", code: EIO) }
     }

@@ -23,12 +23,8 @@ extension Store {
             try rewrite(row, state)
         } else {
             let log = StateLog(row: row, fileID: randomBytes(16), number: takeFileNumber(), isNew: true)
-            do throws(StoreError) {
-                try prepare(log.file, row) { _ in [] }
-            } catch .io(_, _, EEXIST) {
-                // An unreadable log is in the way.
-                return try rewrite(row, state)
-            }
+            // A log that is there has a state: an inbox whose first was cut off was never saved, and is not damaged.
+            try prepare(log.file, row, under: row.logName + ".new")
             log.append(state)
             markDirty(log.file)
             enter(log, row)

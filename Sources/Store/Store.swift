@@ -66,6 +66,18 @@ package final class Store {
     var doomedPages: [DoomedPage] = []
     /// The first end of a column, a tombstone or a lost directory, due or not.
     var earliestPage: Int64?
+    /// Directories of inboxes whose pages are doomed, by slot.
+    var doomedDirectories: [Int: String] = [:]
+    /// Directories have been renamed since `inboxes` was last synchronised.
+    var hasAbandoned = false
+    /// One could not be renamed.
+    var hasStrays = false
+    /// Directories that destroyed pages name.
+    var goneDirectories: Set<String> = []
+    /// Slots of rows that were destroyed while the store was locked.
+    var burntSlots: [Int] = []
+    /// Slots whose pages say what has become of a directory, until that is durable: they are not used again before.
+    var reservedSlots: [Int] = []
     /// Directories that belong to no key page, and until when they are kept.
     var lostDirectories: [String: Int64] = [:]
     /// What destroyed inboxes and buckets have left to remove.

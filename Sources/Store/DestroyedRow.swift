@@ -1,0 +1,71 @@
+import Primitives
+
+/// What the noise over a destroyed row's page begins with: word for the next unlock that the row's directory is rubbish and
+/// not an inbox whose page is damaged. It is in the one write that destroys the key, so no power cut comes in between.
+///
+///     unlocked: nonce (24) ‖ directory (16), sealed by KT, AAD = file ‖ index ‖ "destroyed" ‖ tag (16)
+///     locked: "MFBURN1" ‖ 0, until the next unlock has removed a directory for it
+enum DestroyedRow {
+    private static let byteCount = XChaChaPoly.overheadByteCount + 16
+    static let burnt = Array("MFBURN1\0".utf8)
+
+    private static func associatedData(_ slot: Int) -> [UInt8] {
+        KeyPage.associatedData(file: Store.rowsName, index: slot, header: Array("destroyed".utf8))
+    }
+
+    /// Nothing ties it to a row without the passphrase: it looks like the noise after it.
+    static func note(directory: String, slot: Int, keys: GridKeys) -> [UInt8] {
+        XChaChaPoly.seal(
+            Hex.decode(directory) ?? [],
+            key: keys.tombstones,
+            nonce: randomBytes(XChaChaPoly.nonceByteCount),
+            authenticating: associatedData(slot)
+        )
+    }
+
+    /// The directory that a destroyed page names; `nil` for every other page.
+    static func directory(_ page: [UInt8], slot: Int, keys: GridKeys) -> String? {
+        guard page.count == SlotFile.pageByteCount else { return nil }
+        let name = try? XChaChaPoly.open(
+            page[..<byteCount],
+            key: keys.tombstones,
+            authenticating: associatedData(slot)
+        )
+        return name.flatMap { $0.count == 16 ? Hex.encode($0) : nil }
+    }
+}
+
+extension Store {
+    /// Overwrites a row's page and reads it back.
+    /// - Parameter directory: the row's, if anybody knows.
+    func destroyPage(ofRow slot: Int, directory: String?) throws(StoreError) {
+        let beginning: [UInt8]
+        if let keys, let directory {
+            beginning = DestroyedRow.note(directory: directory, slot: slot, keys: keys)
+        } else {
+            beginning = DestroyedRow.burnt
+        }
+        try rowFile.destroy(slot, beginning: beginning)
+    }
+
+    /// Makes it durable that the directories of destroyed inboxes have other names, so that the pages that name them may be
+    /// written over.
+    func settleAbandoned() {
+        guard !reservedSlots.isEmpty, !hasStrays, !isReadOnly, !isLocked else { return }
+        // If it fails, the next time: until then the slots wait.
+        if hasAbandoned, (try? disk.synchronize(inboxes, dataOnly: false)) == nil { return }
+        hasAbandoned = false
+        for slot in reservedSlots where rowSlots[slot] == .unreadable {
+            if burntSlots.contains(slot), (try? rowFile.destroy(slot)) == nil { continue }
+            rowSlots[slot] = .free
+        }
+        reservedSlots = []
+        burntSlots = []
+    }
+
+    /// The page is destroyed, and says what has become of the directory.
+    func reserve(_ slot: Int) {
+        rowSlots[slot] = .unreadable
+        reservedSlots.append(slot)
+    }
+}
