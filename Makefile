@@ -32,6 +32,7 @@ lint:
 	$(SWIFT) format lint --strict --recursive --configuration .swift-format Sources Tests Package.swift
 
 test: deps lint
+	@sh .ci/packages strace e2fsprogs
 	$(SWIFT) build --build-tests --scratch-path $(SCRATCH) --explicit-target-dependency-import-check error
 	@$(call RUN_TESTS,--skip EndToEndTests,units.log)
 	@$(call RUN_TESTS,--filter EndToEndTests,scripts.log)
@@ -47,6 +48,22 @@ SEED ?= 1
 simulate: deps
 	$(SWIFT) build $(RELEASE) --product simulate
 	$(SCRATCH)/release/simulate --seeds $(SEEDS) --seconds $(SECONDS) --first $(SEED)
+
+# The store: power cuts at every call, whatever survives of it; every call failing; a thief with all that was ever written.
+# Then the program under strace and ext4 images, all calls. make crash SECONDS=2400 SEED=1
+.PHONY: crash forensic
+CAMPAIGN = $(SCRATCH)/release/campaign
+crash: deps
+	@sh .ci/packages strace e2fsprogs
+	$(SWIFT) build $(RELEASE) --product campaign
+	$(CAMPAIGN) crash --seconds $(SECONDS) --seed $(SEED)
+	$(CAMPAIGN) faults --seconds $(SECONDS) --seed $(SEED)
+	$(SWIFT) build --build-tests --scratch-path $(SCRATCH)
+	MAYFLY_CAMPAIGN=1 $(SWIFT) test --skip-build --scratch-path $(SCRATCH) --filter 'SystemCallTests|PowerCutTests'
+
+forensic: deps
+	$(SWIFT) build $(RELEASE) --product campaign
+	$(CAMPAIGN) forensic --seconds $(SECONDS) --seed $(SEED)
 
 # libFuzzer and AddressSanitizer on every decoder and on whole sessions: make fuzz SECONDS=600 TARGET="frame control"
 # Optimised, with a scratch directory of its own; the C++ library is libFuzzer's. Fails if anything fails. With dead code

@@ -120,13 +120,25 @@ let package = Package(
             path: "Tests/Hostile",
             swiftSettings: settings
         ),
+        .target(
+            name: "StoreCampaigns",
+            dependencies: ["SimulatedDisk", "Store", "Primitives"],
+            path: "Tests/StoreCampaigns",
+            swiftSettings: settings
+        ),
+        .executableTarget(
+            name: "campaign",
+            dependencies: ["StoreCampaigns", "SimulatedDisk", "Store"],
+            path: "Tests/Campaign",
+            swiftSettings: settings
+        ),
 
         tests("PrimitivesTests", ["Primitives"], exclude: ["Vectors"]),
         tests("NoiseTests", ["Noise", "Primitives"], exclude: ["Vectors"]),
         tests("MessagingTests", ["Messaging", "Primitives"]),
         tests("SimulationTests", ["Simulation", "Messaging", "Primitives"]),
         tests("WireTests", ["Wire", "Messaging", "Primitives"]),
-        tests("StoreTests", ["SimulatedDisk", "Store", "Primitives"]),
+        tests("StoreTests", ["StoreCampaigns", "SimulatedDisk", "Store", "Primitives"]),
         tests("TransportTests", ["Transport", "Noise", "Primitives", nioCore, nioPosix, nioEmbedded]),
         tests(
             "NodeRuntimeTests",

@@ -80,23 +80,51 @@
             try Store.open(home: "/home", fileSystem: disk, now: now, argon2Floor: argon2, committingOn: .caller)
         }
 
-        private static func copy(_ disk: SimulatedDisk) -> SimulatedDisk {
-            let copy = SimulatedDisk()
-            disk.with { old in
-                copy.with { new in
-                    new.nextNode = old.nextNode
-                    for (number, node) in old.nodes {
-                        let twin = SimulatedDisk.Node(isDirectory: node.isDirectory)
-                        twin.mode = node.mode
-                        twin.content = node.content
-                        twin.entries = node.entries
-                        twin.durable = node.durable
-                        twin.durableEntries = node.durableEntries
-                        new.nodes[number] = twin
-                    }
+        /// The nodes of a disk while they are changed: the bytes of a file are unpacked when somebody asks for them.
+        private final class Drafts {
+            var nodes: [Int: Draft]
+
+            init(_ state: SimulatedDisk.State) { nodes = state.nodes.mapValues { Draft($0) } }
+
+            func enter(_ state: inout SimulatedDisk.State) {
+                for (number, draft) in nodes { state.nodes[number] = draft.node }
+            }
+        }
+
+        private final class Draft {
+            private let origin: SimulatedDisk.Node
+            private var bytes: [UInt8]?
+            var mode: UInt32
+            var entries: [String: Int]
+            var isDirectory: Bool { origin.isDirectory }
+
+            init(_ node: SimulatedDisk.Node) {
+                origin = node
+                mode = node.mode
+                entries = node.entries
+            }
+
+            var content: [UInt8] {
+                get { bytes ?? origin.content.bytes }
+                _modify {
+                    var value = bytes ?? origin.content.bytes
+                    bytes = nil
+                    yield &value
+                    bytes = value
                 }
             }
-            return copy
+
+            /// All of it durable.
+            var node: SimulatedDisk.Node {
+                var node = origin
+                node.mode = mode
+                node.entries = entries
+                if let bytes {
+                    node.content = SimulatedBytes(bytes)
+                    node.durable = node.content
+                }
+                return node
+            }
         }
 
         // MARK: Seeds
@@ -118,7 +146,7 @@
         /// Nothing is served but what was stored, and nothing after its time; and nobody is stopped by anything.
         @Sendable static func check(_ bytes: [UInt8]) throws {
             let base = try base.get()
-            let disk = copy(base.disk)
+            let disk = base.disk.copy()
             var input = FuzzInput(bytes)
             let offsets = [0, hour / 2, hour, 2 * hour, 25 * hour, 40 * 24 * hour, -hour]
             let now = start + offsets[input.index(below: offsets.count)]
@@ -174,7 +202,9 @@
 
         // MARK: Changing
 
-        private static func change(_ state: inout SimulatedDisk.State, _ base: Base, _ input: inout FuzzInput) {
+        private static func change(_ disk: inout SimulatedDisk.State, _ base: Base, _ input: inout FuzzInput) {
+            let state = Drafts(disk)
+            defer { state.enter(&disk) }
             let kind = input.index(below: 16)
             let number = base.files[input.index(below: base.files.count)]
             guard let node = state.nodes[number] else { return }
@@ -212,21 +242,20 @@
             case 15: node.content = [UInt8](repeating: 0, count: min(1 << 18, at << 2))
             default: break
             }
-            node.durable = node.content
         }
 
-        private static func overwrite(_ node: SimulatedDisk.Node, _ at: Int, _ bytes: [UInt8]) {
+        private static func overwrite(_ node: Draft, _ at: Int, _ bytes: [UInt8]) {
             guard at <= node.content.count else { return }
             node.content.replaceSubrange(at..<min(node.content.count, at + bytes.count), with: bytes)
         }
 
-        private static func file(_ name: String, _ state: SimulatedDisk.State, _ base: Base) -> SimulatedDisk.Node? {
+        private static func file(_ name: String, _ state: Drafts, _ base: Base) -> Draft? {
             base.names.first { $0.value == name }.flatMap { state.nodes[$0.key] }
         }
 
         // Headers in the clear have a check that anybody can make.
 
-        private static func forgeColumn(_ state: SimulatedDisk.State, _ base: Base, _ input: inout FuzzInput) {
+        private static func forgeColumn(_ state: Drafts, _ base: Base, _ input: inout FuzzInput) {
             guard let node = file(Store.columnsName, state, base) else { return }
             let at = Int(input.byte() % 8) * SlotFile.pageByteCount
             guard at + 64 <= node.content.count else { return }
@@ -237,17 +266,15 @@
             body += Array(node.content[(at + 32)..<(at + 48)])
             let check = BLAKE2b.hash(Array("mayfly column header".utf8), body, byteCount: 16)
             overwrite(node, at, body + check)
-            node.durable = node.content
         }
 
-        private static func forgeTombstone(_ state: SimulatedDisk.State, _ base: Base, _ input: inout FuzzInput) {
+        private static func forgeTombstone(_ state: Drafts, _ base: Base, _ input: inout FuzzInput) {
             guard let node = file(Store.tombstonesName, state, base) else { return }
             let header = StoreForms.tombstoneHeader(input.number().littleEndianBytes)
             overwrite(node, Int(input.byte() % 4) * SlotFile.pageByteCount, header)
-            node.durable = node.content
         }
 
-        private static func forgeKeystore(_ state: SimulatedDisk.State, _ base: Base, _ input: inout FuzzInput) {
+        private static func forgeKeystore(_ state: Drafts, _ base: Base, _ input: inout FuzzInput) {
             guard let node = file(Keystore.name, state, base), node.content.count >= 2 * SlotFile.pageByteCount else {
                 return
             }
@@ -259,19 +286,17 @@
             overwrite(node, at + 24, input.number().littleEndianBytes + input.number().littleEndianBytes)
             let copy = Array(node.content[at..<(at + 128)])
             overwrite(node, at + 128, BLAKE2b.hash(Array("mayfly keystore".utf8), copy, byteCount: 16))
-            node.durable = node.content
         }
 
-        private static func forgeClock(_ state: SimulatedDisk.State, _ base: Base, _ input: inout FuzzInput) {
+        private static func forgeClock(_ state: Drafts, _ base: Base, _ input: inout FuzzInput) {
             guard let node = file(ClockMark.name, state, base) else { return }
             let value = input.number().littleEndianBytes
             let check = BLAKE2b.hash(Array("mayfly clock".utf8), value, byteCount: 16)[..<8]
             overwrite(node, Int(input.byte() & 1) * 512, value + check)
-            node.durable = node.content
         }
 
         /// At the end of a segment or of a log: whatever number it has, its check is right.
-        private static func forgeFrame(_ node: SimulatedDisk.Node, _ input: inout FuzzInput) {
+        private static func forgeFrame(_ node: Draft, _ input: inout FuzzInput) {
             let data =
                 node.content.starts(with: Array("MFLOG1\0\0".utf8)) && node.content.count >= 24
                 ? Array("mayfly state".utf8) + node.content[8..<24] : []

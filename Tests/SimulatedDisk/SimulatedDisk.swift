@@ -3,22 +3,49 @@ import Store
 import Synchronization
 
 /// A disk in memory that distinguishes what is on the platter from what is only in the cache, crashes at the n-th
-/// operation, tears writes at 512 bytes, loses what was not synchronised, and fails on command.
+/// operation, tears writes at 512 bytes, loses what was not synchronised, and fails on command. Copies share what neither
+/// of them has changed.
 package final class SimulatedDisk: FileSystem {
-    package final class Node {
+    package static let sectorByteCount = 512
+
+    /// What the cache held of a sector at some moment since it was last durable.
+    struct Version {
+        let name: UInt64
+        let bytes: [UInt8]
+        /// A failed fsync has taken it off the list of dirty pages: it may have arrived, and no later fsync writes it.
+        var isDropped = false
+    }
+
+    package struct Node {
         package let isDirectory: Bool
         package var mode: UInt32
-        package var content: [UInt8] = []
+        package var content = SimulatedBytes()
         package var entries: [String: Int] = [:]
         /// What survives a power cut for certain.
-        package var durable: [UInt8] = []
+        package var durable = SimulatedBytes()
         package var durableEntries: [String: Int] = [:]
-        /// Writes since the last synchronisation, any sector of which may or may not survive.
-        package var unsynced: [(offset: Int, bytes: [UInt8])] = []
+        /// What may survive it, by sector, oldest first.
+        var pending: [Int: [Version]] = [:]
+        var sizes: [Int] = []
+        var pendingEntries: [String: [Int?]] = [:]
+        /// Which write each durable sector is from.
+        var durableVersions: [Int: UInt64] = [:]
 
-        package init(isDirectory: Bool) {
+        init(isDirectory: Bool) {
             self.isDirectory = isDirectory
             mode = isDirectory ? 0o700 : 0o600
+        }
+
+        var isClean: Bool { pending.isEmpty && sizes.isEmpty && pendingEntries.isEmpty }
+        var durableCount: Int { durable.count }
+
+        /// The cache is empty after a restart.
+        mutating func restart() {
+            content = durable
+            entries = durableEntries
+            pending = [:]
+            sizes = []
+            pendingEntries = [:]
         }
     }
 
@@ -33,13 +60,16 @@ package final class SimulatedDisk: FileSystem {
         /// The operation it strikes, counted from the start.
         package var at: Int
         package var code: Int32
-        /// Whether it also strikes every later operation of the same kind.
+        /// Whether it also strikes every later operation.
         package var isLasting: Bool
+        /// Only operations with the name of the first that is struck.
+        package var isForOneCall: Bool
 
-        package init(at: Int, code: Int32, isLasting: Bool) {
+        package init(at: Int, code: Int32, isLasting: Bool, isForOneCall: Bool = false) {
             self.at = at
             self.code = code
             self.isLasting = isLasting
+            self.isForOneCall = isForOneCall
         }
     }
 
@@ -54,12 +84,37 @@ package final class SimulatedDisk: FileSystem {
         package var crashAt: Int?
         package var isCrashed = false
         package var fault: Fault?
+        /// The call that a fault has struck.
+        package var struckCall: String?
         /// No new blocks: writes that extend a file and new files fail with ENOSPC.
         package var isFull = false
         package var isReadOnly = false
+        /// Every write, in order.
         package var history: [[UInt8]] = []
         package var keepsHistory = false
-        package var generator = Generator(seed: 1)
+        /// As a disk with a cache of its own that it does not write when told to.
+        package var liesAboutBarriers = false
+        /// As a file system that copies on write, or one that destroys by renaming: what a write replaces stays somewhere.
+        package var keepsOldBlocks = false
+        var oldBlocks: [(offset: Int, bytes: [UInt8])] = []
+        /// Names the writes: two disks with the same story have the same names.
+        package var story: UInt64 = 0
+        /// Names the durable content.
+        var durableName: UInt64 = 0
+        /// Told of every moment at which the disk could be cut off, with the disk as it is.
+        var observer: ((SimulatedDisk) -> Void)?
+
+        /// Nothing is open any more.
+        mutating func restart() {
+            firstFile = nextFile
+            files = [:]
+            locks = [:]
+            isCrashed = false
+            crashAt = nil
+            fault = nil
+            struckCall = nil
+            observer = nil
+        }
     }
 
     package struct Generator: RandomNumberGenerator {
@@ -77,11 +132,13 @@ package final class SimulatedDisk: FileSystem {
     private let box: Mutex<Box>
     package let user: UInt32 = 1_000
 
-    package init() {
+    package convenience init() {
         var state = State()
         state.nodes[0] = Node(isDirectory: true)
-        box = Mutex(Box(state: state))
+        self.init(state: state)
     }
+
+    init(state: State) { box = Mutex(Box(state: state)) }
 
     package func with<Result>(_ body: (inout State) throws -> Result) rethrows -> Result {
         nonisolated(unsafe) var result: Result?
@@ -93,12 +150,18 @@ package final class SimulatedDisk: FileSystem {
 
     // MARK: - Faults
 
-    /// Counts an operation and decides its fate. `isChange` operations are where a crash may leave half.
+    /// Counts an operation and decides its fate.
+    /// - Returns: whether the power goes in the middle of it.
     private func begin(_ state: inout State, _ name: String) throws(SystemError) -> Bool {
         if state.isCrashed { throw SystemError(name, EIO) }
         state.operations += 1
-        if let fault = state.fault, state.operations == fault.at || (fault.isLasting && state.operations > fault.at) {
-            throw SystemError(name, fault.code)
+        if let fault = state.fault {
+            let isFirst = state.operations == fault.at
+            if isFirst { state.struckCall = name }
+            let isLater = fault.isLasting && state.operations > fault.at
+            if isFirst || isLater && (!fault.isForOneCall || state.struckCall == name) {
+                throw SystemError(name, fault.code)
+            }
         }
         if state.operations == state.crashAt {
             state.isCrashed = true
@@ -115,49 +178,8 @@ package final class SimulatedDisk: FileSystem {
         return try result!.get()
     }
 
-    /// The power comes back: everything durable, and of the rest what luck left.
-    /// - Parameter seed: decides the luck.
-    package func reboot(seed: UInt64) {
-        with { state in
-            var luck = Generator(seed: seed)
-            let mood = luck.next() % 3
-            func survives() -> Bool { mood == 0 ? false : mood == 1 ? true : luck.next() % 2 == 0 }
-            for number in state.nodes.keys.sorted() {
-                guard let node = state.nodes[number] else { continue }
-                for write in node.unsynced {
-                    var position = 0
-                    while position < write.bytes.count {
-                        let sectorEnd = (write.offset + position) / 512 * 512 + 512
-                        let end = min(write.bytes.count, sectorEnd - write.offset)
-                        if survives() {
-                            let needed = write.offset + end
-                            if node.durable.count < needed {
-                                node.durable += [UInt8](repeating: 0, count: needed - node.durable.count)
-                            }
-                            node.durable.replaceSubrange(
-                                (write.offset + position)..<needed,
-                                with: write.bytes[position..<end]
-                            )
-                        }
-                        position = end
-                    }
-                }
-                node.unsynced = []
-                node.content = node.durable
-                for name in Set(node.entries.keys).union(node.durableEntries.keys).sorted()
-                where node.entries[name] != node.durableEntries[name] && survives() {
-                    node.durableEntries[name] = node.entries[name]
-                }
-                node.entries = node.durableEntries
-            }
-            state.firstFile = state.nextFile
-            state.files = [:]
-            state.locks = [:]
-            state.isCrashed = false
-            state.crashAt = nil
-            state.fault = nil
-        }
-    }
+    /// The disk has changed: this is a moment at which the power may go.
+    private func tell(_ state: State) { state.observer?(Self.snapshot(state)) }
 
     // MARK: - FileSystem
 
@@ -181,6 +203,12 @@ package final class SimulatedDisk: FileSystem {
         return (String(name[..<slash]), String(name[name.index(after: slash)...]))
     }
 
+    /// Gives a name to a node, or takes it away; durable with the directory's next fsync.
+    private func enter(_ state: inout State, _ folder: Int, _ name: String, _ node: Int?) {
+        state.nodes[folder]?.entries[name] = node
+        state.nodes[folder]?.pendingEntries[name, default: []].append(node)
+    }
+
     package func open(_ name: String, in directory: Int32?, _ access: FileAccess) throws(SystemError) -> Int32 {
         try run { state throws(SystemError) in
             let halved = try begin(&state, "open")
@@ -194,7 +222,8 @@ package final class SimulatedDisk: FileSystem {
                 number = state.nextNode
                 state.nextNode += 1
                 state.nodes[state.nextNode - 1] = Node(isDirectory: false)
-                state.nodes[folder]?.entries[last] = number
+                enter(&state, folder, last, number)
+                tell(state)
             }
             guard let number else { throw SystemError("open", ENOENT) }
             if halved { throw SystemError("open", EIO) }
@@ -227,9 +256,7 @@ package final class SimulatedDisk: FileSystem {
     package func read(_ file: Int32, at offset: Int64, count: Int) throws(SystemError) -> [UInt8] {
         try run { state throws(SystemError) in
             if try begin(&state, "read") { throw SystemError("read", EIO) }
-            let content = state.nodes[try open(state, file).node]?.content ?? []
-            guard offset < content.count else { return [] }
-            return Array(content[Int(offset)..<min(content.count, Int(offset) + count)])
+            return state.nodes[try open(state, file).node]?.content.read(at: Int(offset), count: count) ?? []
         }
     }
 
@@ -238,31 +265,65 @@ package final class SimulatedDisk: FileSystem {
             let halved = try begin(&state, "write")
             let open = try open(state, file)
             guard open.isWritable else { throw SystemError("write", EBADF) }
-            guard let node = state.nodes[open.node] else { throw SystemError("write", EIO) }
+            guard let count = state.nodes[open.node]?.content.count else { throw SystemError("write", EIO) }
             if state.isReadOnly { throw SystemError("write", EROFS) }
-            var bytes = bytes
-            let isTooLong = state.isFull && Int(offset) + bytes.count > node.content.count
+            var part = bytes[...]
+            let isTooLong = state.isFull && Int(offset) + bytes.count > count
             // A full disk may have taken the first part of a write.
-            if isTooLong { bytes = Array(bytes.prefix(max(0, node.content.count - Int(offset)))) }
-            if !bytes.isEmpty {
-                let end = Int(offset) + bytes.count
-                if node.content.count < end {
-                    node.content += [UInt8](repeating: 0, count: end - node.content.count)
-                }
-                node.content.replaceSubrange(Int(offset)..<end, with: bytes)
-                node.unsynced.append((Int(offset), bytes))
-                if state.keepsHistory { state.history.append(bytes) }
-            }
+            if isTooLong { part = bytes.prefix(max(0, count - Int(offset))) }
+            let sectors = put(&state, open.node, Int(offset), part)
             if isTooLong { throw SystemError("write", ENOSPC) }
             if halved { throw SystemError("write", EIO) }
-            if open.isDurable { settle(node) }
+            if open.isDurable {
+                settle(&state, open.node, sectors)
+                tell(state)
+            }
         }
     }
 
-    private func settle(_ node: Node) {
-        node.durable = node.content
-        node.durableEntries = node.entries
-        node.unsynced = []
+    /// Writes into the cache.
+    private func put(_ state: inout State, _ number: Int, _ offset: Int, _ bytes: ArraySlice<UInt8>) -> Range<Int> {
+        guard !bytes.isEmpty, var node = state.nodes[number] else { return 0..<0 }
+        state.nodes[number] = nil
+        let old = node.content.count
+        let end = offset + bytes.count
+        if state.keepsOldBlocks {
+            state.oldBlocks.append((offset, node.content.read(at: offset, count: bytes.count)))
+        }
+        node.content.write(bytes, at: offset)
+        let sectors = (offset / Self.sectorByteCount)..<((end + Self.sectorByteCount - 1) / Self.sectorByteCount)
+        let name = mixed([state.story, UInt64(state.operations)])
+        for sector in sectors {
+            var content = node.content.read(at: sector * Self.sectorByteCount, count: Self.sectorByteCount)
+            content += [UInt8](repeating: 0, count: Self.sectorByteCount - content.count)
+            node.pending[sector, default: []].append(Version(name: mixed([name, UInt64(sector)]), bytes: content))
+            // A file may be cut anywhere it was extended to.
+            let sectorEnd = min(end, (sector + 1) * Self.sectorByteCount)
+            if sectorEnd > old { node.sizes.append(sectorEnd) }
+        }
+        state.nodes[number] = node
+        if state.keepsHistory { state.history.append(Array(bytes)) }
+        tell(state)
+        return sectors
+    }
+
+    /// What the cache shows of these sectors is durable.
+    private func settle(_ state: inout State, _ number: Int, _ sectors: some Sequence<Int>) {
+        guard var node = state.nodes[number] else { return }
+        state.nodes[number] = nil
+        let oldCount = node.durable.count
+        for sector in sectors {
+            guard let version = node.pending.removeValue(forKey: sector)?.last else { continue }
+            node.durable.write(version.bytes[...], at: sector * Self.sectorByteCount)
+            state.durableName ^= mixed([UInt64(number), UInt64(sector), node.durableVersions[sector] ?? 0, 3])
+            state.durableName ^= mixed([UInt64(number), UInt64(sector), version.name, 3])
+            node.durableVersions[sector] = version.name
+        }
+        node.durable.resize(to: node.content.count)
+        node.sizes = []
+        if oldCount > 0 { state.durableName ^= mixed([UInt64(number), UInt64(oldCount), 2]) }
+        if node.durable.count > 0 { state.durableName ^= mixed([UInt64(number), UInt64(node.durable.count), 2]) }
+        state.nodes[number] = node
     }
 
     package func synchronize(_ file: Int32, dataOnly: Bool) throws(SystemError) {
@@ -271,21 +332,30 @@ package final class SimulatedDisk: FileSystem {
                 if try begin(&state, "fsync") { throw SystemError("fsync", EIO) }
             } catch {
                 // As Linux does: the dirty pages are dropped from the dirty list, and the next fsync succeeds.
-                if !state.isCrashed, let open = state.files[file], let node = state.nodes[open.node] {
-                    node.unsynced = []
-                }
+                if !state.isCrashed, let number = state.files[file]?.node { drop(&state, number) }
                 throw error
             }
-            guard let node = state.nodes[try open(state, file).node] else { throw SystemError("fsync", EIO) }
-            var content = node.durable
-            if node.unsynced.isEmpty, content.count != node.content.count || content != node.content {
-                // Dropped earlier: not on the disk although the cache shows it.
-                node.durableEntries = node.entries
-                return
+            let number = try open(state, file).node
+            guard let node = state.nodes[number] else { throw SystemError("fsync", EIO) }
+            if state.liesAboutBarriers { return }
+            settle(&state, number, node.pending.filter { $0.value.contains { !$0.isDropped } }.keys.sorted())
+            for (name, versions) in node.pendingEntries {
+                guard let last = versions.last else { continue }
+                let old = node.durableEntries[name]
+                if let old { state.durableName ^= mixed([UInt64(number), stable(name), UInt64(old), 1]) }
+                if let last { state.durableName ^= mixed([UInt64(number), stable(name), UInt64(last), 1]) }
+                state.nodes[number]?.durableEntries[name] = last
             }
-            content = node.content
-            node.durable = content
-            settle(node)
+            state.nodes[number]?.pendingEntries = [:]
+            if !node.isClean { tell(state) }
+        }
+    }
+
+    private func drop(_ state: inout State, _ number: Int) {
+        for sector in state.nodes[number].map({ Array($0.pending.keys) }) ?? [] {
+            for index in state.nodes[number]?.pending[sector]?.indices ?? 0..<0 {
+                state.nodes[number]?.pending[sector]?[index].isDropped = true
+            }
         }
     }
 
@@ -298,8 +368,9 @@ package final class SimulatedDisk: FileSystem {
             if state.isReadOnly { throw SystemError("mkdir", EROFS) }
             if state.isFull { throw SystemError("mkdir", ENOSPC) }
             state.nodes[state.nextNode] = Node(isDirectory: true)
-            state.nodes[folder]?.entries[last] = state.nextNode
+            enter(&state, folder, last, state.nextNode)
             state.nextNode += 1
+            tell(state)
             if halved { throw SystemError("mkdir", EIO) }
         }
     }
@@ -310,8 +381,12 @@ package final class SimulatedDisk: FileSystem {
             let folder = try open(state, directory).node
             guard let number = state.nodes[folder]?.entries[name] else { throw SystemError("unlink", ENOENT) }
             if state.isReadOnly { throw SystemError("unlink", EROFS) }
+            if state.nodes[number]?.isDirectory != isDirectory {
+                throw SystemError("unlink", isDirectory ? ENOTDIR : EISDIR)
+            }
             if isDirectory, state.nodes[number]?.entries.isEmpty == false { throw SystemError("rmdir", ENOTEMPTY) }
-            state.nodes[folder]?.entries[name] = nil
+            enter(&state, folder, name, nil)
+            tell(state)
             if halved { throw SystemError("unlink", EIO) }
         }
     }
@@ -322,8 +397,9 @@ package final class SimulatedDisk: FileSystem {
             let folder = try open(state, directory).node
             guard let number = state.nodes[folder]?.entries[name] else { throw SystemError("rename", ENOENT) }
             if state.isReadOnly { throw SystemError("rename", EROFS) }
-            state.nodes[folder]?.entries[name] = nil
-            state.nodes[folder]?.entries[newName] = number
+            enter(&state, folder, name, nil)
+            enter(&state, folder, newName, number)
+            tell(state)
             if halved { throw SystemError("rename", EIO) }
         }
     }
@@ -353,13 +429,17 @@ package final class SimulatedDisk: FileSystem {
     }
 
     package func status(path: String) throws(SystemError) -> FileStatus {
-        try run { state throws(SystemError) in status(state, try node(&state, path, in: nil)) }
+        try run { state throws(SystemError) in
+            if try begin(&state, "lstat") { throw SystemError("lstat", EIO) }
+            return status(state, try node(&state, path, in: nil))
+        }
     }
 
     package func canonicalPath(_ path: String) throws(SystemError) -> String { path }
 
     package func tryLock(_ file: Int32) throws(SystemError) -> Bool {
         try run { state throws(SystemError) in
+            if try begin(&state, "flock") { throw SystemError("flock", EIO) }
             let number = try open(state, file).node
             if let holder = state.locks[number], holder != file { return false }
             state.locks[number] = file
@@ -369,62 +449,5 @@ package final class SimulatedDisk: FileSystem {
 
     package func erasurePromise(home: Int32, smallFile: Int32) -> ErasurePromise {
         ErasurePromise(.inPlace, "a simulated disk overwrites in place")
-    }
-
-    // MARK: - For tests
-
-    /// Every file as it is now: path to bytes.
-    package func files() -> [String: [UInt8]] {
-        with { state in
-            var found: [String: [UInt8]] = [:]
-            func visit(_ number: Int, _ path: String) {
-                guard let node = state.nodes[number] else { return }
-                if !node.isDirectory { found[path] = node.content }
-                for (name, child) in node.entries { visit(child, path + "/" + name) }
-            }
-            visit(0, "")
-            return found
-        }
-    }
-
-    /// Changes a file's bytes behind the store's back, durably; `nil` removes it.
-    package func replace(_ path: String, with bytes: [UInt8]?) {
-        with { state in
-            let (parent, last) = split(path)
-            guard let folder = try? node(&state, parent, in: nil) else { preconditionFailure(path) }
-            guard let bytes else {
-                state.nodes[folder]?.entries[last] = nil
-                state.nodes[folder]?.durableEntries[last] = nil
-                return
-            }
-            guard let number = state.nodes[folder]?.entries[last], let node = state.nodes[number] else {
-                preconditionFailure(path)
-            }
-            node.content = bytes
-            settle(node)
-        }
-    }
-
-    /// The same disk once more, all of it durable.
-    package func copy() -> SimulatedDisk {
-        let other = SimulatedDisk()
-        let (nodes, next) = with { state in
-            var nodes: [Int: Node] = [:]
-            for (number, node) in state.nodes {
-                let copy = Node(isDirectory: node.isDirectory)
-                copy.mode = node.mode
-                copy.content = node.content
-                copy.entries = node.entries
-                copy.durable = node.content
-                copy.durableEntries = node.entries
-                nodes[number] = copy
-            }
-            return (nodes, state.nextNode)
-        }
-        other.with { state in
-            state.nodes = nodes
-            state.nextNode = next
-        }
-        return other
     }
 }

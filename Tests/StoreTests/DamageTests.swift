@@ -209,4 +209,32 @@ import Testing
         try openHome(disk, now: start + Store.lostInterval).close()
         #expect(try disk.list(directory).count == 2)
     }
+
+    @Test func `summaries that are cut off anywhere, or changed, are fewer, and never others`() throws {
+        let disk = try makeHome()
+        let store = try openHome(disk)
+        var expected: [RowID: [UInt8]] = [:]
+        for number in 1...3 {
+            let row = try store.createRow()
+            try store.saveState(row, text("state \(number)"))
+            expected[row] = text("summary \(number)")
+        }
+        try store.commitNow()
+        try store.saveSummaries(expected.sorted { $0.key < $1.key }.map { ($0.key, $0.value) })
+        #expect(store.loadSummaries() == expected)
+        let path = "/home/summaries"
+        let bytes = try #require(disk.files()[path])
+        func check(_ changed: [UInt8], _ comment: Comment) {
+            disk.replace(path, with: changed)
+            for (row, payload) in store.loadSummaries() { #expect(expected[row] == payload, comment) }
+        }
+        for count in 0..<bytes.count {
+            check(Array(bytes[..<count]), "\(count) bytes")
+            var flipped = bytes
+            flipped[count] ^= 0x41
+            check(flipped, "byte \(count)")
+        }
+        check(bytes + bytes, "twice")
+        store.close()
+    }
 }

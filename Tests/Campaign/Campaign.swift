@@ -1,0 +1,110 @@
+import Glibc
+import SimulatedDisk
+import Store
+import StoreCampaigns
+
+/// `campaign crash --seconds 60 --seed 1`: as long as asked for, then figures; exit code 1 when a promise was broken.
+@main struct Campaign {
+    private var options: [String: Int] = [:]
+    private let start = Self.now
+
+    private var seconds: Int { options["--seconds"] ?? 60 }
+    private var seed: UInt64 { UInt64(options["--seed"] ?? 1) }
+    private var isOver: Bool { Self.now - start > Double(seconds) }
+
+    private static var now: Double {
+        var time = timespec()
+        clock_gettime(CLOCK_MONOTONIC, &time)
+        return Double(time.tv_sec) + Double(time.tv_nsec) / 1e9
+    }
+
+    static func main() throws {
+        var words = CommandLine.arguments.dropFirst()
+        let kind = words.popFirst() ?? ""
+        var campaign = Campaign()
+        while let word = words.popFirst() { campaign.options[word] = words.popFirst().flatMap { Int($0) } }
+        switch kind {
+        case "crash": try campaign.crash()
+        case "forensic": try campaign.forensic()
+        case "faults": try campaign.faults()
+        default:
+            print("campaign crash|faults|forensic [--seconds N] [--seed N]")
+            exit(2)
+        }
+    }
+
+    private func finish(_ violations: [String]) -> Never {
+        for violation in violations { print("VIOLATION \(violation)") }
+        print(violations.isEmpty ? "no promise was broken" : "\(violations.count) promises were broken")
+        exit(violations.isEmpty ? 0 : 1)
+    }
+
+    private func forensic() throws {
+        let home = SimulatedDisk()
+        try Verification.makeHome(on: home)
+        let canary = ForensicCampaign(on: home)
+        try canary.run(seed: seed, steps: 60, leavesOldBlocks: true)
+        guard !canary.violations.isEmpty else { finish(["the thief does not see what a rename leaves"]) }
+        print("canary: \(canary.violations[0])")
+        let campaign = ForensicCampaign(on: home)
+        while !isOver, campaign.violations.isEmpty {
+            let number = seed &+ UInt64(campaign.histories)
+            try campaign.run(seed: number, steps: 40, isThorough: campaign.histories % 500 == 0)
+        }
+        print(
+            "\(campaign.histories) histories, \(campaign.deadTried) dead payloads sought, \(campaign.liveRead) live ones read,"
+                + " \(campaign.placesTried) places tried for a key page, \(Int(Self.now - start)) s"
+        )
+        finish(campaign.violations)
+    }
+
+    private func faults() throws {
+        let home = SimulatedDisk()
+        try Verification.makeHome(on: home)
+        var violations: [String] = []
+        var (runs, refusals, histories) = (0, 0, 0)
+        var struck: [String: Int] = [:]
+        repeat {
+            let steps: [Operation?] = histories == 0 ? FaultCampaign.everyOperation : .init(repeating: nil, count: 40)
+            let campaign = FaultCampaign(on: home, seed: seed &+ UInt64(histories), steps: steps)
+            let count = try campaign.callCount()
+            print("history \(histories): \(count) calls")
+            for call in stride(from: options["--call"] ?? 1, through: count, by: options["--step"] ?? 1)
+            where !isOver || histories == 0 {
+                for code in FaultCampaign.codes {
+                    for lasting in FaultCampaign.Lasting.allCases { campaign.run(failing: call, with: code, lasting) }
+                }
+                if campaign.violations.count > 8 { break }
+            }
+            violations += campaign.violations
+            runs += campaign.runs
+            refusals += campaign.refusals
+            struck.merge(campaign.struck, uniquingKeysWith: +)
+            histories += 1
+        } while !isOver && violations.isEmpty
+        print("\(histories) histories, \(runs) runs, \(refusals) refusals, \(Int(Self.now - start)) s")
+        for (call, count) in struck.sorted(by: { $0.key < $1.key }) { print("  \(call): \(count)") }
+        finish(violations)
+    }
+
+    private func crash() throws {
+        let home = SimulatedDisk()
+        try Verification.makeHome(on: home)
+        let campaign = CrashCampaign(limit: options["--limit"] ?? 256, thoroughness: 4, seed: seed)
+        var histories = 0
+        while !isOver, campaign.violations.count < 8 {
+            let disk = home.copy()
+            let number = seed &+ UInt64(histories)
+            let history = History(on: disk, seed: number)
+            try campaign.run(history, on: disk, named: "seed \(number)", .init(repeating: nil, count: 30))
+            history.close()
+            histories += 1
+        }
+        print(
+            "\(histories) histories, \(campaign.moments) moments, \(campaign.statesChecked) states checked,"
+                + " \(campaign.names.count) distinct, \(Int(Self.now - start)) s"
+        )
+        for operation in Operation.allCases { print("  \(operation): \(campaign.byOperation[operation, default: 0])") }
+        finish(campaign.violations)
+    }
+}

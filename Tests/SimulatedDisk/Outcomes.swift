@@ -1,0 +1,190 @@
+/// What a power cut may leave of a disk: of each sector, file size and directory entry that was not synchronised, which of
+/// its versions arrived, independently of all others.
+///
+/// So any subset of the writes since the last barrier, in any order, torn at 512 bytes; sizes without contents and contents
+/// without sizes; names without files and files without names.
+package struct Outcomes {
+    enum Unit {
+        case sector(node: Int, sector: Int)
+        case size(node: Int)
+        case entry(node: Int, name: String)
+    }
+
+    let units: [Unit]
+    /// How many ways each may go, at least two: the first is what was durable.
+    let ways: [Int]
+    private let state: SimulatedDisk.State
+
+    package init(of disk: SimulatedDisk) { self.init(disk.with { $0 }) }
+
+    init(_ state: SimulatedDisk.State) {
+        self.state = state
+        var units: [Unit] = []
+        var ways: [Int] = []
+        for number in state.nodes.keys.sorted() {
+            guard let node = state.nodes[number] else { continue }
+            for sector in node.pending.keys.sorted() {
+                units.append(.sector(node: number, sector: sector))
+                ways.append(1 + (node.pending[sector]?.count ?? 0))
+            }
+            if !node.sizes.isEmpty {
+                units.append(.size(node: number))
+                ways.append(1 + node.sizes.count)
+            }
+            for name in node.pendingEntries.keys.sorted() {
+                units.append(.entry(node: number, name: name))
+                ways.append(1 + (node.pendingEntries[name]?.count ?? 0))
+            }
+        }
+        self.units = units
+        self.ways = ways
+    }
+
+    /// How many there are; `Int.max` for too many to count.
+    package var total: Int {
+        var total = 1
+        for way in ways {
+            let (product, isTooMany) = total.multipliedReportingOverflow(by: way)
+            if isTooMany { return .max }
+            total = product
+        }
+        return total
+    }
+
+    /// All of them when there are at most `limit`; otherwise nothing and everything, each thing alone kept and alone lost,
+    /// and the rest by luck.
+    package func choices(limit: Int, seed: UInt64) -> [[Int]] {
+        let none = [Int](repeating: 0, count: ways.count)
+        let count = total
+        if count <= limit {
+            var choice = none
+            return (0..<count).map { _ in
+                defer { advance(&choice) }
+                return choice
+            }
+        }
+        let all = ways.map { $0 - 1 }
+        var found = [none, all]
+        var luck = SimulatedDisk.Generator(seed: seed)
+        let step = max(1, 4 * ways.count / max(1, limit))
+        for index in stride(from: 0, to: ways.count, by: step) where found.count + 2 <= limit {
+            var alone = none
+            alone[index] = all[index]
+            var missing = all
+            missing[index] = 0
+            found += [alone, missing]
+        }
+        while found.count < limit {
+            let mood = luck.next() % 3 + 1
+            found.append(ways.map { luck.next() % 4 < mood ? Int(luck.next() % UInt64($0)) : 0 })
+        }
+        return found
+    }
+
+    private func advance(_ choice: inout [Int]) {
+        for index in choice.indices {
+            choice[index] += 1
+            if choice[index] < ways[index] { return }
+            choice[index] = 0
+        }
+    }
+
+    /// The disk after a power cut that went this way; nothing is open on it.
+    package func disk(_ choice: [Int]) -> SimulatedDisk { SimulatedDisk(state: outcome(choice)) }
+
+    func outcome(_ choice: [Int]) -> SimulatedDisk.State {
+        var state = state
+        for (unit, way) in zip(units, choice) {
+            switch unit {
+            case .sector(let node, let sector):
+                guard way > 0, let version = state.nodes[node]?.pending[sector]?[way - 1] else { continue }
+                state.nodes[node]?.durable.write(version.bytes[...], at: sector * SimulatedDisk.sectorByteCount)
+            case .size: break
+            case .entry(let node, let name):
+                guard way > 0, let version = state.nodes[node]?.pendingEntries[name]?[way - 1] else { continue }
+                state.nodes[node]?.durableEntries[name] = version
+            }
+        }
+        // After the sectors, which may lie beyond the end.
+        for (number, node) in self.state.nodes where !node.isClean {
+            state.nodes[number]?.durable.resize(to: node.durableCount)
+        }
+        for (unit, way) in zip(units, choice) {
+            guard case .size(let node) = unit, way > 0, let size = state.nodes[node]?.sizes[way - 1] else { continue }
+            // Sectors beyond the old size come back with the size that makes them visible.
+            state.nodes[node]?.durable.resize(to: size)
+            for case (.sector(node, let sector), let version) in zip(units, choice) where version > 0 {
+                let from = sector * SimulatedDisk.sectorByteCount
+                guard from < size, let written = state.nodes[node]?.pending[sector]?[version - 1] else { continue }
+                state.nodes[node]?.durable.write(written.bytes.prefix(size - from), at: from)
+            }
+        }
+        for number in state.nodes.keys { state.nodes[number]?.restart() }
+        state.restart()
+        return state
+    }
+
+    /// Names the resulting content: two outcomes with the same name are the same disk.
+    package func identity(_ choice: [Int]) -> UInt64 {
+        var sizes: [Int: Int] = [:]
+        var names: [Int: [String: Int?]] = [:]
+        for (unit, way) in zip(units, choice) where way > 0 {
+            switch unit {
+            case .sector: break
+            case .size(let node): sizes[node] = state.nodes[node]?.sizes[way - 1]
+            case .entry(let node, let name):
+                if let entry = state.nodes[node]?.pendingEntries[name]?[way - 1] {
+                    names[node, default: [:]][name] = entry
+                }
+            }
+        }
+        let reachable = reachable(names)
+        var identity = state.durableName
+        for (number, entries) in names where reachable.contains(number) {
+            for (name, entry) in entries where state.nodes[number]?.durableEntries[name] != entry {
+                identity ^= mixed([UInt64(number), stable(name), UInt64(bitPattern: Int64(entry ?? -1)), 1])
+            }
+        }
+        for (number, size) in sizes where reachable.contains(number) && state.nodes[number]?.durableCount != size {
+            identity ^= mixed([UInt64(number), UInt64(size), 2])
+        }
+        for case (.sector(let node, let sector), let way) in zip(units, choice) where way > 0 {
+            guard reachable.contains(node), let found = state.nodes[node],
+                sector * SimulatedDisk.sectorByteCount < sizes[node] ?? found.durableCount,
+                let version = found.pending[sector]?[way - 1]
+            else { continue }
+            identity ^= mixed([UInt64(node), UInt64(sector), found.durableVersions[sector] ?? 0, 3])
+            identity ^= mixed([UInt64(node), UInt64(sector), version.name, 3])
+        }
+        return identity
+    }
+
+    private func reachable(_ names: [Int: [String: Int?]]) -> Set<Int> {
+        var found: Set<Int> = [0]
+        var waiting = [0]
+        while let number = waiting.popLast() {
+            guard let node = state.nodes[number], node.isDirectory else { continue }
+            var entries = node.durableEntries
+            for (name, entry) in names[number] ?? [:] { entries[name] = entry }
+            for child in entries.values where found.insert(child).inserted { waiting.append(child) }
+        }
+        return found
+    }
+}
+
+/// The same in every process, unlike `hashValue`.
+func stable(_ text: String) -> UInt64 {
+    text.utf8.reduce(0xCBF2_9CE4_8422_2325) { ($0 ^ UInt64($1)) &* 0x0000_0100_0000_01B3 }
+}
+
+/// A well mixed number from several.
+package func mixed(_ values: [UInt64]) -> UInt64 {
+    var result: UInt64 = 0x9E37_79B9_7F4A_7C15
+    for value in values {
+        result ^= value
+        result = (result ^ result >> 30) &* 0xBF58_476D_1CE4_E5B9
+        result = (result ^ result >> 27) &* 0x94D0_49BB_1331_11EB
+        result ^= result >> 31
+    }
+    return result
+}

@@ -1,0 +1,74 @@
+import SimulatedDisk
+import Store
+
+/// Cuts the power at every file-system call of a history, lets every subset of what was not synchronised survive, reopens and
+/// compares with what was promised.
+package final class CrashCampaign {
+    /// Most outcomes that are tried of one moment; all when there are no more.
+    package let limit: Int
+    /// Of so many states one is also used afterwards, and of four times as many one is followed to its end.
+    package let thoroughness: Int
+    package private(set) var moments = 0
+    package private(set) var statesChecked = 0
+    /// Names of the states that were checked: distinct disks.
+    package private(set) var names: Set<UInt64> = []
+    package private(set) var byOperation: [Operation: Int] = [:]
+    /// The first of each kind.
+    package var violations: [String] { kinds.values.sorted() }
+    private var kinds: [String: String] = [:]
+    private var seed: UInt64
+
+    package init(limit: Int, thoroughness: Int, seed: UInt64) {
+        self.limit = limit
+        self.thoroughness = thoroughness
+        self.seed = seed
+    }
+
+    /// - Parameter body: what is done; its steps are numbered in the report of a violation.
+    package func run(_ history: History, on disk: SimulatedDisk, named name: String, _ steps: [Operation?]) throws {
+        // The last moment is checked when more is known of what was promised by then.
+        var last: (SimulatedDisk, Promise)?
+        disk.observe { snapshot in
+            if let last { self.check(last.0, last.1, "\(name), in \(history.operation)", history.operation) }
+            last = (snapshot, history.promise)
+        }
+        defer { disk.observe(nil) }
+        if history.store == nil { try history.open() }
+        for (index, step) in steps.enumerated() {
+            if let step { try history.step(step) } else { try history.step() }
+            last = nil
+            let place = "\(name), step \(index), after \(history.operation)"
+            check(disk.snapshot(), history.promise, place, history.operation, isStep: true)
+        }
+    }
+
+    /// Every outcome of a moment.
+    package func check(
+        _ disk: SimulatedDisk,
+        _ promise: Promise,
+        _ place: String,
+        _ operation: Operation,
+        isStep: Bool = false
+    ) {
+        moments += 1
+        seed = mixed([seed, 1])
+        let outcomes = Outcomes(of: disk)
+        for (index, choice) in outcomes.choices(limit: limit, seed: seed).enumerated() {
+            let isNew = names.insert(outcomes.identity(choice)).inserted
+            // At the end of a step the promise is another, so that known states are checked again.
+            if !isNew, !isStep, index > 1 { continue }
+            statesChecked += 1
+            if isNew { byOperation[operation, default: 0] += 1 }
+            let state = outcomes.disk(choice)
+            do {
+                try Verification(promise, state).run(
+                    isThorough: statesChecked % (4 * thoroughness) == 0,
+                    isUsed: statesChecked % thoroughness == 0
+                )
+            } catch {
+                let kind = String("\(error)".filter { !$0.isNumber && !$0.isHexDigit })
+                if kinds[kind] == nil { kinds[kind] = "\(place), outcome \(choice): \(error)" }
+            }
+        }
+    }
+}

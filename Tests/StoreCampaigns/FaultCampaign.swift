@@ -1,0 +1,132 @@
+import Glibc
+import SimulatedDisk
+import Store
+
+/// Lets the n-th file-system call fail, for every n, with every errno, once and for good: what was acknowledged must be true
+/// all the same, what was refused must be refused with a typed error, and when the fault is gone everything must work again.
+package final class FaultCampaign {
+    package static let codes: [Int32] = [EIO, ENOSPC, EROFS, EMFILE, EDQUOT, EACCES]
+
+    package enum Lasting: CaseIterable, Sendable {
+        /// One call fails.
+        case once
+        /// All calls of that kind fail from then on.
+        case oneCall
+        /// Everything fails from then on.
+        case everything
+    }
+
+    package private(set) var runs = 0
+    package private(set) var refusals = 0
+    /// How often each call was struck.
+    package private(set) var struck: [String: Int] = [:]
+    private var kinds: [String: String] = [:]
+    package var violations: [String] { kinds.values.sorted() }
+
+    private var lastCall = ""
+    private let base: SimulatedDisk
+    private let seed: UInt64
+    private let steps: [Operation?]
+
+    /// - Parameter steps: of the history whose calls fail.
+    package init(on base: SimulatedDisk, seed: UInt64, steps: [Operation?]) {
+        self.base = base
+        self.seed = seed
+        self.steps = steps
+    }
+
+    /// Every kind of operation at least once, in an order in which each has something to be done to.
+    package static let everyOperation: [Operation] = [
+        .createInbox, .createInbox, .saveState, .put, .put, .putHidden, .commit, .update, .put, .commit, .lightFuse,
+        .createInbox, .put, .saveState, .commit, .reschedule, .commit, .addTombstone, .addTombstone, .updateTombstone,
+        .removeTombstone, .saveFanOut, .saveFanOut, .removeFanOut, .saveClock, .saveSummaries, .erase, .shortWait,
+        .saveLargeState, .commit, .saveLargeState, .commit, .saveLargeState, .commit, .saveLargeState, .commit,
+        .release,
+        .put, .put, .commit, .lock, .put, .commit, .waitWhileLocked, .createInbox, .put, .saveState, .commit, .longWait,
+        .createInbox, .put, .commit, .destroyInbox, .createInbox, .put, .commit, .destroyWhileLocked, .restart, .put,
+        .commit, .shortWait,
+    ]
+
+    /// How many calls the undisturbed history makes.
+    package func callCount() throws -> Int {
+        let disk = base.copy()
+        let history = History(on: disk, seed: seed)
+        try history.open()
+        for step in steps { try perform(step, history) }
+        let count = disk.operations
+        history.close()
+        return count
+    }
+
+    private func perform(_ step: Operation?, _ history: History) throws {
+        if let step { try history.step(step) } else { try history.step() }
+    }
+
+    /// One run.
+    package func run(failing call: Int, with code: Int32, _ lasting: Lasting) {
+        runs += 1
+        do { try tryRun(call, code, lasting) } catch {
+            let kind = String("\(error)".filter { !$0.isNumber && !$0.isHexDigit })
+            if kinds[kind] == nil {
+                kinds[kind] =
+                    "\(lastCall), seed \(seed), call \(call), \(String(cString: strerror(code))), \(lasting): \(error)"
+            }
+        }
+    }
+
+    private func tryRun(_ call: Int, _ code: Int32, _ lasting: Lasting) throws {
+        let disk = base.copy()
+        disk.with {
+            $0.fault = .init(at: call, code: code, isLasting: lasting != .once, isForOneCall: lasting == .oneCall)
+        }
+        let history = History(on: disk, seed: seed)
+        history.isHarmed = true
+        do { try history.open() } catch is StoreError {}
+        for step in steps where history.store != nil { try perform(step, history) }
+        refusals += history.refusals
+        lastCall = "\(disk.with { $0.struckCall } ?? "none"), now \(history.operation)"
+        struck[disk.with { $0.struckCall } ?? "none", default: 0] += 1
+        // A power cut at this moment: nothing that was not made durable survives.
+        let outcomes = Outcomes(of: disk)
+        for choice in outcomes.choices(limit: 3, seed: UInt64(call)) {
+            try Verification(history.promise, outcomes.disk(choice), wasHarmed: true).run(isThorough: false)
+        }
+        // The fault is gone: the same store, or after a restart, does what it is asked.
+        disk.with { $0.fault = nil }
+        // A store that has found its home read-only says so until it is opened again.
+        if history.store?.isReadOnly ?? false { history.close() }
+        if let store = history.store { try recover(store, history) }
+        history.close()
+        if disk.openFileCount != 0 { throw Violation("\(disk.openFileCount) descriptors stay open") }
+        try Verification(history.promise, disk.copy(), wasHarmed: true).run(isThorough: true)
+    }
+
+    private func recover(_ store: Store, _ history: History) throws {
+        if store.isLocked {
+            do { try store.unlock(passphrase: nil) } catch { throw Violation("the store stays locked: \(error)") }
+        }
+        for _ in 0..<2 {
+            let report = store.reap(hide: history.promise.now, destroy: history.promise.now)
+            if let failure = report.failures.last, history.promise.inboxes.isEmpty { throw failure }
+        }
+        let report = store.reap(hide: history.promise.now, destroy: history.promise.now)
+        if let failure = report.failures.first { throw Violation("it still fails: \(failure)") }
+        do {
+            let row = try store.createRow()
+            let text = Promise.Text(serial: 0, byteCount: 40)
+            try store.append(
+                row,
+                id: Verification.identifier(0),
+                tier: .thirtyDays,
+                expiresAt: history.promise.now + 3_600_000,
+                payload: text.bytes
+            )
+            try store.saveState(row, text.bytes)
+            try Verification.commit(store)
+            try store.destroyRow(row)
+        } catch let error as StoreError {
+            throw Violation("the fault is gone and the store refuses: \(error)")
+        }
+        history.settleDue()
+    }
+}

@@ -1,0 +1,75 @@
+import SimulatedDisk
+import Store
+
+/// Random histories, and a thief at the end of each: nothing that is dead may be readable, and everything that lives must be, or
+/// the thief is blind.
+package final class ForensicCampaign {
+    package private(set) var histories = 0
+    package private(set) var deadTried = 0
+    package private(set) var liveRead = 0
+    package private(set) var placesTried = 0
+    package private(set) var violations: [String] = []
+    private let base: SimulatedDisk
+    /// The page files of a fresh home: noise, tried in full by every thorough run.
+    private let noise: [[UInt8]]
+
+    package init(on base: SimulatedDisk) {
+        self.base = base
+        noise = base.files().filter { $0.key.hasSuffix(".slots") }.map(\.value)
+    }
+
+    /// - Parameters:
+    ///   - leavesOldBlocks: plants the bug that the thief must find: what is written over stays somewhere.
+    ///   - isThorough: every page is tried at every place of a page file.
+    package func run(seed: UInt64, steps: Int, leavesOldBlocks: Bool = false, isThorough: Bool = false) throws {
+        let disk = base.copy()
+        disk.with {
+            $0.keepsHistory = true
+            $0.keepsOldBlocks = leavesOldBlocks
+        }
+        let history = History(on: disk, seed: seed)
+        try history.open()
+        for _ in 0..<steps { try history.step() }
+        // What is due now must be gone now.
+        try history.step(.commit)
+        try history.step(.shortWait)
+        history.close()
+        histories += 1
+
+        let image = disk.image()
+        guard let keystore = disk.files()["/home/keystore"], let keyFile = disk.files()["/home/key"] else {
+            throw Violation("the keystore is gone")
+        }
+        let written = disk.with { $0.history }
+        let everything = try search(keystore, keyFile, image, written, isThorough)
+        let withoutKeys = history.withoutKeys
+        deadTried += withoutKeys.count
+        report(seed, everything.intersection(withoutKeys), "readable with every byte ever written, and dead")
+        let live = history.live
+        liveRead += live.intersection(everything).count
+        report(seed, live.subtracting(everything), "alive and not readable")
+        let left = try search(keystore, keyFile, image, image.map(\.bytes), false)
+        deadTried += history.promise.destroyed.count
+        report(seed, left.intersection(history.promise.destroyed), "readable on the disk, and dead")
+    }
+
+    private func search(
+        _ keystore: [UInt8],
+        _ keyFile: [UInt8],
+        _ image: [(offset: Int, bytes: [UInt8])],
+        _ written: [[UInt8]],
+        _ isThorough: Bool
+    ) throws -> Set<Int> {
+        guard var thief = Thief(keystore: keystore, keyFile: keyFile) else {
+            throw Violation("the keystore cannot be opened by its specification")
+        }
+        if !isThorough { thief.known = noise }
+        thief.search(image: image, written: written, slotCount: isThorough ? 128 : 0)
+        placesTried += thief.placesTried
+        return Set(thief.payloads.compactMap(Promise.Text.serial))
+    }
+
+    private func report(_ seed: UInt64, _ serials: Set<Int>, _ what: String) {
+        if !serials.isEmpty, violations.count < 10 { violations.append("seed \(seed): \(serials.sorted()) \(what)") }
+    }
+}

@@ -1,0 +1,504 @@
+import SimulatedDisk
+import Store
+
+/// Everything that the store makes durable or destroys.
+package enum Operation: String, CaseIterable, Sendable {
+    case createInbox, put, putHidden, update, erase, reschedule, saveState, saveLargeState, commit, destroyInbox,
+        lightFuse
+    case shortWait, longWait, addTombstone, updateTombstone, removeTombstone, saveFanOut, removeFanOut, saveSummaries
+    case saveClock, release, lock, destroyWhileLocked, waitWhileLocked, restart, fillSlots
+}
+
+/// A store that is used, and what it has promised meanwhile.
+package final class History {
+    package private(set) var promise = Promise()
+    private let disk: any FileSystem
+    private let home: String
+    package private(set) var store: Store?
+    /// Calls that were refused, each with a typed error.
+    package private(set) var refusals = 0
+    /// Everything that was ever sealed, and what its key hangs on.
+    private var sealed: [(serial: Int, row: RowID?, keyEnds: Int64)] = []
+    /// Told after each step, when what was promised is what counts.
+    package var onStep: (() throws -> Void)?
+    /// The disk fails: what a reap hands to a commit may fail without a word, and is done by a later reap.
+    package var isHarmed = false
+    private var luck: SimulatedDisk.Generator
+    private var rows: [RowID] = []
+    private var now = campaignStart
+    private var nextSerial = 1
+    private var nextNumber = 1
+    /// What the next commit acknowledges, in order.
+    private var waiting: [(inout Promise) -> Void] = []
+    private var tombstoneIDs: [Int: TombstoneID] = [:]
+    /// The step that is under way, or was the last.
+    package private(set) var operation = Operation.restart
+
+    package init(on disk: any FileSystem, home: String = Verification.home, seed: UInt64) {
+        self.disk = disk
+        self.home = home
+        luck = SimulatedDisk.Generator(seed: seed)
+    }
+
+    package func open() throws {
+        let now = now
+        store = try Verification.open(disk, home: home, now: now)
+    }
+
+    package func close() {
+        store?.close()
+        store = nil
+    }
+
+    // MARK: - Luck
+
+    private func pick(_ range: Range<Int>) -> Int { range.lowerBound + Int(luck.next() % UInt64(range.count)) }
+    private func pick<Element>(_ elements: [Element]) -> Element? {
+        elements.isEmpty ? nil : elements[pick(0..<elements.count)]
+    }
+
+    private func text(_ byteCount: Int) -> Promise.Text {
+        defer { nextSerial += 1 }
+        return Promise.Text(serial: nextSerial, byteCount: byteCount)
+    }
+
+    private static let tiers: [Tier] = [.oneHour, .oneHour, .sixHours, .thirtyDays]
+
+    private func version(_ text: Promise.Text) -> Promise.Version {
+        let tier = pick(Self.tiers) ?? .oneHour
+        let longest = min(tier.lifetime, tier == .oneHour ? 60_000 : tier.lifetime)
+        return Promise.Version(text: text, tier: tier, expiresAt: now + 1 + Int64(luck.next() % UInt64(longest)))
+    }
+
+    private func note(_ version: Promise.Version, _ row: RowID?) {
+        sealed.append((version.text.serial, row, version.keyEnds))
+    }
+
+    /// Payloads whose keys are destroyed, as far as the store has said so: whoever has kept the ciphertext has nothing.
+    package var withoutKeys: Set<Int> {
+        let alive = sealed.filter { text in
+            if let row = text.row, promise.destroyedInboxes.contains(row) { return false }
+            return text.keyEnds > lastReap
+        }
+        return Set(sealed.map(\.serial)).subtracting(alive.map(\.serial))
+    }
+
+    /// Payloads that must be readable: what is live.
+    package var live: Set<Int> {
+        var found: Set<Int> = []
+        for inbox in promise.inboxes.values where !inbox.mayBeGone {
+            for message in inbox.messages.values where !message.mayBeGone && message.versions.count == 1 {
+                found.formUnion(message.versions.map(\.text.serial))
+            }
+            if inbox.states.count == 1 { found.formUnion(inbox.states.compactMap { $0?.serial }) }
+        }
+        for note in Array(promise.tombstones.values) + Array(promise.fanOuts.values) where !note.mayBeGone {
+            if note.texts.count == 1 { found.formUnion(note.texts.map(\.serial)) }
+        }
+        return found
+    }
+
+    private var lastReap = campaignStart
+
+    private var liveRows: [RowID] {
+        rows.filter { row in promise.inboxes[row].map { !$0.mayBeGone } ?? false }
+    }
+
+    /// A message that is stored, as far as anyone knows.
+    private func someMessage(isHidden: Bool = false) -> (RowID, Int)? {
+        let all = liveRows.flatMap { row in
+            (promise.inboxes[row]?.messages ?? [:]).filter { $0.value.versions.allSatisfy { $0.expiresAt > now } }
+                .map { (row, $0.key) }
+        }
+        return pick(all.sorted { $0 < $1 })
+    }
+
+    // MARK: - Steps
+
+    /// Makes the writes of a step known by what the step is.
+    private func tell(_ operation: Operation, _ values: Int...) {
+        self.operation = operation
+        let name = UInt64(Operation.allCases.firstIndex(of: operation) ?? 0)
+        (disk as? SimulatedDisk)?.with {
+            $0.story = mixed([$0.story, name] + values.map { UInt64(bitPattern: Int64($0)) })
+        }
+    }
+
+    private func attempt(_ body: (Store) throws -> Void) throws {
+        guard let store else { return }
+        do { try body(store) } catch is StoreError { refusals += 1 }
+    }
+
+    /// A step of a kind, with the rest left to luck; nothing when there is nothing to do it to.
+    package func step(_ operation: Operation) throws {
+        switch operation {
+        case .createInbox: try createInbox()
+        case .put: try put(isHidden: false)
+        case .putHidden: try put(isHidden: true)
+        case .update: try update()
+        case .erase: try erase()
+        case .reschedule: try reschedule()
+        case .saveState: try saveState(pick(10..<2_000))
+        case .saveLargeState: try saveState(90_000)
+        case .commit:
+            tell(operation)
+            try commit()
+        case .destroyInbox: try destroyInbox()
+        case .lightFuse: try lightFuse()
+        case .shortWait: try wait(Int64(pick(1..<12_000)), operation)
+        case .longWait: try wait(Int64(pick(60_000..<8_000_000)), operation)
+        case .addTombstone: try addTombstone()
+        case .updateTombstone: try updateTombstone()
+        case .removeTombstone: try removeTombstone()
+        case .saveFanOut: try saveFanOut()
+        case .removeFanOut: try removeFanOut()
+        case .saveSummaries: try saveSummaries()
+        case .saveClock: try saveClock()
+        case .release: try release()
+        case .lock: try lock()
+        case .destroyWhileLocked: try destroyWhileLocked()
+        case .waitWhileLocked: try waitWhileLocked()
+        case .restart: try restart()
+        case .fillSlots: try fillSlots()
+        }
+        try onStep?()
+    }
+
+    /// Any step, those that a node takes often more often.
+    package func step() throws {
+        let often: [Operation] = [
+            .put, .put, .put, .put, .update, .update, .saveState, .commit, .commit, .commit, .shortWait,
+        ]
+        let seldom = Operation.allCases.filter { $0 != .fillSlots && $0 != .saveLargeState }
+        try step(liveRows.isEmpty ? .createInbox : pick(often + seldom) ?? .put)
+    }
+
+    private func createInbox() throws {
+        guard promise.inboxes.count < 6 else { return }
+        tell(.createInbox)
+        try attempt { store in
+            let row = try store.createRow()
+            rows.append(row)
+            promise.inboxes[row] = Promise.Inbox(id: row)
+        }
+    }
+
+    private func put(isHidden: Bool) throws {
+        guard let row = pick(liveRows) else { return }
+        let version = version(text(pick([20..<60, 20..<60, 400..<1_500, 3_000..<9_000]).map(pick) ?? 20))
+        let number = nextNumber
+        nextNumber += 1
+        note(version, row)
+        tell(isHidden ? .putHidden : .put, rows.firstIndex(of: row) ?? 0, number, version.text.byteCount)
+        promise.inboxes[row]?.messages[number] = Promise.Message(
+            versions: [version],
+            mayBeGone: true,
+            isHidden: isHidden,
+            place: number
+        )
+        try attempt { store in
+            try store.append(
+                row,
+                id: Verification.identifier(number),
+                tier: version.tier,
+                expiresAt: version.expiresAt,
+                payload: version.text.bytes,
+                isHidden: isHidden
+            )
+            waiting.append { $0.inboxes[row]?.messages[number]?.mayBeGone = false }
+        }
+    }
+
+    private func update() throws {
+        guard let (row, number) = someMessage(), let old = promise.inboxes[row]?.messages[number]?.versions.last else {
+            return
+        }
+        let version = Promise.Version(text: text(pick(20..<600)), tier: old.tier, expiresAt: old.expiresAt)
+        note(version, row)
+        tell(.update, rows.firstIndex(of: row) ?? 0, number, version.text.byteCount)
+        promise.inboxes[row]?.messages[number]?.versions.append(version)
+        try attempt { store in
+            try store.update(row, id: Verification.identifier(number), payload: version.text.bytes)
+            waiting.append {
+                $0.inboxes[row]?.messages[number]?.versions = [version]
+                $0.inboxes[row]?.messages[number]?.mayBeGone = false
+            }
+        }
+    }
+
+    private func erase() throws {
+        guard let (row, number) = someMessage() else { return }
+        tell(.erase, rows.firstIndex(of: row) ?? 0, number)
+        promise.inboxes[row]?.messages[number]?.mayBeGone = true
+        try attempt { store in
+            try store.erase(row, id: Verification.identifier(number))
+            waiting.append { $0.erase(row, number) }
+        }
+        // Nobody asks for it again in this batch.
+        try commit()
+    }
+
+    private func reschedule() throws {
+        guard let (row, number) = someMessage(), let old = promise.inboxes[row]?.messages[number]?.versions.last else {
+            return
+        }
+        let version = version(old.text)
+        note(version, row)
+        tell(.reschedule, rows.firstIndex(of: row) ?? 0, number, Int(version.expiresAt - now))
+        promise.inboxes[row]?.messages[number]?.versions.append(version)
+        try attempt { store in
+            try store.reschedule(
+                row,
+                id: Verification.identifier(number),
+                tier: version.tier,
+                expiresAt: version.expiresAt
+            )
+            waiting.append {
+                $0.inboxes[row]?.messages[number]?.versions = [version]
+                $0.inboxes[row]?.messages[number]?.mayBeGone = false
+            }
+        }
+    }
+
+    private func saveState(_ byteCount: Int) throws {
+        guard let row = pick(liveRows) else { return }
+        let state = text(byteCount)
+        sealed.append((state.serial, row, .max))
+        tell(byteCount >= 90_000 ? .saveLargeState : .saveState, rows.firstIndex(of: row) ?? 0, byteCount)
+        promise.inboxes[row]?.states.append(state)
+        try attempt { store in
+            try store.saveState(row, state.bytes)
+            waiting.append { $0.inboxes[row]?.states = [state] }
+        }
+    }
+
+    private func commit() throws {
+        let done = waiting
+        waiting = []
+        try attempt { store in
+            try Verification.commit(store)
+            for change in done { change(&promise) }
+        }
+    }
+
+    private func destroyInbox() throws {
+        guard let row = pick(liveRows) else { return }
+        try commit()
+        tell(.destroyInbox, rows.firstIndex(of: row) ?? 0)
+        promise.inboxes[row]?.mayBeGone = true
+        try attempt { store in
+            try store.destroyRow(row)
+            promise.destroy(row)
+        }
+    }
+
+    private func lightFuse() throws {
+        guard let row = pick(liveRows) else { return }
+        let moment = now + Int64(pick(1..<20_000))
+        tell(.lightFuse, rows.firstIndex(of: row) ?? 0, Int(moment - now))
+        promise.inboxes[row]?.possibleFuses.append(moment)
+        try attempt { store in
+            try store.scheduleDestruction(of: row, at: moment)
+            let earliest = min(promise.inboxes[row]?.fuse ?? moment, moment)
+            promise.inboxes[row]?.fuse = earliest
+            promise.inboxes[row]?.possibleFuses.removeAll { $0 >= earliest }
+        }
+    }
+
+    private func wait(_ interval: Int64, _ operation: Operation) throws {
+        try commit()
+        now += interval
+        tell(operation, Int(interval))
+        promise.expect(expiry: now)
+        try attempt { store in
+            let report = store.reap(hide: now, destroy: now)
+            if let failure = report.failures.first { throw failure }
+            lastReap = now
+            promise.settle(expiry: now, withRecords: !isHarmed)
+        }
+    }
+
+    /// The disk works again, and a reap has said that nothing is left to be done.
+    package func settleDue() {
+        promise.expect(expiry: now)
+        promise.settle(expiry: now, withRecords: true)
+    }
+
+    private func addTombstone() throws {
+        guard promise.tombstones.count < 4 else { return }
+        let number = nextNumber
+        nextNumber += 1
+        let text = text(pick(10..<2_000))
+        tell(.addTombstone, text.byteCount)
+        let moment = now + Int64(pick(1..<9_000_000))
+        promise.tombstones[number] = Promise.Note(texts: [text], expiresAt: moment, mayBeGone: true)
+        try attempt { store in
+            tombstoneIDs[number] = try store.addTombstone(keepUntil: moment, payload: text.bytes)
+            promise.tombstones[number]?.mayBeGone = false
+        }
+    }
+
+    private func someTombstone() -> (Int, TombstoneID)? {
+        pick(promise.tombstones.filter { !$0.value.mayBeGone }.keys.sorted()).flatMap { number in
+            tombstoneIDs[number].map { (number, $0) }
+        }
+    }
+
+    private func updateTombstone() throws {
+        guard let (number, id) = someTombstone() else { return }
+        let text = text(pick(10..<2_000))
+        tell(.updateTombstone, number, text.byteCount)
+        promise.tombstones[number]?.texts.append(text)
+        try attempt { store in
+            try store.updateTombstone(id, payload: text.bytes)
+            promise.tombstones[number]?.texts = [text]
+        }
+    }
+
+    private func removeTombstone() throws {
+        guard let (number, id) = someTombstone() else { return }
+        tell(.removeTombstone, number)
+        promise.tombstones[number]?.mayBeGone = true
+        try attempt { store in
+            try store.removeTombstone(id)
+            let texts = promise.tombstones.removeValue(forKey: number)?.texts ?? []
+            promise.destroyed.formUnion(texts.map(\.serial))
+        }
+    }
+
+    private func saveFanOut() throws {
+        let known = pick(promise.fanOuts.filter { !$0.value.mayBeGone }.keys.sorted())
+        let number = promise.fanOuts.count < 3 ? nextNumber : known
+        guard let number else { return }
+        nextNumber += 1
+        let text = text(pick(10..<500))
+        tell(.saveFanOut, number, text.byteCount)
+        var note =
+            promise.fanOuts[number]
+            ?? Promise.Note(
+                texts: [],
+                expiresAt: now + 1 + Int64(luck.next() % UInt64(Tier.control.lifetime)),
+                mayBeGone: true
+            )
+        note.texts.append(text)
+        self.note(Promise.Version(text: text, tier: .control, expiresAt: note.expiresAt), nil)
+        promise.fanOuts[number] = note
+        try attempt { store in
+            try store.saveFanOut(id: Verification.identifier(number), expiresAt: note.expiresAt, payload: text.bytes)
+            waiting.append {
+                $0.fanOuts[number]?.texts = [text]
+                $0.fanOuts[number]?.mayBeGone = false
+            }
+            try commit()
+        }
+    }
+
+    private func removeFanOut() throws {
+        guard let number = pick(promise.fanOuts.filter { !$0.value.mayBeGone }.keys.sorted()) else { return }
+        tell(.removeFanOut, number)
+        promise.fanOuts[number]?.mayBeGone = true
+        try attempt { store in
+            try store.removeFanOut(id: Verification.identifier(number))
+            waiting.append {
+                let texts = $0.fanOuts.removeValue(forKey: number)?.texts ?? []
+                $0.destroyed.formUnion(texts.map(\.serial))
+            }
+            try commit()
+        }
+    }
+
+    private func saveSummaries() throws {
+        try commit()
+        tell(.saveSummaries)
+        let entries = liveRows.compactMap { row in
+            promise.inboxes[row]?.states.last.flatMap { $0 }.map { (row: row, payload: $0.bytes) }
+        }
+        try attempt { store in try store.saveSummaries(entries) }
+    }
+
+    private func saveClock() throws {
+        tell(.saveClock)
+        let value = now
+        guard value > promise.clock else { return }
+        promise.possibleClocks.append(value)
+        try attempt { store in
+            try store.saveClockMark(value)
+            promise.clock = value
+            promise.possibleClocks = []
+        }
+    }
+
+    private func release() throws {
+        guard let row = pick(liveRows) else { return }
+        tell(.release, rows.firstIndex(of: row) ?? 0)
+        store?.release(row)
+    }
+
+    /// A lock commits what was appended, and says nothing of a failure.
+    private func lock() throws {
+        try commit()
+        tell(.lock)
+        store?.lock()
+        try unlock()
+    }
+
+    private func unlock() throws {
+        try attempt { store in
+            do { try store.unlock(passphrase: nil) } catch {
+                close()
+                throw error
+            }
+        }
+    }
+
+    private func destroyWhileLocked() throws {
+        guard let row = pick(liveRows) else { return }
+        try commit()
+        tell(.destroyWhileLocked, rows.firstIndex(of: row) ?? 0)
+        store?.lock()
+        promise.inboxes[row]?.mayBeGone = true
+        try attempt { store in
+            try store.destroyRow(row)
+            promise.destroy(row)
+        }
+        try unlock()
+    }
+
+    private func waitWhileLocked() throws {
+        try commit()
+        now += Int64(pick(1..<30_000))
+        tell(.waitWhileLocked, Int(now - campaignStart))
+        store?.lock()
+        promise.expect(expiry: now)
+        try attempt { store in
+            let report = store.reap(hide: now, destroy: now)
+            if let failure = report.failures.first { throw failure }
+            lastReap = now
+            promise.settle(expiry: now, withRecords: false)
+        }
+        try unlock()
+        try attempt { store in
+            let report = store.reap(hide: now, destroy: now)
+            if let failure = report.failures.first { throw failure }
+        }
+    }
+
+    private func restart() throws {
+        try commit()
+        tell(.restart)
+        promise.expect(expiry: now)
+        close()
+        do { try open() } catch is StoreError { refusals += 1 }
+    }
+
+    /// So many inboxes that the page files grow.
+    private func fillSlots() throws {
+        tell(.fillSlots)
+        for _ in 0..<58 {
+            try attempt { store in
+                let row = try store.createRow()
+                promise.inboxes[row] = Promise.Inbox(id: row)
+            }
+        }
+    }
+}

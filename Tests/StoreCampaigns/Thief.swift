@@ -1,0 +1,171 @@
+import Glibc
+import Primitives
+
+/// Someone with the raw disk, the passphrase (here: the key file) and every byte that was ever written to a segment, a log or
+/// a page file. Written from the specification and not from the store: it shares the primitives with it and nothing else.
+package struct Thief {
+    /// Everything that was ever sealed and can be opened now.
+    package private(set) var payloads: Set<[UInt8]> = []
+    package private(set) var inboxKeys = 0
+    package private(set) var bucketKeys = 0
+    /// Places at which a key page was looked for.
+    package private(set) var placesTried = 0
+    /// Blocks that were tried before, and hold no key.
+    package var known: [[UInt8]] = []
+
+    private let sealing: Secret
+    private let mixing: Secret
+    private let tombstones: Secret
+    private let control: Secret
+
+    package init?(keystore: [UInt8], keyFile: [UInt8]) {
+        guard keystore.count >= 144 else { return nil }
+        let key = SecretBytes(copying: keyFile)
+        let wrapping = BLAKE2b.derive(key: key, Array("mayfly key file".utf8), Array(keystore[40..<56]))
+        guard
+            let opened = try? XChaChaPoly.open(
+                keystore[56..<128],
+                key: wrapping,
+                authenticating: Array(keystore[..<56])
+            ), opened.count == 32
+        else { return nil }
+        let root = SecretBytes(copying: opened)
+        sealing = Secret(BLAKE2b.derive(key: root, Array("mayfly KS: key pages".utf8)))
+        mixing = Secret(BLAKE2b.derive(key: root, Array("mayfly KX: page to secret".utf8)))
+        tombstones = Secret(BLAKE2b.derive(key: root, Array("mayfly KT: tombstones".utf8)))
+        control = Secret(BLAKE2b.derive(key: root, Array("mayfly KC: control row".utf8)))
+    }
+
+    private static func pageData(_ file: String, _ index: Int, _ header: [UInt8]) -> [UInt8] {
+        Array("mayfly \(file)".utf8) + [0] + bytes(UInt64(index)) + header
+    }
+
+    private static func bytes(_ value: UInt64) -> [UInt8] {
+        (0..<8).map { UInt8(truncatingIfNeeded: value >> (8 * $0)) }
+    }
+
+    private static func number(_ bytes: [UInt8], _ offset: Int, _ count: Int) -> Int {
+        guard offset + count <= bytes.count else { return 0 }
+        return (0..<count).reversed().reduce(0) { $0 << 8 | Int(bytes[offset + $1]) }
+    }
+
+    /// Looks for keys at every 512 bytes of what is on the disk, and opens with them whatever was ever written.
+    /// - Parameters:
+    ///   - image: every block that is on the disk, as the files that they belong to or belonged to.
+    ///   - written: every write ever made.
+    ///   - slotCount: pages are tried as the page they would be in their file, and as the first so many of a page file.
+    package mutating func search(image: [(offset: Int, bytes: [UInt8])], written: [[UInt8]], slotCount: Int = 0) {
+        var rows: [Secret] = [control]
+        var columns: [Secret] = []
+        for (start, blocks) in image where blocks.count >= 4_096 {
+            for offset in stride(from: 0, through: blocks.count - 4_096, by: 512) {
+                let isKnown = known.contains { isSame($0, blocks, offset) }
+                if isKnown || blocks[offset..<(offset + 64)].allSatisfy({ $0 == 0 }) { continue }
+                let page = Array(blocks[offset..<(offset + 4_096)])
+                placesTried += 1
+                for slot in slotCount > 0 ? Array(0..<slotCount) : [(start + offset) / 4_096] {
+                    if let row = open(page, "rows.slots", slot, header: 0) { rows.append(row) }
+                    guard page.starts(with: Array("MFCOL1".utf8)) else { continue }
+                    if let column = open(page, "columns.slots", slot, header: 64) { columns.append(column) }
+                }
+                if page.starts(with: Array("MFTOMB1".utf8)) {
+                    for slot in slotCount > 0 ? Array(0..<slotCount) : [(start + offset) / 4_096] {
+                        openTombstone(page, slot)
+                    }
+                }
+            }
+        }
+        inboxKeys += rows.count - 1
+        bucketKeys += columns.count
+        openRecords(rows, columns, written)
+    }
+
+    private func isSame(_ left: [UInt8], _ right: [UInt8], _ offset: Int) -> Bool {
+        guard left.count == right.count else { return false }
+        return left.withUnsafeBytes { left in
+            right.withUnsafeBytes { right in
+                guard let left = left.baseAddress, let right = right.baseAddress else { return false }
+                return memcmp(left + offset, right + offset, 4_096) == 0
+            }
+        }
+    }
+
+    private func open(_ page: [UInt8], _ file: String, _ index: Int, header: Int) -> Secret? {
+        let data = Self.pageData(file, index, Array(page[..<header]))
+        guard let payload = try? XChaChaPoly.open(page[header...], key: sealing.bytes, authenticating: data) else {
+            return nil
+        }
+        return Secret(BLAKE2b.derive(key: mixing.bytes, data, payload))
+    }
+
+    private mutating func openTombstone(_ page: [UInt8], _ index: Int) {
+        let data = Self.pageData("tombstones.slots", index, Array(page[..<32]))
+        guard let plaintext = try? XChaChaPoly.open(page[32...], key: tombstones.bytes, authenticating: data) else {
+            return
+        }
+        let count = Self.number(plaintext, 20, 2)
+        guard plaintext.count >= 22 + count else { return }
+        payloads.insert(Array(plaintext[22..<(22 + count)]))
+    }
+
+    private mutating func openRecords(_ rows: [Secret], _ columns: [Secret], _ written: [[UInt8]]) {
+        var rowOfTag: [[UInt8]: Secret] = [:]
+        for row in rows {
+            rowOfTag[BLAKE2b.authenticate(key: row.bytes, Array("mayfly row tag".utf8), byteCount: 16)] = row
+        }
+        var columnOfTag: [[UInt8]: Secret] = [:]
+        for column in columns {
+            columnOfTag[BLAKE2b.authenticate(key: column.bytes, Array("mayfly column tag".utf8), byteCount: 16)] =
+                column
+        }
+        // Each sidecar and each log's head gives a key, if what it hangs on is there.
+        var keys: [(key: Secret, data: [UInt8], header: Int)] = []
+        for chunk in written {
+            if chunk.count == 128, chunk.starts(with: Array("MFEXP1".utf8)) {
+                guard let row = rowOfTag[Array(chunk[48..<64])], let column = columnOfTag[Array(chunk[64..<80])] else {
+                    continue
+                }
+                let both = row.bytes.withBytes { Array($0) } + column.bytes.withBytes { Array($0) }
+                let secret = SecretBytes(copying: both)
+                let key = BLAKE2b.derive(key: secret, Array("mayfly segment".utf8), Array(chunk[8..<24]))
+                keys.append((Secret(key), chunk, 36))
+            } else if chunk.count >= 24, chunk.starts(with: Array("MFLOG1".utf8)) {
+                let fileID = Array(chunk[8..<24])
+                for row in rows {
+                    let key = BLAKE2b.derive(key: row.bytes, Array("mayfly row log".utf8), fileID)
+                    keys.append((Secret(key), Array("mayfly state".utf8) + fileID, 0))
+                }
+            }
+        }
+        // A frame's check says which file it is of, so that not every key is tried on every record.
+        for (key, data, header) in keys {
+            let tag = BLAKE2b.hash(Array("mayfly file".utf8), data, byteCount: 16)
+            for chunk in written where !chunk.isEmpty {
+                var position = chunk.starts(with: Array("MFLOG1".utf8)) ? 24 : 0
+                while position + 16 <= chunk.count {
+                    let length = Self.number(chunk, position, 4)
+                    guard length >= 40, position + 16 + length <= chunk.count else { break }
+                    let head = Array(chunk[position..<(position + 8)])
+                    guard
+                        BLAKE2b.hash(tag, head, byteCount: 16)[..<8].elementsEqual(
+                            chunk[(position + 8)..<(position + 16)]
+                        )
+                    else { break }
+                    let opened = try? XChaChaPoly.open(
+                        chunk[(position + 16)..<(position + 16 + length)],
+                        key: key.bytes,
+                        authenticating: data + Self.bytes(UInt64(Self.number(chunk, position + 4, 4)))
+                    )
+                    if let opened, opened.count >= header { payloads.insert(Array(opened[header...])) }
+                    position += 16 + length
+                }
+            }
+        }
+    }
+}
+
+/// A secret with a reference, so that it can be kept in an array.
+private final class Secret {
+    let bytes: SecretBytes
+    init(_ bytes: consuming SecretBytes) { self.bytes = bytes }
+}

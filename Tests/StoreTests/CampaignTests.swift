@@ -1,0 +1,114 @@
+import Glibc
+import SimulatedDisk
+import Store
+import StoreCampaigns
+import Testing
+
+/// A share of what `make crash` and `make forensic` do for as long as one likes.
+@Suite struct CampaignTests {
+    private func makeHome() throws -> SimulatedDisk {
+        let home = SimulatedDisk()
+        try Verification.makeHome(on: home)
+        return home
+    }
+
+    @Test func `power cut at every call of every operation, whatever survives of it: promises are kept`() throws {
+        let disk = try makeHome()
+        let campaign = CrashCampaign(limit: 3, thoroughness: 4, seed: 1)
+        let history = History(on: disk, seed: 1)
+        try campaign.run(history, on: disk, named: "every operation", FaultCampaign.everyOperation)
+        history.close()
+        #expect(campaign.violations == [])
+        #expect(campaign.names.count > 300)
+        for operation in [
+            Operation.put, .commit, .destroyInbox, .lightFuse, .reschedule, .saveLargeState, .addTombstone,
+        ] {
+            #expect(campaign.byOperation[operation, default: 0] > 0, "\(operation)")
+        }
+    }
+
+    @Test func `power cut at every call of making a home: it is made again, or is there`() throws {
+        var states = 0
+        let disk = SimulatedDisk()
+        nonisolated(unsafe) var violations: [String] = []
+        disk.observe { snapshot in
+            let outcomes = Outcomes(of: snapshot)
+            for choice in outcomes.choices(limit: 6, seed: 7) {
+                states += 1
+                let copy = outcomes.disk(choice)
+                do {
+                    do { try Verification.makeHome(on: copy) } catch StoreError.alreadyInitialised {}
+                    try Verification(Promise(), copy).run(isThorough: states % 8 == 0)
+                } catch {
+                    violations.append("\(choice): \(error)")
+                }
+            }
+        }
+        try Verification.makeHome(on: disk)
+        #expect(violations == [])
+        #expect(states > 30)
+    }
+
+    @Test func `calls that fail: no false acknowledgement, no false destruction, and everything works afterwards`()
+        throws
+    {
+        let campaign = FaultCampaign(on: try makeHome(), seed: 1, steps: FaultCampaign.everyOperation)
+        let count = try campaign.callCount()
+        #expect(count > 400)
+        // Some calls with one of the errnos and one kind of fault each; `make crash` does all of all.
+        for (index, call) in stride(from: 1, through: count, by: 7).enumerated() {
+            let lasting = FaultCampaign.Lasting.allCases[index % 3]
+            campaign.run(failing: call, with: FaultCampaign.codes[index % FaultCampaign.codes.count], lasting)
+        }
+        #expect(campaign.violations == [])
+        #expect(campaign.refusals > 20)
+    }
+
+    @Test func `a thief with the disk, the key and every byte ever written reads nothing dead and all that lives`()
+        throws
+    {
+        let campaign = ForensicCampaign(on: try makeHome())
+        for seed in 1...6 as ClosedRange<UInt64> { try campaign.run(seed: seed, steps: 40, isThorough: seed == 1) }
+        #expect(campaign.violations == [])
+        #expect(campaign.deadTried > 20 && campaign.liveRead > 3)
+    }
+
+    @Test func `canary: where what is written over stays somewhere, the thief reads the dead`() throws {
+        let campaign = ForensicCampaign(on: try makeHome())
+        try campaign.run(seed: 1, steps: 60, leavesOldBlocks: true)
+        #expect(!campaign.violations.isEmpty)
+    }
+
+    @Test func `canary: a disk that says a barrier is done before it is breaks promises, and the campaign sees it`()
+        throws
+    {
+        let disk = try makeHome()
+        disk.with { $0.liesAboutBarriers = true }
+        let campaign = CrashCampaign(limit: 8, thoroughness: 4, seed: 1)
+        let history = History(on: disk, seed: 1)
+        try campaign.run(history, on: disk, named: "lies", [.createInbox, .saveState, .put, .put, .commit])
+        history.close()
+        #expect(campaign.violations.contains { $0.contains("is lost") })
+    }
+
+    @Test func `a full disk: expiry and explosion work all the same`() throws {
+        let disk = try makeHome()
+        let history = History(on: disk, seed: 3)
+        try history.open()
+        for operation in FaultCampaign.everyOperation.prefix(18) { try history.step(operation) }
+        disk.with { $0.isFull = true }
+        let before = history.promise.inboxes.count
+        for operation in [Operation.shortWait, .destroyInbox, .longWait, .waitWhileLocked] {
+            try history.step(operation)
+        }
+        #expect(history.refusals == 0)
+        #expect(history.promise.inboxes.count < before && history.promise.destroyed.count > 3)
+        let outcomes = Outcomes(of: disk)
+        for choice in outcomes.choices(limit: 64, seed: 1) {
+            let copy = outcomes.disk(choice)
+            copy.with { $0.isFull = false }
+            try Verification(history.promise, copy).run(isThorough: true)
+        }
+        history.close()
+    }
+}

@@ -1,0 +1,162 @@
+import Foundation
+import Glibc
+import Store
+import StoreCampaigns
+import Testing
+
+/// A small ext4 file system with default options in a file. What the kernel has sent to the disk is in the file: a copy of it
+/// while it is mounted is what a power cut would have left.
+final class DiskImage {
+    private let directory: TemporaryDirectory
+    let path: String
+    let mount: String
+    private(set) var isMounted = false
+
+    init() throws {
+        directory = TemporaryDirectory()
+        path = directory.path + "/image"
+        mount = directory.path + "/disk"
+        mkdir(mount, 0o700)
+        try Self.tool("truncate", "-s", "16M", path)
+        try Self.tool("mkfs.ext4", "-q", "-F", path)
+        try mountIt()
+        chmod(mount, 0o700)
+    }
+
+    private init(copyOf other: DiskImage) throws {
+        directory = TemporaryDirectory()
+        path = directory.path + "/image"
+        mount = directory.path + "/disk"
+        mkdir(mount, 0o700)
+        try Self.tool("cp", "--sparse=always", other.path, path)
+    }
+
+    deinit { unmount() }
+
+    func mountIt() throws {
+        try Self.tool("mount", "-o", "loop", path, mount)
+        isMounted = true
+    }
+
+    func unmount() {
+        if isMounted { try? Self.tool("umount", mount) }
+        isMounted = false
+    }
+
+    /// What a power cut would leave at this moment, mounted: the journal is recovered.
+    func cut() throws -> DiskImage {
+        let copy = try DiskImage(copyOf: self)
+        try copy.mountIt()
+        return copy
+    }
+
+    var home: String { mount + "/home" }
+    var bytes: [UInt8] { Array(FileManager.default.contents(atPath: path) ?? Data()) }
+
+    static func tool(_ words: String...) throws {
+        let process = Process()
+        process.executableURL = URL(fileURLWithPath: "/usr/bin/env")
+        process.arguments = words
+        process.standardError = FileHandle.nullDevice
+        try process.run()
+        process.waitUntilExit()
+        if process.terminationStatus != 0 { throw Violation("\(words.joined(separator: " ")) fails") }
+    }
+
+    /// Tried, since root in a container often may not.
+    static let canBeMade: Bool = geteuid() == 0 && (try? DiskImage()) != nil
+}
+
+/// Power cuts and a thief on the kernel's own ext4.
+@Suite(.serialized) struct PowerCutTests {
+    /// Everything, when a campaign asks for it.
+    private static let isCampaign = ProcessInfo.processInfo.environment["MAYFLY_CAMPAIGN"] != nil
+
+    @Test(.enabled(if: DiskImage.canBeMade, "mounting an image needs root"))
+    func `ext4, power cut after each operation: what was acknowledged is there, what was destroyed is not`() throws {
+        var images = 0
+        for seed in 1...(Self.isCampaign ? 20 : 1) as ClosedRange<UInt64> {
+            let image = try DiskImage()
+            try Verification.makeHome(on: PosixFileSystem(), home: image.home)
+            let history = History(on: PosixFileSystem(), home: image.home, seed: seed)
+            try history.open()
+            for (index, operation) in FaultCampaign.everyOperation.enumerated() {
+                try history.step(operation)
+                if !Self.isCampaign, index % 3 != 0, operation != .commit { continue }
+                let copy = try image.cut()
+                images += 1
+                do {
+                    try Verification(history.promise, PosixFileSystem(), home: copy.home).run(isThorough: true)
+                } catch {
+                    Issue.record("seed \(seed), after step \(index), \(operation): \(error)")
+                }
+                copy.unmount()
+            }
+            history.close()
+        }
+        #expect(images > 20)
+        print("\(images) images")
+    }
+
+    @Test(.enabled(if: DiskImage.canBeMade, "mounting an image needs root"))
+    func `ext4: a thief with the raw image and the key reads nothing dead, no plaintext and no name`() throws {
+        for seed in 1...(Self.isCampaign ? 20 : 2) as ClosedRange<UInt64> {
+            let image = try DiskImage()
+            try Verification.makeHome(on: PosixFileSystem(), home: image.home)
+            let history = History(on: PosixFileSystem(), home: image.home, seed: seed)
+            try history.open()
+            for operation in FaultCampaign.everyOperation + [.put, .saveState, .commit] { try history.step(operation) }
+            history.close()
+            let keystore = Array(try #require(FileManager.default.contents(atPath: image.home + "/keystore")))
+            let keyFile = Array(try #require(FileManager.default.contents(atPath: image.home + "/key")))
+            let written = try files(image.home)
+            sync()
+            image.unmount()
+            let bytes = image.bytes
+            var thief = try #require(Thief(keystore: keystore, keyFile: keyFile))
+            thief.search(image: [(0, bytes)], written: written, slotCount: 64)
+            let found = Set(thief.payloads.compactMap(Promise.Text.serial))
+            #expect(found.isDisjoint(with: history.promise.destroyed))
+            #expect(found.isSuperset(of: history.live))
+            #expect(history.promise.destroyed.count > 5 && !history.live.isEmpty)
+            // Every payload is such a run of dots, in the clear.
+            let dots = [UInt8](repeating: UInt8(ascii: "."), count: 12)
+            #expect(Data(bytes).range(of: Data(dots)) == nil)
+        }
+    }
+
+    @Test(.enabled(if: DiskImage.canBeMade, "mounting an image needs root"))
+    func `canary, ext4: a page file that is replaced by rename leaves its keys, and the thief finds them`() throws {
+        let image = try DiskImage()
+        try Verification.makeHome(on: PosixFileSystem(), home: image.home)
+        let history = History(on: PosixFileSystem(), home: image.home, seed: 1)
+        try history.open()
+        for operation in [Operation.createInbox, .saveState, .put, .put, .commit] { try history.step(operation) }
+        let keystore = Array(try #require(FileManager.default.contents(atPath: image.home + "/keystore")))
+        let keyFile = Array(try #require(FileManager.default.contents(atPath: image.home + "/key")))
+        let written = try files(image.home)
+        history.close()
+        for name in ["rows.slots", "columns.slots"] {
+            try DiskImage.tool(
+                "dd",
+                "if=/dev/urandom",
+                "of=\(image.home)/new",
+                "bs=4096",
+                "count=64",
+                "conv=fsync",
+                "status=none"
+            )
+            rename(image.home + "/new", image.home + "/" + name)
+        }
+        sync()
+        image.unmount()
+        var thief = try #require(Thief(keystore: keystore, keyFile: keyFile))
+        thief.search(image: [(0, image.bytes)], written: written, slotCount: 4)
+        #expect(!Set(thief.payloads.compactMap(Promise.Text.serial)).isEmpty)
+    }
+
+    private func files(_ home: String) throws -> [[UInt8]] {
+        let names = FileManager.default.enumerator(atPath: home)?.compactMap { $0 as? String } ?? []
+        return names.sorted().compactMap { FileManager.default.contents(atPath: home + "/" + $0).map { Array($0) } }
+    }
+}
