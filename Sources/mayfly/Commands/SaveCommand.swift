@@ -42,9 +42,7 @@ struct SaveCommand: NodeCommand {
         }
         let path = path(named: piece.name)
         if !force, access(path, F_OK) == 0 { throw Self.exists(path) }
-        let partial = "\(path).\(getpid()).part"
-        let descriptor = open(partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
-        guard descriptor >= 0 else { throw Self.failure(path, errno) }
+        let (descriptor, partial) = try Self.begin(path)
         do {
             defer { close(descriptor) }
             while true {
@@ -52,9 +50,9 @@ struct SaveCommand: NodeCommand {
                 guard let next = piece.next else { break }
                 piece = try read(client, from: next)
             }
-            try finish(partial, path)
+            if let partial { try finish(partial, path) } else { try finish(descriptor, path) }
         } catch {
-            unlink(partial)
+            if let partial { unlink(partial) }
             throw error
         }
         if terminal.json {
@@ -88,6 +86,44 @@ struct SaveCommand: NodeCommand {
         var status = stat()
         let isDirectory = stat(output, &status) == 0 && status.st_mode & S_IFMT == S_IFDIR
         return isDirectory ? "\(output)/\(safeName)" : output
+    }
+
+    /// `O_TMPFILE`, which Glibc's module map does not carry (asm-generic/fcntl.h).
+    private static let nameless: Int32 = 0o20_000_000 | O_DIRECTORY
+
+    /// A file without a name, so that nothing is left if we are stopped; where there is no such thing, one with a name of
+    /// its own.
+    private static func begin(_ path: String) throws -> (descriptor: Int32, partial: String?) {
+        let slash = path.lastIndex(of: "/")
+        let directory = slash.map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."
+        if access("/proc/self/fd", F_OK) == 0 {
+            let descriptor = open(directory, O_WRONLY | O_CLOEXEC | nameless, 0o600)
+            if descriptor >= 0 { return (descriptor, nil) }
+        }
+        let partial = partial(path)
+        let descriptor = open(partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
+        guard descriptor >= 0 else { throw failure(path, errno) }
+        return (descriptor, partial)
+    }
+
+    private static func partial(_ path: String) -> String { "\(path).\(getpid()).part" }
+
+    /// Gives the nameless file its name, once it is whole.
+    private func finish(_ descriptor: Int32, _ path: String) throws {
+        let nameless = "/proc/self/fd/\(descriptor)"
+        if linkat(AT_FDCWD, nameless, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0 { return }
+        guard errno == EEXIST else { throw Self.failure(path, errno) }
+        if !force { throw Self.exists(path) }
+        // There is no link that replaces.
+        let partial = Self.partial(path)
+        guard linkat(AT_FDCWD, nameless, AT_FDCWD, partial, AT_SYMLINK_FOLLOW) == 0 else {
+            throw Self.failure(path, errno)
+        }
+        guard rename(partial, path) == 0 else {
+            let code = errno
+            unlink(partial)
+            throw Self.failure(path, code)
+        }
     }
 
     /// Gives the file its name, once it is whole.

@@ -54,7 +54,7 @@ enum NodeSetup {
                     }
                     let passphrase = SecretBytes(copying: bytes)
                     try makeParents(of: options.home)
-                    try Store.create(home: options.home, protection: .passphrase, passphrase: passphrase.clone())
+                    try makeStore(options.home, .passphrase, passphrase.clone())
                     return try finish(
                         options.home,
                         configuration,
@@ -64,7 +64,7 @@ enum NodeSetup {
                 }
             }
             try makeParents(of: options.home)
-            try Store.create(home: options.home, protection: .keyFile, passphrase: nil)
+            try makeStore(options.home, .keyFile, nil)
             return try finish(options.home, configuration, protection: "key file", passphrase: nil)
         } catch {
             throw controlError(error)
@@ -87,6 +87,25 @@ enum NodeSetup {
         }
     }
 
+    /// Makes the store; or takes the one that an interrupted `init` has made, which shows by the missing configuration.
+    private static func makeStore(
+        _ home: String,
+        _ protection: Protection,
+        _ passphrase: consuming SecretBytes?
+    ) throws(StoreError) {
+        do throws(StoreError) {
+            try Store.create(home: home, protection: protection, passphrase: passphrase)
+        } catch {
+            guard case .alreadyInitialised = error, access("\(home)/\(NodeConfiguration.fileName)", F_OK) != 0 else {
+                throw error
+            }
+            let store = try Store.open(home: home, now: NodeClock.realtime())
+            let isProtectedSo = store.protection == protection
+            store.close()
+            if !isProtectedSo { throw error }
+        }
+    }
+
     private static func finish(
         _ home: String,
         _ configuration: NodeConfiguration,
@@ -94,7 +113,7 @@ enum NodeSetup {
         passphrase: consuming SecretBytes?
     ) throws -> JSONValue {
         try configuration.save(home: home)
-        try PeersFile().save(home: home)
+        if access("\(home)/\(PeersFile.fileName)", F_OK) != 0 { try PeersFile().save(home: home) }
         var options = Node.Options(home: home, version: Mayfly.version)
         options.listen = []
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)

@@ -1,0 +1,182 @@
+import Foundation
+import Glibc
+import Testing
+
+/// The program itself, killed or refused at a system call by strace.
+@Suite("System calls", .enabled(if: Tracer.isThere, "needs strace and leave to trace"))
+struct SystemCallTests {
+    /// All calls, when a campaign asks for them.
+    private static let isCampaign = ProcessInfo.processInfo.environment["MAYFLY_CAMPAIGN"] != nil
+
+    private static func calls(_ few: [Int], upTo most: Int) -> [Int] { isCampaign ? Array(1...most) : few }
+
+    @Test("init, killed at a call: it is done again, or was done, and the node starts")
+    func initialise() throws {
+        for call in ["pwrite64", "fsync", "renameat", "mkdirat"] {
+            var number = 1
+            while number <= 12 {
+                let isOver = try withDirectory { directory in
+                    let node = TestNode(name: "ann", directory: directory)
+                    defer { node.crash() }
+                    let command = ["init", "--name", "ann", "--listen", "tcp://127.0.0.1:0", "--home", node.home]
+                    let tracing = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=\(call)"]
+                    let killing = ["-e", "inject=\(call):signal=SIGKILL:when=\(number)"]
+                    let first = try Program.run(tracing + killing + [Program.mayfly] + command, in: directory)
+                    if first.code != 0 {
+                        let second = try Program.run([Program.mayfly] + command, in: directory)
+                        #expect(second.code == 0 || second.errors.contains("already"), "\(call) \(number): \(second)")
+                    }
+                    try node.start()
+                    #expect(try node.ok("doctor").code == 0)
+                    try node.stop()
+                    return first.code == 0
+                }
+                if isOver { break }
+                number += Self.isCampaign ? 1 : 3
+            }
+        }
+    }
+
+    @Test("A message arrives, and the receiver is killed at a call: what was said to be delivered is there, once")
+    func arrival() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            var confirmed: [String] = []
+            var all: [String] = []
+            for (call, numbers) in [("pwrite64", [1, 2]), ("fdatasync", [1])] {
+                for number in Self.calls(numbers, upTo: 6) {
+                    let text = "\(call) \(number)"
+                    let cursor = try ann.cursor()
+                    let tracer = try Tracer(bob, "\(call):signal=SIGKILL:when=\(number)")
+                    let sent = try ann.run(["send", "room", text, "--wait", "delivered", "--timeout", "2"])
+                    if sent["stored"].bool == true { all.append(text) }
+                    if sent["stored"].bool == true, sent["state"].string == "delivered" { confirmed.append(text) }
+                    tracer.stop()
+                    bob.crash()
+                    try bob.start()
+                    let texts = try bob.texts()
+                    for text in confirmed { #expect(texts.count { $0 == text } == 1, "\(text): \(texts)") }
+                    for node in [ann, bob] { try node.wait("peerOnline", after: node === ann ? cursor : 0) }
+                    #expect(!(try bob.run(["doctor"]).output.contains("belongs to no key page")))
+                }
+            }
+            try eventually("all of it arrives, once") {
+                let texts = try bob.texts()
+                return all.allSatisfy { text in texts.count { $0 == text } == 1 } && Set(texts).count == texts.count
+            }
+        }
+    }
+
+    @Test("A sender is killed at a call: what it said to have stored is there")
+    func sending() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            for number in Self.calls([1, 2], upTo: 6) {
+                let cursor = try bob.cursor()
+                let tracer = try Tracer(ann, "pwrite64:signal=SIGKILL:when=\(number)")
+                let sent = try ann.run(["send", "room", "number \(number)"])
+                tracer.stop()
+                ann.crash()
+                try ann.start()
+                let texts = try ann.texts()
+                #expect(texts.count { $0 == "number \(number)" } <= 1)
+                if sent.code == 0, sent["stored"].bool == true { #expect(texts.contains("number \(number)")) }
+                for node in [ann, bob] { try node.wait("peerOnline", after: node === bob ? cursor : 0) }
+            }
+            let mine = try ann.texts()
+            try eventually("the other has what is stored") {
+                let theirs = try bob.texts()
+                return mine.allSatisfy { text in theirs.count { $0 == text } == 1 }
+            }
+        }
+    }
+
+    @Test("An explosion, killed at a call: it has happened wholly or not at all, and nothing comes back")
+    func explosion() throws {
+        try withPair { ann, bob in
+            for number in Self.calls([1, 2, 4], upTo: 8) {
+                let id = try meet(ann, bob)
+                try agree(ann, bob, "1d")
+                try say("secret \(number)", ann)
+                let tracer = try Tracer(ann, "pwrite64,renameat:signal=SIGKILL:when=\(number)")
+                let said = try ann.run(["explode", "room", "--force"])
+                tracer.stop()
+                ann.crash()
+                try ann.start()
+                let after = try ann.run(["read", id])
+                if said.code == 0 { #expect(after.code == 3, "it was said to be gone: \(after)") }
+                if after.code == 0 {
+                    #expect(try ann.texts() == ["secret \(number)"])
+                    try ann.ok("explode", "room", "--force")
+                }
+                #expect(try ann.run(["read", id]).code == 3)
+                #expect(ann.files(holding: "secret").isEmpty)
+                try eventually("the member learns of it") { try bob.run(["read", id]).code == 3 }
+                #expect(!(try ann.run(["doctor"]).output.contains("damaged:")), "call \(number)")
+            }
+        }
+    }
+
+    @Test("A disk that fails or is full at a call: no false acknowledgement, and it goes on afterwards")
+    func errors() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            var all: [String] = []
+            for fault in ["fdatasync:error=EIO", "pwrite64:error=ENOSPC", "pwrite64:error=EIO"] {
+                for number in Self.calls([1], upTo: 4) {
+                    let text = "\(fault) \(number)"
+                    let cursor = try ann.cursor()
+                    let tracer = try Tracer(bob, "\(fault):when=\(number)")
+                    let sent = try ann.run(["send", "room", text, "--wait", "delivered", "--timeout", "2"])
+                    if sent["stored"].bool == true { all.append(text) }
+                    #expect(bob.isRunning, "a failing disk is no reason to end")
+                    tracer.stop()
+                    let isConfirmed = sent["stored"].bool == true && sent["state"].string == "delivered"
+                    bob.crash()
+                    try bob.start()
+                    if isConfirmed { #expect(try bob.texts().count { $0 == text } == 1, "\(text)") }
+                    for node in [ann, bob] { try node.wait("peerOnline", after: node === ann ? cursor : 0) }
+                }
+            }
+            try eventually("all of it arrives, once") {
+                let texts = try bob.texts()
+                return all.allSatisfy { text in texts.count { $0 == text } == 1 } && Set(texts).count == texts.count
+            }
+        }
+    }
+}
+
+/// strace on a node that runs.
+final class Tracer {
+    private let child: Child
+
+    /// Returns when every thread is traced.
+    /// - Parameter injection: what happens at which call, for `-e inject=`.
+    init(_ node: TestNode, _ injection: String) throws {
+        let calls = String(injection.prefix { $0 != ":" })
+        let log = "\(node.directory)/strace-\(UUID().uuidString)"
+        child = try Child(
+            [
+                "strace", "-f", "-p", String(node.pid), "-o", "/dev/null", "-e", "trace=\(calls)", "-e",
+                "inject=\(injection)",
+            ],
+            input: try Descriptor("/dev/null", O_RDONLY),
+            output: try Descriptor("/dev/null", O_WRONLY),
+            errors: try Descriptor(log, O_WRONLY | O_CREAT)
+        )
+        for _ in 0..<200 {
+            if Program.text(log).contains("attached") { return }
+            Thread.sleep(forTimeInterval: 0.02)
+        }
+        throw HarnessError("strace does not attach: \(Program.text(log))")
+    }
+
+    /// The node goes on without it, if it still goes.
+    func stop() {
+        child.signal(SIGINT)
+        _ = child.wait(seconds: 10)
+    }
+
+    /// Tried, since a container may not let anybody trace.
+    static let isThere: Bool = {
+        guard geteuid() == 0 else { return false }
+        return (try? Program.tool("strace", "-f", "-o", "/dev/null", "true")) != nil
+    }()
+}
