@@ -48,6 +48,7 @@ struct MessageArchive {
     /// Files that their users are handing over: their chunks have no message yet.
     var uploading: Set<Messaging.MessageID> = []
     var outgoing = OutgoingMessages()
+    private var forgotten = ForgottenMessages()
     let store: Store
 
     init(store: Store) { self.store = store }
@@ -103,9 +104,12 @@ struct MessageArchive {
     }
 
     private mutating func replaceHeld(_ entries: [Held], _ client: ClientID) {
+        let kept = Set(entries.map(\.message.content.id))
+        for entry in held[client] ?? [] where entry.message.sender != nil && entry.message.content.attachment == nil {
+            if !kept.contains(entry.message.content.id) { forgotten.insert(entry.message.content.id, client) }
+        }
         if let files = heldChunks[client] {
-            let left = Set(entries.map(\.message.content.id))
-            for id in files.keys where files[id] != nil && !left.contains(id) && !uploading.contains(id) {
+            for id in files.keys where files[id] != nil && !kept.contains(id) && !uploading.contains(id) {
                 forgetHeldChunks(id, client)
             }
         }
@@ -231,6 +235,7 @@ struct MessageArchive {
 
     mutating func forget(_ client: ClientID) {
         outgoing.removeAll(client)
+        forgotten.removeAll(client)
         hiddenIsKnown.remove(client)
         wake(client)
         held[client] = nil
@@ -307,7 +312,7 @@ struct MessageArchive {
     }
 
     func contains(_ id: Messaging.MessageID, client: ClientID, row: RowID?) -> Bool {
-        if heldIndex[client]?[id] != nil { return true }
+        if heldIndex[client]?[id] != nil || forgotten.contains(id, client) { return true }
         guard let row, !store.isLocked else { return false }
         return (try? store.contains(row, id: id.bytes)) ?? false
     }

@@ -47,8 +47,6 @@ extension Simulation {
         var turn = turn(node)
         node.core.fallAsleep(client, &turn)
         node.random = turn.random
-        let held = node.memory[client].map { Set($0.keys) } ?? []
-        node.seen[client] = held.union(node.disk.messages[client].map { Set($0.keys) } ?? [])
     }
 
     func sleepOrRebalance(_ node: SimulatedNode, _ client: ClientID) {
@@ -65,7 +63,8 @@ extension Simulation {
         struct Side {
             var node: Int
             var own: PublicKey
-            var members: Set<PublicKey>
+            /// Where it looks for each.
+            var members: [PublicKey: [Endpoint]]
             /// For whom messages wait here.
             var waiting: Set<PublicKey>
         }
@@ -76,7 +75,7 @@ extension Simulation {
                     Side(
                         node: node.index,
                         own: machine.key.publicKey,
-                        members: Set(machine.currentMembers.map(\.key)),
+                        members: places(machine.currentMembers),
                         waiting: Set(
                             machine.currentMembers.map(\.key).filter { !machine.outbox(to: $0).isEmpty }
                         )
@@ -88,7 +87,7 @@ extension Simulation {
                     Side(
                         node: node.index,
                         own: summary.own,
-                        members: Set(summary.members.map(\.key)),
+                        members: places(saved(node, summary)),
                         waiting: Set(
                             undelivered(node, summary.client).flatMap(\.deliveries).filter { $0.state == .queued }
                                 .map(\.member)
@@ -97,15 +96,39 @@ extension Simulation {
                 )
             }
         }
+        func isFound(_ one: Side, by other: Side) -> Bool {
+            other.members[one.own]?.contains(nodes[one.node].endpoint) ?? false
+        }
         for conversation in sides.keys.sorted() {
-            for side in sides[conversation]! where !side.waiting.isEmpty {
-                if let other = sides[conversation]!.first(where: {
-                    side.waiting.contains($0.own) && side.members.contains($0.own) && $0.members.contains(side.own)
+            let all = sides[conversation]!
+            for side in all where !side.waiting.isEmpty {
+                // Whoever finds it or is found by it, and so on: those that have moved are found through others.
+                var near = [side]
+                var rest = all.filter { $0.own != side.own }
+                while let next = rest.firstIndex(where: { other in
+                    near.contains { known in
+                        known.members[other.own] != nil && other.members[known.own] != nil
+                            && (isFound(known, by: other) || isFound(other, by: known))
+                    }
+                }) {
+                    near.append(rest.remove(at: next))
+                }
+                if let other = near.dropFirst().first(where: {
+                    side.waiting.contains($0.own) && side.members[$0.own] != nil && $0.members[side.own] != nil
                 }) {
                     return "node \(side.node) has messages for node \(other.node)"
                 }
             }
         }
         return nil
+    }
+
+    private func saved(_ node: SimulatedNode, _ summary: InboxSummary) -> [Member] {
+        guard case .conversation(let record)? = node.disk.inboxes[summary.client]?.record.role else { return [] }
+        return record.members
+    }
+
+    private func places(_ members: [Member]) -> [PublicKey: [Endpoint]] {
+        Dictionary(members.map { ($0.key, $0.endpoints) }) { first, _ in first }
     }
 }

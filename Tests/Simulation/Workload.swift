@@ -74,6 +74,8 @@ extension Simulation {
     }
 
     func act(_ node: SimulatedNode) {
+        // Commands are refused then.
+        guard !node.isLocked else { return }
         if chance(2) { return createConversation(node) }
         let clients = node.core.clients
         guard !clients.isEmpty else { return }
