@@ -162,6 +162,7 @@ extension Node {
             isDurable.value.withLock { $0 = result }
             done.signal()
         }
+        store.hurryCommits()
         let ended = done.wait(timeout: .now() + .seconds(2))
         if ended == .success, isDurable.value.withLock({ $0 }) { unsavedFanOuts.remove(conversation) }
     }

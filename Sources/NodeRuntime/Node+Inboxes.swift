@@ -126,7 +126,7 @@ extension Node {
         else { return }
         let wasAsleep = core.isSleeping(client)
         settled.remove(client)
-        for (id, link) in links where link.client == client {
+        for (id, link) in links.sorted(by: { $0.key < $1.key }) where link.client == client {
             links[id] = nil
             link.connection.abort()
         }

@@ -291,7 +291,7 @@ extension Node {
         }
         turn { core.reach(client, &$0) }
         let promise = loop.makePromise(of: Void.self)
-        awaitLinks(of: client, since: .now(), promise)
+        awaitLinks(of: client, since: loop.now, promise)
         return promise.futureResult
     }
 
@@ -300,7 +300,7 @@ extension Node {
             return promise.succeed(())
         }
         let patience = machine.isReaching(now: now) ? Self.reachTime : Self.retryTime
-        guard .now() - start < patience else { return promise.succeed(()) }
+        guard loop.now - start < patience else { return promise.succeed(()) }
         loop.assumeIsolated().scheduleTask(in: .milliseconds(5)) {
             self.assumeIsolated { $0.awaitLinks(of: client, since: start, promise) }
         }

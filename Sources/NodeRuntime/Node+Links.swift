@@ -338,7 +338,7 @@ extension Node {
 
     func transmit(_ frame: Frame, on link: LinkID) {
         guard let connection = links[link]?.connection else { return }
-        if case .ping(let nonce) = frame, pings[nonce] != nil { pingSentAt[nonce] = .now() }
+        if case .ping(let nonce) = frame, pings[nonce] != nil { pingSentAt[nonce] = loop.now }
         // A link that cannot take more is closed by the transport; the outbox sends again on the next.
         try? connection.send(FrameCodec.encode(frame))
         touchedLinks.insert(link)
@@ -346,9 +346,7 @@ extension Node {
 
     /// Cuts the links of one of our inboxes to another one.
     func abortLinks(of client: ClientID, to remote: PublicKey) {
-        for link in links.values where link.client == client && link.connection.peer.publicKey == remote {
-            link.connection.abort()
-        }
+        for link in links(of: client) where link.peer.publicKey == remote { link.abort() }
     }
 
     func close(_ link: LinkID) {
@@ -358,16 +356,21 @@ extension Node {
     func flushLinks() {
         let touched = touchedLinks
         touchedLinks = []
-        for link in touched { links[link]?.connection.flush() }
+        for link in touched.sorted() { links[link]?.connection.flush() }
     }
 
     /// The disk is slower than the peer: read on when it has caught up.
     func pauseLinks(of client: ClientID) {
-        for link in links.values where link.client == client { link.connection.pauseReading() }
+        for link in links(of: client) { link.pauseReading() }
     }
 
     func resumeLinks(of client: ClientID) {
-        for link in links.values where link.client == client { link.connection.resumeReading() }
+        for link in links(of: client) { link.resumeReading() }
+    }
+
+    /// In the order in which they were opened: what is done to each may reach the network.
+    private func links(of client: ClientID) -> [PeerConnection] {
+        links.values.lazy.filter { $0.client == client }.map(\.connection).sorted { $0.id < $1.id }
     }
 
     // MARK: Addresses

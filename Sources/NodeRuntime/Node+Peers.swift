@@ -85,7 +85,7 @@ extension Node {
         guard let key = peer.contact?.key, core.contact != nil else { return }
         turn { core.withContact(&$0) { contact, _ in contact.forget(key) } }
         if let client = core.contact?.client { abortLinks(of: client, to: key) }
-        for nonce in pings.keys where pings[nonce]?.key == key {
+        for nonce in pings.keys.sorted() where pings[nonce]?.key == key {
             pings.removeValue(forKey: nonce)?.promise.fail(NodeError.peerBlocked(name))
         }
     }
@@ -140,7 +140,7 @@ extension Node {
         let promise = loop.makePromise(of: Double.self)
         var random = Randomness.system
         let nonce = random.next()
-        pings[nonce] = PendingPing(peer: name, key: card.key, sentAt: .now(), promise: promise)
+        pings[nonce] = PendingPing(peer: name, key: card.key, sentAt: loop.now, promise: promise)
         turn { core.withContact(&$0) { contact, turn in contact.ping(card, nonce: nonce, &turn) } }
         loop.assumeIsolated().scheduleTask(in: .milliseconds(timeout)) {
             self.assumeIsolated { node in
@@ -159,7 +159,7 @@ extension Node {
 
     func pongReceived(_ nonce: UInt64) {
         guard let ping = pings.removeValue(forKey: nonce) else { return }
-        let elapsed = Double((NIODeadline.now() - (pingSentAt[nonce] ?? ping.sentAt)).nanoseconds) / 1_000_000
+        let elapsed = Double((loop.now - (pingSentAt[nonce] ?? ping.sentAt)).nanoseconds) / 1_000_000
         pingSentAt[nonce] = nil
         peerSightings[ping.peer] = PeerSighting(at: now, rttMilliseconds: elapsed)
         ping.promise.succeed(elapsed)

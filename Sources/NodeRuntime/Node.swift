@@ -34,6 +34,7 @@ package actor Node {
     /// The event loop on which everything runs; the executor of the actor.
     nonisolated package let loop: any EventLoop
     nonisolated package let options: Options
+    let surroundings: Surroundings
     nonisolated package var unownedExecutor: UnownedSerialExecutor { loop.executor.asUnownedSerialExecutor() }
 
     var core = NodeStateMachine()
@@ -154,39 +155,64 @@ package actor Node {
         return try Node(options, configuration: configuration, peers: peers, loop: loop, log: log)
     }
 
-    private init(
+    /// As ``open(_:on:log:)``, with what the files of the home would have said, and in surroundings of the caller's.
+    package init(
         _ options: Options,
         configuration: NodeConfiguration,
         peers: PeersFile,
+        surroundings: Surroundings = Surroundings(),
         loop: any EventLoop,
         log: Logger
     ) throws {
         self.options = options
+        self.surroundings = surroundings
         self.configuration = configuration
         self.peers = peers
         self.loop = loop
         self.log = log
-        let realtime = NodeClock.realtime()
-        let store = try Store.open(home: options.home, now: realtime)
+        let realtime = surroundings.realtime()
+        let store = try Store.open(
+            home: options.home,
+            fileSystem: surroundings.disk,
+            now: realtime,
+            committingOn: surroundings.commitThread
+        )
         self.store = store
         archive = MessageArchive(store: store)
-        room = StorageRoom(home: options.home, limits: configuration.storage ?? NodeConfiguration.Storage())
+        room = StorageRoom(
+            home: options.home,
+            limits: configuration.storage ?? NodeConfiguration.Storage(),
+            space: surroundings.space
+        )
         core = NodeStateMachine(capacity: options.capacity ?? configuration.capacity ?? Limits.inboxCapacity)
-        clock = NodeClock(mark: store.clockMark(), realtime: realtime, boottime: NodeClock.boottime())
+        clock = NodeClock(mark: store.clockMark(), realtime: realtime, boottime: surroundings.boottime())
         routing = RoutingTable(day: Timestamp(milliseconds: realtime).day)
         events = EventLog(start: realtime * 1_000)
     }
 
     /// Unlocks if no passphrase is needed or one is given, listens, and begins to dial.
     package func start(passphrase: consuming SecretBytes?) async throws {
-        store.reap(hide: now.milliseconds, destroy: now.milliseconds)
-        if store.protection == .keyFile || passphrase != nil { try store.unlock(passphrase: passphrase) }
-        let transport = TCPTransport(loop: loop)
-        self.transport = transport
-        connectEvents(of: transport)
+        let transport = try prepare(passphrase: passphrase)
         for endpoint in options.listen ?? configuration.listen {
             listeners.append(try await transport.listen(host: endpoint.host, port: Int(endpoint.port)).get())
         }
+        try begin()
+    }
+
+    /// ``start(passphrase:)`` as far as the listeners: destroys what is due and unlocks.
+    package func prepare(passphrase: consuming SecretBytes?) throws -> TCPTransport {
+        store.reap(hide: now.milliseconds, destroy: now.milliseconds)
+        if store.protection == .keyFile || passphrase != nil { try store.unlock(passphrase: passphrase) }
+        let transport = TCPTransport(loop: loop, network: surroundings.network)
+        self.transport = transport
+        connectEvents(of: transport)
+        return transport
+    }
+
+    /// ``start(passphrase:)`` from the listeners on: takes up what is stored, and dials.
+    /// - Parameter more: listeners that the caller has made.
+    package func begin(listeners more: [TCPListener] = []) throws {
+        listeners += more
         if !store.isLocked { try load() }
         tick()
     }
@@ -221,7 +247,7 @@ package actor Node {
     // MARK: Turns
 
     func readClock() -> NodeClock.Reading {
-        clock.read(realtime: NodeClock.realtime(), boottime: NodeClock.boottime())
+        clock.read(realtime: surroundings.realtime(), boottime: surroundings.boottime())
     }
 
     /// The time of everything the node does.

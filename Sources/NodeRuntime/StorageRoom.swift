@@ -1,31 +1,54 @@
 import Glibc
 import Messaging
 
+/// The room on a file system, in bytes.
+package struct DiskSpace: Sendable {
+    package var total: UInt64
+    /// For users without privileges.
+    package var available: UInt64
+
+    package init(total: UInt64, available: UInt64) {
+        self.total = total
+        self.available = available
+    }
+
+    /// What the kernel says; `nil` when it cannot be asked.
+    package init?(of path: String) {
+        var status = statvfs()
+        guard statvfs(path, &status) == 0 else { return nil }
+        let block = UInt64(status.f_frsize)
+        self.init(total: UInt64(status.f_blocks) * block, available: UInt64(status.f_bavail) * block)
+    }
+}
+
 /// How much more of what peers send may be stored: a member with whom a lifetime is agreed must not fill the disk, nor
 /// the memory that the index of its messages takes.
 package struct StorageRoom {
     private let home: String
     private let limits: NodeConfiguration.Storage
+    private let space: @Sendable (_ home: String) -> DiskSpace?
     private var storedCount = 0
     private var hasDiskSpace = true
     /// Bytes on the disk above the floor when it was asked, less what files took since.
     private var spareByteCount: UInt64 = 0
 
-    package init(home: String, limits: NodeConfiguration.Storage) {
+    package init(
+        home: String,
+        limits: NodeConfiguration.Storage,
+        space: @escaping @Sendable (_ home: String) -> DiskSpace? = { DiskSpace(of: $0) }
+    ) {
         self.home = home
         self.limits = limits
+        self.space = space
         look()
     }
 
     /// Asks the file system; at every tick, and after every 256 messages.
     package mutating func look() {
-        var status = statvfs()
-        guard statvfs(home, &status) == 0 else { return }
-        let block = UInt64(status.f_frsize)
-        let floor = min(UInt64(limits.freeByteCount.value), UInt64(status.f_blocks) * block / 20)
-        let available = UInt64(status.f_bavail) * block
-        hasDiskSpace = available >= floor
-        spareByteCount = available >= floor ? available - floor : 0
+        guard let space = space(home) else { return }
+        let floor = min(UInt64(limits.freeByteCount.value), space.total / 20)
+        hasDiskSpace = space.available >= floor
+        spareByteCount = space.available >= floor ? space.available - floor : 0
     }
 
     /// Whether a file, or a part of one, may be stored besides what the inbox has.

@@ -46,6 +46,9 @@ extension Store {
         closeSurplusFiles()
     }
 
+    /// Does the commits that wait for ``CommitThread/later(_:)`` now. To be called before blocking for one.
+    package func hurryCommits() { committer.hurry() }
+
     /// Whether the file belongs to an inbox that is destroyed.
     private func isGone(_ file: RecordFile) -> Bool {
         segments[file.number]?.row.isGone ?? stateLogs[file.number]?.isGone ?? false

@@ -38,6 +38,8 @@ package enum CommitThread: Sendable {
     case own
     /// The caller's, before `commit` returns: for tests and short-lived commands.
     case caller
+    /// The caller's, but later: whoever is handed the work runs it once, when its time has come (the simulator).
+    case later(@Sendable (_ work: @escaping @Sendable () -> Void) -> Void)
 }
 
 /// The group commit: jobs that arrive while one runs are written together and synchronised once per file.
@@ -78,12 +80,22 @@ final class Committer: Sendable {
         switch thread {
         case .own: queue.async { self.run() }
         case .caller: run()
+        case .later(let plan): plan { self.run() }
         }
+    }
+
+    /// Does at once what waits for a thread that is the caller's; a thread of our own is at it already.
+    func hurry() {
+        if case .later = thread { run() }
     }
 
     /// Returns when everything submitted before is on the disk or has failed.
     func drain() {
-        if case .own = thread { queue.sync {} }
+        switch thread {
+        case .own: queue.sync {}
+        case .caller: break
+        case .later: run()
+        }
     }
 
     /// What has finished since the last call.

@@ -154,7 +154,7 @@ extension Store {
         for segment in row.segments.values { segment.file.wipeKey() }
         row.log?.file.wipeKey()
         drowsyRows.remove(row.id)
-        remains.append(.row(row, segments: Array(row.segments.values)))
+        remains.append(.row(row, segments: row.orderedSegments))
     }
 
     // MARK: - Column pages

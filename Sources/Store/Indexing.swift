@@ -178,7 +178,7 @@ extension Store {
     func segment(for row: Row, in column: Column) throws(StoreError) -> Segment {
         if isReadOnly { throw .readOnly(path: home.path) }
         var usable = row.appending[column.slot].flatMap { $0.acceptsAppends ? $0 : nil }
-        usable = usable ?? row.segments.values.first { $0.column === column && $0.acceptsAppends }
+        usable = usable ?? row.orderedSegments.first { $0.column === column && $0.acceptsAppends }
         if let usable {
             _ = try descriptor(of: usable.file)
             row.appending[column.slot] = usable

@@ -13,7 +13,7 @@ final class Sweeper: Sendable {
         queue =
             switch thread {
             case .own: DispatchQueue(label: "mayfly.store.remains", qos: .utility)
-            case .caller: nil
+            case .caller, .later: nil
             }
     }
 

@@ -44,7 +44,7 @@ extension Store {
         // The new one may have come back to an expiry that an older version had.
         row.halfMoved.remove(messageID)
         // Versions of before have the expiry of the old one, and so its column.
-        let holders = place.hasOlder ? row.segments.values.filter { $0.column === holder.column } : [holder]
+        let holders = place.hasOlder ? row.orderedSegments.filter { $0.column === holder.column } : [holder]
         eraseOlder(messageID, in: holders, than: segment)
     }
 
@@ -68,12 +68,12 @@ extension Store {
     /// What an interrupted move has left twice: the newer version is made durable, and the older one overwritten.
     func eraseLeftBehind(_ row: Row) {
         guard !row.halfMoved.isEmpty, !isReadOnly else { return }
-        for id in row.halfMoved {
+        for id in row.halfMoved.sorted(by: { $0.bytes.lexicographicallyPrecedes($1.bytes) }) {
             guard let place = row.index[id], let segment = row.segments[Int(place.file)] else { continue }
             do throws(StoreError) { _ = try descriptor(of: segment.file) } catch { continue }
             segment.file.needsSynchronizing = true
             markDirty(segment.file)
-            eraseOlder(id, in: Array(row.segments.values), than: segment)
+            eraseOlder(id, in: row.orderedSegments, than: segment)
         }
         row.halfMoved = []
         movesAreWaiting = true

@@ -98,6 +98,8 @@ final class Row {
     var contents = Contents.unknown
     /// By number of their file.
     var segments: [Int: Segment] = [:]
+    /// By the number of their file: what is done to each may reach the disk.
+    var orderedSegments: [Segment] { segments.values.sorted { $0.file.number < $1.file.number } }
     /// The segment that took the last append, by the slot of its column.
     var appending: [Int: Segment] = [:]
     var index: [MessageID: Place] = [:]

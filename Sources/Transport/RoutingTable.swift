@@ -173,7 +173,7 @@ package struct RoutingTable: Sendable {
     package mutating func beginRoll(to newDay: UInt32) {
         guard newDay != day else { return }
         day = newDay
-        rolling = Array(holders.keys)
+        rolling = holders.keys.sorted()
     }
 
     /// Whether routes wait for the tokens of the new day.

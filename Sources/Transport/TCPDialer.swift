@@ -64,26 +64,11 @@ extension TCPTransport {
         _ handler: Handler,
         failed: @escaping (Handler, DialFailure) -> Void
     ) {
-        guard let bootstrap = ClientBootstrap(validatingGroup: loop) else {
-            preconditionFailure("a dial needs an event loop with sockets")
-        }
         guard (1...65_535).contains(endpoint.port) else {
             return failed(handler, .unresolvable)
         }
-        let configured =
-            bootstrap
-            .connectTimeout(limits.connectTimeout)
-            .channelOption(.tcpOption(.tcp_nodelay), value: 1)
-            .channelOption(.allowRemoteHalfClosure, value: true)
-            .channelOption(.recvAllocator, value: limits.firstReads)
-        let connection =
-            if let address = try? SocketAddress(ipAddress: endpoint.host, port: endpoint.port) {
-                configured.connect(to: address)
-            } else {
-                // Tries each address of the name; so the handler is added to the one that answers.
-                configured.connect(host: endpoint.host, port: endpoint.port)
-            }
-        connection.assumeIsolated().whenComplete { result in
+        // A name may have several addresses; so the handler is added to the connection that comes about.
+        network.connect(to: endpoint, limits: limits, on: loop).assumeIsolated().whenComplete { result in
             switch result {
             case .success(let channel):
                 do {

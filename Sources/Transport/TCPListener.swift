@@ -1,6 +1,5 @@
 import Glibc
 import NIOCore
-import NIOPosix
 
 /// Why there is no listener. Each names the address that was asked for.
 package enum ListenFailure: Error, Hashable, Sendable {
@@ -43,7 +42,7 @@ package final class TCPListener: Sendable {
     package let address: SocketAddress
     private let channel: any Channel
 
-    init(address: SocketAddress, channel: any Channel) {
+    package init(address: SocketAddress, channel: any Channel) {
         self.address = address
         self.channel = channel
     }
@@ -63,30 +62,9 @@ extension TCPTransport {
     /// - Parameter port: 0 for one that the system chooses.
     /// - Returns: a future that fails with ``ListenFailure`` and nothing else.
     package func listen(host: String, port: Int) -> EventLoopFuture<TCPListener> {
-        let endpoint = Endpoint(host: host, port: port)
-        // An address is taken as it is; a name is looked up, which waits: listeners are made when the node starts.
-        guard (0...65_535).contains(port),
-            let address = try? SocketAddress.makeAddressResolvingHost(host, port: port)
-        else { return loop.makeFailedFuture(ListenFailure.unresolvable(endpoint)) }
         let bound = NIOLoopBound(self, eventLoop: loop)
-        guard let bootstrap = ServerBootstrap(validatingGroup: loop) else {
-            preconditionFailure("a listener needs an event loop with sockets")
+        return network.listen(at: Endpoint(host: host, port: port), limits: limits, on: loop) { channel in
+            try bound.value.accept(channel)
         }
-        return
-            bootstrap
-            .serverChannelOption(.backlog, value: limits.backlog)
-            .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
-            .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
-            .childChannelOption(.allowRemoteHalfClosure, value: true)
-            .childChannelOption(.recvAllocator, value: limits.firstReads)
-            .childChannelInitializer { channel in
-                channel.eventLoop.makeCompletedFuture { try bound.value.accept(channel) }
-            }
-            .bind(to: address)
-            .flatMapThrowing { channel in
-                guard let address = channel.localAddress else { throw ListenFailure.system(endpoint, 0) }
-                return TCPListener(address: address, channel: channel)
-            }
-            .flatMapErrorThrowing { throw $0 as? ListenFailure ?? ListenFailure($0, endpoint) }
     }
 }

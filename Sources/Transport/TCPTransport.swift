@@ -9,6 +9,7 @@ import Primitives
 package final class TCPTransport: @unchecked Sendable {
     package let loop: any EventLoop
     let limits: TransportLimits
+    let network: any Network
     package var events: TransportEvents
     let makeEphemeral: () -> SecretKey
 
@@ -19,11 +20,12 @@ package final class TCPTransport: @unchecked Sendable {
     private var generator: any RandomNumberGenerator
 
     /// - Parameters:
-    ///   - loop: of a `MultiThreadedEventLoopGroup`, or an embedded one without ``listen(host:port:)`` and ``dial(_:)``.
+    ///   - loop: of a `MultiThreadedEventLoopGroup`, or another one of which `network` makes channels.
     ///   - generator: chooses among the connections when there are too many.
     ///   - makeEphemeral: a fresh key for each handshake.
     package init(
         loop: any EventLoop,
+        network: any Network = Sockets(),
         limits: TransportLimits = TransportLimits(),
         events: TransportEvents = TransportEvents(),
         generator: any RandomNumberGenerator = SystemRandomness(),
@@ -31,6 +33,7 @@ package final class TCPTransport: @unchecked Sendable {
     ) {
         loop.preconditionInEventLoop()
         self.loop = loop
+        self.network = network
         self.limits = limits
         self.events = events
         self.generator = generator

@@ -1,0 +1,18 @@
+import Messaging
+import Store
+import Transport
+
+/// What a node stands on: its disk, its clocks and its network. The operating system's, unless a simulator has others.
+package struct Surroundings: Sendable {
+    package var disk: any FileSystem = PosixFileSystem()
+    package var commitThread = CommitThread.own
+    package var network: any Network = Sockets()
+    /// `CLOCK_REALTIME` in milliseconds.
+    package var realtime: @Sendable () -> Milliseconds = { NodeClock.realtime() }
+    /// `CLOCK_BOOTTIME` in milliseconds.
+    package var boottime: @Sendable () -> Milliseconds = { NodeClock.boottime() }
+    /// The room on the disk that has a home.
+    package var space: @Sendable (_ home: String) -> DiskSpace? = { DiskSpace(of: $0) }
+
+    package init() {}
+}
