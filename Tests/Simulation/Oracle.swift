@@ -261,26 +261,26 @@ struct Oracle {
 extension Simulation {
     /// After every step of a node.
     func checkAfterStep(_ node: SimulatedNode) {
-        if let gone = oracle.exploded[node.index] {
-            for conversation in node.core.conversations where gone.contains(conversation.conversation) {
-                violation("I5 node \(node.index) has a conversation that it destroyed")
-            }
-            for summary in node.core.sleepers where gone.contains(summary.conversation) {
-                violation("I5 node \(node.index) has a sleeping conversation that it destroyed")
-            }
-            for (_, inbox) in node.durable.inboxes where node.pending.isEmpty {
-                if case .conversation(let record) = inbox.record.role, gone.contains(record.genesis.conversation) {
-                    violation("I5 node \(node.index) has a conversation on its disk that it destroyed")
-                }
-            }
+        for conversation in oracle.exploded[node.index] ?? [] where node.core.client(of: conversation) != nil {
+            violation("I5 node \(node.index) has a conversation that it destroyed, awake or asleep")
         }
-        for conversation in node.core.conversations {
-            guard let end = oracle.shownEnd[conversation.client] else { continue }
+        for client in node.keys.keys {
+            guard let end = oracle.shownEnd[client], let conversation = node.core.conversation(client) else { continue }
             if conversation.record.schedule.map({ $0.expiresAt > end }) ?? true {
                 violation("I5 node \(node.index) has put off an explosion")
             }
         }
         if node.core.linkCount > 160 { violation("I7 node \(node.index) holds \(node.core.linkCount) links") }
+    }
+
+    /// After every commit of a node.
+    func checkAfterCommit(_ node: SimulatedNode) {
+        guard let gone = oracle.exploded[node.index], node.pending.isEmpty else { return }
+        for inbox in node.durable.inboxes.values {
+            if case .conversation(let record) = inbox.record.role, gone.contains(record.genesis.conversation) {
+                violation("I5 node \(node.index) has a conversation on its disk that it destroyed")
+            }
+        }
     }
 
     /// Whoever has had its turn holds nothing whose time has come by its own clock.

@@ -464,6 +464,7 @@ package final class Simulation {
         node.commitPlanned = false
         for operation in node.pending { applyDurably(operation, node) }
         node.pending.removeAll()
+        checkAfterCommit(node)
         let outputs = node.outputs
         node.outputs.removeAll()
         for output in outputs {
