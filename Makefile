@@ -41,13 +41,22 @@ bench: build
 	$(SWIFT) build $(RELEASE) --product benchmarks
 	$(SCRATCH)/release/benchmarks --mayfly $(MAYFLY)
 
-# A campaign: make simulate SEEDS=10000 SECONDS=600 SEED=1
+# Two campaigns, of the protocol core and of whole nodes: make simulate SEEDS=10000 SECONDS=600 SEED=1
+# PART=core or PART=node runs one of them. Each takes at most SECONDS, in as many processes as there are cores.
 SEEDS ?= 1000
 SECONDS ?= 60
 SEED ?= 1
+PART ?= core node
+JOBS ?= $(shell nproc)
 simulate: deps
 	$(SWIFT) build $(RELEASE) --product simulate
-	$(SCRATCH)/release/simulate --seeds $(SEEDS) --seconds $(SECONDS) --first $(SEED)
+	@failed=0; for part in $(PART); do \
+		for job in $$(seq $(JOBS)); do \
+			$(SCRATCH)/release/simulate --part $$part --limit $(SECONDS) --stride $(JOBS) \
+				--first $$(($(SEED) + job - 1)) --seeds $$((($(SEEDS) + $(JOBS) - 1) / $(JOBS))) & jobs[$$job]=$$!; \
+		done; \
+		for job in $$(seq $(JOBS)); do wait $${jobs[$$job]} || failed=1; done; \
+	done; exit $$failed
 
 # The store: power cuts at every call, whatever survives of it; every call failing; a thief with all that was ever written.
 # Then the program under strace and ext4 images, all calls. make crash SECONDS=2400 SEED=1

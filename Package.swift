@@ -79,7 +79,7 @@ let package = Package(
         ),
         .executableTarget(
             name: "simulate",
-            dependencies: ["Simulation"],
+            dependencies: ["Simulation", "NodeSimulation"],
             path: "Tests/Simulate",
             swiftSettings: settings
         ),
@@ -133,10 +133,22 @@ let package = Package(
             swiftSettings: settings
         ),
 
+        .target(
+            name: "NodeSimulation",
+            dependencies: [
+                "SimulatedDisk", "NodeRuntime", "Transport", "Store", "Wire", "Noise", "Messaging", "Primitives",
+                "CSodium",
+                nioCore, logging, heap, deque,
+            ],
+            path: "Tests/NodeSimulation",
+            swiftSettings: settings
+        ),
+
         tests("PrimitivesTests", ["Primitives"], exclude: ["Vectors"]),
         tests("NoiseTests", ["Noise", "Primitives"], exclude: ["Vectors"]),
         tests("MessagingTests", ["Messaging", "Primitives"]),
         tests("SimulationTests", ["Simulation", "Messaging", "Primitives"]),
+        tests("NodeSimulationTests", ["NodeSimulation"]),
         tests("WireTests", ["Wire", "Messaging", "Primitives"]),
         tests("StoreTests", ["StoreCampaigns", "SimulatedDisk", "Store", "Primitives"]),
         tests("TransportTests", ["Transport", "Noise", "Primitives", nioCore, nioPosix, nioEmbedded]),

@@ -1,52 +1,151 @@
+import Foundation
+import NodeSimulation
 import Simulation
 
-/// `simulate --seeds N --seconds S [--seed K] [--bug NAME] [--explosive] [--verbose]`
-var seeds: UInt64 = 100
-var seconds: Int64 = 120
-var first: UInt64 = 1
-var bug: PlantedBug?
-var verbose = false
-var isExplosive = false
-var arguments = CommandLine.arguments.dropFirst().makeIterator()
-while let argument = arguments.next() {
-    switch argument {
-    case "--seeds": seeds = arguments.next().flatMap { UInt64($0) } ?? seeds
-    case "--seconds": seconds = arguments.next().flatMap { Int64($0) } ?? seconds
-    case "--seed":
-        first = arguments.next().flatMap { UInt64($0) } ?? first
-        seeds = 1
-    case "--first": first = arguments.next().flatMap { UInt64($0) } ?? first
-    case "--bug": bug = arguments.next().flatMap { PlantedBug(rawValue: $0) }
-    case "--explosive": isExplosive = true
-    case "--verbose": verbose = true
-    default:
-        fatalError(
-            "usage: simulate --seeds N --seconds S [--seed K] [--first K] [--bug NAME] [--explosive] [--verbose]"
+/// What the command line asks for.
+struct Campaign {
+    enum Part: String { case core, node }
+
+    static let usage = """
+        usage: simulate [--part core|node] [--seeds N] [--seconds S] [--first K | --seed K] [--stride N]
+                        [--bug NAME] [--explosive] [--machines N] [--limit SECONDS] [--verbose]
+        """
+
+    var part = Part.core
+    var seeds: UInt64 = 100
+    /// Simulated seconds of each run; each part has its own when absent.
+    var seconds: Int64?
+    var first: UInt64 = 1
+    /// Every so many seeds: several processes share a campaign.
+    var stride: UInt64 = 1
+    var bug: String?
+    var isVerbose = false
+    var isExplosive = false
+    var machines: Int?
+    /// No more seeds are begun after so many seconds.
+    var limit: Double = .infinity
+
+    init(_ arguments: some Sequence<String>) {
+        var arguments = arguments.makeIterator()
+        func value<Value: LosslessStringConvertible>(_ type: Value.Type) -> Value {
+            guard let text = arguments.next(), let value = Value(text) else { Self.fail() }
+            return value
+        }
+        while let argument = arguments.next() {
+            switch argument {
+            case "--part":
+                guard let part = Part(rawValue: value(String.self)) else { Self.fail() }
+                self.part = part
+            case "--seeds": seeds = value(UInt64.self)
+            case "--seconds": seconds = value(Int64.self)
+            case "--seed":
+                first = value(UInt64.self)
+                seeds = 1
+            case "--first": first = value(UInt64.self)
+            case "--stride": stride = max(1, value(UInt64.self))
+            case "--bug": bug = value(String.self)
+            case "--machines": machines = value(Int.self)
+            case "--limit": limit = value(Double.self)
+            case "--explosive": isExplosive = true
+            case "--verbose": isVerbose = true
+            default: Self.fail()
+            }
+        }
+    }
+
+    static func fail() -> Never {
+        FileHandle.standardError.write(Data((usage + "\n").utf8))
+        exit(2)
+    }
+
+    struct Outcome {
+        var machines: Int
+        var events: Int
+        var trace: UInt64
+        var violations: [String]
+        var counts: [String: Int]
+    }
+
+    func run(_ seed: UInt64) -> Outcome {
+        switch part {
+        case .core:
+            var options = Simulation.Options(seed: seed, seconds: seconds ?? 120, isExplosive: isExplosive)
+            if let bug {
+                guard let planted = PlantedBug(rawValue: bug) else { Self.fail() }
+                options.bug = planted
+            }
+            let simulation = Simulation(options)
+            simulation.verbose = isVerbose
+            let report = simulation.run()
+            return Outcome(
+                machines: report.nodeCount,
+                events: report.events,
+                trace: report.traceHash,
+                violations: report.violations,
+                counts: report.counts
+            )
+        case .node:
+            var options = NodeSimulation.Options(seed: seed, seconds: seconds ?? 60, machines: machines)
+            if let bug {
+                guard let mistake = PlantedMistake(rawValue: bug) else { Self.fail() }
+                options.mistake = mistake
+            }
+            let report = NodeSimulation.run(options, log: isVerbose ? { print($0) } : nil)
+            return Outcome(
+                machines: report.machineCount,
+                events: report.events,
+                trace: report.traceHash,
+                violations: report.violations,
+                counts: report.counts
+            )
+        }
+    }
+
+    /// How to see one seed of this campaign again.
+    func replay(_ seed: UInt64) -> String {
+        var words = ["simulate", "--part", part.rawValue, "--seed", "\(seed)"]
+        if let seconds { words += ["--seconds", "\(seconds)"] }
+        if let bug { words += ["--bug", bug] }
+        if let machines { words += ["--machines", "\(machines)"] }
+        if isExplosive { words.append("--explosive") }
+        return words.joined(separator: " ") + " --verbose"
+    }
+
+    /// - Returns: whether nothing wrong happened.
+    func run() -> Bool {
+        let clock = ContinuousClock()
+        let start = clock.now
+        func spent() -> Double {
+            let elapsed = (clock.now - start).components
+            return Double(elapsed.seconds) + Double(elapsed.attoseconds) / 1e18
+        }
+        var events = 0
+        var done = 0
+        var failures: [UInt64] = []
+        var counts: [String: Int] = [:]
+        for index in 0..<seeds where spent() < limit {
+            let seed = first + index * stride
+            let outcome = run(seed)
+            done += 1
+            events += outcome.events
+            counts.merge(outcome.counts, uniquingKeysWith: +)
+            if !outcome.violations.isEmpty { failures.append(seed) }
+            if seeds == 1 || !outcome.violations.isEmpty {
+                print("seed \(seed): \(outcome.machines) nodes, \(outcome.events) events, trace \(outcome.trace)")
+                for violation in outcome.violations.prefix(5) { print("  \(violation)") }
+                if !outcome.violations.isEmpty { print("  again: \(replay(seed))") }
+            }
+        }
+        let time = spent()
+        let rate = Int(Double(events) / max(time, 0.001))
+        for name in counts.keys.sorted() { print("  \(name): \(counts[name] ?? 0)") }
+        print(
+            "\(part): \(done) seeds, \(events) events, \(Int(time)) s, \(rate) events/s, "
+                + "\(failures.count) with violations"
         )
+        if !failures.isEmpty { print("failing seeds: \(failures.prefix(50))") }
+        return failures.isEmpty
     }
 }
 
-let clock = ContinuousClock()
-let start = clock.now
-var events = 0
-var failures: [UInt64] = []
-var counts: [String: Int] = [:]
-for seed in first..<first + seeds {
-    let simulation = Simulation(Simulation.Options(seed: seed, seconds: seconds, bug: bug, isExplosive: isExplosive))
-    simulation.verbose = verbose
-    let report = simulation.run()
-    events += report.events
-    for (name, count) in report.counts { counts[name, default: 0] += count }
-    if !report.violations.isEmpty { failures.append(seed) }
-    if seeds == 1 || !report.violations.isEmpty {
-        print("seed \(seed): \(report.nodeCount) nodes, \(report.events) events, trace \(report.traceHash)")
-        for violation in report.violations.prefix(5) { print("  \(violation)") }
-    }
-}
-let elapsed = clock.now - start
-let spent = Double(elapsed.components.seconds) + Double(elapsed.components.attoseconds) / 1e18
-print(
-    "\(seeds) seeds, \(events) events, \(spent) s, \(Int(Double(events) / spent)) events/s, \(failures.count) with violations"
-)
-for name in counts.keys.sorted() { print("  \(name): \(counts[name]!)") }
-if !failures.isEmpty { print("failing seeds: \(failures.prefix(50))") }
+exit(Campaign(CommandLine.arguments.dropFirst()).run() ? 0 : 1)

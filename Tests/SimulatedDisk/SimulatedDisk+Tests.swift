@@ -48,6 +48,20 @@ extension SimulatedDisk {
         return other
     }
 
+    /// What is on the platter, as whoever takes the disk out finds it.
+    package func durableCopy() -> SimulatedDisk {
+        let other = snapshot()
+        other.with { state in
+            for number in state.nodes.keys {
+                guard let node = state.nodes[number] else { continue }
+                state.nodes[number]?.content = node.durable
+                state.nodes[number]?.entries = node.durableEntries
+                state.nodes[number]?.restart()
+            }
+        }
+        return other.copy()
+    }
+
     /// How many descriptors are open.
     package var openFileCount: Int { with { $0.files.count } }
 

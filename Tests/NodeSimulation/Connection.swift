@@ -1,0 +1,183 @@
+import DequeModule
+import NIOCore
+
+/// A simulated TCP connection: two directions, each with a delay, each in order. What the network does to it, it does
+/// here: it holds bytes up, changes them, loses the connection at one end or at both.
+final class Connection: @unchecked Sendable {
+    enum Side: Int {
+        case dialer = 0
+        case listener = 1
+        var other: Side { self == .dialer ? .listener : .dialer }
+    }
+
+    private struct Piece {
+        /// `nil`: the end.
+        var bytes: ByteBuffer?
+        var arrival: Int64
+    }
+
+    /// What the kernel waits for an answer, in milliseconds: see ``TransportLimits/silence``.
+    private static let silence: Int64 = 30_000
+
+    let number: Int
+    let machines: [Int]
+    private let addresses: [SocketAddress?]
+    private unowned let network: SimulatedNetwork
+    private var channels: [SimulatedChannel?] = [nil, nil]
+    /// One end is nobody's: a stranger's.
+    private var isRaw: [Bool] = [false, false]
+    private var onTheWay: [Deque<Piece>] = [[], []]
+    private var lastArrival: [Int64] = [0, 0]
+    private var delay: Int64
+    /// Nothing arrives any more, and nobody is told.
+    private(set) var isSilent = false
+    private var isOver: [Bool] = [false, false]
+    private var heldUpSince: [Int64?] = [nil, nil]
+
+    init(
+        _ number: Int,
+        from dialer: Int,
+        to listener: Int,
+        addresses: [SocketAddress?],
+        delay: Int64,
+        network: SimulatedNetwork
+    ) {
+        self.number = number
+        machines = [dialer, listener]
+        self.addresses = addresses
+        self.delay = delay
+        self.network = network
+    }
+
+    func address(_ side: Side) -> SocketAddress? { addresses[side.rawValue] }
+    func machine(_ side: Side) -> Int { machines[side.rawValue] }
+
+    func attach(_ channel: SimulatedChannel) {
+        channels[channel.side.rawValue] = channel
+        pump(to: channel.side)
+    }
+
+    /// The end of somebody who has no channel and reads nothing.
+    func attachStranger(_ side: Side) { isRaw[side.rawValue] = true }
+
+    var isOpen: Bool { isOver != [true, true] }
+
+    // MARK: From a side
+
+    func send(_ bytes: ByteBuffer, from side: Side) {
+        guard !isOver[side.rawValue] else { return }
+        network.sent(bytes, on: self, from: side)
+        for piece in network.pieces(of: bytes) { put(network.spoilt(piece, on: self), from: side) }
+    }
+
+    func end(from side: Side) { put(nil, from: side) }
+
+    private func put(_ bytes: ByteBuffer?, from side: Side) {
+        let index = side.other.rawValue
+        guard !isOver[index] else { return }
+        let arrival = max(lastArrival[index], network.time.now + delay + network.jitter())
+        lastArrival[index] = arrival
+        onTheWay[index].append(Piece(bytes: bytes, arrival: arrival))
+        plan(side.other, at: arrival)
+    }
+
+    /// An answer to bytes for a connection that is closed there.
+    func reset(by side: Side) { tell(side.other, network.error(.reset), after: delay) }
+
+    // MARK: To a side
+
+    private func plan(_ side: Side, at time: Int64) {
+        guard let channel = channels[side.rawValue] else { return }
+        network.time.plan(at: time, on: channel.loop) { [weak self] in self?.pump(to: side) }
+    }
+
+    /// Hands over what has come, unless the way is blocked.
+    private func pump(to side: Side) {
+        let index = side.rawValue
+        guard let channel = channels[index], !isOver[index] else { return }
+        if isSilent || network.isBlocked(from: machine(side.other), to: machine(side)) {
+            if !onTheWay[index].isEmpty { holdUp(side) }
+            return
+        }
+        heldUpSince[index] = nil
+        while let first = onTheWay[index].first, !isOver[index] {
+            guard first.arrival <= network.time.now else { return plan(side, at: first.arrival) }
+            onTheWay[index].removeFirst()
+            network.arrived(first.bytes, on: self, at: side)
+            if let bytes = first.bytes { channel.arrive(bytes) } else { channel.end() }
+        }
+    }
+
+    /// Both sides notice in half a minute: one has no answer to what it sent, the other none to its probes.
+    private func holdUp(_ side: Side) {
+        guard heldUpSince[side.rawValue] == nil else { return }
+        let now = network.time.now
+        heldUpSince[side.rawValue] = now
+        network.time.plan(inMilliseconds: Self.silence) { [weak self] in
+            guard let self, heldUpSince[side.rawValue] == now else { return }
+            lose()
+        }
+    }
+
+    /// The way is free again.
+    func resume() {
+        for side in [Side.dialer, .listener] {
+            guard let channel = channels[side.rawValue] else { continue }
+            network.time.plan(at: network.time.now, on: channel.loop) { [weak self] in self?.pump(to: side) }
+        }
+    }
+
+    /// The connection is gone without a word; each side finds out for itself.
+    func vanish() {
+        guard !isSilent else { return }
+        isSilent = true
+        for side in [Side.dialer, .listener] {
+            tell(side, network.error(.timedOut), after: Self.silence * 1_000_000 + network.jitter())
+        }
+    }
+
+    /// Both sides are told at once that it is gone.
+    func lose() {
+        isSilent = true
+        for side in [Side.dialer, .listener] { tell(side, network.error(.timedOut), after: 0) }
+    }
+
+    /// The process at one end is gone; its kernel says so to the other end.
+    func abandon(_ side: Side) {
+        leave(side)
+        reset(by: side)
+    }
+
+    /// The machine at one end is off.
+    func powerOff(_ side: Side) {
+        leave(side)
+        vanish()
+    }
+
+    private func leave(_ side: Side) {
+        isOver[side.rawValue] = true
+        onTheWay[side.rawValue] = []
+        channels[side.rawValue]?.die()
+        channels[side.rawValue] = nil
+    }
+
+    private func tell(_ side: Side, _ error: any Error, after delay: Int64) {
+        guard !isOver[side.rawValue] else { return }
+        guard let channel = channels[side.rawValue] else {
+            isOver[side.rawValue] = true
+            return
+        }
+        network.time.plan(at: network.time.now + delay, on: channel.loop) { [weak self] in
+            guard let self, !isOver[side.rawValue] else { return }
+            isOver[side.rawValue] = true
+            channel.fail(error)
+        }
+    }
+
+    /// The run is over: what hangs together is let go.
+    func forget() {
+        for channel in channels { channel?.die() }
+        channels = [nil, nil]
+        onTheWay = [[], []]
+    }
+}

@@ -1,0 +1,262 @@
+import Logging
+import Messaging
+import NIOCore
+import NodeRuntime
+import Noise
+import Primitives
+import SimulatedDisk
+import Store
+import Transport
+
+/// One machine with its disk, clocks and addresses, and the node that runs on it now and then.
+final class Machine: @unchecked Sendable {
+    static let home = "/home"
+    private static let port: UInt16 = 7_440
+
+    let index: Int
+    /// What leaves it is forged: see ``HostileMember``.
+    let isHostile: Bool
+    let disk: MachineDisk
+    let grace: Milliseconds
+    var capacity: Int
+    private unowned let world: NodeSimulation
+    private(set) var loop: SimulatedEventLoop?
+    private(set) var node: Node?
+    private(set) var transport: TCPTransport?
+    /// Rises with every start.
+    private(set) var incarnation = 0
+    /// What its `CLOCK_REALTIME` runs ahead of the world's time by, in milliseconds.
+    var clockOffset: Milliseconds
+    /// When it was switched on, by the world's time.
+    private var bootedAt: Int64 = 0
+    /// Rises when it gets another address.
+    var place = 0
+    /// When its node last did something, by its own clock and the world's.
+    private(set) var lastSeen: (node: Messaging.Timestamp, world: Int64)?
+    /// Its disk has failed since then: the clock's mark may be old.
+    var diskHasFailed = false
+    /// Milliseconds that its node's clock has lost, which it may while it is off.
+    private(set) var lostTime: Milliseconds = 0
+    /// When its node was started, and its storage unlocked, last, by the world's time.
+    private(set) var startedAt: Int64 = 0
+    var unlockedAt: Int64 = 0
+    /// A commit takes so long, in milliseconds.
+    var slowness: Int64 = 20
+
+    init(
+        _ index: Int,
+        world: NodeSimulation,
+        isHostile: Bool,
+        clockOffset: Milliseconds,
+        capacity: Int,
+        grace: Milliseconds
+    ) {
+        self.index = index
+        self.world = world
+        self.isHostile = isHostile
+        self.clockOffset = clockOffset
+        self.capacity = capacity
+        self.grace = grace
+        disk = MachineDisk(
+            SimulatedDisk(),
+            mistake: world.options.mistake,
+            time: world.time,
+            dice: .seeded(world.dice.next())
+        )
+        disk.powerCut = { [unowned self] in
+            world.time.plan(inMilliseconds: 0) { [unowned self] in
+                if isUp { world.crash(self, isPowerCut: true) }
+            }
+        }
+    }
+
+    var isUp: Bool { node != nil }
+    /// The time by its node's clock.
+    var lastSeenNow: Messaging.Timestamp? { ask { $0.currentTime } }
+    var host: String { "10.\(index).\(place).1" }
+    var endpoint: Messaging.Endpoint { Messaging.Endpoint(host: host, port: Self.port) }
+
+    /// Makes its home. The disk is sound as long as that takes.
+    func initialize() {
+        do { try Store.create(home: Self.home, protection: .keyFile, passphrase: nil, fileSystem: disk) } catch {
+            world.violation("machine \(index) could not make a home: \(error)")
+        }
+        disk.isInUse = true
+    }
+
+    // MARK: Clocks
+
+    private func passed(_ milliseconds: Int64) -> Int64 {
+        world.options.mistake == .slowClock ? milliseconds / 10 : milliseconds
+    }
+
+    var realtime: Milliseconds { NodeSimulation.epoch + passed(world.time.milliseconds) + clockOffset }
+    private var boottime: Milliseconds { passed(world.time.milliseconds - bootedAt) }
+
+    // MARK: Running
+
+    private var surroundings: Surroundings {
+        var result = Surroundings()
+        result.disk = disk
+        result.network = MachineNetwork(network: world.network, machine: index, host: host)
+        result.realtime = { [unowned self] in realtime }
+        result.boottime = { [unowned self] in boottime }
+        result.space = { _ in DiskSpace(total: 1 << 40, available: 1 << 39) }
+        let loop = loop
+        result.commitThread = .later { [unowned self] work in
+            world.time.plan(inMilliseconds: 1 + world.roll(slowness), on: loop, work)
+        }
+        return result
+    }
+
+    /// Starts the node.
+    /// - Returns: why it did not start.
+    func start() -> (any Error)? {
+        precondition(node == nil)
+        incarnation += 1
+        let loop = SimulatedEventLoop(world.time)
+        self.loop = loop
+        var options = Node.Options(home: Self.home, version: "simulated")
+        options.capacity = capacity
+        options.sessionGrace = grace
+        let configuration = NodeConfiguration(name: nil, listen: [endpoint], advertise: [])
+        let failure: (any Error)? = loop.turn {
+            do {
+                let node = try Node(
+                    options,
+                    configuration: configuration,
+                    peers: PeersFile(),
+                    surroundings: surroundings,
+                    loop: loop,
+                    log: Logger(label: "simulated", factory: { _ in SwiftLogNoOpLogHandler() })
+                )
+                self.node = node
+                try begin(node)
+                return nil
+            } catch {
+                return error
+            }
+        }
+        if let failure {
+            crash(isPowerCut: false)
+            return failure
+        }
+        startedAt = world.time.milliseconds
+        noteTime(afterStart: true)
+        return nil
+    }
+
+    /// The run is over.
+    func forget() {
+        guard let node, let loop else { return }
+        silence()
+        loop.die()
+        loop.turn { node.assumeIsolated { $0.lock() } }
+        Graveyard.bury(node)
+        self.node = nil
+        self.loop = nil
+        transport = nil
+    }
+
+    private func begin(_ node: Node) throws {
+        let transport = try node.assumeIsolated { node in SendableBox(try node.prepare(passphrase: nil)) }.value
+        self.transport = transport
+        overhear(transport)
+        let incarnation = incarnation
+        let told: @Sendable (EventLog.Entry) -> Void = { [unowned self] entry in
+            if isUp, incarnation == self.incarnation { world.saw(entry.event, self, incarnation) }
+        }
+        let made = transport.listen(host: endpoint.host, port: Int(endpoint.port))
+        var listeners: [TCPListener] = []
+        made.assumeIsolated().whenSuccess { listeners.append($0) }
+        let all = listeners
+        try node.assumeIsolated { node in
+            _ = node.watch(told)
+            try node.begin(listeners: all)
+        }
+    }
+
+    /// What arrives goes through the world's hands, past the seals.
+    private func overhear(_ transport: TCPTransport) {
+        let inner = transport.events.frame
+        transport.events.frame = { [unowned self] connection, bytes in
+            for frame in world.passed(bytes, from: connection.peer.publicKey, to: self) { inner(connection, frame) }
+        }
+        transport.events.rejected = { [unowned self] reason in world.count("rejected: \(reason)") }
+    }
+
+    /// Its node is told nothing any more.
+    func silence() { transport?.events = TransportEvents() }
+
+    /// The process is gone, without a chance to do anything.
+    func crash(isPowerCut: Bool) {
+        noteTime(afterStart: false)
+        let (deadNode, deadLoop) = (node, loop)
+        silence()
+        loop?.die()
+        node = nil
+        transport = nil
+        loop = nil
+        if !isPowerCut {
+            // The kernel still has all that was written.
+            disk.platter.with { state in
+                for node in state.nodes.values where !state.isCrashed {
+                    node.durable = node.content
+                    node.durableEntries = node.entries
+                    node.unsynced = []
+                }
+            }
+        } else {
+            bootedAt = world.time.milliseconds
+        }
+        disk.platter.reboot(seed: world.dice.next())
+        disk.platter.with { $0.isFull = false }
+        disk.failure = nil
+        disk.restart()
+        if let deadNode, let deadLoop {
+            // It cannot reach its disk any more; what it held in memory is let go.
+            deadLoop.turn { deadNode.assumeIsolated { $0.lock() } }
+            Graveyard.bury(deadNode)
+        }
+    }
+
+    /// Asks the node something, as its own thread would. `nil` when it is not running.
+    @discardableResult
+    func ask<Result>(_ body: (isolated Node) -> Result) -> Result? {
+        guard let node, let loop else { return nil }
+        nonisolated(unsafe) var result: Result?
+        nonisolated(unsafe) let body = body
+        loop.turn { node.assumeIsolated { node in result = body(node) } }
+        return result
+    }
+
+    /// Asks for something that takes a while.
+    func ask<Value>(
+        _ body: (isolated Node) -> EventLoopFuture<Value>?,
+        then: @escaping (Value) -> Void
+    ) {
+        guard let loop, let future = ask(body) ?? nil else { return }
+        loop.turn { future.assumeIsolated().whenSuccess(then) }
+    }
+
+    /// The node's clock never goes back while it runs, and loses no more than it was off for.
+    func noteTime(afterStart: Bool) {
+        guard let now = ask({ $0.currentTime }) else { return }
+        let world = world.time.milliseconds
+        if let lastSeen, world > lastSeen.world || afterStart {
+            let expected = lastSeen.node + (world - lastSeen.world)
+            let lost = expected - now
+            if afterStart, lost > 0 {
+                lostTime += lost
+                let allowed = world - lastSeen.world + 90 * .second
+                if lost > allowed, !diskHasFailed {
+                    self.world.violation("I3 the clock of machine \(index) lost \(lost) ms, and was off for less")
+                }
+            } else if !afterStart, lost > 1 {
+                self.world.violation("I3 the clock of machine \(index) fell behind by \(lost) ms")
+            }
+        }
+        if afterStart { diskHasFailed = false }
+        lastSeen = (now, world)
+    }
+}

@@ -1,0 +1,123 @@
+import Glibc
+import Messaging
+import NodeRuntime
+import SimulatedDisk
+
+/// What befalls the machines, their disks and the network.
+extension NodeSimulation {
+    func misfortune() {
+        guard !isCalm else { return }
+        befall()
+        time.plan(inMilliseconds: 200 + roll(8_000)) { [unowned self] in misfortune() }
+    }
+
+    private func befall() {
+        guard let machine = pick(machines) else { return }
+        switch roll(100) {
+        case ..<12:
+            count("connections lost")
+            network.pick()?.lose()
+        case ..<20:
+            count("connections half open")
+            network.pick()?.vanish()
+        case ..<32: part()
+        case ..<40:
+            count("noise on the wire")
+            network.spoilsPerThousand = [0, 2, 20, 200][Int(roll(4))]
+        case ..<50: for _ in 0..<1 + roll(4) { network.intrude() }
+        case ..<62: if machine.isUp { crash(machine, isPowerCut: true) }
+        case ..<68: if machine.isUp { crash(machine, isPowerCut: false) }
+        case ..<74:
+            count("power cuts in the middle of a change")
+            machine.disk.changesUntilPowerCut = 1 + Int(roll(30))
+        case ..<82: failDisk(machine)
+        case ..<86:
+            count("slow disks")
+            machine.slowness = [5, 50, 500, 3_000][Int(roll(4))]
+        default: stepClock(machine)
+        }
+    }
+
+    private func part() {
+        guard let one = pick(machines)?.index, let other = pick(machines)?.index, one != other else { return }
+        let isOneWay = chance(30)
+        count(isOneWay ? "one-way partitions" : "partitions")
+        network.block(one, other, isOneWay: isOneWay)
+        let length = roll(chance(70) ? 5_000 : 80_000)
+        time.plan(inMilliseconds: length) { [unowned self] in network.unblock(one, other, isOneWay: isOneWay) }
+    }
+
+    private func failDisk(_ machine: Machine) {
+        machine.diskHasFailed = true
+        if chance(40) {
+            count("full disks")
+            machine.disk.platter.with { $0.isFull = true }
+        } else {
+            count("failing disks")
+            machine.disk.failure = (UInt64(1 + roll(100)), [EIO, ENOSPC, EDQUOT][Int(roll(3))])
+        }
+        let incarnation = machine.incarnation
+        time.plan(inMilliseconds: roll(6_000)) {
+            guard machine.incarnation == incarnation else { return }
+            machine.disk.failure = nil
+            machine.disk.platter.with { $0.isFull = false }
+        }
+    }
+
+    private func stepClock(_ machine: Machine) {
+        count("clock steps")
+        let size: Milliseconds =
+            switch roll(20) {
+            case ..<10: roll(20_000)
+            case ..<19: roll(2 * .hour)
+            default: 10 * 365 * .day
+            }
+        let step = chance(50) ? size : -size
+        note("machine \(machine.index): clock \(step)")
+        machine.clockOffset += step
+        // Ten years ahead everybody would be out of everybody's reach for good: a glitch that passes.
+        if size > .day || chance(20) {
+            time.plan(inMilliseconds: roll(50_000)) { machine.clockOffset -= step }
+        }
+        look(at: machine)
+    }
+
+    // MARK: Crash and restart
+
+    func crash(_ machine: Machine, isPowerCut: Bool) {
+        count(isPowerCut ? "power cuts" : "killed processes")
+        note("machine \(machine.index): \(isPowerCut ? "power cut" : "killed")")
+        machine.silence()
+        network.stop(machine.index, isPowerCut: isPowerCut)
+        machine.crash(isPowerCut: isPowerCut)
+        oracle.backUp(machine, self)
+        guard !isCalm else { return }
+        if chance(5) {
+            count("moves")
+            machine.place += 1
+        }
+        if chance(20) { machine.clockOffset -= roll(2 * .hour) }
+        time.plan(inMilliseconds: roll(chance(50) ? 500 : 40_000)) { [unowned self] in restart(machine) }
+    }
+
+    private func restart(_ machine: Machine) {
+        guard !machine.isUp, !isCalm else { return }
+        note("machine \(machine.index): start")
+        if let error = machine.start() {
+            violation("machine \(machine.index) does not start: \(error)")
+            return
+        }
+        started(machine)
+    }
+
+    func started(_ machine: Machine) {
+        guard machine.isUp else { return }
+        check(machine)
+        look(at: machine)
+    }
+
+    /// Reads everything that can be read.
+    func look(at machine: Machine) {
+        for conversation in list(machine) { read(machine, conversation) }
+    }
+}

@@ -1,0 +1,209 @@
+import Messaging
+import NodeRuntime
+import Primitives
+import SimulatedDisk
+import Wire
+
+/// Knows everything and trusts nobody: what must never happen (I1 to I7), from what each node tells its user, from the
+/// frames that arrive, and from the disk as a thief would find it.
+final class NodeOracle: @unchecked Sendable {
+    struct Sent {
+        var machine: Int
+        var conversation: ConversationID
+        var content: Content
+        /// By the world's time, in milliseconds.
+        var time: Int64
+    }
+
+    struct Key: Hashable {
+        var client: ClientID
+        var text: String
+    }
+
+    struct Shown {
+        var incarnation: Int
+        var isStored: Bool
+        var expiresAt: Timestamp?
+    }
+
+    /// A message that was acknowledged as durable.
+    struct Promise {
+        var text: String
+        var id: MessageID
+        var conversation: ConversationID
+        /// Whose it is.
+        var inbox: PublicKey
+    }
+
+    struct Explosion {
+        var machine: Int
+        /// Where everybody was.
+        var places: [Int]
+    }
+
+    /// What a message may be late by on its way, in milliseconds: half a minute in a network that holds it up, and as
+    /// long for a connection that nobody knows to be lost.
+    static let transit: Milliseconds = 75_000
+
+    /// On which machine an inbox is.
+    var owners: [PublicKey: Int] = [:]
+    /// By inbox.
+    var keys: [ClientID: PublicKey] = [:]
+    var sent: [String: Sent] = [:]
+    var texts: [MessageID: String] = [:]
+    var shown: [Key: Shown] = [:]
+    /// Until when a message is kept, as its holder has said.
+    var ends: [Key: Timestamp] = [:]
+    /// By machine.
+    var promises: [Int: [MessageID: Promise]] = [:]
+    /// Agreements that all members have signed, as this oracle has verified itself.
+    var agreements: [AgreementID: Agreement] = [:]
+    /// Conversations that have exploded on a machine: they never come back. One that was left may be joined again.
+    var over: [Int: Set<ConversationID>] = [:]
+    /// Inboxes whose keys must be gone from the disk.
+    var goneKeys: Set<PublicKey> = []
+    var explosions: [ConversationID: Explosion] = [:]
+    /// The end that a machine has told its user of.
+    var schedules: [Key: Timestamp] = [:]
+
+    /// An inbox is destroyed, and all that it has promised with it.
+    func destroyed(_ inbox: PublicKey?, on machine: Machine) {
+        guard let inbox else { return }
+        goneKeys.insert(inbox)
+        promises[machine.index] = promises[machine.index]?.filter { $0.value.inbox != inbox }
+    }
+
+    // MARK: What a user is shown
+
+    /// - Parameter now: by the node's own clock.
+    func shows(
+        _ read: Node.ReadMessage,
+        _ reader: ConversationStateMachine,
+        _ now: Timestamp,
+        _ machine: Machine,
+        _ world: NodeSimulation
+    ) {
+        let message = read.message
+        guard message.content.type == .text else { return }
+        if let expiresAt = message.expiresAt, expiresAt <= now {
+            world.violation("I3 machine \(machine.index) shows a message \(now - expiresAt) ms after its end")
+        }
+        guard let text = message.content.plainText, let sent = sent[text] else { return }
+        if let end = message.expiresAt { ends[Key(client: reader.client, text: text)] = end }
+        if read.isStored { checkStored(message, machine, world) }
+        let agreed = message.content.agreement.flatMap { agreements[$0]?.terms.longest }
+        guard let length = agreed ?? message.content.lifetime.milliseconds else { return }
+        let lost = world.machines[sent.machine].lostTime + machine.lostTime
+        let age = world.time.milliseconds - sent.time
+        if age > length + Self.transit + lost {
+            world.violation("I3 machine \(machine.index) shows a message \(age - length) ms too long")
+        }
+    }
+
+    /// What is on the disk rests on an agreement that all have signed.
+    private func checkStored(_ message: Message, _ machine: Machine, _ world: NodeSimulation) {
+        guard let id = message.content.agreement, agreements[id] != nil else {
+            return world.violation("I4 machine \(machine.index) stores without an agreement")
+        }
+    }
+
+    func received(
+        _ id: MessageID,
+        _ client: ClientID,
+        _ machine: Machine,
+        _ node: isolated Node,
+        _ world: NodeSimulation
+    ) {
+        guard let read = node.message(id, client: client) else { return }
+        let message = read.message
+        guard message.content.type == .text, let text = message.content.plainText, let sender = message.sender,
+            let owner = owners[sender], !world.machines[owner].isHostile
+        else { return }
+        let key = Key(client: client, text: text)
+        if let before = shown[key] {
+            let isOver = before.expiresAt.map { $0 <= node.currentTime } ?? false
+            if before.incarnation == machine.incarnation || before.isStored && !isOver {
+                world.violation("I2 machine \(machine.index) shows \(text.prefix(12)) again")
+            }
+        }
+        shown[key] = Shown(incarnation: machine.incarnation, isStored: read.isStored, expiresAt: message.expiresAt)
+        if let end = message.expiresAt { ends[key] = end }
+        if read.isStored { checkStored(message, machine, world) }
+        guard let original = sent[text] else {
+            // Its sender has crashed before it was told that it is on its way.
+            return
+        }
+        if original.content != message.content || original.machine != owner {
+            world.violation("machine \(machine.index) shows \(text.prefix(12)) otherwise than it was sent")
+        }
+    }
+
+    // MARK: Agreements
+
+    /// The signed bytes, put together here again from the specification and not by the code under test.
+    static func isSigned(_ agreement: Agreement, by members: Set<PublicKey>) -> Bool {
+        func number(_ value: UInt64) -> [UInt8] { (0..<8).map { UInt8(truncatingIfNeeded: value >> (56 - 8 * $0)) } }
+        func field(_ bytes: [UInt8]) -> [UInt8] { number(UInt64(bytes.count)) + bytes }
+        func tagged(_ tag: String, _ bytes: [UInt8]) -> [UInt8] {
+            let hash = SHA256.hash(Array(tag.utf8))
+            return SHA256.hash(hash + hash + bytes)
+        }
+        let proposal = agreement.proposal
+        let terms = proposal.terms
+        var bytes = field(proposal.conversation.bytes) + number(proposal.membership) + number(proposal.epoch)
+        bytes += field(proposal.previous.bytes) + field(Array(proposal.lifetime.rawValue.utf8))
+        bytes += number(UInt64(proposal.proposedAt.milliseconds)) + field(proposal.nonce)
+        bytes += field(proposal.proposer.bytes) + field(Array((terms.attachment?.rawValue ?? "").utf8))
+        bytes += number(UInt64(terms.unopened ?? 0)) + field(Array(terms.timer.rawValue.utf8))
+        let proposed = tagged("mayfly/lifetime_proposal", bytes)
+        for accept in agreement.accepts {
+            var consent = field(proposal.conversation.bytes) + field(proposed)
+            consent += field(Array(proposal.lifetime.rawValue.utf8))
+            consent += number(UInt64(accept.acceptedAt.milliseconds)) + field(accept.acceptor.bytes)
+            let accepted = tagged("mayfly/lifetime_accept", consent)
+            guard accept.acceptor.isValid(accept.signature, for: accepted) else { return false }
+        }
+        let signers = [proposal.proposer] + agreement.accepts.map(\.acceptor)
+        return members.count >= 2 && members.isSubset(of: signers) && Set(signers).count == signers.count
+            && proposal.proposer.isValid(proposal.signature, for: proposed)
+            && agreement.id.bytes == tagged("mayfly/lifetime_agreement", field(proposed))
+    }
+
+    /// Whoever says that a lifetime was agreed can show all signatures.
+    func agreed(
+        _ id: AgreementID,
+        _ conversation: ConversationID,
+        _ machine: Machine,
+        _ node: isolated Node,
+        _ world: NodeSimulation
+    ) {
+        guard agreements[id] == nil else { return }
+        guard let one = try? node.conversation(conversation.description),
+            let agreement = (one.agreements + [one.agreement].compactMap { $0 }).first(where: { $0.id == id })
+        else { return }
+        let members = Set([one.key.publicKey] + one.currentMembers.map(\.key))
+        guard Self.isSigned(agreement, by: members) else {
+            return world.violation("I4 machine \(machine.index) agreed without all signatures")
+        }
+        agreements[id] = agreement
+    }
+
+    // MARK: Disks
+
+    /// For ``PlantedMistake/restoredBackup``: a disk from before the first end of a conversation, by machine.
+    private var backups: [Int: SimulatedDisk] = [:]
+
+    func backUp(_ machine: Machine, _ world: NodeSimulation) {
+        guard world.options.mistake == .restoredBackup else { return }
+        if over[machine.index]?.isEmpty ?? true {
+            backups[machine.index] = machine.disk.platter.copy()
+        } else if let backup = backups[machine.index] {
+            machine.disk.replace(by: backup.copy())
+        }
+    }
+}
+
+extension Content {
+    /// Of a plain text.
+    var plainText: String? { type == .text ? String(decoding: payload, as: UTF8.self) : nil }
+}

@@ -1,0 +1,197 @@
+import Messaging
+import NodeRuntime
+import Primitives
+
+/// Several whole nodes in one thread, from one seed: the real shell, store, codecs, handshakes and sealed frames, over
+/// simulated clocks, disks and a simulated network.
+///
+/// First comes a phase of faults and of random commands, in which nothing wrong may happen; then the faults stop, and what
+/// is right must happen. The fast simulation of the core alone is `Tests/Simulation`.
+package final class NodeSimulation: @unchecked Sendable {
+    package struct Options: Sendable {
+        package var seed: UInt64
+        /// How long the faults last, in simulated seconds.
+        package var seconds: Int64
+        package var mistake: PlantedMistake?
+        /// So many machines; drawn from the seed when absent.
+        package var machines: Int?
+        /// The last machine forges what it says; drawn from the seed when absent.
+        package var isHostile: Bool?
+
+        package init(
+            seed: UInt64,
+            seconds: Int64 = 60,
+            mistake: PlantedMistake? = nil,
+            machines: Int? = nil,
+            isHostile: Bool? = nil
+        ) {
+            self.seed = seed
+            self.seconds = seconds
+            self.mistake = mistake
+            self.machines = machines
+            self.isHostile = isHostile
+        }
+    }
+
+    package struct Report: Sendable {
+        package var seed: UInt64
+        package var machineCount: Int
+        /// Tasks of all event loops and of the world.
+        package var events: Int
+        package var violations: [String]
+        /// Of every byte on the network and every event told, in order: the same for the same seed.
+        package var traceHash: UInt64
+        /// How often what was worth testing happened.
+        package var counts: [String: Int]
+    }
+
+    /// The world's time 0, in milliseconds since 1970.
+    static let epoch: Milliseconds = 1_750_000_000_000
+    /// A seed with more violations is not worth more time.
+    private static let violationLimit = 10
+    /// How long after the faults everything has to be right, in milliseconds.
+    static let patience: Int64 = 90 * 60_000
+
+    let options: Options
+    let time = SimulatedTime()
+    let trace = Trace()
+    let network: SimulatedNetwork
+    var dice: Randomness
+    var machines: [Machine] = []
+    let oracle = NodeOracle()
+    let hostile: HostileMember
+    private(set) var violations: [String] = []
+    private(set) var counts: [String: Int] = [:]
+    var isCalm = false
+    var nextText = 1
+    /// Told of everything as it happens.
+    package var log: ((String) -> Void)?
+
+    /// Runs one seed. The same seed always gives the same report.
+    package static func run(_ options: Options, log: ((String) -> Void)? = nil) -> Report {
+        SeededRandomness.run(seed: options.seed) {
+            let simulation = NodeSimulation(options)
+            simulation.log = log
+            return simulation.run()
+        }
+    }
+
+    private init(_ options: Options) {
+        self.options = options
+        dice = .seeded(options.seed &* 0x9e37_79b9_7f4a_7c15 &+ 11)
+        hostile = HostileMember(dice: .seeded(dice.next()))
+        network = SimulatedNetwork(time, dice: .seeded(dice.next()), trace: trace)
+        let drawn = chance(60) ? 2 + roll(3) : chance(85) ? 4 + roll(5) : 9 + roll(8)
+        let count = Int(options.machines.map(Int64.init) ?? drawn)
+        let isHostile = options.isHostile ?? (options.mistake == nil && count > 2 && chance(40))
+        let grace: Milliseconds = [0, 5_000, 30_000][Int(roll(3))]
+        let isScattered = chance(5)
+        for index in 0..<count {
+            let skew = isScattered ? roll(20 * 365 * .day) - 10 * 365 * .day : roll(4 * .hour) - 2 * .hour
+            let capacity = [1, 2, 4, Limits.inboxCapacity][Int(roll(4))]
+            machines.append(
+                Machine(
+                    index,
+                    world: self,
+                    isHostile: isHostile && index == count - 1,
+                    clockOffset: skew,
+                    capacity: capacity,
+                    grace: grace
+                )
+            )
+        }
+    }
+
+    // MARK: Chance and notes
+
+    func roll(_ bound: Int64) -> Int64 { Int64(dice.next(upperBound: UInt64(max(1, bound)))) }
+    func chance(_ percent: Int64) -> Bool { roll(100) < percent }
+    func pick<Element>(_ elements: [Element]) -> Element? {
+        elements.isEmpty ? nil : elements[Int(roll(Int64(elements.count)))]
+    }
+
+    func violation(_ text: String) {
+        note("VIOLATION \(text)")
+        if violations.count < Self.violationLimit { violations.append("t=\(time.milliseconds) \(text)") }
+    }
+
+    func count(_ name: String) { counts[name, default: 0] += 1 }
+    func note(_ text: @autoclosure () -> String) { log?("t=\(time.milliseconds) \(text())") }
+
+    // MARK: Running
+
+    private func run(until end: Int64) {
+        time.run(until: end * 1_000_000) { self.violations.count < Self.violationLimit }
+    }
+
+    private func run() -> Report {
+        for machine in machines {
+            machine.initialize()
+            if let error = machine.start() { violation("machine \(machine.index) does not start: \(error)") }
+        }
+        for machine in machines {
+            time.plan(inMilliseconds: roll(2_000)) { [unowned self] in useAndGoOn(machine) }
+        }
+        time.plan(inMilliseconds: 3_000) { [unowned self] in misfortune() }
+        time.plan(inMilliseconds: 20_000) { [unowned self] in steal() }
+        run(until: time.milliseconds + options.seconds * 1_000)
+        calmDown()
+        let calmAt = time.milliseconds
+        while time.milliseconds < calmAt + Self.patience, violations.isEmpty {
+            run(until: time.milliseconds + 20_000)
+            for machine in machines { look(at: machine) }
+            if unrest() == nil { break }
+        }
+        if violations.isEmpty, let unrest = unrest() { violation("liveness: \(unrest)") }
+        if violations.isEmpty { finish() }
+        defer { forget() }
+        return Report(
+            seed: options.seed,
+            machineCount: machines.count,
+            events: time.count,
+            violations: violations,
+            traceHash: trace.sum,
+            counts: counts.merging(network.counts, uniquingKeysWith: +).merging(hostile.counts, uniquingKeysWith: +)
+        )
+    }
+
+    /// The faults stop: everybody runs, everything works, as many inboxes are awake as there are.
+    private func calmDown() {
+        note("calm")
+        isCalm = true
+        network.heal()
+        for machine in machines {
+            if machine.isUp { crash(machine, isPowerCut: false) }
+            machine.slowness = 5
+            machine.capacity = 1_000
+            if let error = machine.start() { violation("machine \(machine.index) does not start: \(error)") }
+            started(machine)
+        }
+    }
+
+    /// Now and then somebody looks at a disk.
+    private func steal() {
+        if let machine = pick(machines) { inspectDisk(machine) }
+        time.plan(inMilliseconds: 5_000 + roll(15_000)) { [unowned self] in steal() }
+    }
+
+    /// Nothing that had an end can be read long after it, before any reaper has run, nor after a restart.
+    private func finish() {
+        for machine in machines { check(machine) }
+        for machine in machines { machine.clockOffset += 31 * .day }
+        for machine in machines { look(at: machine) }
+        for machine in machines {
+            crash(machine, isPowerCut: true)
+            if let error = machine.start() { violation("machine \(machine.index) does not start: \(error)") }
+            started(machine)
+        }
+        run(until: time.milliseconds + 30_000)
+        for machine in machines { inspectDisk(machine) }
+    }
+
+    private func forget() {
+        for machine in machines { machine.forget() }
+        network.forget()
+        time.forgetEverything()
+    }
+}

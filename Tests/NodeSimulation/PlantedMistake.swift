@@ -1,0 +1,21 @@
+/// A mistake that is put under the node on purpose, so that a test can see it found.
+package enum PlantedMistake: String, Sendable, CaseIterable {
+    /// The disk says that a file is synchronised, and has done nothing.
+    case lyingFsync
+    /// The disk says so five seconds too soon: acknowledgements leave before what they acknowledge is durable.
+    case lateFsync
+    /// The clock's high-water mark is never written: a clock that was set back goes back.
+    case forgottenClock
+    /// The node's clocks run at a tenth of their speed.
+    case slowClock
+    /// A codec that drops the agreement's id from contents.
+    case droppedAgreement
+    /// A destroyed key page that is still on the disk.
+    case keptRow
+    /// After an explosion the machine comes back with the disk of before.
+    case restoredBackup
+    /// A codec that drops acknowledgements.
+    case lostAcknowledgements
+    /// A codec that delivers every content under a new name, too: what duplicates look like without their check.
+    case shownTwice
+}

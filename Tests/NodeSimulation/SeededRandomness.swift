@@ -1,0 +1,76 @@
+import CSodium
+import Glibc
+import Messaging
+import Primitives
+
+/// Makes every key, nonce and die of the running thread follow from a seed: libsodium is told to ask us. Other threads,
+/// those of other tests among them, still get the operating system's random numbers.
+enum SeededRandomness {
+    private final class Generator {
+        var randomness: Randomness
+        init(seed: UInt64) { randomness = .seeded(seed) }
+    }
+
+    private static let key: pthread_key_t = {
+        var key = pthread_key_t()
+        guard pthread_key_create(&key, nil) == 0 else { fatalError("no key for a thread's own value") }
+        return key
+    }()
+
+    private static let installation: Void = {
+        _ = key
+        // What is made once in a process is made before the first run.
+        warmUp()
+        let implementation = UnsafeMutablePointer<randombytes_implementation>.allocate(capacity: 1)
+        implementation.initialize(to: randombytes_implementation())
+        implementation.pointee.implementation_name = { UnsafePointer(name) }
+        implementation.pointee.random = {
+            var value: UInt32 = 0
+            SeededRandomness.fill(&value, 4)
+            return value
+        }
+        implementation.pointee.buf = { buffer, count in
+            if let buffer { SeededRandomness.fill(buffer, count) }
+        }
+        guard randombytes_set_implementation(implementation) == 0 else { fatalError("libsodium refuses") }
+    }()
+
+    private static func warmUp() {
+        let key = SecretKey.generate()
+        _ = key.sign(SHA256.hash([]), auxiliaryRandomness: randomBytes(32))
+    }
+
+    nonisolated(unsafe) private static let name: UnsafeMutablePointer<CChar> = strdup("seeded")
+
+    private static func fill(_ buffer: UnsafeMutableRawPointer, _ count: Int) {
+        guard let pointer = pthread_getspecific(key) else {
+            var system = SystemRandomNumberGenerator()
+            return write(&system, buffer, count)
+        }
+        let generator = Unmanaged<Generator>.fromOpaque(pointer).takeUnretainedValue()
+        write(&generator.randomness, buffer, count)
+    }
+
+    private static func write(
+        _ generator: inout some RandomNumberGenerator,
+        _ buffer: UnsafeMutableRawPointer,
+        _ count: Int
+    ) {
+        var done = 0
+        while done < count {
+            var word = generator.next().littleEndian
+            let part = min(8, count - done)
+            memcpy(buffer + done, &word, part)
+            done += part
+        }
+    }
+
+    /// Runs `body` with this thread's random numbers from `seed`.
+    static func run<Result>(seed: UInt64, _ body: () -> Result) -> Result {
+        installation
+        let generator = Generator(seed: seed)
+        pthread_setspecific(key, Unmanaged.passUnretained(generator).toOpaque())
+        defer { pthread_setspecific(key, nil) }
+        return withExtendedLifetime(generator, body)
+    }
+}

@@ -1,0 +1,328 @@
+import Glibc
+import Messaging
+import NIOCore
+import Transport
+
+/// All ways between the machines, and who sits on them: delays, partitions in one or both directions, lost connections,
+/// and an attacker who changes bytes, repeats what was said, and knocks with rubbish.
+final class SimulatedNetwork: @unchecked Sendable {
+    enum Failure { case reset, timedOut, refused, unreachable }
+
+    struct Listener {
+        let machine: Int
+        let loop: SimulatedEventLoop
+        let accept: (any Channel) throws -> Void
+    }
+
+    private struct Way: Hashable {
+        let from: Int
+        let to: Int
+    }
+
+    /// Whatever was said first on connections, for repeating it.
+    private struct Greeting {
+        let listener: String
+        let bytes: ByteBuffer
+    }
+
+    private static let greetingCount = 32
+
+    let time: SimulatedTime
+    private var dice: Randomness
+    private let trace: Trace
+    private var listeners: [String: Listener] = [:]
+    private(set) var connections: [Int: Connection] = [:]
+    private var nextConnection = 0
+    private var blocked: [Way: Int] = [:]
+    private var greetings: [Greeting] = []
+    /// Of a thousand pieces so many are changed.
+    var spoilsPerThousand: UInt64 = 0
+    private(set) var counts: [String: Int] = [:]
+
+    init(_ time: SimulatedTime, dice: Randomness, trace: Trace) {
+        self.time = time
+        self.dice = dice
+        self.trace = trace
+    }
+
+    private func roll(_ bound: UInt64) -> UInt64 { dice.next(upperBound: bound) }
+    private func count(_ name: String) { counts[name, default: 0] += 1 }
+
+    // MARK: Machines
+
+    func listen(_ listener: Listener, at host: String, _ port: Int) { listeners["\(host):\(port)"] = listener }
+
+    /// A machine stops: with a word of its kernel, or without one.
+    func stop(_ machine: Int, isPowerCut: Bool) {
+        for name in listeners.keys.sorted() where listeners[name]?.machine == machine { listeners[name] = nil }
+        for number in connections.keys.sorted() {
+            guard let connection = connections[number] else { continue }
+            for side in [Connection.Side.dialer, .listener] where connection.machine(side) == machine {
+                if isPowerCut { connection.powerOff(side) } else { connection.abandon(side) }
+            }
+        }
+        sweep()
+    }
+
+    func forget() {
+        for connection in connections.values { connection.forget() }
+        connections = [:]
+        listeners = [:]
+    }
+
+    private func sweep() { connections = connections.filter { $0.value.isOpen } }
+
+    // MARK: Ways
+
+    func isBlocked(from: Int, to: Int) -> Bool { blocked[Way(from: from, to: to)] != nil }
+
+    /// - Parameter isOneWay: only what goes from the one to the other is held up.
+    func block(_ one: Int, _ other: Int, isOneWay: Bool) {
+        blocked[Way(from: one, to: other), default: 0] += 1
+        if !isOneWay { blocked[Way(from: other, to: one), default: 0] += 1 }
+    }
+
+    func unblock(_ one: Int, _ other: Int, isOneWay: Bool) {
+        for way in isOneWay ? [Way(from: one, to: other)] : [Way(from: one, to: other), Way(from: other, to: one)] {
+            blocked[way] = blocked[way].flatMap { $0 > 1 ? $0 - 1 : nil }
+        }
+        resume()
+    }
+
+    /// All is well from now on.
+    func heal() {
+        blocked = [:]
+        spoilsPerThousand = 0
+        resume()
+    }
+
+    private func resume() { for number in connections.keys.sorted() { connections[number]?.resume() } }
+
+    /// Some open connection, if there is one.
+    func pick() -> Connection? {
+        sweep()
+        let numbers = connections.keys.sorted()
+        return numbers.isEmpty ? nil : connections[numbers[Int(roll(UInt64(numbers.count)))]]
+    }
+
+    // MARK: Bytes
+
+    func jitter() -> Int64 { Int64(roll(10) == 0 ? roll(400_000_000) : roll(5_000_000)) }
+
+    /// As a stream may be cut up.
+    func pieces(of bytes: ByteBuffer) -> [ByteBuffer] {
+        guard bytes.readableBytes > 1, roll(8) == 0 else { return [bytes] }
+        var bytes = bytes
+        let first = bytes.readSlice(length: 1 + Int(roll(UInt64(bytes.readableBytes - 1))))
+        return [first, bytes].compactMap { $0 }
+    }
+
+    /// As the attacker lets it pass.
+    func spoilt(_ bytes: ByteBuffer, on connection: Connection) -> ByteBuffer {
+        guard spoilsPerThousand > 0, roll(1_000) < spoilsPerThousand, bytes.readableBytes > 0 else { return bytes }
+        count("spoilt pieces")
+        var bytes = bytes
+        let index = bytes.readerIndex + Int(roll(UInt64(bytes.readableBytes)))
+        let bit = UInt8(1) << UInt8(roll(8))
+        bytes.setInteger((bytes.getInteger(at: index, as: UInt8.self) ?? 0) ^ bit, at: index)
+        return bytes
+    }
+
+    func sent(_ bytes: ByteBuffer, on connection: Connection, from side: Connection.Side) {
+        trace.mix(connection.number)
+        trace.mix(bytes)
+        count("pieces")
+        guard side == .dialer, bytes.readableBytes < 4_096, let address = connection.address(.listener),
+            let host = address.ipAddress, let port = address.port
+        else { return }
+        let greeting = Greeting(listener: "\(host):\(port)", bytes: bytes)
+        if greetings.count < Self.greetingCount {
+            greetings.append(greeting)
+        } else if roll(4) == 0 {
+            greetings[Int(roll(UInt64(greetings.count)))] = greeting
+        }
+    }
+
+    func arrived(_ bytes: ByteBuffer?, on connection: Connection, at side: Connection.Side) {
+        trace.mix(connection.number)
+        trace.mix(bytes?.readableBytes ?? -1)
+    }
+
+    func error(_ failure: Failure) -> any Error {
+        let code: CInt =
+            switch failure {
+            case .reset: ECONNRESET
+            case .timedOut: ETIMEDOUT
+            case .refused: ECONNREFUSED
+            case .unreachable: EHOSTUNREACH
+            }
+        return IOError(errnoCode: code, reason: "simulated")
+    }
+
+    // MARK: Connecting
+
+    /// - Returns: milliseconds.
+    private func delay() -> Int64 { Int64(1_000_000 + roll(60_000_000)) }
+
+    fileprivate func connect(
+        _ machine: Int,
+        _ address: SocketAddress?,
+        to endpoint: Transport.Endpoint,
+        patience: TimeAmount,
+        on loop: SimulatedEventLoop
+    ) -> EventLoopFuture<any Channel> {
+        let promise = loop.makePromise(of: (any Channel).self)
+        let name = "\(endpoint.host):\(endpoint.port)"
+        let delay = delay()
+        func fail(_ error: any Error, after delay: Int64) {
+            if loop.isDead { return promise.fail(error) }
+            time.plan(at: time.now + delay, on: loop) { promise.fail(error) }
+        }
+        guard let target = try? SocketAddress(ipAddress: endpoint.host, port: endpoint.port) else {
+            fail(self.error(.unreachable), after: delay)
+            return promise.futureResult
+        }
+        time.plan(at: time.now + delay) { [self] in
+            guard let listener = listeners[name] else {
+                // Nobody there, or somebody whose kernel says that nobody listens.
+                if roll(2) == 0 { return fail(self.error(.refused), after: delay) }
+                return fail(ChannelError.connectTimeout(patience), after: patience.nanoseconds)
+            }
+            if isBlocked(from: machine, to: listener.machine) || isBlocked(from: listener.machine, to: machine) {
+                if roll(2) == 0 { return fail(self.error(.unreachable), after: delay) }
+                return fail(ChannelError.connectTimeout(patience), after: patience.nanoseconds)
+            }
+            guard !loop.isDead else { return promise.fail(ChannelError.alreadyClosed) }
+            let connection = make(from: machine, to: listener.machine, [address, target], delay)
+            count("connections")
+            accept(connection, listener)
+            time.plan(at: time.now + delay, on: loop) {
+                guard connection.isOpen else { return promise.fail(self.error(.reset)) }
+                let channel = SimulatedChannel(loop, connection, .dialer)
+                channel.activateQuietly()
+                promise.succeed(channel)
+                channel.pipeline.read()
+                connection.attach(channel)
+            }
+        }
+        return promise.futureResult
+    }
+
+    private func make(from: Int, to: Int, _ addresses: [SocketAddress?], _ delay: Int64) -> Connection {
+        nextConnection += 1
+        let connection = Connection(
+            nextConnection,
+            from: from,
+            to: to,
+            addresses: addresses,
+            delay: delay,
+            network: self
+        )
+        connections[nextConnection] = connection
+        if nextConnection % 64 == 0 { sweep() }
+        return connection
+    }
+
+    private func accept(_ connection: Connection, _ listener: Listener) {
+        time.plan(at: time.now, on: listener.loop) {
+            let channel = SimulatedChannel(listener.loop, connection, .listener)
+            guard (try? listener.accept(channel)) != nil else { return connection.reset(by: .listener) }
+            connection.attach(channel)
+            channel.activate()
+        }
+    }
+
+    /// A listener is only asked for its address, and closed when its node stops, which none does here.
+    fileprivate func listeningChannel(_ loop: SimulatedEventLoop) -> any Channel {
+        let connection = Connection(0, from: -1, to: -1, addresses: [nil, nil], delay: 0, network: self)
+        let channel = SimulatedChannel(loop, connection, .listener)
+        Graveyard.bury(channel)
+        return channel
+    }
+
+    // MARK: Strangers
+
+    /// Somebody who belongs to no conversation connects: with rubbish, with the beginning of something, or with what
+    /// another has said before.
+    func intrude() {
+        let names = listeners.keys.sorted()
+        guard !names.isEmpty else { return }
+        var name = names[Int(roll(UInt64(names.count)))]
+        var bytes = ByteBuffer()
+        switch roll(3) {
+        case 0:
+            count("repeated greetings")
+            guard !greetings.isEmpty else { return }
+            let greeting = greetings[Int(roll(UInt64(greetings.count)))]
+            bytes = greeting.bytes
+            if roll(2) == 0 { name = greeting.listener }
+        case 1:
+            count("cut greetings")
+            guard !greetings.isEmpty else { return }
+            bytes = greetings[Int(roll(UInt64(greetings.count)))].bytes
+            bytes = bytes.getSlice(at: bytes.readerIndex, length: Int(roll(UInt64(bytes.readableBytes)))) ?? bytes
+        default:
+            count("rubbish")
+            for _ in 0..<1 + roll(200) { bytes.writeInteger(UInt8(truncatingIfNeeded: roll(256))) }
+        }
+        guard let listener = listeners[name] else { return }
+        let connection = make(from: -1, to: listener.machine, [nil, nil], delay())
+        connection.attachStranger(.dialer)
+        accept(connection, listener)
+        connection.send(bytes, from: .dialer)
+        if roll(2) == 0 { connection.end(from: .dialer) }
+    }
+}
+
+/// The network as one process of one machine has it.
+struct MachineNetwork: Network, @unchecked Sendable {
+    let network: SimulatedNetwork
+    let machine: Int
+    let host: String
+
+    func connect(to endpoint: Transport.Endpoint, limits: TransportLimits, on loop: any EventLoop)
+        -> EventLoopFuture<any Channel>
+    {
+        guard let loop = loop as? SimulatedEventLoop else { preconditionFailure("a loop of the simulation") }
+        return network.connect(
+            machine,
+            try? SocketAddress(ipAddress: host, port: 40_000),
+            to: endpoint,
+            patience: limits.connectTimeout,
+            on: loop
+        )
+    }
+
+    func listen(
+        at endpoint: Transport.Endpoint,
+        limits: TransportLimits,
+        on loop: any EventLoop,
+        accept: @escaping @Sendable (any Channel) throws -> Void
+    ) -> EventLoopFuture<TCPListener> {
+        guard let loop = loop as? SimulatedEventLoop else { preconditionFailure("a loop of the simulation") }
+        network.listen(
+            SimulatedNetwork.Listener(machine: machine, loop: loop, accept: accept),
+            at: endpoint.host,
+            endpoint.port
+        )
+        do {
+            let address = try SocketAddress(ipAddress: endpoint.host, port: endpoint.port)
+            return loop.makeSucceededFuture(TCPListener(address: address, channel: network.listeningChannel(loop)))
+        } catch {
+            return loop.makeFailedFuture(ListenFailure.unresolvable(endpoint))
+        }
+    }
+}
+
+/// Sums up everything that happens, in order: two runs with the same sum are the same run.
+final class Trace: @unchecked Sendable {
+    private(set) var sum: UInt64 = 0xcbf2_9ce4_8422_2325
+
+    func mix(_ value: UInt64) { sum = (sum ^ value) &* 0x100_0000_01b3 }
+    func mix(_ value: Int) { mix(UInt64(bitPattern: Int64(value))) }
+
+    func mix(_ bytes: ByteBuffer) {
+        mix(bytes.readableBytes)
+        bytes.withUnsafeReadableBytes { for byte in $0.prefix(32) { mix(UInt64(byte)) } }
+    }
+}

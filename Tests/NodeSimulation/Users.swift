@@ -1,0 +1,271 @@
+import Messaging
+import NIOCore
+import NodeRuntime
+import Primitives
+
+/// What the people at the machines do.
+extension NodeSimulation {
+    func useAndGoOn(_ machine: Machine) {
+        guard !isCalm else { return }
+        if machine.isUp { use(machine) }
+        let pause = chance(5) ? roll(30_000) : 50 + roll(1_500)
+        time.plan(inMilliseconds: pause) { [unowned self] in useAndGoOn(machine) }
+    }
+
+    /// A conversation as a list shows it.
+    struct Listed {
+        var client: ClientID
+        var id: ConversationID
+        var isCreator: Bool
+        var text: String { id.description }
+    }
+
+    func list(_ machine: Machine) -> [Listed] {
+        machine.ask { node -> [Listed] in
+            let all = (try? node.conversations()) ?? []
+            return all.map { one in
+                switch one {
+                case .awake(let machine):
+                    Listed(client: machine.client, id: machine.conversation, isCreator: machine.isCreator)
+                case .asleep(let summary):
+                    Listed(client: summary.client, id: summary.conversation, isCreator: summary.isCreator)
+                }
+            }
+        } ?? []
+    }
+
+    private func use(_ machine: Machine) {
+        if machine.ask({ $0.status().isLocked }) == true {
+            if chance(20) { unlock(machine) }
+            return
+        }
+        let listed = list(machine)
+        if listed.filter(\.isCreator).count < 2, !machine.isHostile, chance(listed.isEmpty ? 50 : 3) {
+            return create(machine)
+        }
+        guard let conversation = pick(listed) else { return }
+        var choice = roll(1_000)
+        let isAsked = machine.ask { node in
+            (try? node.conversation(conversation.text))?.pendingProposal?.isOurs == false
+        }
+        if isAsked == true, chance(60) { choice = 560 }
+        switch choice {
+        case ..<480: send(machine, conversation)
+        case ..<560: propose(machine, conversation)
+        case ..<680: command(machine, "accepted") { _ = try $0.accept(conversation.text) }
+        case ..<690: command(machine, "rejected") { try $0.reject(conversation.text) }
+        case ..<710: command(machine, "withdrawn") { try $0.withdraw(conversation.text) }
+        case ..<740:
+            let policies: [LifetimePolicy] = [.ask, .refuse, .acceptUpTo(.oneDay), .acceptUpTo(.thirtyDays)]
+            let policy = policies[Int(roll(4))]
+            command(machine, "policies") { try $0.setPolicy(conversation.text, policy) }
+        case ..<750: command(machine, "closed") { try $0.close(conversation.text) }
+        case ..<870: read(machine, conversation)
+        case ..<890: react(machine, conversation)
+        case ..<910: lockOrSleep(machine, conversation)
+        case ..<925: nameOrLock(machine, conversation)
+        case ..<960: invite(machine, conversation)
+        case ..<968: removeSomebody(machine, conversation)
+        case ..<984: explode(machine, conversation)
+        case ..<987: leave(machine, conversation)
+        case ..<993:
+            command(machine, "retried") { node in
+                if let item = try node.outbox().first { _ = try node.retryMessage(item.entry.message.description) }
+            }
+        default:
+            command(machine, "cancelled") { node in
+                if let item = try node.outbox().first { _ = try node.cancelMessage(item.entry.message.description) }
+            }
+        }
+    }
+
+    private func command(_ machine: Machine, _ name: String, _ body: (isolated Node) throws -> Void) {
+        nonisolated(unsafe) let body = body
+        let refusal = machine.ask { node -> String? in
+            do {
+                try body(node)
+                return nil
+            } catch {
+                return "\(error)"
+            }
+        }
+        if case .some(nil) = refusal { count(name) }
+        note("machine \(machine.index): \(name) \((refusal ?? nil) ?? "")")
+    }
+
+    // MARK: Conversations
+
+    private func create(_ machine: Machine) {
+        let profile = "p\(machine.index)"
+        machine.ask({ try? $0.createConversation(name: "c", profile: profile) }) { [unowned self] conversation in
+            count("conversations")
+            oracle.owners[conversation.key.publicKey] = machine.index
+            oracle.keys[conversation.client] = conversation.key.publicKey
+            let listed = Listed(client: conversation.client, id: conversation.conversation, isCreator: true)
+            for _ in 0..<1 + roll(3) {
+                time.plan(inMilliseconds: roll(3_000)) { [unowned self] in invite(machine, listed) }
+            }
+        }
+    }
+
+    private func invite(_ machine: Machine, _ conversation: Listed) {
+        guard conversation.isCreator, machine.isUp else { return }
+        let isSingleUse = chance(60)
+        var guests = [pick(machines)]
+        if chance(30) { guests += [pick(machines), pick(machines)] }
+        let invited = guests.compactMap { $0 }.filter { $0 !== machine }
+        machine.ask({ try? $0.invite(conversation.text, lifetime: .day, singleUse: isSingleUse) }) {
+            [unowned self] _, slug in
+            for guest in invited {
+                time.plan(inMilliseconds: 1 + roll(4_000)) { [unowned self] in join(guest, slug) }
+            }
+        }
+    }
+
+    private func join(_ machine: Machine, _ slug: String) {
+        guard machine.isUp, list(machine).count < 6 else { return }
+        machine.ask { [unowned self] node in
+            guard ((try? node.joins()) ?? []).count < 4 else { return }
+            guard let client = try? node.join(slug, profile: "p\(machine.index)") else { return }
+            count("joins")
+            let key = ((try? node.joins()) ?? []).first { $0.client == client }?.key
+            if let key { oracle.owners[key.publicKey] = machine.index }
+            if machine.isHostile, let key { hostile.keys[key.publicKey] = key }
+        }
+    }
+
+    private func nameOrLock(_ machine: Machine, _ conversation: Listed) {
+        let name = "name \(roll(100))"
+        switch roll(3) {
+        case 0: command(machine, "renamed") { try $0.rename(conversation.text, to: name) }
+        case 1: command(machine, "profiles") { try $0.setProfile(conversation.text, to: name) }
+        default:
+            let isLocked = chance(40)
+            command(machine, "conversation locks") { try $0.setLocked(conversation.text, isLocked) }
+        }
+    }
+
+    private func removeSomebody(_ machine: Machine, _ conversation: Listed) {
+        guard conversation.isCreator else { return }
+        let members = machine.ask { node in
+            (try? node.conversation(conversation.text))?.currentMembers.map(\.key).sorted() ?? []
+        }
+        guard let member = pick(members ?? []) else { return }
+        command(machine, "removed members") { node in
+            try node.removeMember(conversation.text, InboxID(member).description)
+        }
+    }
+
+    private func explode(_ machine: Machine, _ conversation: Listed) {
+        guard conversation.isCreator else { return }
+        let isTraceless = chance(15)
+        let after: Milliseconds? = chance(50) ? 1_000 + roll(60_000) : nil
+        command(machine, after == nil ? "exploded" : "scheduled explosions") { [unowned self] node in
+            _ = try node.explode(conversation.text, after.map { .after($0) } ?? .now, isTraceless: isTraceless)
+            if !isTraceless {
+                oracle.explosions[conversation.id] = NodeOracle.Explosion(
+                    machine: machine.index,
+                    places: machines.map(\.place)
+                )
+            }
+        }
+    }
+
+    private func leave(_ machine: Machine, _ conversation: Listed) {
+        guard chance(40) else { return }
+        command(machine, "left") { [unowned self] node in
+            let gone = try? node.conversation(conversation.text).key.publicKey
+            _ = try node.leave(conversation.text)
+            oracle.destroyed(gone, on: machine)
+        }
+    }
+
+    // MARK: Messages
+
+    private func send(_ machine: Machine, _ conversation: Listed) {
+        let text = "m\(nextText)" + (chance(2) ? String(repeating: ".", count: Int(roll(30_000))) : "")
+        nextText += 1
+        let at = time.milliseconds
+        var client: ClientID?
+        machine.ask({ node in
+            let outcome = try? node.send(conversation.text, text: text)
+            client = outcome?.client
+            return outcome?.1
+        }) { [unowned self] id in
+            guard let client, let made = machine.ask({ $0.message(id, client: client) }) ?? nil else { return }
+            count(made.isStored ? "sent under an agreement" : "sent")
+            oracle.sent[text] = NodeOracle.Sent(
+                machine: machine.index,
+                conversation: conversation.id,
+                content: made.message.content,
+                time: at
+            )
+            oracle.texts[id] = text
+        }
+    }
+
+    private func propose(_ machine: Machine, _ conversation: Listed) {
+        let lifetime = Lifetime.allCases[Int(roll(6))]
+        let isKept = lifetime != .ephemeral
+        let terms = LifetimeTerms(
+            lifetime,
+            unopened: isKept && chance(15) ? 5 * .minute : nil,
+            timer: isKept && chance(10) ? .read : .send
+        )
+        command(machine, "proposed") { try $0.propose(conversation.text, terms) }
+    }
+
+    func read(_ machine: Machine, _ conversation: Listed) {
+        machine.ask { [unowned self] node in
+            guard let (reader, messages) = try? node.read(conversation.text, last: nil, after: nil) else { return }
+            count("reads")
+            for message in messages { oracle.shows(message, reader, node.currentTime, machine, self) }
+            if chance(30) { node.markRead(messages, client: conversation.client) }
+        }
+    }
+
+    private func react(_ machine: Machine, _ conversation: Listed) {
+        machine.ask { [unowned self] node in
+            guard let (_, messages) = try? node.read(conversation.text, last: 5, after: nil),
+                let target = pick(messages.filter { $0.message.content.type == .text })
+            else { return }
+            let id = target.message.content.id.description
+            if (try? node.react(conversation.text, to: id, emoji: "+", isRemoved: chance(20))) != nil {
+                count("reactions")
+            }
+        }
+    }
+
+    // MARK: The node
+
+    private func lockOrSleep(_ machine: Machine, _ conversation: Listed) {
+        switch roll(3) {
+        case 0:
+            count("storage locks")
+            machine.ask { $0.lock() }
+            time.plan(inMilliseconds: 500 + roll(20_000)) { [unowned self] in unlock(machine) }
+        case 1: command(machine, "put to sleep") { _ = try $0.sleepInbox(conversation.client.description) }
+        default: command(machine, "rebalanced") { _ = try $0.rebalance() }
+        }
+    }
+
+    func unlock(_ machine: Machine) {
+        guard machine.isUp else { return }
+        machine.unlockedAt = time.milliseconds
+        let failure = machine.ask { node -> (any Error)? in
+            do {
+                try node.unlock(passphrase: nil)
+                return nil
+            } catch {
+                return error
+            }
+        }
+        if let error = failure ?? nil { note("machine \(machine.index): not unlocked: \(error)") }
+    }
+}
+
+/// Carries a value out of an isolation that is this thread's anyway.
+struct SendableBox<Value>: @unchecked Sendable {
+    let value: Value
+    init(_ value: Value) { self.value = value }
+}

@@ -1,0 +1,62 @@
+import NodeSimulation
+import Testing
+
+/// A share of `make simulate PART=node`, over small worlds: a debug build is slow.
+@Suite(.serialized) struct WholeNodes {
+    @Test func `the same seed gives the same run, another one another`() {
+        func run(_ seed: UInt64) -> NodeSimulation.Report {
+            NodeSimulation.run(NodeSimulation.Options(seed: seed, seconds: 20, machines: 3))
+        }
+        let (first, again, other) = (run(7), run(7), run(8))
+        #expect(first.traceHash == again.traceHash)
+        #expect(first.events == again.events)
+        #expect(first.traceHash != other.traceHash)
+    }
+
+    @Test func `nothing wrong happens, also with a hostile member, and all come to rest`() {
+        var counts: [String: Int] = [:]
+        for seed in 1...6 as ClosedRange<UInt64> {
+            let report = NodeSimulation.run(
+                NodeSimulation.Options(seed: seed, seconds: 30, machines: 3, isHostile: seed % 2 == 0)
+            )
+            #expect(report.violations.isEmpty, "seed \(seed): \(report.violations.prefix(3))")
+            counts.merge(report.counts, uniquingKeysWith: +)
+        }
+        for name in [
+            "accepted", "acknowledged as stored", "power cuts", "killed processes", "partitions", "clock steps",
+            "spoilt pieces", "repeated greetings", "event exploded", "event lifetimeAgreed", "stolen disks",
+        ] {
+            #expect(counts[name, default: 0] > 0, "\(name) never happened")
+        }
+    }
+
+    /// The harness finds what it is for; otherwise it is worth nothing.
+    @Test(arguments: PlantedMistake.allCases)
+    func `a planted mistake is found`(_ mistake: PlantedMistake) {
+        for seed in mistake.seeds {
+            let options = NodeSimulation.Options(seed: seed, seconds: 40, mistake: mistake, machines: 3)
+            let report = NodeSimulation.run(options)
+            guard let first = report.violations.first else { continue }
+            #expect(first.contains(mistake.invariant), "\(first)")
+            return
+        }
+        Issue.record("nobody has seen \(mistake)")
+    }
+}
+
+extension PlantedMistake {
+    /// Among so many seeds one shows it.
+    fileprivate var seeds: ClosedRange<UInt64> { 1...10 }
+
+    /// What it breaks.
+    fileprivate var invariant: String {
+        switch self {
+        case .lyingFsync, .lateFsync: "I1"
+        case .forgottenClock, .slowClock: "I3"
+        case .droppedAgreement: "otherwise than it was sent"
+        case .keptRow, .restoredBackup: "I5"
+        case .lostAcknowledgements: "liveness"
+        case .shownTwice: "I2"
+        }
+    }
+}
