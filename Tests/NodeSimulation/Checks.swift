@@ -105,7 +105,9 @@ extension NodeSimulation {
         for id in promises.keys.sorted() {
             guard let promise = promises[id] else { continue }
             let broken = machine.ask { node -> String? in
-                guard let client = node.client(of: promise.conversation), oracle.keys[client] == promise.inbox else {
+                guard let client = node.client(of: promise.conversation),
+                    (try? node.conversation(promise.conversation.description))?.key.publicKey == promise.inbox
+                else {
                     // It came to its end while the node was not there to say so.
                     let tombstone = (try? node.explosion(promise.conversation.description)) ?? nil
                     return tombstone == nil ? "its conversation is gone" : nil

@@ -74,7 +74,7 @@ final class Connection: @unchecked Sendable {
 
     private func put(_ bytes: ByteBuffer?, from side: Side) {
         let index = side.other.rawValue
-        guard !isOver[index] else { return }
+        guard !isOver[index], !network.mute.contains(machine(side)) else { return }
         let arrival = max(lastArrival[index], network.time.now + delay + network.jitter())
         lastArrival[index] = arrival
         onTheWay[index].append(Piece(bytes: bytes, arrival: arrival))

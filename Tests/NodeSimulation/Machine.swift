@@ -64,6 +64,7 @@ final class Machine: @unchecked Sendable {
             dice: .seeded(world.dice.next())
         )
         disk.powerCut = { [unowned self] in
+            world.network.mute.insert(index)
             world.time.plan(inMilliseconds: 0) { [unowned self] in
                 if isUp { world.crash(self, isPowerCut: true) }
             }
@@ -164,7 +165,9 @@ final class Machine: @unchecked Sendable {
         overhear(transport)
         let incarnation = incarnation
         let told: @Sendable (EventLog.Entry) -> Void = { [unowned self] entry in
-            if isUp, incarnation == self.incarnation { world.saw(entry.event, self, incarnation) }
+            if isUp, incarnation == self.incarnation, !world.network.mute.contains(index) {
+                world.saw(entry.event, self, incarnation)
+            }
         }
         let made = transport.listen(host: endpoint.host, port: Int(endpoint.port))
         var listeners: [TCPListener] = []
@@ -210,8 +213,7 @@ final class Machine: @unchecked Sendable {
             bootedAt = world.time.milliseconds
         }
         disk.platter.reboot(seed: world.dice.next())
-        disk.platter.with { $0.isFull = false }
-        disk.failure = nil
+        disk.mend()
         disk.restart()
         if let deadNode, let deadLoop {
             // It cannot reach its disk any more; what it held in memory is let go.
@@ -230,13 +232,10 @@ final class Machine: @unchecked Sendable {
         return result
     }
 
-    /// Asks for something that takes a while.
-    func ask<Value>(
-        _ body: (isolated Node) -> EventLoopFuture<Value>?,
-        then: @escaping (Value) -> Void
-    ) {
-        guard let loop, let future = ask(body) ?? nil else { return }
-        loop.turn { future.assumeIsolated().whenSuccess(then) }
+    /// Goes on when what was asked for is done, if this process lives to see it.
+    func when<Value>(_ asked: EventLoopFuture<Value>??, _ body: @escaping (Value) -> Void) {
+        guard let loop, let future = asked ?? nil else { return }
+        loop.turn { future.assumeIsolated().whenSuccess(body) }
     }
 
     /// The node's clock never goes back while it runs, and loses no more than it was off for.

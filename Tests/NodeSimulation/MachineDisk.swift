@@ -33,6 +33,14 @@ final class MachineDisk: FileSystem, @unchecked Sendable {
         self.dice = dice
     }
 
+    /// It fails, is full, or has just lost its power.
+    var isInTrouble: Bool { failure != nil || platter.with { $0.isFull || $0.isCrashed } }
+
+    func mend() {
+        failure = nil
+        platter.with { $0.isFull = false }
+    }
+
     /// Somebody puts another disk in.
     func replace(by other: SimulatedDisk) { platter = other }
 

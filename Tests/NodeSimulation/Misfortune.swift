@@ -48,6 +48,7 @@ extension NodeSimulation {
     }
 
     private func failDisk(_ machine: Machine) {
+        guard machine.isUp else { return }
         machine.diskHasFailed = true
         if chance(40) {
             count("full disks")
@@ -58,9 +59,7 @@ extension NodeSimulation {
         }
         let incarnation = machine.incarnation
         time.plan(inMilliseconds: roll(6_000)) {
-            guard machine.incarnation == incarnation else { return }
-            machine.disk.failure = nil
-            machine.disk.platter.with { $0.isFull = false }
+            if machine.incarnation == incarnation { machine.disk.mend() }
         }
     }
 
@@ -88,6 +87,7 @@ extension NodeSimulation {
         count(isPowerCut ? "power cuts" : "killed processes")
         note("machine \(machine.index): \(isPowerCut ? "power cut" : "killed")")
         machine.silence()
+        network.mute.remove(machine.index)
         network.stop(machine.index, isPowerCut: isPowerCut)
         machine.crash(isPowerCut: isPowerCut)
         oracle.backUp(machine, self)
@@ -104,7 +104,11 @@ extension NodeSimulation {
         guard !machine.isUp, !isCalm else { return }
         note("machine \(machine.index): start")
         if let error = machine.start() {
-            violation("machine \(machine.index) does not start: \(error)")
+            guard machine.disk.isInTrouble else {
+                return violation("machine \(machine.index) does not start: \(error)")
+            }
+            note("machine \(machine.index): not started: \(error)")
+            time.plan(inMilliseconds: 1_000) { [unowned self] in restart(machine) }
             return
         }
         started(machine)

@@ -73,6 +73,9 @@ final class NodeOracle: @unchecked Sendable {
         promises[machine.index] = promises[machine.index]?.filter { $0.value.inbox != inbox }
     }
 
+    /// A user has ended a session: what was in memory only is forgotten, and may come again.
+    func closed(_ client: ClientID) { shown = shown.filter { $0.key.client != client || $0.value.isStored } }
+
     // MARK: What a user is shown
 
     /// - Parameter now: by the node's own clock.
@@ -90,7 +93,7 @@ final class NodeOracle: @unchecked Sendable {
         }
         guard let text = message.content.plainText, let sent = sent[text] else { return }
         if let end = message.expiresAt { ends[Key(client: reader.client, text: text)] = end }
-        if read.isStored { checkStored(message, machine, world) }
+        if read.isStored { checkStored(message, reader, machine, world) }
         let agreed = message.content.agreement.flatMap { agreements[$0]?.terms.longest }
         guard let length = agreed ?? message.content.lifetime.milliseconds else { return }
         let lost = world.machines[sent.machine].lostTime + machine.lostTime
@@ -101,9 +104,23 @@ final class NodeOracle: @unchecked Sendable {
     }
 
     /// What is on the disk rests on an agreement that all have signed.
-    private func checkStored(_ message: Message, _ machine: Machine, _ world: NodeSimulation) {
-        guard let id = message.content.agreement, agreements[id] != nil else {
+    private func checkStored(
+        _ message: Message,
+        _ one: ConversationStateMachine,
+        _ machine: Machine,
+        _ world: NodeSimulation
+    ) {
+        guard let id = message.content.agreement else {
             return world.violation("I4 machine \(machine.index) stores without an agreement")
+        }
+        // Nobody was told of it if the node crashed at that moment.
+        if agreements[id] == nil,
+            let held = (one.agreements + [one.agreement].compactMap { $0 }).first(where: { $0.id == id })
+        {
+            learn(held, one, machine, world)
+        }
+        if agreements[id] == nil {
+            world.violation("I4 machine \(machine.index) stores under an agreement that nobody has seen")
         }
     }
 
@@ -128,7 +145,9 @@ final class NodeOracle: @unchecked Sendable {
         }
         shown[key] = Shown(incarnation: machine.incarnation, isStored: read.isStored, expiresAt: message.expiresAt)
         if let end = message.expiresAt { ends[key] = end }
-        if read.isStored { checkStored(message, machine, world) }
+        if read.isStored, let one = try? node.conversation(client.description) {
+            checkStored(message, one, machine, world)
+        }
         guard let original = sent[text] else {
             // Its sender has crashed before it was told that it is on its way.
             return
@@ -181,11 +200,24 @@ final class NodeOracle: @unchecked Sendable {
         guard let one = try? node.conversation(conversation.description),
             let agreement = (one.agreements + [one.agreement].compactMap { $0 }).first(where: { $0.id == id })
         else { return }
-        let members = Set([one.key.publicKey] + one.currentMembers.map(\.key))
+        learn(agreement, one, machine, world)
+    }
+
+    private func learn(
+        _ agreement: Agreement,
+        _ one: ConversationStateMachine,
+        _ machine: Machine,
+        _ world: NodeSimulation
+    ) {
+        var members = Set(agreement.signers + [one.key.publicKey])
+        // What is said comes after the disk has it: somebody may have joined since, who has yet to sign.
+        if agreement.proposal.membership == one.record.group.membership {
+            members.formUnion(one.currentMembers.map(\.key))
+        }
         guard Self.isSigned(agreement, by: members) else {
             return world.violation("I4 machine \(machine.index) agreed without all signatures")
         }
-        agreements[id] = agreement
+        agreements[agreement.id] = agreement
     }
 
     // MARK: Disks

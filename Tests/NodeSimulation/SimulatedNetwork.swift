@@ -35,6 +35,8 @@ final class SimulatedNetwork: @unchecked Sendable {
     private var nextConnection = 0
     private var blocked: [Way: Int] = [:]
     private var greetings: [Greeting] = []
+    /// Machines that have lost their power this very moment: nothing leaves them any more.
+    var mute: Set<Int> = []
     /// Of a thousand pieces so many are changed.
     var spoilsPerThousand: UInt64 = 0
     private(set) var counts: [String: Int] = [:]

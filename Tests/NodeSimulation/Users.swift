@@ -59,7 +59,9 @@ extension NodeSimulation {
             let policies: [LifetimePolicy] = [.ask, .refuse, .acceptUpTo(.oneDay), .acceptUpTo(.thirtyDays)]
             let policy = policies[Int(roll(4))]
             command(machine, "policies") { try $0.setPolicy(conversation.text, policy) }
-        case ..<750: command(machine, "closed") { try $0.close(conversation.text) }
+        case ..<750:
+            command(machine, "closed") { try $0.close(conversation.text) }
+            oracle.closed(conversation.client)
         case ..<870: read(machine, conversation)
         case ..<890: react(machine, conversation)
         case ..<910: lockOrSleep(machine, conversation)
@@ -97,7 +99,8 @@ extension NodeSimulation {
 
     private func create(_ machine: Machine) {
         let profile = "p\(machine.index)"
-        machine.ask({ try? $0.createConversation(name: "c", profile: profile) }) { [unowned self] conversation in
+        let made = machine.ask { try? $0.createConversation(name: "c", profile: profile) }
+        machine.when(made) { [unowned self] conversation in
             count("conversations")
             oracle.owners[conversation.key.publicKey] = machine.index
             oracle.keys[conversation.client] = conversation.key.publicKey
@@ -114,8 +117,8 @@ extension NodeSimulation {
         var guests = [pick(machines)]
         if chance(30) { guests += [pick(machines), pick(machines)] }
         let invited = guests.compactMap { $0 }.filter { $0 !== machine }
-        machine.ask({ try? $0.invite(conversation.text, lifetime: .day, singleUse: isSingleUse) }) {
-            [unowned self] _, slug in
+        let made = machine.ask { try? $0.invite(conversation.text, lifetime: .day, singleUse: isSingleUse) }
+        machine.when(made) { [unowned self] _, slug in
             for guest in invited {
                 time.plan(inMilliseconds: 1 + roll(4_000)) { [unowned self] in join(guest, slug) }
             }
@@ -187,13 +190,15 @@ extension NodeSimulation {
         nextText += 1
         let at = time.milliseconds
         var client: ClientID?
-        machine.ask({ node in
+        let made = machine.ask { node in
             let outcome = try? node.send(conversation.text, text: text)
             client = outcome?.client
             return outcome?.1
-        }) { [unowned self] id in
+        }
+        machine.when(made) { [unowned self] id in
             guard let client, let made = machine.ask({ $0.message(id, client: client) }) ?? nil else { return }
             count(made.isStored ? "sent under an agreement" : "sent")
+            guard !machine.isHostile else { return }
             oracle.sent[text] = NodeOracle.Sent(
                 machine: machine.index,
                 conversation: conversation.id,
