@@ -1,3 +1,4 @@
+import DequeModule
 import Messaging
 import Primitives
 import Store
@@ -49,6 +50,11 @@ struct MessageArchive {
     var uploading: Set<Messaging.MessageID> = []
     var outgoing = OutgoingMessages()
     private var forgotten = ForgottenMessages()
+    /// The newest messages of members on the disk, as far as they came since the start: a message that comes again while
+    /// the storage is locked is still known.
+    private var recent: [ClientID: Deque<Messaging.MessageID>] = [:]
+    /// Most of them, of one inbox: as many as may be on their way from one member.
+    private static let recentCount = Limits.inFlightCount
     let store: Store
 
     init(store: Store) { self.store = store }
@@ -77,11 +83,17 @@ struct MessageArchive {
             if message.sender == nil, !message.content.isAnnotation {
                 outgoing.insert(message, arrivedAt: now, client: client)
             }
+            if message.sender != nil { noteRecent(message.content.id, client) }
         case .memory: hold(Held(message: message, arrivedAt: now, tier: nil, isUnread: message.sender != nil), client)
         case .untilUnlocked(let lifetime):
             hold(Held(message: message, arrivedAt: now, tier: lifetime, isUnread: message.sender != nil), client)
         }
         noteReaction(message.content, client)
+    }
+
+    private mutating func noteRecent(_ id: Messaging.MessageID, _ client: ClientID) {
+        recent[client, default: []].append(id)
+        if recent[client, default: []].count > Self.recentCount { recent[client]?.removeFirst() }
     }
 
     private mutating func hold(_ entry: Held, _ client: ClientID) {
@@ -237,6 +249,7 @@ struct MessageArchive {
         outgoing.removeAll(client)
         forgotten.removeAll(client)
         hiddenIsKnown.remove(client)
+        forgetRecent(client)
         wake(client)
         held[client] = nil
         heldIndex[client] = nil
@@ -247,6 +260,9 @@ struct MessageArchive {
         chunkPrefixes[client] = nil
         for id in (heldChunks[client] ?? [:]).keys { forgetHeldChunks(id, client) }
     }
+
+    /// The disk has refused something: what is on it must be asked for again.
+    mutating func forgetRecent(_ client: ClientID) { recent[client] = nil }
 
     /// A message on the disk has come to its end.
     mutating func expired(_ id: Messaging.MessageID, client: ClientID) {
@@ -313,7 +329,8 @@ struct MessageArchive {
 
     func contains(_ id: Messaging.MessageID, client: ClientID, row: RowID?) -> Bool {
         if heldIndex[client]?[id] != nil || forgotten.contains(id, client) { return true }
-        guard let row, !store.isLocked else { return false }
+        guard let row else { return false }
+        if store.isLocked { return recent[client]?.contains(id) ?? false }
         return (try? store.contains(row, id: id.bytes)) ?? false
     }
 

@@ -144,6 +144,7 @@ extension Node {
         }
         keys[client] = key
         archive.hiddenIsKnown.remove(client)
+        archive.forgetRecent(client)
         if wasAsleep, case .conversation = snapshot.record.role { return enterSleeping(snapshot, key: key) }
         enter(snapshot, key: key, sessionGoesOn: sessionGoesOn)
     }

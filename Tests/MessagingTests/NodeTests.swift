@@ -49,8 +49,12 @@ struct Pair {
         let known = archive[node]
         let present = chunks[node]
         let hasRoom = hasRoom[node]
+        let isLocked = isLocked[node]
         let contents = ContentLookup(
-            message: { known[$1]?.message },
+            message: { client, id in
+                if isLocked, case .disk? = known[id]?.keeping { return nil }
+                return known[id]?.message
+            },
             isStored: { if case .disk? = known[$1]?.keeping { true } else { false } },
             hasChunk: { present[$1]?[$2] != nil },
             hasRoom: { _, _ in hasRoom },
@@ -60,7 +64,7 @@ struct Pair {
         var turn = turn(
             random,
             now: now,
-            isLocked: isLocked[node],
+            isLocked: isLocked,
             endpoints: [Endpoint(host: "n\(node)", port: 1)],
             known: { known[$1] != nil },
             contents: contents
@@ -377,6 +381,27 @@ struct Pair {
         let id = try pair.send("hello", from: 0)
         pair.run()
         for node in 0..<2 { #expect(pair.archive[node][id]?.keeping == .untilUnlocked(.oneDay)) }
+    }
+
+    @Test func `while the storage is locked what is on the disk and comes again is neither shown nor acknowledged`()
+        throws
+    {
+        var pair = try joined()
+        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+        pair.run()
+        pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+        pair.run()
+        let id = try pair.send("hello", from: 0)
+        pair.run()
+        let content = try #require(pair.archive[1][id]?.message.content)
+        let link = try #require(pair.machines[1]?.link(to: pair.keys[0].publicKey))
+        pair.isLocked[1] = true
+        var answers: [NodeAction] = []
+        pair.step(1) { core, turn in
+            answers = core.receive(.content(content, age: 0), on: link, verify: { _ in nil }, &turn)
+            return []
+        }
+        #expect(answers.isEmpty)
     }
 
     @Test func `beyond the memory bound nothing is acknowledged`() throws {

@@ -189,10 +189,10 @@ extension ConversationStateMachine {
             droppedCount += 1
             return []
         }
-        guard content.attachment != nil else { return [acknowledgement] }
-        guard let known, let attachment = known.content.attachment else {
-            // Locked: what is on the disk cannot be looked at.
-            return turn.isLocked ? [] : [acknowledgement]
+        // Locked: what is on the disk cannot be looked at, so nobody knows whose it is. It comes again.
+        if known == nil, turn.isLocked { return [] }
+        guard content.attachment != nil, let known, let attachment = known.content.attachment else {
+            return [acknowledgement]
         }
         switch known.state {
         case .receiving: break
