@@ -27,10 +27,6 @@ extension NodeSimulation {
                 content.agreement = nil
                 return [FrameCodec.encode(.content(content, age: age))]
             }
-            if options.mistake == .shownTwice {
-                content.id = MessageID(unchecked: content.id.bytes.reversed())
-                return [bytes, FrameCodec.encode(.content(content, age: age))]
-            }
         default: break
         }
         return [bytes]

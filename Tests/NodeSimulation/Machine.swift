@@ -165,9 +165,8 @@ final class Machine: @unchecked Sendable {
         overhear(transport)
         let incarnation = incarnation
         let told: @Sendable (EventLog.Entry) -> Void = { [unowned self] entry in
-            if isUp, incarnation == self.incarnation, !world.network.mute.contains(index) {
-                world.saw(entry.event, self, incarnation)
-            }
+            guard isUp, incarnation == self.incarnation, !world.network.mute.contains(index) else { return }
+            for _ in 0..<(world.options.mistake == .shownTwice ? 2 : 1) { world.saw(entry.event, self, incarnation) }
         }
         let made = transport.listen(host: endpoint.host, port: Int(endpoint.port))
         var listeners: [TCPListener] = []

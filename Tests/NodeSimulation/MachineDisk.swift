@@ -106,7 +106,7 @@ final class MachineDisk: FileSystem, @unchecked Sendable {
     func synchronize(_ file: FileDescriptor, dataOnly: Bool) throws(SystemError) {
         if mistake == .lyingFsync, dataOnly { return }
         if mistake == .lateFsync, dataOnly {
-            time.plan(inMilliseconds: 5_000) { [platter] in try? platter.synchronize(file, dataOnly: true) }
+            time.plan(inMilliseconds: 20_000) { [platter] in try? platter.synchronize(file, dataOnly: true) }
             return
         }
         try change("fsync")

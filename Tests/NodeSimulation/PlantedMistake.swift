@@ -2,7 +2,7 @@
 package enum PlantedMistake: String, Sendable, CaseIterable {
     /// The disk says that a file is synchronised, and has done nothing.
     case lyingFsync
-    /// The disk says so five seconds too soon: acknowledgements leave before what they acknowledge is durable.
+    /// The disk says so twenty seconds too soon: acknowledgements leave before what they acknowledge is durable.
     case lateFsync
     /// The clock's high-water mark is never written: a clock that was set back goes back.
     case forgottenClock
@@ -16,6 +16,6 @@ package enum PlantedMistake: String, Sendable, CaseIterable {
     case restoredBackup
     /// A codec that drops acknowledgements.
     case lostAcknowledgements
-    /// A codec that delivers every content under a new name, too: what duplicates look like without their check.
+    /// A shell that tells its user of everything twice.
     case shownTwice
 }
