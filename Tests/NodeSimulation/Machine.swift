@@ -201,13 +201,7 @@ final class Machine: @unchecked Sendable {
         loop = nil
         if !isPowerCut {
             // The kernel still has all that was written.
-            disk.platter.with { state in
-                for node in state.nodes.values where !state.isCrashed {
-                    node.durable = node.content
-                    node.durableEntries = node.entries
-                    node.unsynced = []
-                }
-            }
+            disk.platter.synchronizeAll()
         } else {
             bootedAt = world.time.milliseconds
         }

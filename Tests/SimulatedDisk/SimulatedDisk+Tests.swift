@@ -48,6 +48,19 @@ extension SimulatedDisk {
         return other
     }
 
+    /// Everything that was written is durable, as after `sync`. A disk whose power is gone has nothing left to write.
+    package func synchronizeAll() {
+        with { state in
+            guard !state.isCrashed else { return }
+            for number in state.nodes.keys {
+                guard let node = state.nodes[number] else { continue }
+                state.nodes[number]?.durable = node.content
+                state.nodes[number]?.durableEntries = node.entries
+                state.nodes[number]?.restart()
+            }
+        }
+    }
+
     /// What is on the platter, as whoever takes the disk out finds it.
     package func durableCopy() -> SimulatedDisk {
         let other = snapshot()

@@ -370,6 +370,12 @@ extension Simulation {
                         confirmer.core.tombstone(tombstone.conversation) != nil
                             && confirmer.keys.values.contains { $0.publicKey == member }
                     }
+                    // A node that has joined twice confirms with one of its inboxes.
+                    if let confirmer,
+                        confirmer.keys.values.count(where: { tombstone.members.contains($0.publicKey) }) > 1
+                    {
+                        continue
+                    }
                     if let holder, isToCome(tombstone, holder) { continue }
                     // Who has moved since is found by nobody: a tombstone learns no new addresses.
                     let told = node.disk.fanOuts[tombstone.conversation]?.first { $0.key == member }
