@@ -1,20 +1,31 @@
 /// What happens when, in the order of time and, at one time, in the order in which it was planned. A binary heap.
 struct EventQueue<Event> {
+    /// The events stay where they are: what moves through the heap is small.
     private struct Entry {
         var time: Int64
         var sequence: UInt64
-        var event: Event
+        var slot: Int
 
         func precedes(_ other: Entry) -> Bool { (time, sequence) < (other.time, other.sequence) }
     }
 
     private var heap: [Entry] = []
+    private var events: [Event?] = []
+    private var freeSlots: [Int] = []
     private var nextSequence: UInt64 = 0
 
     var nextTime: Int64? { heap.first?.time }
 
     mutating func push(_ event: Event, at time: Int64) {
-        heap.append(Entry(time: time, sequence: nextSequence, event: event))
+        let slot: Int
+        if let free = freeSlots.popLast() {
+            slot = free
+            events[free] = event
+        } else {
+            slot = events.count
+            events.append(event)
+        }
+        heap.append(Entry(time: time, sequence: nextSequence, slot: slot))
         nextSequence += 1
         var child = heap.count - 1
         while child > 0 {
@@ -27,8 +38,10 @@ struct EventQueue<Event> {
 
     mutating func pop() -> (time: Int64, event: Event)? {
         guard let first = heap.first else { return nil }
+        guard let event = events[first.slot].take() else { preconditionFailure("a slot without an event") }
+        freeSlots.append(first.slot)
         let last = heap.removeLast()
-        guard !heap.isEmpty else { return (first.time, first.event) }
+        guard !heap.isEmpty else { return (first.time, event) }
         heap[0] = last
         var parent = 0
         while true {
@@ -40,6 +53,6 @@ struct EventQueue<Event> {
             heap.swapAt(parent, smallest)
             parent = smallest
         }
-        return (first.time, first.event)
+        return (first.time, event)
     }
 }

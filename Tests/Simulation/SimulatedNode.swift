@@ -135,6 +135,9 @@ final class SimulatedNode {
         endpoint = Endpoint(host: "n\(index)", port: 7440)
     }
 
+    /// Looks at the core where it is: asking through the property would copy it.
+    func withCore<Result>(_ body: (inout NodeStateMachine) -> Result) -> Result { body(&core) }
+
     func now(_ time: Int64) -> Timestamp { Timestamp(milliseconds: time + clockOffset) }
 
     /// What a reader of this inbox would be shown.

@@ -307,7 +307,7 @@ package final class Simulation {
     }
 
     func planWake(_ node: SimulatedNode) {
-        guard node.isUp, let deadline = node.core.nextDeadline else { return }
+        guard node.isUp, let deadline = node.withCore({ $0.nextDeadline }) else { return }
         let at = max(time, deadline.milliseconds - node.clockOffset)
         if let planned = node.nextWake, planned <= at { return }
         node.nextWake = at
