@@ -56,7 +56,7 @@ package struct EventLog {
 
     /// Everything after `cursor` that is still kept, and whether something between is gone.
     package func since(_ cursor: Int64) -> (entries: [Entry], missed: Bool) {
-        let missed = cursor > 0 && (entries.first.map { $0.cursor > cursor + 1 } ?? (self.cursor > cursor))
+        let missed = cursor > 0 && (entries.first.map { $0.cursor - 1 > cursor } ?? (self.cursor > cursor))
         return (entries.filter { $0.cursor > cursor }, missed)
     }
 }

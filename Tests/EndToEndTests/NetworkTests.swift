@@ -110,4 +110,25 @@ struct NetworkTests {
             }
         }
     }
+
+    @Test("Numbers at their ends are answered, and the node goes on")
+    func numbers() throws {
+        try withRoom { ann, _, _ in
+            try say("something to read", ann)
+            for last in ["-1", "0", "-9223372036854775808"] {
+                let answer = try Program.run(
+                    [Program.mayfly, "rpc", "--home", ann.home],
+                    input:
+                        "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"read\",\"params\":{\"conversation\":\"room\",\"last\":\(last)}}\n",
+                    in: ann.directory
+                )
+                #expect(answer.json["error"]["code"].integer == -32602, "\(last): \(answer)")
+            }
+            #expect(try ann.run(["read", "room", "--last", "9223372036854775807"]).lines.isEmpty == false)
+            for since in ["9223372036854775807", "9223372036854775806"] {
+                #expect(try ann.run(["watch", "--since", since, "--timeout", "0.1"]).code == 0)
+            }
+            try ann.ok("status")
+        }
+    }
 }

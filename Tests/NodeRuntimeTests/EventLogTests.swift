@@ -22,6 +22,12 @@ import Testing
         #expect(entries.count == EventLog.capacity && entries.first?.cursor == 106 && !missed)
     }
 
+    @Test func `the last number there is has nothing after it`() {
+        #expect(
+            log(10).since(.max).entries.isEmpty && log(10).gap(since: .max) == nil && log(10).gap(since: .min) == nil
+        )
+    }
+
     @Test func `a watcher is told when what it missed is gone`() {
         #expect(log(EventLog.capacity + 5).since(101).missed)
         #expect(!log(EventLog.capacity + 5).since(105).missed)

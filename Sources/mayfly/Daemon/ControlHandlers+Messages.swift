@@ -21,6 +21,9 @@ extension ControlHandlers {
         }
         on(&router, ReadMethod.self) { node, params in
             let page = 256
+            if let last = params.last, last < 1 {
+                throw ControlError(.usage, "`last` is \(last)", hint: "it is a number of messages, 1 or more")
+            }
             let (conversation, messages) = try node.read(params.conversation, last: params.last, after: params.since)
             let shown = Array(messages.prefix(page))
             node.markRead(shown, client: conversation.client)
