@@ -133,8 +133,9 @@ extension Node {
             at: Transport.Endpoint(host: endpoint.host, port: Int(endpoint.port)),
             token: token,
             sealed: payload
-        ) { [unowned self] result in
-            assumeIsolated { node in
+        ) { [weak self] result in
+            // A connection may outlive the node that made it.
+            self?.assumeIsolated { node in
                 node.knocking.remove(name)
                 guard !node.isStopped else { return }
                 switch (result, name) {
