@@ -104,6 +104,31 @@ import Testing
         #expect(council.machines[2].terms == .oneDay && council.isAgreed)
     }
 
+    @Test func `who has missed the bundle of a proposer that left gets it from the last other member`() {
+        for isHeardOf in [false, true] {
+            var council = Council(3)
+            council.propose(.oneDay, 2)
+            council.deliverAll()
+            council.accept(0)
+            council.accept(1)
+            council.deliver(0, 2)
+            council.deliver(1, 2)
+            council.unlink(0, 1)
+            council.unlink(0, 2)
+            council.deliverAll()
+            // The proposer leaves; one of the two that are left knows of it, or both.
+            council.leave(2)
+            council.learn(1)
+            if isHeardOf { council.learn(0) }
+            council.link(0, 1)
+            council.deliverAll()
+            council.heal()
+            // Who has heard that the proposer left before it saw the bundle has taken its accept back: then there is none.
+            #expect(council.isAgreed && council.terms == (isHeardOf ? .ephemeral : .oneDay))
+            #expect(council.unsigned.isEmpty)
+        }
+    }
+
     @Test func `whoever joins consents to what is in force, and until the others know it is suspended there`() {
         var council = Council(3)
         council.agree(on: .oneDay)

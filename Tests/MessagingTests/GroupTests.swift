@@ -77,6 +77,27 @@ import Testing
         #expect(all.isOnline(1, 2))
     }
 
+    @Test func `a member has heard where we are when it has answered, not when it was told`() throws {
+        var all = try Assembly.joined(2)
+        let other = all.keys[1].publicKey
+        all.isolate(1)
+        all.endpoints[0] = "elsewhere"
+        all.step(0) { core, turn in core.endpointsChanged(&turn) }
+        all.heal()
+        // A link opens; what crosses it one way arrives, and the other way is lost with it.
+        all.command(0) { (machine, turn) throws(CommandError) in machine.retry(&turn) }
+        for frame in all.wire where frame.to == 0 {
+            all.step(0) { core, turn in core.receive(frame.frame, on: frame.link, verify: { _ in nil }, &turn) }
+        }
+        let link = try #require(all.machine(0)?.link(to: other))
+        all.wire = []
+        for node in 0...1 { all.step(node) { core, turn in core.linkClosed(link, &turn) } }
+        #expect(all.machine(0)?.record.told[other] != all.machine(0)?.record.own.version)
+        all.run(for: 90_000)
+        #expect(all.machine(0)?.record.told[other] == all.machine(0)?.record.own.version)
+        #expect(all.machine(1)?.currentMembers.first?.endpoints == [Endpoint(host: "elsewhere", port: 1)])
+    }
+
     @Test func `a removed member is told and gets nothing more`() throws {
         var all = try Assembly.joined(3)
         let before = try all.say("before", from: 0)
@@ -255,6 +276,24 @@ import Testing
         let client = all.clients[2]
         all.step(2) { core, turn in core.receiveNotice(notice, for: client, &turn).actions }
         #expect(all.exploded[2] != nil)
+    }
+
+    @Test func `who was removed and has joined again loses both copies at once`() throws {
+        var all = try Assembly.joined(2)
+        let (earlier, removed) = (all.clients[1], all.keys[1].publicKey)
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
+        all.run()
+        let (client, key) = (ClientID.generate(&all.random), makeKey(&all.random))
+        (all.clients[1], all.keys[1]) = (client, key)
+        all.step(1) { core, turn in core.addUnused(client, key: key, turn) }
+        try all.join(1)
+        #expect(all.nodes[1].conversation(earlier) != nil && all.machine(1) != nil)
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        all.run()
+        #expect(all.exploded[1] != nil && all.destroyed == [1])
+        #expect(all.nodes[1].conversations.isEmpty)
+        let conversation = try #require(all.exploded[1]?.conversation)
+        #expect(all.nodes[1].client(of: conversation) == nil)
     }
 
     @Test func `a conversation holds so many members and no more`() throws {

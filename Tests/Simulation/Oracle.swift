@@ -30,7 +30,10 @@ struct Oracle {
     /// A conversation's inboxes: the creator's first.
     var conversations: [ConversationID: [(node: Int, client: ClientID)]] = [:]
     var ended: Set<ClientID> = []
+    /// What each node has destroyed, as its process knows it.
     var exploded: [Int: Set<ConversationID>] = [:]
+    /// And with which inbox it is gone from the disk: what no crash brings back.
+    var explodedDurably: [Int: [ConversationID: ClientID]] = [:]
     var everDurable: Set<Key> = []
     var everKept: Set<Key> = []
     var ackedAsStored: Set<Key> = []
@@ -235,6 +238,23 @@ struct Oracle {
             shownEnd[client] = end
         default: break
         }
+    }
+
+    mutating func explodes(_ conversation: ConversationID, _ client: ClientID, _ node: SimulatedNode) {
+        exploded[node.index, default: []].insert(conversation)
+        ended.insert(client)
+    }
+
+    mutating func hasExplodedDurably(_ conversation: ConversationID, _ client: ClientID, _ node: SimulatedNode) {
+        explodedDurably[node.index, default: [:]][conversation] = client
+        explodes(conversation, client, node)
+    }
+
+    /// An explosion whose page was not written has not happened: nobody was told of it.
+    mutating func crashes(_ node: SimulatedNode) {
+        let gone = explodedDurably[node.index] ?? [:]
+        exploded[node.index] = Set(gone.keys)
+        ended.subtract(node.keys.keys.filter { node.durable.inboxes[$0] != nil })
     }
 
     // MARK: State

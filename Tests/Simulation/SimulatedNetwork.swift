@@ -62,7 +62,7 @@ extension Simulation {
             dialerKey: key,
             listenerKey: dial.remote
         )
-        log("link \(id.value): node \(node.index) -> node \(index)")
+        log("link \(id.value): node \(node.index) \(client.shortName) -> node \(index) \(listener.shortName)")
         enqueue(.open, on: id, toDialer: false)
         step(node) { core, turn in
             core.linkOpened(id, client: client, remote: dial.remote, weDialled: true, &turn)
@@ -339,7 +339,7 @@ extension Frame {
 extension NodeAction {
     var summary: String {
         switch self {
-        case .save: "save"
+        case .save(let client): "save \(client.shortName)"
         case .keep(_, let message, let keeping):
             "keep \(Hex.encode(message.content.id.bytes.prefix(3))) \(message.content.displayText.prefix(20)) \(keeping)"
         case .setState(_, let id, let state): "state \(Hex.encode(id.bytes.prefix(3))) \(state)"
@@ -347,22 +347,23 @@ extension NodeAction {
         case .forgetMemory: "forgetMemory"
         case .reschedule(_, let id, let at): "reschedule \(Hex.encode(id.bytes.prefix(3))) to \(at.milliseconds)"
         case .eraseSent(_, let id): "eraseSent \(Hex.encode(id.bytes.prefix(3)))"
-        case .explode: "explode"
+        case .explode(let client, _, _): "explode \(client.shortName)"
         case .destroy: "destroy"
         case .saveTombstone: "saveTombstone"
         case .removeTombstone: "removeTombstone"
         case .armExplosion: "arm"
         case .register: "register"
         case .unregister: "unregister"
-        case .dial: "dial"
+        case .dial(let client, let dial):
+            "dial for \(client.shortName) to \(dial.remote.shortName) at \(dial.endpoints.map(\.description))"
         case .transmit(let link, let frame): "transmit on \(link.value) \(frame.summary)"
         case .transmitMessage(let link, _, let id, let age):
             "transmit on \(link.value) message \(Hex.encode(id.bytes.prefix(3))) age \(age)"
         case .close(let link): "close \(link.value)"
         case .knock: "knock"
         case .notify(let event): "notify \(event.kind.name)"
-        case .wake(_, let reason): "wake \(reason.rawValue)"
-        case .sleep: "sleep"
+        case .wake(let client, let reason): "wake \(client.shortName) \(reason.rawValue)"
+        case .sleep(let client): "sleep \(client.shortName)"
         case .setDelivery(_, let id, let delivery): "delivery \(Hex.encode(id.bytes.prefix(3))) \(delivery.state)"
         case .keepChunk(_, let chunk, _, _): "keep chunk \(chunk.index)"
         case .forgetChunks: "forget chunks"
@@ -371,6 +372,16 @@ extension NodeAction {
         case .transmitChunk(_, _, _, let index): "transmit chunk \(index)"
         }
     }
+}
+
+extension PublicKey {
+    /// For traces.
+    var shortName: String { Hex.encode(bytes[1..<4]) }
+}
+
+extension ClientID {
+    /// For traces.
+    var shortName: String { Hex.encode(bytes.prefix(3)) }
 }
 
 extension Event.Kind {

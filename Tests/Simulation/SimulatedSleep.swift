@@ -116,6 +116,10 @@ extension Simulation {
                 if let other = near.dropFirst().first(where: {
                     side.waiting.contains($0.own) && side.members[$0.own] != nil && $0.members[side.own] != nil
                 }) {
+                    for one in near {
+                        let places = one.members.map { "\($0.key.shortName) at \($0.value)" }.sorted()
+                        log("  \(one.own.shortName) of node \(one.node) knows \(places)")
+                    }
                     return "node \(side.node) has messages for node \(other.node)"
                 }
             }
@@ -125,7 +129,7 @@ extension Simulation {
 
     private func saved(_ node: SimulatedNode, _ summary: InboxSummary) -> [Member] {
         guard case .conversation(let record)? = node.disk.inboxes[summary.client]?.record.role else { return [] }
-        return record.members
+        return record.current
     }
 
     private func places(_ members: [Member]) -> [PublicKey: [Endpoint]] {

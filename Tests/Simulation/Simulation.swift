@@ -367,11 +367,11 @@ package final class Simulation {
                 node.memory[client] = node.memory[client]?.filter { $0.value.untilUnlocked }
             case .explode(let client, let record, let fanOut):
                 count("explosions")
-                oracle.exploded[node.index, default: []].insert(record.conversation)
+                oracle.explodes(record.conversation, client, node)
                 node.forget(client)
-                oracle.ended.insert(client)
                 if options.bug == .resurrectAfterExplosion {
                     count("planted")
+                    oracle.hasExplodedDurably(record.conversation, client, node)
                 } else {
                     write(.explode(client, record, fanOut), node)
                 }
@@ -480,6 +480,9 @@ package final class Simulation {
 
     private func applyDurably(_ operation: Disk.Operation, _ node: SimulatedNode) {
         node.durable.apply(operation)
+        if case .explode(let client, let record, _) = operation {
+            oracle.hasExplodedDurably(record.conversation, client, node)
+        }
         if case .message(let client, let message) = operation {
             oracle.everDurable.insert(Oracle.Key(client, message.content.id))
             oracle.checkDurable(message, client, node, self)
@@ -510,6 +513,7 @@ package final class Simulation {
                 applyDurably(operation, node)
             }
         }
+        oracle.crashes(node)
         node.disk = node.durable
         node.pending.removeAll()
         node.deferred.removeAll()
@@ -564,8 +568,7 @@ package final class Simulation {
         for conversation in node.disk.armed.keys.sorted() {
             guard let one = node.disk.armed[conversation], one.record.explodedAt <= node.now(time) else { continue }
             count("burnt fuses")
-            oracle.exploded[node.index, default: []].insert(conversation)
-            oracle.ended.insert(one.client)
+            oracle.hasExplodedDurably(conversation, one.client, node)
         }
         node.disk.burnFuses(now: node.now(time))
         node.durable.burnFuses(now: node.now(time))

@@ -210,7 +210,10 @@ extension ConversationStateMachine {
         case .profile(let description): return receive(description, from: member, &turn)
         case .joinCancelled: return receiveJoinCancelled(from: member, &turn)
         case .ping(let nonce): return [.transmit(link, .pong(nonce))]
-        case .pong, .unknown: return []
+        case .pong(let nonce):
+            if nonce == record.own.version, members[member]?.link.link == link { record.told[member] = nonce }
+            return []
+        case .unknown: return []
         case .closing(asleep: false): return receiveClosing(from: member, on: link, turn)
         case .closing(asleep: true): return receiveSleep(of: member, on: link, &turn)
         case .joinRequest, .welcome, .joinError, .deletionReceipt, .invitation:

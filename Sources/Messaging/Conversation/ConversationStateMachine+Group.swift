@@ -72,7 +72,7 @@ extension ConversationStateMachine {
             key: key,
             &turn.random
         )
-        return [.save(client)] + broadcast(.profile(record.own))
+        return [.save(client)] + broadcast(.profile(record.own)) + broadcast(.ping(record.own.version))
     }
 
     // MARK: Telling

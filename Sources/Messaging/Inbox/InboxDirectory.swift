@@ -2,7 +2,8 @@ import Primitives
 
 /// The conversations of a node by id, beginning of an id and name, whether they are awake or asleep.
 package struct InboxDirectory: Sendable {
-    private var clients: [ConversationID: ClientID] = [:]
+    /// More than one where a member was removed and has joined again; the newest last.
+    private var clients: [ConversationID: [ClientID]] = [:]
     private var names: [String: Set<ClientID>] = [:]
     private var entries: [ClientID: (conversation: ConversationID, name: String?)] = [:]
     /// By the first two bytes of conversation ids and of clientIds.
@@ -17,14 +18,15 @@ package struct InboxDirectory: Sendable {
             remove(client)
         }
         entries[client] = (conversation, name)
-        clients[conversation] = client
+        clients[conversation, default: []].append(client)
         if let name { names[name, default: []].insert(client) }
         for head in Self.heads(client, conversation) { buckets[head, default: []].insert(client) }
     }
 
     mutating func remove(_ client: ClientID) {
         guard let (conversation, name) = entries.removeValue(forKey: client) else { return }
-        if clients[conversation] == client { clients[conversation] = nil }
+        clients[conversation]?.removeAll { $0 == client }
+        if clients[conversation]?.isEmpty ?? false { clients[conversation] = nil }
         if let name {
             names[name]?.remove(client)
             if names[name]?.isEmpty ?? false { names[name] = nil }
@@ -41,7 +43,8 @@ package struct InboxDirectory: Sendable {
 
     // MARK: Finding
 
-    package func client(of conversation: ConversationID) -> ClientID? { clients[conversation] }
+    package func client(of conversation: ConversationID) -> ClientID? { clients[conversation]?.last }
+    package func clients(of conversation: ConversationID) -> [ClientID] { clients[conversation] ?? [] }
     package func conversation(of client: ClientID) -> ConversationID? { entries[client]?.conversation }
     package func name(of client: ClientID) -> String? { entries[client]?.name }
 

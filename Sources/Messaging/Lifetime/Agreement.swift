@@ -35,6 +35,9 @@ package struct Agreement: Hashable, Sendable, Codable {
         proposal.proposer == member || accepts.contains { $0.acceptor == member }
     }
 
+    /// Whether it was made between two: the acceptor holds it first. Of more, the proposer does, who gathers it.
+    var isOfTwo: Bool { accepts.count == 1 }
+
     /// Whether all of these have signed.
     package func covers(_ members: some Sequence<PublicKey>) -> Bool { members.allSatisfy(isSigned) }
 

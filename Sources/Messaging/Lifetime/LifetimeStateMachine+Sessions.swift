@@ -48,12 +48,14 @@ extension LifetimeStateMachine {
         let wasInForce = inForce
         let automatic = received.head.map(isAutomatic) ?? false
         var caughtUp = false
+        // An agreement of more members: who cannot have it in force says so, since the other side expects it to catch up.
+        let isOfMore = !isPair || received.head.map { !$0.isOfTwo } ?? false
         if let head = received.head {
             switch examine(head, from: from) {
             case .known: actions += merge(head.accepts, now: now)
             case .takenBack:
                 actions.append(.sendTo(from, .withdraw(head.proposal.id)))
-                if !isPair { actions.append(.sendTo(from, .ended(head.id, renewable: sent.renewable))) }
+                if isOfMore { actions.append(.sendTo(from, .ended(head.id, renewable: sent.renewable))) }
             case .refused: break
             case .newer:
                 // Whether it stands is decided below.
@@ -85,7 +87,7 @@ extension LifetimeStateMachine {
             if isPair { actions += closeOpen(with: from) }
             mayRenew = true
             actions += endStanding(was, inForce: wasInForce, telling: from, renewable: sent.renewable, now: now)
-            if !isPair, let theirs = received.inForce {
+            if isOfMore, let theirs = received.inForce {
                 actions.append(.sendTo(from, .ended(theirs, renewable: sent.renewable)))
             }
             if !isPair { actions += resume(with: from, received) }
@@ -105,7 +107,7 @@ extension LifetimeStateMachine {
         now: Timestamp
     ) -> [Action] {
         // Of two, the acceptor shows it to the proposer, who then holds both signatures.
-        let isConfirmed = !isPair || head.proposal.proposer == own || from == head.proposal.proposer
+        let isConfirmed = !isPair || !head.isOfTwo || head.proposal.proposer == own || from == head.proposal.proposer
         var actions = settle(head, isConfirmed: isConfirmed, automatic: automatic, now: now)
         guard let was else { return actions }
         for index in actions.indices {
@@ -127,8 +129,9 @@ extension LifetimeStateMachine {
     private func agrees(with from: PublicKey, _ received: SessionStart) -> Bool {
         if standing?.id == received.inForce { return true }
         if let standing, (received.head?.epoch ?? 0) < standing.epoch {
-            // Of two, the acceptor holds what it has signed: if it does not, it has rolled it back.
-            return isPair ? standing.proposal.proposer == from : standing.isSigned(by: from)
+            // Of two, the acceptor holds what it has signed: if it does not, it has rolled it back. What was made when
+            // there were more members may not have reached it yet.
+            return isPair && standing.isOfTwo ? standing.proposal.proposer == from : standing.isSigned(by: from)
         }
         // The other side accepted what we took back; it will roll back to what stands here.
         guard isPair, let head = received.head else { return false }

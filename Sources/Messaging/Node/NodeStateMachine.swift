@@ -298,7 +298,8 @@ package struct NodeStateMachine: Sendable {
     package func checkJoin(_ invite: VerifiedInvite, _ turn: Turn) throws(CommandError) {
         let end = min(invite.invite.expiresAt, invite.invite.conversationExpiresAt ?? .latest)
         guard end > turn.now else { throw .inviteExpired(end) }
-        for conversation in conversations {
+        // Who was removed may come back.
+        for conversation in conversations where !conversation.record.isRemoved {
             if conversation.key.publicKey == invite.creatorKey { throw .ownInvite }
             if conversation.record.genesis.creator == invite.creatorKey {
                 throw .alreadyMember(conversation.client)
@@ -401,9 +402,16 @@ package struct NodeStateMachine: Sendable {
 
     /// Explosions move to the tombstones; destroyed inboxes are let go.
     mutating func settle(_ actions: [NodeAction], _ turn: inout Turn) -> [NodeAction] {
+        var result = actions
         for action in actions {
             switch action {
             case .explode(let client, let record, let fanOut):
+                // Who was removed and has joined again has the copy of its earlier time, too.
+                for earlier in inboxes.directory.clients(of: record.conversation) where earlier != client {
+                    let open = links.filter { $0.value.client == earlier }.keys.sorted()
+                    remove(earlier)
+                    result += open.map { .close($0) } + [.destroy(earlier)]
+                }
                 explosions[record.conversation] = Explosion(
                     machine: ExplodeStateMachine(record: record),
                     knockAt: fanOut.isEmpty ? nil : turn.now + Limits.knockFirst,
@@ -420,7 +428,7 @@ package struct NodeStateMachine: Sendable {
             default: break
             }
         }
-        return actions
+        return result
     }
 
     // MARK: Time
