@@ -138,9 +138,12 @@ package final class NodeSimulation: @unchecked Sendable {
         calmDown()
         let calmAt = time.milliseconds
         while time.milliseconds < calmAt + Self.patience, violations.isEmpty {
-            run(until: time.milliseconds + 20_000)
+            run(until: time.milliseconds + 10_000)
             for machine in machines { look(at: machine) }
-            if unrest() == nil { break }
+            if unrest() == nil {
+                count(time.milliseconds - calmAt <= 60_000 ? "healed within 60 s" : "healed later")
+                break
+            }
         }
         if violations.isEmpty, let unrest = unrest() { violation("liveness: \(unrest)") }
         if violations.isEmpty { finish() }

@@ -134,6 +134,7 @@ struct Campaign {
                 print("seed \(seed): \(outcome.machines) nodes, \(outcome.events) events, trace \(outcome.trace)")
                 for violation in outcome.violations.prefix(5) { print("  \(violation)") }
                 if !outcome.violations.isEmpty { print("  again: \(replay(seed))") }
+                fflush(nil)
             }
         }
         let time = spent()

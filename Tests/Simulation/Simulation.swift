@@ -164,8 +164,11 @@ package final class Simulation {
         }
         let calmAt = time
         while time < calmAt + 60 * .minute {
-            run(until: time + 30 * .second)
-            if hasConverged { break }
+            run(until: time + 5 * .second)
+            if hasConverged {
+                count(time - calmAt <= 60 * .second ? "healed within 60 s" : "healed later")
+                break
+            }
         }
         check()
         // Long after: nothing that had an end can be read, before any reaper has run.
