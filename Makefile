@@ -76,7 +76,8 @@ forensic: deps
 
 # libFuzzer and AddressSanitizer on every decoder and on whole sessions: make fuzz SECONDS=600 TARGET="frame control"
 # Optimised, with a scratch directory of its own; the C++ library is libFuzzer's. Fails if anything fails. With dead code
-# the linker would strip the counters by which libFuzzer sees what an input reaches.
+# the linker would strip the counters by which libFuzzer sees what an input reaches. Told of two
+# sanitizers one after the other, the compiler uses the last; and the package manager draws their order anew each time.
 .PHONY: fuzz
 FUZZ_SCRATCH ?= .build-fuzz
 RUNS ?= 10000000
@@ -84,6 +85,7 @@ TARGET ?=
 fuzz:
 	@sh .ci/packages $(PACKAGES) libstdc++-12-dev
 	$(SWIFT) build -c release --scratch-path $(FUZZ_SCRATCH) --sanitize=fuzzer --sanitize=address \
+		-Xswiftc -sanitize=fuzzer,address \
 		-Xswiftc -enable-testing -Xswiftc -DFUZZING --disable-dead-strip --product fuzz
 	MERGE=$(MERGE) Tests/Fuzz/fuzz.sh $(FUZZ_SCRATCH)/release/fuzz $(FUZZ_SCRATCH)/campaign $(SECONDS) $(RUNS) $(TARGET)
 

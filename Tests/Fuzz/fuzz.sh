@@ -26,6 +26,11 @@ if "$program" --target=canary "${limits[@]}" -max_len=64 -max_total_time=60 -art
     exit 1
 fi
 grep -q "reads byte" "$work/log/canary" || { cat "$work/log/canary" >&2; exit 1; }
+if "$program" --target=memory-canary "${limits[@]}" -runs=1 -artifact_prefix="$work/canary-" \
+    >"$work/log/memory-canary" 2>&1 || ! grep -q "heap-buffer-overflow" "$work/log/memory-canary"; then
+    echo "fuzz: AddressSanitizer does not see the planted mistake" >&2
+    exit 1
+fi
 rm -f "$work"/canary-*
 
 targets=("$@")

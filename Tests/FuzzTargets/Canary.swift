@@ -13,4 +13,17 @@ extension FuzzTarget {
             try expect(4 + count < bytes.count, "reads byte \(4 + count) of \(bytes.count)")
         }
     )
+
+    /// Reads one byte past the end of what it has allocated: only a sanitizer sees that. Never run without one.
+    package static let memoryCanary = FuzzTarget(
+        "memory-canary",
+        byteCountLimit: 64,
+        seeds: { [[0]] },
+        run: { bytes in
+            let memory = UnsafeMutablePointer<UInt8>.allocate(capacity: 64)
+            defer { memory.deallocate() }
+            memory.update(repeating: 1, count: 64)
+            try expect(memory[64 + bytes.count / 1_000] != memory[bytes.count % 64] &+ 1, "")
+        }
+    )
 }

@@ -38,7 +38,9 @@ package struct FuzzTarget: Sendable {
         wireTargets + textTargets + handshakeTargets + linkTargets + controlTargets + homeTargets + storedTargets
         + storeTargets + coreTargets
 
-    package static func named(_ name: String) -> FuzzTarget? { (all + [.canary]).first { $0.name == name } }
+    package static func named(_ name: String) -> FuzzTarget? {
+        (all + [.canary, .memoryCanary]).first { $0.name == name }
+    }
 }
 
 /// Throws ``FuzzFailure`` unless `condition` holds.

@@ -50,7 +50,8 @@ extension NodeSimulation {
         }
         if isAsked == true, chance(60) { choice = 560 }
         switch choice {
-        case ..<480: send(machine, conversation)
+        case ..<465: send(machine, conversation)
+        case ..<480: sendFile(machine, conversation)
         case ..<560: propose(machine, conversation)
         case ..<680: command(machine, "accepted") { _ = try $0.accept(conversation.text) }
         case ..<690: command(machine, "rejected") { try $0.reject(conversation.text) }
@@ -81,7 +82,7 @@ extension NodeSimulation {
         }
     }
 
-    private func command(_ machine: Machine, _ name: String, _ body: (isolated Node) throws -> Void) {
+    func command(_ machine: Machine, _ name: String, _ body: (isolated Node) throws -> Void) {
         nonisolated(unsafe) let body = body
         let refusal = machine.ask { node -> String? in
             do {
@@ -179,7 +180,8 @@ extension NodeSimulation {
         command(machine, "left") { [unowned self] node in
             let gone = try? node.conversation(conversation.text).key.publicKey
             _ = try node.leave(conversation.text)
-            oracle.destroyed(gone, on: machine)
+            // The power may have failed meanwhile: then nobody was told that it is done.
+            if !network.mute.contains(machine.index) { oracle.destroyed(gone, on: machine) }
         }
     }
 
@@ -224,7 +226,10 @@ extension NodeSimulation {
         machine.ask { [unowned self] node in
             guard let (reader, messages) = try? node.read(conversation.text, last: nil, after: nil) else { return }
             count("reads")
-            for message in messages { oracle.shows(message, reader, node.currentTime, machine, self) }
+            for message in messages {
+                oracle.shows(message, reader, node.currentTime, machine, self)
+                look(at: message, of: conversation, machine, node)
+            }
             if chance(30) { node.markRead(messages, client: conversation.client) }
         }
     }
