@@ -44,6 +44,8 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler {
     private var owesRead = false
     /// The peer has sent its last byte.
     private var inputHasEnded = false
+    /// How many bytes the next read of an open link takes at most.
+    private var readByteCount: Int
 
     /// A connection to us.
     init(responder id: UInt64, transport: TCPTransport) {
@@ -52,6 +54,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler {
         session = Session()
         phase = .beforeToken
         outbound = OutboundBytes(limits: transport.limits)
+        readByteCount = transport.limits.turnByteCount
     }
 
     /// A dial of ours. Nothing is sent before the channel is active.
@@ -61,6 +64,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler {
         session = Session()
         phase = .dialling(dial)
         outbound = OutboundBytes(limits: transport.limits)
+        readByteCount = transport.limits.turnByteCount
     }
 
     private var limits: TransportLimits { transport.limits }
@@ -157,10 +161,19 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler {
             // Each piece before authentication is shorter than this: what is more than a piece is not asked for.
             if pending.readableBytes > limits.bytesBeforeAuthentication { end(.requested, .disconnected) }
         case .open, .closing:
+            sizeReads()
             if inputHasEnded, !isPaused { close(.closedByPeer) }
         case .ended:
             pending = ByteBuffer()
         }
+    }
+
+    /// A long frame is read to its end and no further; otherwise as much as a link may hand over in one turn.
+    private func sizeReads() {
+        let byteCount = max(limits.turnByteCount, session.expectedByteCount - pending.readableBytes)
+        guard byteCount != readByteCount, let context else { return }
+        readByteCount = byteCount
+        limits.applyReads(of: byteCount, context.channel)
     }
 
     private func perform(_ action: Session.Action, _ byteCount: Int) {

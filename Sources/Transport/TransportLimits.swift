@@ -41,6 +41,11 @@ package struct TransportLimits: Sendable {
     package var outboundLowWater = 64 << 10
     /// Unflushed bytes that are written without waiting for a flush.
     package var flushByteCount = 64 << 10
+    /// Bytes that are read from an open link in one turn of the event loop; more only for the rest of one longer frame.
+    /// What more has come stays in the kernel until every other link had its turn. A frame takes 34 bytes at least and
+    /// some 40 us, so a link keeps the others waiting for some milliseconds at most; and a proposal, 400 bytes, for half
+    /// of one.
+    package var turnByteCount = 4_096
     /// Connections that the kernel may hold for us.
     package var backlog: Int32 = 1_024
 
@@ -54,7 +59,7 @@ extension TransportLimits {
         FixedSizeRecvByteBufferAllocator(capacity: max(256, bytesBeforeAuthentication / 2))
     }
 
-    /// Larger reads, and probes for peers that vanish without a word.
+    /// One read in each turn of the loop, and probes for peers that vanish without a word.
     func applyToOpenLink(_ channel: any Channel) {
         let seconds = min(max(6, Int(silence.nanoseconds / 1_000_000_000)), 3_600)
         let probe = seconds / 6
@@ -64,11 +69,32 @@ extension TransportLimits {
         ]
         // What fails here fails because the connection is gone, which is told by other means.
         guard let options = channel.syncOptions else { return }
-        try? options.setOption(
-            .recvAllocator,
-            value: AdaptiveRecvByteBufferAllocator(minimum: 2_048, initial: 4_096, maximum: 65_536)
-        )
+        try? options.setOption(.maxMessagesPerRead, value: 1)
+        applyReads(of: turnByteCount, channel)
         try? options.setOption(.socketOption(.so_keepalive), value: 1)
         for (name, value) in numbers { try? options.setOption(.tcpOption(name), value: value) }
     }
+
+    /// - Parameter byteCount: at most so many at once.
+    func applyReads(of byteCount: Int, _ channel: any Channel) {
+        try? channel.syncOptions?.setOption(.recvAllocator, value: ExactReads(byteCount: byteCount))
+    }
+}
+
+/// Buffers that a read fills with so many bytes and not one more; NIO rounds what it allocates up to a power of two, and
+/// uses a large buffer again for a small read.
+private struct ExactReads: RecvByteBufferAllocator {
+    let byteCount: Int
+
+    func buffer(allocator: ByteBufferAllocator) -> ByteBuffer {
+        var buffer = allocator.buffer(capacity: byteCount)
+        let surplus = buffer.writableBytes - byteCount
+        buffer.moveWriterIndex(forwardBy: surplus)
+        buffer.moveReaderIndex(forwardBy: surplus)
+        return buffer
+    }
+
+    func nextBufferSize() -> Int? { nil }
+
+    mutating func record(actualReadBytes: Int) -> Bool { false }
 }

@@ -113,6 +113,7 @@ private actor Node {
         return side.failures
     }
 
+    func longestBatch() throws -> Int { try running.longestBatch }
     func rejections() throws -> [Rejection] { try running.rejections }
     func stop() throws { try running.transport.close() }
 
@@ -162,6 +163,21 @@ private struct Loopback {
         #expect(try await net.near.exchange(frames) == frames)
         #expect(try await net.near.sendAndClose([]) == .requested)
         #expect(try await net.far.awaitClosed().reasons == [.closedByPeer])
+        try await net.end()
+    }
+
+    @Test func `a link hands over no more in one turn than its share, and long frames all the same`() async throws {
+        let net = try await Loopback()
+        try await net.far.echo()
+        #expect(try await net.near.dial(net.endpoint, net.token, net.farKey) == nil)
+        // The longest frame in the middle of many short ones.
+        let short = (0..<10_000).map { [UInt8(truncatingIfNeeded: $0), UInt8(truncatingIfNeeded: $0 >> 8)] }
+        let frames = short[..<5_000] + [[UInt8](repeating: 1, count: 65_535)] + short[5_000...]
+        #expect(try await net.near.exchange(Array(frames)) == Array(frames))
+        // A frame of two bytes takes 36.
+        let share = TransportLimits().turnByteCount / 36 + 2
+        #expect(try await net.near.longestBatch() <= share)
+        #expect(try await net.far.longestBatch() <= share)
         try await net.end()
     }
 

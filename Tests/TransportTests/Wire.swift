@@ -17,6 +17,9 @@ final class Side {
     var links: [PeerConnection] = []
     var frames: [[UInt8]] = []
     var batches = 0
+    /// Most frames that were handed over in one batch.
+    var longestBatch = 0
+    private var batch = 0
     var closed: [LinkCloseReason] = []
     var failures: [DialFailure] = []
     var rejections: [Rejection] = []
@@ -43,10 +46,13 @@ final class Side {
         }
         events.frame = { [unowned self] in
             frames.append($1)
+            batch += 1
             onFrame($0, $1)
         }
         events.batchEnded = { [unowned self] in
             batches += 1
+            longestBatch = max(longestBatch, batch)
+            batch = 0
             $0.flush()
         }
         events.becameWritable = { [unowned self] _ in writable += 1 }
