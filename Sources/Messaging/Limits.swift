@@ -30,6 +30,9 @@ package enum Limits {
     /// Proposals per member: one every 5 s, bursts of 3.
     package static let proposalInterval: Milliseconds = 5 * .second
     package static let proposalBurst = 3
+    /// How often a renewal by a standing policy that came too soon for the other side is tried again, for each end of a
+    /// session.
+    package static let renewalRefusalCount = 3
     /// Default of how long a link may be away before the agreement ends with the session.
     package static let sessionGrace: Milliseconds = 30 * .second
     /// An invite lives this long unless told otherwise, and at most a week.

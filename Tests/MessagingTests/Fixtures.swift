@@ -173,6 +173,19 @@ struct Negotiation {
         if heard != [true, true] { loseAll() }
     }
 
+    /// Time passes until one side's clock shows `now`.
+    mutating func renewIfDue(_ side: Side, at now: Timestamp) {
+        let index = side.rawValue
+        self.now = self.now + (now - time(side))
+        let actions = machines[index].renewIfDue(
+            policy: policies[index],
+            now: now,
+            key: keys[index],
+            random: &random
+        )
+        perform(actions, by: side)
+    }
+
     /// A machine that starts again from its record.
     mutating func restart(_ side: Side) {
         let index = side.rawValue

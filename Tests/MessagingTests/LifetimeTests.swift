@@ -421,6 +421,71 @@ import Testing
         }
     }
 
+    @Test func `sessions that end in quick succession are renewed, as soon as the limit allows it`() throws {
+        var talk = Negotiation()
+        talk.policies = [.acceptUpTo(.sevenDays), .acceptUpTo(.oneDay)]
+        talk.agree(on: .oneDay)
+        for _ in 0..<6 {
+            talk.session(resets: [true, false])
+            talk.deliverAll()
+        }
+        #expect(talk.agreements == [nil, nil])
+        let asker = talk.keys[0].publicKey < talk.keys[1].publicKey ? Negotiation.Side.one : .two
+        #expect(talk.machines[asker.other.rawValue].nextDeadline == nil)
+        let due = try #require(talk.machines[asker.rawValue].nextDeadline)
+        talk.renewIfDue(asker, at: due + -1)
+        #expect(talk.wires == [[], []])
+        talk.renewIfDue(asker, at: due)
+        talk.deliverAll()
+        #expect(talk.lifetime(.one) == .oneDay && talk.isAgreed)
+        #expect(talk.machines[asker.rawValue].nextDeadline == nil)
+    }
+
+    @Test func `a renewal that is due is not proposed when the policy has changed, or another agreement has come`()
+        throws
+    {
+        for isAgreed in [false, true] {
+            var talk = Negotiation()
+            talk.policies = [.acceptUpTo(.sevenDays), .acceptUpTo(.oneDay)]
+            talk.agree(on: .oneDay)
+            for _ in 0..<4 {
+                talk.session(resets: [true, false])
+                talk.deliverAll()
+            }
+            let asker = talk.keys[0].publicKey < talk.keys[1].publicKey ? Negotiation.Side.one : .two
+            let due = try #require(talk.machines[asker.rawValue].nextDeadline)
+            if isAgreed {
+                talk.agree(on: .oneHour, proposer: asker.other)
+            } else {
+                talk.policies[asker.rawValue] = .ask
+            }
+            talk.renewIfDue(asker, at: due)
+            talk.deliverAll()
+            #expect(talk.lifetime(.one) == (isAgreed ? .oneHour : .ephemeral))
+            #expect(talk.machines[asker.rawValue].nextDeadline == nil)
+        }
+    }
+
+    @Test func `a renewal that came too soon for the other side is tried again, not without end`() throws {
+        var talk = Negotiation()
+        talk.policies = [.acceptUpTo(.sevenDays), .acceptUpTo(.oneDay)]
+        talk.agree(on: .oneDay)
+        talk.session(resets: [true, false])
+        let asker = talk.keys[0].publicKey < talk.keys[1].publicKey ? Negotiation.Side.one : .two
+        for attempt in 0...Limits.renewalRefusalCount {
+            let open = try #require(talk.machines[asker.rawValue].pending, "\(attempt)")
+            #expect(open.isOurs)
+            talk.loseAll()
+            talk.receive(.reject(open.proposal.id, .rateLimited), asker)
+            guard let due = talk.machines[asker.rawValue].nextDeadline else {
+                #expect(attempt == Limits.renewalRefusalCount)
+                return
+            }
+            talk.renewIfDue(asker, at: due)
+        }
+        Issue.record("it is tried again without end")
+    }
+
     @Test func `a policy on one side only renews nothing`() {
         var talk = Negotiation()
         talk.policies = [.acceptUpTo(.sevenDays), .ask]

@@ -162,6 +162,10 @@ extension ConversationStateMachine {
         var result = schedule.actions
         if schedule.hasEnded { return result }
         if let actions = lifetimeMachine?.expire(now: turn.now) { result += perform(actions, &turn) }
+        let policy = policyNow(turn)
+        if let actions = lifetimeMachine?.renewIfDue(policy: policy, now: turn.now, key: key, random: &turn.random) {
+            result += perform(actions, &turn)
+        }
         for member in memberKeys {
             for action in members[member]!.link.advance(now: turn.now) {
                 switch action {

@@ -10,7 +10,7 @@ package final class ConversationSession: Sendable {
     }
 
     let sides: [PublicKey: Side]
-    /// With an open proposal.
+    /// With an open proposal, or a renewal that is due later.
     let lifetimeMachine: LifetimeStateMachine?
     /// Of ``ConversationStateMachine/unconfirmed``.
     let unconfirmed: Set<MessageID>
@@ -85,7 +85,7 @@ extension ConversationStateMachine {
         for (member, state) in members where state.hasEnded || state.link.lostAt != nil {
             sides[member] = ConversationSession.Side(hasEnded: state.hasEnded, lostAt: state.link.lostAt)
         }
-        let machine = pendingProposal == nil ? nil : lifetimeMachine
+        let machine = pendingProposal == nil && lifetimeMachine?.renewsAt == nil ? nil : lifetimeMachine
         if sides.isEmpty, machine == nil, unconfirmed.isEmpty { return .quiet }
         return ConversationSession(sides: sides, lifetimeMachine: machine, unconfirmed: unconfirmed)
     }

@@ -24,7 +24,7 @@ extension LifetimeStateMachine {
             if peers[from]?.proposals.take(now: now) != nil { return [.dropped] }
             return id.map { [.sendTo(from, .reject($0, .unsupported))] } ?? [.dropped]
         case .accept(let accept): return receive(accept, from: from, now: now)
-        case .reject(let id, let reason): return receiveRejection(of: id, reason, from: from)
+        case .reject(let id, let reason): return receiveRejection(of: id, reason, from: from, now: now)
         case .withdraw(let id): return receiveWithdrawal(of: id, from: from, now: now)
         case .agreement(let agreement): return receive(agreement, from: from, now: now)
         case .ended(let id, let renewable):
@@ -186,13 +186,15 @@ extension LifetimeStateMachine {
     private mutating func receiveRejection(
         of id: ProposalID,
         _ reason: LifetimeRejectReason,
-        from: PublicKey
+        from: PublicKey,
+        now: Timestamp
     ) -> [Action] {
         switch negotiation {
         case .proposed(let proposal, _, _) where proposal.id == id:
             // One member's no is the end for all.
             void(proposal)
             negotiation = .settled
+            if reason == .rateLimited { renewLater(id, now: now) }
             return [.save, .rejected(id, reason)]
                 + (isPair ? [] : members.filter { $0 != from }.map { .sendTo($0, .reject(id, reason)) })
         case .asked(let proposal, _) where proposal.id == id && proposal.proposer == from:

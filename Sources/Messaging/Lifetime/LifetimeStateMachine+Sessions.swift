@@ -69,7 +69,7 @@ extension LifetimeStateMachine {
         }
         if sent.reset || received.reset {
             actions += closeOpen(with: from)
-            mayRenew = true
+            allowRenewal()
             if !isPair, !caughtUp, let was, was.id != sent.inForce {
                 // All have signed it since the link was opened: it is of the new session.
                 return actions + resume(with: from, received)
@@ -85,7 +85,7 @@ extension LifetimeStateMachine {
             actions += settleShown(head, from: from, was: wasInForce, automatic: automatic, now: now)
         } else if caughtUp ? was != nil || received.inForce != nil : !agrees(with: from, received) {
             if isPair { actions += closeOpen(with: from) }
-            mayRenew = true
+            allowRenewal()
             actions += endStanding(was, inForce: wasInForce, telling: from, renewable: sent.renewable, now: now)
             if isOfMore, let theirs = received.inForce {
                 actions.append(.sendTo(from, .ended(theirs, renewable: sent.renewable)))
@@ -195,7 +195,7 @@ extension LifetimeStateMachine {
     ) -> [Action] {
         guard let ended else { return [] }
         record.renewable = ended.terms
-        mayRenew = true
+        allowRenewal()
         end(ended.id, now: now)
         record.isStanding = false
         record.before = nil
@@ -232,7 +232,8 @@ extension LifetimeStateMachine {
         return actions + renew(now: now, key: key, random: &random)
     }
 
-    /// A standing policy of every member renews the last agreement; the member with the smallest key asks.
+    /// A standing policy of every member renews the last agreement; the member with the smallest key asks. When it has
+    /// asked too often lately it asks later.
     private mutating func renew(
         now: Timestamp,
         key: IdentityKey,
@@ -241,8 +242,46 @@ extension LifetimeStateMachine {
         guard case .settled = negotiation, mayRenew, standing == nil, let terms = ownRenewable,
             let first = members.first, own < first, members.allSatisfy({ peers[$0]?.renewable == terms })
         else { return [] }
-        mayRenew = false
-        return (try? propose(terms, now: now, key: key, random: &random)) ?? []
+        do throws(Refusal) {
+            let actions = try propose(terms, now: now, key: key, random: &random)
+            mayRenew = false
+            renewal = pending?.proposal.id
+            return actions
+        } catch {
+            switch error {
+            case .tooSoon(let wait): renewsAt = now + wait
+            case .noProposal, .alreadyAgreed, .alreadyAccepted, .invalidTerms: mayRenew = false
+            }
+            return []
+        }
+    }
+
+    /// Proposes the renewal that would have come too soon, if it is still wanted.
+    /// - Parameter policy: our standing answer now.
+    package mutating func renewIfDue(
+        policy: LifetimePolicy,
+        now: Timestamp,
+        key: IdentityKey,
+        random: inout some RandomNumberGenerator
+    ) -> [Action] {
+        guard let due = renewsAt, due <= now else { return [] }
+        renewsAt = nil
+        guard let terms = ownRenewable, policy.accepts(terms) else { return [] }
+        return renew(now: now, key: key, random: &random)
+    }
+
+    /// The renewal has come too soon for the other side: once more, a few times.
+    mutating func renewLater(_ refused: ProposalID, now: Timestamp) {
+        guard refused == renewal, refusedRenewalCount < Limits.renewalRefusalCount else { return }
+        refusedRenewalCount += 1
+        mayRenew = true
+        renewsAt = now + Limits.proposalInterval
+    }
+
+    /// From here on the last agreement may be renewed.
+    private mutating func allowRenewal() {
+        mayRenew = true
+        refusedRenewalCount = 0
     }
 
     /// Somebody has named this epoch. Not too far at once, so that nobody can make our own proposals too far ahead for the
@@ -275,6 +314,7 @@ extension LifetimeStateMachine {
             record.membershipFloor = overflow ? membership : after
             record.renewable = nil
             mayRenew = false
+            renewsAt = nil
             guard let ended = standing else { return actions + [.save] }
             end(ended.id, now: now)
             record.isStanding = false

@@ -112,6 +112,7 @@ extension LifetimeStateMachine {
         record.renewable = nil
         for member in members { peers[member]?.renewable = nil }
         mayRenew = false
+        renewsAt = nil
         adopt(agreement)
         record.isStanding = true
         if isConfirmed { record.confirmed = agreement.id }

@@ -108,6 +108,12 @@ package struct LifetimeStateMachine: Hashable, Sendable {
     var ownRenewable: LifetimeTerms?
     /// A session has ended since we last proposed to renew.
     var mayRenew = false
+    /// When the renewal is proposed that would have come too soon; `nil` for never.
+    var renewsAt: Timestamp?
+    /// The newest proposal that a standing policy of ours has made.
+    var renewal: ProposalID?
+    /// How many of these came too soon for the other side since the session ended.
+    var refusedRenewalCount = 0
     /// Newest last.
     var endedProposals: [EndedProposal] = []
 
@@ -210,6 +216,7 @@ package struct LifetimeStateMachine: Hashable, Sendable {
             let due = answeredAt + Limits.proposalInterval
             earliest = min(earliest ?? due, due)
         }
+        if let renewsAt { earliest = min(earliest ?? renewsAt, renewsAt) }
         return earliest
     }
 
