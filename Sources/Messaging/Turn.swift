@@ -58,6 +58,8 @@ package struct ContentLookup {
     package var message: (ClientID, MessageID) -> Message?
     /// Whether a message is on the disk.
     package var isStored: (ClientID, MessageID) -> Bool
+    /// Whether a message waits in memory for the disk: until it is there it is not acknowledged.
+    package var awaitsStorage: (ClientID, MessageID) -> Bool
     /// Whether the archive has a chunk of a file.
     package var hasChunk: (ClientID, MessageID, Int) -> Bool
     /// Whether a file of so many bytes may be stored in this inbox.
@@ -76,8 +78,10 @@ package struct ContentLookup {
         hasRoom: @escaping (ClientID, Int64) -> Bool = { _, _ in true },
         memoryAvailable: @escaping () -> Int64 = { Limits.attachmentMemoryTotalByteCount },
         attachmentByteCount: Int64 = Limits.attachmentByteCount,
-        sendsReadReceipts: Bool = false
+        sendsReadReceipts: Bool = false,
+        awaitsStorage: @escaping (ClientID, MessageID) -> Bool = { _, _ in false }
     ) {
+        self.awaitsStorage = awaitsStorage
         self.message = message
         self.isStored = isStored
         self.hasChunk = hasChunk

@@ -1,4 +1,3 @@
-import DequeModule
 import Messaging
 import Primitives
 import Store
@@ -49,12 +48,8 @@ struct MessageArchive {
     /// Files that their users are handing over: their chunks have no message yet.
     var uploading: Set<Messaging.MessageID> = []
     var outgoing = OutgoingMessages()
-    private var forgotten = ForgottenMessages()
-    /// The newest messages of members on the disk, as far as they came since the start: a message that comes again while
-    /// the storage is locked is still known.
-    private var recent: [ClientID: Deque<Messaging.MessageID>] = [:]
-    /// Most of them, of one inbox: as many as may be on their way from one member.
-    private static let recentCount = Limits.inFlightCount
+    /// Messages of members that are in memory no more.
+    private var known = KnownMessages()
     let store: Store
 
     init(store: Store) { self.store = store }
@@ -83,17 +78,12 @@ struct MessageArchive {
             if message.sender == nil, !message.content.isAnnotation {
                 outgoing.insert(message, arrivedAt: now, client: client)
             }
-            if message.sender != nil { noteRecent(message.content.id, client) }
+            if message.sender != nil { known.insert(message.content.id, client, isStored: true) }
         case .memory: hold(Held(message: message, arrivedAt: now, tier: nil, isUnread: message.sender != nil), client)
         case .untilUnlocked(let lifetime):
             hold(Held(message: message, arrivedAt: now, tier: lifetime, isUnread: message.sender != nil), client)
         }
         noteReaction(message.content, client)
-    }
-
-    private mutating func noteRecent(_ id: Messaging.MessageID, _ client: ClientID) {
-        recent[client, default: []].append(id)
-        if recent[client, default: []].count > Self.recentCount { recent[client]?.removeFirst() }
     }
 
     private mutating func hold(_ entry: Held, _ client: ClientID) {
@@ -118,7 +108,8 @@ struct MessageArchive {
     private mutating func replaceHeld(_ entries: [Held], _ client: ClientID) {
         let kept = Set(entries.map(\.message.content.id))
         for entry in held[client] ?? [] where entry.message.sender != nil && entry.message.content.attachment == nil {
-            if !kept.contains(entry.message.content.id) { forgotten.insert(entry.message.content.id, client) }
+            guard !kept.contains(entry.message.content.id) else { continue }
+            known.insert(entry.message.content.id, client, isStored: false)
         }
         if let files = heldChunks[client] {
             for id in files.keys where files[id] != nil && !kept.contains(id) && !uploading.contains(id) {
@@ -132,29 +123,55 @@ struct MessageArchive {
         )
     }
 
-    /// Writes what waited for the unlock, with its own expiry.
-    /// - Returns: what could not be written stays in memory.
-    mutating func storeWaiting(client: ClientID, row: RowID, now: Timestamp) throws(StoreError) {
-        guard let entries = held[client], entries.contains(where: { $0.tier != nil }) else { return }
+    /// Whether a message waits in memory for the disk: until it is there it is not acknowledged.
+    func awaitsStorage(_ id: Messaging.MessageID, client: ClientID) -> Bool {
+        heldIndex[client]?[id].map { held[client]![$0].tier != nil } ?? false
+    }
+
+    /// Inboxes with something that waits for the disk.
+    var waiting: [ClientID] { held.keys.filter { held[$0]!.contains { $0.tier != nil } }.sorted() }
+
+    /// Writes what waited for the unlock, with its own expiry. What could not be written stays in memory.
+    /// - Returns: what is on the disk now of members' contents, and why the rest is not.
+    mutating func storeWaiting(client: ClientID, row: RowID, now: Timestamp) -> (
+        stored: [StoredContent], failure: StoreError?
+    ) {
         var kept: [Held] = []
-        for entry in entries {
-            guard let lifetime = entry.tier, let tier = lifetime.tier, let expiresAt = entry.message.expiresAt else {
+        var stored: [StoredContent] = []
+        var failure: StoreError?
+        for entry in held[client] ?? [] {
+            guard failure == nil, let lifetime = entry.tier, let tier = lifetime.tier,
+                let expiresAt = entry.message.expiresAt
+            else {
                 kept.append(entry)
                 continue
             }
+            let id = entry.message.content.id
             if expiresAt <= now { continue }
-            // It came again while the storage was locked.
-            if try store.contains(row, id: entry.message.content.id.bytes) { continue }
-            try store.append(
-                row,
-                id: entry.message.content.id.bytes,
-                tier: tier,
-                expiresAt: expiresAt.milliseconds,
-                payload: StoredCodec.encode(entry.message, arrivedAt: entry.arrivedAt),
-                isHidden: entry.message.content.isAnnotation
-            )
+            do throws(StoreError) {
+                // It came again while the storage was locked.
+                if try !store.contains(row, id: id.bytes) {
+                    try store.append(
+                        row,
+                        id: id.bytes,
+                        tier: tier,
+                        expiresAt: expiresAt.milliseconds,
+                        payload: StoredCodec.encode(entry.message, arrivedAt: entry.arrivedAt),
+                        isHidden: entry.message.content.isAnnotation
+                    )
+                }
+            } catch {
+                failure = error
+                kept.append(entry)
+                continue
+            }
+            guard let sender = entry.message.sender else { continue }
+            known.insert(id, client, isStored: true)
+            // A file is answered when it is whole.
+            if entry.message.state == .received { stored.append(StoredContent(id: id, sender: sender)) }
         }
         replaceHeld(kept, client)
+        return (stored, failure)
     }
 
     mutating func setState(_ state: DeliveryState, of id: Messaging.MessageID, client: ClientID, row: RowID?)
@@ -239,7 +256,8 @@ struct MessageArchive {
         while total > Limits.memoryTotalByteCount, let oldest = asleep.first {
             asleep.removeFirst()
             total -= heldBytes[oldest] ?? 0
-            replaceHeld([], oldest)
+            // What waits for the disk is not acknowledged, and bounded by what its inbox may hold.
+            forgetMemory(oldest)
         }
     }
 
@@ -247,9 +265,8 @@ struct MessageArchive {
 
     mutating func forget(_ client: ClientID) {
         outgoing.removeAll(client)
-        forgotten.removeAll(client)
+        known.removeAll(client)
         hiddenIsKnown.remove(client)
-        forgetRecent(client)
         wake(client)
         held[client] = nil
         heldIndex[client] = nil
@@ -262,7 +279,7 @@ struct MessageArchive {
     }
 
     /// The disk has refused something: what is on it must be asked for again.
-    mutating func forgetRecent(_ client: ClientID) { recent[client] = nil }
+    mutating func forgetStored(_ client: ClientID) { known.removeStored(client) }
 
     /// A message on the disk has come to its end.
     mutating func expired(_ id: Messaging.MessageID, client: ClientID) {
@@ -319,18 +336,24 @@ struct MessageArchive {
 
     // MARK: Reading
 
+    /// Messages of members that nobody has read and that are in memory until the node stops.
+    var unreadInMemoryCount: Int {
+        held.values.reduce(0) { sum, entries in
+            sum + entries.count { $0.isUnread && $0.tier == nil && !$0.message.content.isAnnotation }
+        }
+    }
+
     /// A watcher has shown a message: it need not be protected any more.
-    /// - Returns: how many bytes of unread memory that frees.
+    /// - Returns: how many bytes of unread memory that frees; none when it waits for the disk, for it is not let go of.
     mutating func markShown(_ id: Messaging.MessageID, client: ClientID) -> Int {
         guard let index = heldIndex[client]?[id], held[client]?[index].isUnread == true else { return 0 }
         held[client]![index].isUnread = false
-        return held[client]![index].message.byteCount
+        return held[client]![index].tier == nil ? held[client]![index].message.byteCount : 0
     }
 
     func contains(_ id: Messaging.MessageID, client: ClientID, row: RowID?) -> Bool {
-        if heldIndex[client]?[id] != nil || forgotten.contains(id, client) { return true }
-        guard let row else { return false }
-        if store.isLocked { return recent[client]?.contains(id) ?? false }
+        if heldIndex[client]?[id] != nil || known.contains(id, client, orStored: store.isLocked) { return true }
+        guard let row, !store.isLocked else { return false }
         return (try? store.contains(row, id: id.bytes)) ?? false
     }
 

@@ -144,7 +144,7 @@ extension Node {
         }
         keys[client] = key
         archive.hiddenIsKnown.remove(client)
-        archive.forgetRecent(client)
+        archive.forgetStored(client)
         if wasAsleep, case .conversation = snapshot.record.role { return enterSleeping(snapshot, key: key) }
         enter(snapshot, key: key, sessionGoesOn: sessionGoesOn)
     }
@@ -243,6 +243,8 @@ extension Node {
     /// Wipes the storage keys. Links stay; contents wait in memory.
     package func lock() {
         guard !store.isLocked else { return }
+        // What waits for a commit must not wait for the unlock.
+        if isCommitScheduled || isLateCommitDue { commit() }
         store.lock()
         archive.outgoing.removeAll()
         notify(Event(client: nil, conversation: nil, at: now, kind: .locked))
@@ -264,17 +266,32 @@ extension Node {
 
     private func saveWhatWaited() {
         saveWhatWasRefused()
-        for client in rows.keys.sorted() {
-            guard let row = rows[client] else { continue }
-            do throws(StoreError) {
-                try archive.storeWaiting(client: client, row: row, now: now)
-            } catch {
-                log.error("contents that waited could not be stored", metadata: ["error": "\(error)"])
-            }
-            core.releaseMemory(client)
-        }
+        storeWhatWaited()
+        let waiting = Set(archive.waiting)
+        for client in rows.keys.sorted() where !waiting.contains(client) { core.releaseMemory(client) }
         perform(unsaved.sorted().map { .save($0) })
         unsaved = []
         scheduleCommit()
+    }
+
+    /// Writes what has waited in memory for the disk, and tells its senders once it is there. What the disk refuses waits
+    /// on, and is tried again.
+    func storeWhatWaited() {
+        guard !store.isLocked, !store.isReadOnly else { return }
+        for client in archive.waiting where troubled[client].map({ $0 <= now }) ?? true {
+            guard let row = rows[client] else { continue }
+            let (stored, failure) = archive.storeWaiting(client: client, row: row, now: now)
+            changed(client)
+            turn { core.stored(stored, client: client, &$0) }
+            guard let failure else {
+                core.releaseMemory(client)
+                continue
+            }
+            if status().storageTrouble == nil {
+                log.error("contents that waited could not be stored", metadata: ["error": "\(failure)"])
+            }
+            storageTrouble = (failure, now)
+            troubled[client] = now + Self.storagePause
+        }
     }
 }

@@ -102,6 +102,9 @@ extension Node {
         )
     }
 
+    /// Messages of others that nobody has read and that end with the node's process.
+    package var unreadInMemoryCount: Int { archive.unreadInMemoryCount }
+
     /// Destroys what is due, as the timer would.
     package func reapNow() { tick() }
 }

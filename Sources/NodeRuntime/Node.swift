@@ -290,7 +290,8 @@ package actor Node {
                     Limits.attachmentMemoryTotalByteCount - archive.heldChunkByteCount
                 },
                 attachmentByteCount: attachmentByteCount,
-                sendsReadReceipts: configuration.readReceipts ?? false
+                sendsReadReceipts: configuration.readReceipts ?? false,
+                awaitsStorage: { [unowned self] client, id in archive.awaitsStorage(id, client: client) }
             ),
             defaultCap: defaultCap
         )
@@ -321,6 +322,7 @@ package actor Node {
         turn { core.explodeDue(&$0) }
         reap(reading)
         saveWhatWasRefused()
+        storeWhatWaited()
         room.look()
         if reading.confirmed.day != routing.day { routing.beginRoll(to: reading.confirmed.day) }
         if routing.isRolling { routing.continueRoll(routes: Self.rollBatchCount) }

@@ -67,8 +67,8 @@ struct PassphraseTests {
         }
     }
 
-    @Test("What arrives while the storage is locked waits in memory, and is readable and stored after the unlock")
-    func arrivesLocked() throws {
+    /// `ann` has a passphrase, `bob` has not; they have a room with an agreement of a day.
+    private func withProtectedRoom(_ body: (_ ann: TestNode, _ bob: TestNode, _ file: String) throws -> Void) throws {
         try withProtected { ann, file, _ in
             try ann.start(["--passphrase-file", file])
             let bob = TestNode(name: "bob", directory: ann.directory)
@@ -77,13 +77,31 @@ struct PassphraseTests {
             try bob.start()
             try meet(ann, bob)
             try agree(ann, bob, "1d")
+            try body(ann, bob, file)
+        }
+    }
+
+    /// Sends, and waits until the other node has it.
+    private func reach(_ text: String, from bob: TestNode, to ann: TestNode) throws -> Answer {
+        let sent = try bob.ok("send", "room", text)
+        try ann.wait("message:message=\(sent["message"].string ?? "")")
+        return sent
+    }
+
+    @Test("What arrives while the storage is locked waits in memory, and is stored and delivered after the unlock")
+    func arrivesLocked() throws {
+        try withProtectedRoom { ann, bob, file in
             try say("before", bob)
             try ann.ok("lock")
             let sizes = ann.files(".seg").map { ann.contents($0).count }
-            let sent = try say("while locked", bob)
+            let sent = try reach("while locked", from: bob, to: ann)
+            let id = sent["message"].string ?? ""
             #expect(ann.files(".seg").map { ann.contents($0).count } == sizes, "nothing is written")
             try ann.fails(6, "read", "room")
+            #expect(try message("while locked", at: bob)["state"].string == "sent", "it is not on ann's disk")
+            #expect(try bob.ok("outbox", "list").lines.count == 1)
             try ann.ok("unlock", "--passphrase-file", file)
+            try bob.wait("messageState:message=\(id),state=delivered,stored=true")
             #expect(try ann.texts() == ["before", "while locked"])
             let received = try message("while locked", at: ann)
             #expect(received["stored"].bool == true)
@@ -94,13 +112,39 @@ struct PassphraseTests {
         }
     }
 
+    @Test("What a locked node holds and loses with its process comes again")
+    func killedLocked() throws {
+        try withProtectedRoom { ann, bob, file in
+            try ann.ok("lock")
+            let sent = try reach("while locked", from: bob, to: ann)
+            ann.crash()
+            try ann.start(["--passphrase-file", file])
+            try bob.wait("messageState:message=\(sent["message"].string ?? ""),state=delivered,stored=true")
+            #expect(try ann.texts() == ["while locked"])
+            let received = try message("while locked", at: ann)
+            #expect(received["stored"].bool == true)
+            #expect(abs((received["expiresAt"].time ?? 0) - (sent["expiresAt"].time ?? 0)) < 5_000)
+        }
+    }
+
+    @Test("What is in memory only is delivered to a locked node; a stop says how much of it is gone")
+    func stoppedLocked() throws {
+        try withRoom { ann, bob, _ in
+            try ann.ok("lock")
+            for text in ["one", "two"] { try say(text, bob) }
+            #expect(try ann.ok("stop")["forgotten"].integer == 2)
+        }
+    }
+
     @Test("A home without a passphrase can be locked and unlocked, too")
     func keyFile() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             try ann.ok("lock")
             try ann.fails(6, "read", "room")
-            try say("psst", bob)
+            let sent = try bob.ok("send", "room", "psst")
+            try ann.wait("message:message=\(sent["message"].string ?? "")")
             try ann.ok("unlock")
+            try bob.wait("messageState:message=\(sent["message"].string ?? ""),state=delivered")
             #expect(try ann.texts() == ["psst"])
         }
     }

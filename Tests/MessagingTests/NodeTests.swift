@@ -59,7 +59,8 @@ struct Pair {
             hasChunk: { present[$1]?[$2] != nil },
             hasRoom: { _, _ in hasRoom },
             attachmentByteCount: fileLimit[node],
-            sendsReadReceipts: readReceipts[node]
+            sendsReadReceipts: readReceipts[node],
+            awaitsStorage: { if case .untilUnlocked? = known[$1]?.keeping { true } else { false } }
         )
         var turn = turn(
             random,
@@ -381,6 +382,85 @@ struct Pair {
         let id = try pair.send("hello", from: 0)
         pair.run()
         for node in 0..<2 { #expect(pair.archive[node][id]?.keeping == .untilUnlocked(.oneDay)) }
+    }
+
+    /// Bob's storage is locked, a day is agreed, and Ann has sent `hello`.
+    private func heldForBob() throws -> (pair: Pair, MessageID) {
+        var pair = try joined()
+        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+        pair.run()
+        pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+        pair.run()
+        pair.isLocked[1] = true
+        let id = try pair.send("hello", from: 0)
+        pair.run()
+        return (pair, id)
+    }
+
+    private func unlock(_ pair: inout Pair, _ id: MessageID) {
+        pair.isLocked[1] = false
+        pair.archive[1][id]?.keeping = .disk(.oneDay)
+        let (client, sender) = (pair.clients[1], pair.keys[0].publicKey)
+        pair.step(1) { core, turn in
+            core.stored([StoredContent(id: id, sender: sender)], client: client, &turn)
+        }
+        pair.run()
+    }
+
+    @Test func `what waits in memory for the unlock is shown once, and acknowledged when it is on the disk`() throws {
+        var (pair, id) = try heldForBob()
+        let bytes = try #require(pair.machines[1]?.heldByteCount)
+        #expect(bytes > 0)
+        let expiresAt = try #require(pair.archive[1][id]?.message.expiresAt)
+        for _ in 0..<3 {
+            #expect(pair.archive[0][id]?.message.state == .sent)
+            pair.now = pair.now + 20 * .second
+            pair.step(0) { core, turn in core.advance(&turn) }
+            pair.run()
+        }
+        #expect(pair.machines[0]?.outboxCount == 1)
+        #expect(pair.events[1].count { $0 == .message(id) } == 1)
+        #expect(pair.machines[1]?.heldByteCount == bytes)
+        #expect(pair.archive[1][id]?.message.expiresAt == expiresAt)
+        unlock(&pair, id)
+        #expect(pair.archive[0][id]?.message.state == .delivered)
+        #expect(pair.events[0].contains(.messageState(id, .delivered, stored: true)))
+        #expect(pair.machines[0]?.outboxCount == 0)
+    }
+
+    @Test func `what was on the disk of a locked node when its sender had no link is acknowledged when it comes again`()
+        throws
+    {
+        var (pair, id) = try heldForBob()
+        pair.disconnect()
+        unlock(&pair, id)
+        #expect(pair.machines[0]?.outboxCount == 1)
+        pair.now = pair.now + 20 * .second
+        pair.connect(dialer: 0)
+        pair.run()
+        #expect(pair.archive[0][id]?.message.state == .delivered)
+        #expect(pair.events[0].contains(.messageState(id, .delivered, stored: true)))
+        #expect(pair.events[1].count { $0 == .message(id) } == 1)
+    }
+
+    @Test func `what is read while it waits for the disk is not said to be read before it is there`() throws {
+        var (pair, id) = try heldForBob()
+        pair.readReceipts[1] = true
+        let (client, sender) = (pair.clients[1], pair.keys[0].publicKey)
+        pair.step(1) { core, turn in core.markRead([(id: id, sender: sender)], client: client, &turn) }
+        pair.run()
+        #expect(pair.machines[0]?.outboxCount == 1)
+        unlock(&pair, id)
+        #expect(pair.archive[0][id]?.message.state == .read)
+    }
+
+    @Test func `while the storage is locked what is ephemeral is acknowledged as held in memory`() throws {
+        var pair = try joined()
+        pair.isLocked[1] = true
+        let id = try pair.send("hello", from: 0)
+        pair.run()
+        #expect(pair.archive[1][id]?.keeping == .memory)
+        #expect(pair.events[0].contains(.messageState(id, .delivered, stored: false)))
     }
 
     @Test func `while the storage is locked what is on the disk and comes again is neither shown nor acknowledged`()

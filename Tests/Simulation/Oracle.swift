@@ -146,7 +146,10 @@ struct Oracle {
         var isKept = false
         for action in actions {
             if case .transmit(_, .acknowledgement(content.id, _)) = action { isAcknowledged = true }
-            if case .keep(_, let message, _) = action, message.content.id == content.id { isKept = true }
+            if case .keep(_, let message, let keeping) = action, message.content.id == content.id {
+                isKept = true
+                if case .untilUnlocked = keeping { isKept = false }
+            }
         }
         guard isAcknowledged, !isKept else { return }
         let unopened = content.agreement.flatMap { agreements[$0]?.terms.unopened }

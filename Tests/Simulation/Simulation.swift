@@ -594,11 +594,14 @@ package final class Simulation {
         node.deferred.removeAll()
         for operation in deferred { node.pending.append(operation) }
         for client in node.memory.keys.sorted() {
+            var stored: [StoredContent] = []
             for id in (node.memory[client] ?? [:]).keys.sorted() {
                 guard let held = node.memory[client]?[id], held.untilUnlocked else { continue }
                 node.memory[client]?[id] = nil
                 write(.message(client, held.message), node)
+                if let sender = held.message.sender { stored.append(StoredContent(id: id, sender: sender)) }
             }
+            step(node) { core, turn in core.stored(stored, client: client, &turn) }
         }
         if !node.pending.isEmpty { planCommit(node) }
         for client in node.core.clients where node.core.conversation(client) != nil {

@@ -139,7 +139,19 @@ package enum StopMethod: ControlMethod {
     package static let name = "stop"
     package static let summary = "Stops the node cleanly."
     package typealias Params = Nothing
-    package typealias Result = Acknowledged
+
+    /// What `stop` answers.
+    package struct Result: Codable, Hashable, Sendable {
+        /// Always `true`.
+        package var ok: Bool
+        /// Messages of others that nobody has read and that were in memory only: they are gone.
+        package var forgotten: Int
+
+        package init(forgotten: Int) {
+            ok = true
+            self.forgotten = forgotten
+        }
+    }
 }
 
 /// `lock`: forgets the storage keys until unlock.

@@ -182,15 +182,18 @@ extension ConversationStateMachine {
         _ turn: Turn
     ) -> [NodeAction] {
         let id = content.id
-        let acknowledgement = NodeAction.transmit(link, .acknowledgement(id, stored: false))
         let known = turn.contents.message(client, id)
         if let known, known.sender != member {
             // Another member's message has this id: who chose it anew must not have this one taken for delivered.
             droppedCount += 1
             return []
         }
+        // It is acknowledged once it is on the disk.
+        if turn.contents.awaitsStorage(client, id) { return [] }
         // Locked: what is on the disk cannot be looked at, so nobody knows whose it is. It comes again.
         if known == nil, turn.isLocked { return [] }
+        let isStored = turn.contents.isStored(client, id)
+        let acknowledgement = NodeAction.transmit(link, .acknowledgement(id, stored: isStored))
         guard content.attachment != nil, let known, let attachment = known.content.attachment else {
             return [acknowledgement]
         }
@@ -211,7 +214,7 @@ extension ConversationStateMachine {
                 sender: member,
                 attachment: attachment,
                 keeping: known.expiresAt.flatMap { end in
-                    turn.contents.isStored(client, id) ? .disk(.holding(end - turn.now)) : nil
+                    isStored ? .disk(.holding(end - turn.now)) : nil
                 } ?? .memory,
                 expiresAt: known.expiresAt,
                 machine: AttachmentReceiverStateMachine(chunkCount: attachment.chunkCount) {

@@ -290,16 +290,41 @@ extension ConversationStateMachine {
             return actions
         }
         if !isStored { heldByteCount += message.byteCount }
-        return [
-            .keep(client, message, keeping),
-            .transmit(link, .acknowledgement(id, stored: isStored)),
-            event(.message(id), turn),
-        ]
+        var result: [NodeAction] = [.keep(client, message, keeping)]
+        switch keeping {
+        case .memory, .disk: result.append(.transmit(link, .acknowledgement(id, stored: isStored)))
+        // A process may end before the unlock: its sender keeps it until it is on the disk.
+        case .untilUnlocked: break
+        }
+        return result + [event(.message(id), turn)]
+    }
+
+    /// Contents that waited in memory are on the disk now: their senders need not keep them any more. One without a link
+    /// sends again, and is answered then.
+    mutating func stored(_ contents: [StoredContent], _ turn: Turn) -> [NodeAction] {
+        var result: [NodeAction] = []
+        for content in contents {
+            guard members[content.sender]?.isEstablished == true, let link = link(to: content.sender) else { continue }
+            result.append(.transmit(link, .acknowledgement(content.id, stored: true)))
+        }
+        for sender in Set(contents.map(\.sender)).sorted() { result += flushReadReceipts(to: sender, turn) }
+        return result
     }
 
     /// The user has seen what is in memory, or it is on the disk now: it no longer counts against the bound.
     /// - Parameter byteCount: `nil` for all of it.
     package mutating func releaseMemory(byteCount: Int? = nil) {
         heldByteCount = byteCount.map { max(0, heldByteCount - $0) } ?? 0
+    }
+}
+
+/// A content of a member that waited in memory and is on the disk now.
+package struct StoredContent: Hashable, Sendable {
+    package let id: MessageID
+    package let sender: PublicKey
+
+    package init(id: MessageID, sender: PublicKey) {
+        self.id = id
+        self.sender = sender
     }
 }

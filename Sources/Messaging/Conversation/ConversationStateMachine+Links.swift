@@ -89,7 +89,7 @@ extension ConversationStateMachine {
         ) {
             result += perform(actions, &turn)
         }
-        return result + showSchedule(on: link, &turn) + flush(member, &turn) + flushReadReceipts(to: member)
+        return result + showSchedule(on: link, &turn) + flush(member, &turn) + flushReadReceipts(to: member, turn)
     }
 
     /// What a member gave up was for us: the gap is shown.

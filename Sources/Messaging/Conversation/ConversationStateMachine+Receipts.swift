@@ -169,17 +169,20 @@ extension ConversationStateMachine {
             members[sender]!.readReceipts.append(id)
             told.insert(sender)
         }
-        return told.sorted().flatMap { flushReadReceipts(to: $0) }
+        return told.sorted().flatMap { flushReadReceipts(to: $0, turn) }
     }
 
-    mutating func flushReadReceipts(to member: PublicKey) -> [NodeAction] {
+    /// What waits for the disk is kept back: for its sender a receipt is an acknowledgement, too.
+    mutating func flushReadReceipts(to member: PublicKey, _ turn: Turn) -> [NodeAction] {
         guard let state = members[member], state.isEstablished, let link = state.link.link,
             !state.readReceipts.isEmpty
         else { return [] }
-        members[member]!.readReceipts = []
-        return stride(from: 0, to: state.readReceipts.count, by: Limits.receiptCount).map { start in
-            let end = min(start + Limits.receiptCount, state.readReceipts.count)
-            return .transmit(link, .receipt(Receipt(.read, Array(state.readReceipts[start..<end]))))
+        let waiting = Set(state.readReceipts.filter { turn.contents.awaitsStorage(client, $0) })
+        let read = state.readReceipts.filter { !waiting.contains($0) }
+        members[member]!.readReceipts.removeAll { !waiting.contains($0) }
+        return stride(from: 0, to: read.count, by: Limits.receiptCount).map { start in
+            let end = min(start + Limits.receiptCount, read.count)
+            return .transmit(link, .receipt(Receipt(.read, Array(read[start..<end]))))
         }
     }
 }

@@ -28,6 +28,11 @@ extension NodeStateMachine {
         withConversation(client) { $0.markRead(seen, turn) }
     }
 
+    /// Contents that waited in memory are on the disk now.
+    package mutating func stored(_ contents: [StoredContent], client: ClientID, _ turn: inout Turn) -> [NodeAction] {
+        withConversation(client) { $0.stored(contents, turn) }
+    }
+
     private mutating func withConversation(
         _ client: ClientID,
         _ body: (inout ConversationStateMachine) -> [NodeAction]

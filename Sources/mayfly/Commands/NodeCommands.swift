@@ -7,7 +7,13 @@ struct StopCommand: NodeCommand {
     @OptionGroup var global: GlobalOptions
 
     func perform(_ terminal: Terminal) throws {
-        try call(StopMethod.self, Nothing(), terminal) { _ in terminal.note("stopped") }
+        try call(StopMethod.self, Nothing(), terminal) { answer in
+            let count = answer.forgotten
+            let unread = "\(count) unread message\(count == 1 ? "" : "s") that \(count == 1 ? "was" : "were")"
+            terminal.note(
+                count == 0 ? "stopped" : "stopped; \(unread) in memory only \(count == 1 ? "is" : "are") gone"
+            )
+        }
     }
 }
 

@@ -114,7 +114,7 @@ struct ControlHandlers: Sendable {
         on(&router, StatusMethod.self) { [hooks] node, _ in NodeView.status(node, hooks: hooks) }
         on(&router, StopMethod.self) { [stop] node, _ in
             node.loop.execute { stop.succeed(()) }
-            return Acknowledged()
+            return StopMethod.Result(forgotten: node.unreadInMemoryCount)
         }
         on(&router, LockMethod.self) { node, _ in
             node.lock()
