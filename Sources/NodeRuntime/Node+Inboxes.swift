@@ -287,7 +287,7 @@ extension Node {
                 core.releaseMemory(client)
                 continue
             }
-            if status().storageTrouble == nil {
+            if storageTrouble == nil {
                 log.error("contents that waited could not be stored", metadata: ["error": "\(failure)"])
             }
             storageTrouble = (failure, now)

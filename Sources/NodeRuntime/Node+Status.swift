@@ -78,13 +78,34 @@ extension Node {
         package var nextExpiry: Timestamp?
         /// What is wrong on the disk, in words.
         package var damage: [String]
-        /// What the disk refused in the last minute.
+        /// What the disk has refused: of late, or as long as it is full or read-only.
         package var storageTrouble: StoreError?
         package var isReadOnly: Bool
     }
 
+    /// A disk that was full or read-only is looked at again: whether it still is shows only when something new is written.
+    func probeDisk(after pause: Milliseconds) {
+        guard let trouble = storageTrouble, now - max(probedAt ?? trouble.at, trouble.at) >= pause else { return }
+        switch trouble.error.kind {
+        case .full, .readOnly: break
+        // What failed once may not fail everywhere: said for a minute.
+        case .passphrase, .locked, .busy, .missing, .exists, .permission, .damaged, .resources, .misuse, .io:
+            if now - trouble.at >= .minute { storageTrouble = nil }
+            return
+        }
+        probedAt = now
+        do throws(StoreError) {
+            try store.probe()
+            storageTrouble = nil
+            room.look()
+        } catch {
+            storageTrouble = (error, now)
+        }
+    }
+
     /// Works while the storage is locked.
     package func status() -> Status {
+        probeDisk(after: .second)
         let deadlines = [store.nextDeadline.map { Timestamp(milliseconds: $0) }, archive.nextDeadline]
         return Status(
             isLocked: store.isLocked,
@@ -97,7 +118,7 @@ extension Node {
             outbox: core.outboxCount,
             nextExpiry: deadlines.compactMap { $0 }.min(),
             damage: store.damage + skipped,
-            storageTrouble: storageTrouble.flatMap { now - $0.at < .minute ? $0.error : nil },
+            storageTrouble: storageTrouble?.error,
             isReadOnly: store.isReadOnly
         )
     }

@@ -85,6 +85,9 @@ package actor Node {
     var lastStorageFailure: StoreError?
     /// The newest failure of the disk, for `status`.
     var storageTrouble: (error: StoreError, at: Timestamp)?
+    /// When a disk in trouble was looked at last.
+    var probedAt: Timestamp?
+    static let probePause: Milliseconds = 5 * .second
     /// Inboxes whose storage has just failed: no links until then.
     var troubled: [ClientID: Timestamp] = [:]
     static let storagePause: Milliseconds = 2 * .second
@@ -321,6 +324,7 @@ package actor Node {
         for client in core.sleepersDue(now: reading.confirmed) { wakeIfPossible(client, .activityRanking) }
         turn { core.explodeDue(&$0) }
         reap(reading)
+        probeDisk(after: Self.probePause)
         saveWhatWasRefused()
         storeWhatWaited()
         room.look()
@@ -383,6 +387,7 @@ package actor Node {
         if let deadline = store.nextDeadline { next = min(next, Timestamp(milliseconds: deadline)) }
         if let deadline = archive.wakeAt { next = min(next, deadline) }
         if routing.isRolling { next = min(next, now + Self.rollPause) }
+        if storageTrouble != nil { next = min(next, now + Self.probePause) }
         if let timerDeadline, timer != nil, timerDeadline <= next, timerDeadline > now { return }
         timer?.cancel()
         timerDeadline = next

@@ -115,12 +115,14 @@ struct HomeChecks {
             return HealthCheck(
                 name: "space",
                 state: .failed,
-                message: "\(free >> 20) MiB are free, less than \(needed >> 20) MiB",
+                message: "\(Self.size(free)) free, less than \(Self.size(needed))",
                 hint: "free some: what others send is not stored until then"
             )
         }
-        return HealthCheck(name: "space", state: .ok, message: "\(free >> 20) MiB are free")
+        return HealthCheck(name: "space", state: .ok, message: "\(Self.size(free)) free")
     }
+
+    private static func size(_ byteCount: UInt64) -> String { FileUpload.size(Int64(clamping: byteCount)) }
 
     // MARK: The configuration
 

@@ -87,6 +87,15 @@ struct LocalChecks {
                 hint: "chmod 700 \(home)"
             )
         }
+        if access(home, W_OK) != 0 {
+            let isReadOnly = errno == EROFS
+            return HealthCheck(
+                name: "home",
+                state: .failed,
+                message: isReadOnly ? "\(home) is on a read-only file system" : "\(home) cannot be written to",
+                hint: isReadOnly ? "make it writable (mount -o remount,rw)" : "chmod 700 \(home)"
+            )
+        }
         return HealthCheck(name: "home", state: .ok, message: "\(home), mode \(String(mode, radix: 8))")
     }
 

@@ -152,7 +152,17 @@ struct HomeTests {
             #expect(refused.message.contains("no space left"), "\(refused)")
             let texts = try ann.texts()
             #expect(texts == ["before"])
+            func failure(_ name: String) throws -> String? {
+                let answer = try ann.run(["doctor"])
+                return answer.lines.first { $0["name"].string == name && $0["state"].string == "failed" }?["message"]
+                    .string
+            }
+            #expect(try failure("disk") != nil)
+            let space = try failure("space") ?? ""
+            #expect(space.contains("bytes free") || space.contains("KiB free"), "\(space)")
             unlink("\(disk)/filler")
+            // Well before the minute for which it once was said.
+            try eventually("the node sees that there is room", seconds: 25) { try failure("disk") == nil }
             try say("after", ann)
             fill("\(disk)/filler")
             try ann.ok("explode", "room", "--force")
@@ -193,6 +203,27 @@ struct HomeTests {
         }
     }
 
+    @Test("A number that cannot be is called by its name, negative ones, too")
+    func numbers() throws {
+        try withHomes("ann") { nodes in
+            let uses = [
+                ["read", "room", "--last", "-1"], ["read", "room", "--last", "0"], ["watch", "--since", "-5"],
+                ["watch", "--timeout", "-1"], ["send", "room", "hi", "--wait", "sent", "--timeout", "-1"],
+                ["join", "x", "--timeout", "-1"], ["peer", "ping", "x", "--timeout", "-1"],
+                ["invite", "create", "room", "--expires-in", "-1h"], ["explode", "room", "--in", "-5m"],
+                ["run", "--session-grace", "-1"], ["run", "--capacity", "-1"], ["init", "--capacity", "-1"],
+                ["lifetime", "propose", "room", "1d", "--unopened", "-1m"],
+            ]
+            for use in uses {
+                let option = try #require(use.last { $0.hasPrefix("--") })
+                let answer = try nodes[0].run(use)
+                #expect(answer.code == 64, "\(answer)")
+                #expect(answer.message.contains(option) || answer.message.contains("capacity"), "\(use): \(answer)")
+                #expect(!answer.message.contains("Missing value"), "\(use): \(answer)")
+            }
+        }
+    }
+
     /// Writes until nothing goes any more.
     private func fill(_ path: String) {
         let descriptor = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0o600)
@@ -214,6 +245,9 @@ struct HomeTests {
             let failure = try #require(try ann.tryStart())
             #expect(failure.code == 1, "\(failure)")
             #expect(failure.message.contains("read-only"), "\(failure)")
+            let found = try ann.fails(1, "doctor").lines.first { $0["name"].string == "home" }
+            #expect(found?["state"].string == "failed" && found?["hint"].string?.contains("remount") == true)
+            #expect(found?["message"].string?.contains("read-only") == true)
             try Program.tool("mount", "-o", "remount,rw", disk)
             try ann.start()
         }
