@@ -136,6 +136,23 @@ struct PassphraseTests {
         }
     }
 
+    @Test("An interrupted init that is repeated with another passphrase is refused and writes nothing")
+    func interruptedInit() throws {
+        try withProtected { ann, file, wrong in
+            func again(_ file: String) throws -> Answer {
+                try ann.run(["init", "--listen", "tcp://127.0.0.1:0", "--name", "ann", "--passphrase-file", file])
+            }
+            // As a kill before the configuration was written has left it.
+            for name in ["config.json", "peers.json"] { unlink("\(ann.home)/\(name)") }
+            let refused = try again(wrong)
+            #expect(refused.code == 1 && refused.message.contains("another passphrase"), "\(refused)")
+            #expect(refused["error"]["hint"].string?.isEmpty == false)
+            #expect(!ann.files().contains("config.json") && !ann.files().contains("peers.json"))
+            #expect(try again(file).code == 0)
+            try ann.start(["--passphrase-file", file])
+        }
+    }
+
     @Test("A home without a passphrase can be locked and unlocked, too")
     func keyFile() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in

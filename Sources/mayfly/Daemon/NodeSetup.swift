@@ -88,11 +88,13 @@ enum NodeSetup {
     }
 
     /// Makes the store; or takes the one that an interrupted `init` has made, which shows by the missing configuration.
+    /// Nothing is written to that before it is opened.
     private static func makeStore(
         _ home: String,
         _ protection: Protection,
         _ passphrase: consuming SecretBytes?
-    ) throws(StoreError) {
+    ) throws {
+        let again = passphrase?.clone()
         do throws(StoreError) {
             try Store.create(home: home, protection: protection, passphrase: passphrase)
         } catch {
@@ -100,9 +102,15 @@ enum NodeSetup {
                 throw error
             }
             let store = try Store.open(home: home, now: NodeClock.realtime())
-            let isProtectedSo = store.protection == protection
-            store.close()
-            if !isProtectedSo { throw error }
+            defer { store.close() }
+            guard store.protection == protection else { throw error }
+            do throws(StoreError) { try store.unlock(passphrase: again) } catch .wrongPassphrase {
+                throw ControlError(
+                    .failed,
+                    "an interrupted `mayfly init` has begun \(home) with another passphrase",
+                    hint: "give that one, or remove \(home) and begin again"
+                )
+            }
         }
     }
 
