@@ -69,6 +69,25 @@ struct AttachmentTests {
         }
     }
 
+    @Test(
+        "saving where there is no room says so, what to do, and leaves nothing",
+        .enabled(if: Program.canMount, "mounting a small file system needs root")
+    )
+    func saveWithoutRoom() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            let (path, _) = try file("a.bin", 200_000, in: ann.directory)
+            let id = try ann.ok("send", "room", "--file", path, "--wait", "delivered")["message"].string ?? ""
+            let disk = "\(ann.directory)/small"
+            mkdir(disk, 0o700)
+            try Program.tool("mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "mayfly-test", disk)
+            defer { umount2(disk, Int32(MNT_DETACH)) }
+            let refused = try bob.fails(1, "save", "room", id, "--output", disk)
+            #expect(refused.message.contains("no space left"), "\(refused)")
+            #expect(refused["error"]["hint"].string?.contains("free some space") == true, "\(refused)")
+            #expect(try FileManager.default.contentsOfDirectory(atPath: disk).isEmpty)
+        }
+    }
+
     @Test("a name that would lead elsewhere leads nowhere")
     func names() throws {
         try withRoom { ann, bob, _ in

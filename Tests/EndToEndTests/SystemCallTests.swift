@@ -37,6 +37,35 @@ struct SystemCallTests {
         }
     }
 
+    @Test("save, killed at a call, leaves the whole file or nothing, and works where files must have names")
+    func save() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            let path = "\(ann.directory)/a.bin"
+            let bytes = Data((0..<300_000).map { UInt8(truncatingIfNeeded: $0 / 251) })
+            try bytes.write(to: URL(fileURLWithPath: path))
+            let id = try ann.ok("send", "room", "--file", path, "--wait", "delivered")["message"].string ?? ""
+            let output = "\(ann.directory)/out"
+            func save(_ injection: [String]) throws -> Answer {
+                try? FileManager.default.removeItem(atPath: output)
+                mkdir(output, 0o700)
+                let tracing = ["strace", "-f", "-qq", "-o", "/dev/null"] + injection
+                return try Program.run(
+                    tracing + [Program.mayfly, "save", "room", id, "--output", output, "--home", bob.home],
+                    in: ann.directory
+                )
+            }
+            func saved() -> [String] { (try? FileManager.default.contentsOfDirectory(atPath: output)) ?? [] }
+            func isWhole() -> Bool { FileManager.default.contents(atPath: "\(output)/a.bin") == bytes }
+            for (call, number) in [("linkat", 1), ("write", 1), ("write", 3), ("write", 5)] {
+                let killed = try save(["-e", "trace=\(call)", "-e", "inject=\(call):signal=SIGKILL:when=\(number)"])
+                #expect(killed.code != 0 && saved().isEmpty || saved() == ["a.bin"] && isWhole(), "\(call) \(number)")
+            }
+            // A file system that has no files without a name.
+            let other = try save(["-P", output, "-e", "trace=openat", "-e", "inject=openat:error=EOPNOTSUPP"])
+            #expect(other.code == 0 && saved() == ["a.bin"] && isWhole(), "\(other) \(saved())")
+        }
+    }
+
     @Test("A message arrives, and the receiver is killed at a call: what was said to be delivered is there, once")
     func arrival() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in

@@ -50,7 +50,11 @@ extension ExplodeCommand {
 
         @Argument(help: "Name or id.") var conversation: String
         @Option(help: ArgumentHelp("At this time.", valueName: "iso8601")) var at: Timestamp?
-        @Option(name: .customLong("in"), help: ArgumentHelp("After this time: 30m, 2h, 7d.", valueName: "time"))
+        @Option(
+            name: .customLong("in"),
+            parsing: .unconditional,
+            help: ArgumentHelp("After this time: 30m, 2h, 7d.", valueName: "time")
+        )
         var delay: Interval?
         @Flag(help: "Keep no list of whom to tell: members that are offline learn it from others, or never.")
         var noTrace = false

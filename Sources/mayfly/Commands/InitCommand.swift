@@ -20,7 +20,10 @@ struct InitCommand: NodeCommand {
     var listen: [String] = []
     @Option(parsing: .upToNextOption, help: ArgumentHelp("What to tell others instead.", valueName: "endpoint"))
     var advertise: [String] = []
-    @Option(help: ArgumentHelp("How many inboxes are awake at a time, 1 to 10000; 20 by default.", valueName: "number"))
+    @Option(
+        parsing: .unconditional,
+        help: ArgumentHelp("How many inboxes are awake at a time, 1 to 10000; 20 by default.", valueName: "number")
+    )
     var capacity: Int?
     @Option(help: ArgumentHelp("Protect the keys with the passphrase in this file.", valueName: "file"))
     var passphraseFile: String?

@@ -30,7 +30,10 @@ extension InviteCommand {
         )
 
         @Argument var conversation: String
-        @Option(help: ArgumentHelp("How long it admits: 90s, 30m, 24h, 7d. 24h by default.", valueName: "time"))
+        @Option(
+            parsing: .unconditional,
+            help: ArgumentHelp("How long it admits: 90s, 30m, 24h, 7d. 24h by default.", valueName: "time")
+        )
         var expiresIn: Interval?
         @Flag(help: "It admits one member only.") var singleUse = false
         @OptionGroup var global: GlobalOptions

@@ -66,7 +66,7 @@ extension JoinCommand {
 
         @Argument(help: "The invitation, with or without `mayfly:join/`.") var slug: String
         @Option(name: .customLong("as"), help: "The name to show to its members.") var profile: String?
-        @Option(help: ArgumentHelp("How long to wait for the answer.", valueName: "seconds"))
+        @Option(parsing: .unconditional, help: ArgumentHelp("How long to wait for the answer.", valueName: "seconds"))
         var timeout = Interval(milliseconds: 60_000)
         @Flag(help: "Do not wait for the answer.") var noWait = false
         @OptionGroup var global: GlobalOptions

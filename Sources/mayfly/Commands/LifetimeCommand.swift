@@ -87,7 +87,10 @@ extension LifetimeCommand {
         @Argument(help: "ephemeral, 1h, 6h, 1d, 7d or 30d.") var value: LifetimeValue
         @Option(help: ArgumentHelp("Another lifetime for attachments.", valueName: "value"))
         var attachments: LifetimeValue?
-        @Option(help: ArgumentHelp("Delete what nobody has opened after this long: 1m to 30d.", valueName: "time"))
+        @Option(
+            parsing: .unconditional,
+            help: ArgumentHelp("Delete what nobody has opened after this long: 1m to 30d.", valueName: "time")
+        )
         var unopened: Interval?
         @Option(help: ArgumentHelp("Count from sending or from reading.", valueName: "send|read"))
         var timer: LifetimeTimer?

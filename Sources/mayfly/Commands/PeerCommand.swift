@@ -117,9 +117,10 @@ extension PeerCommand {
         )
 
         @Argument var name: String
-        @Option(help: ArgumentHelp("How long to try.", valueName: "seconds")) var timeout = Interval(
-            milliseconds: 10_000
-        )
+        @Option(parsing: .unconditional, help: ArgumentHelp("How long to try.", valueName: "seconds")) var timeout =
+            Interval(
+                milliseconds: 10_000
+            )
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {

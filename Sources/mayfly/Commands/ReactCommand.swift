@@ -17,7 +17,10 @@ struct ReactCommand: NodeCommand {
     @Argument(help: "An emoji.") var emoji: String
     @Flag(help: "Take it back.") var remove = false
     @Option(help: "End only when it has come this far.") var wait: SendCommand.Wait?
-    @Option(help: ArgumentHelp("How long to wait; the exit code is 4 after that.", valueName: "seconds"))
+    @Option(
+        parsing: .unconditional,
+        help: ArgumentHelp("How long to wait; the exit code is 4 after that.", valueName: "seconds")
+    )
     var timeout: Interval?
     @OptionGroup var global: GlobalOptions
 

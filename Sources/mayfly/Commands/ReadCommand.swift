@@ -13,8 +13,10 @@ struct ReadCommand: NodeCommand {
     )
 
     @Argument(help: "Name or id.") var conversation: String
-    @Option(help: ArgumentHelp("At most this many, the newest.", valueName: "n")) var last: Int?
-    @Option(help: ArgumentHelp("Only those after this message.", valueName: "message")) var since: String?
+    @Option(parsing: .unconditional, help: ArgumentHelp("At most this many, the newest.", valueName: "n")) var last:
+        Int?
+    @Option(parsing: .unconditional, help: ArgumentHelp("Only those after this message.", valueName: "message"))
+    var since: String?
     @OptionGroup var global: GlobalOptions
 
     func validate() throws {

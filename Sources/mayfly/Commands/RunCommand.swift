@@ -22,9 +22,15 @@ struct RunCommand: AsyncParsableCommand {
     var listen: [String] = []
     @Option(help: ArgumentHelp("Unlock with the passphrase in this file.", valueName: "file"))
     var passphraseFile: String?
-    @Option(help: ArgumentHelp("How long a lost link counts as the same session.", valueName: "seconds"))
+    @Option(
+        parsing: .unconditional,
+        help: ArgumentHelp("How long a lost link counts as the same session.", valueName: "seconds")
+    )
     var sessionGrace: Interval?
-    @Option(help: ArgumentHelp("How many inboxes are awake at a time, 1 to 10000.", valueName: "number"))
+    @Option(
+        parsing: .unconditional,
+        help: ArgumentHelp("How many inboxes are awake at a time, 1 to 10000.", valueName: "number")
+    )
     var capacity: Int?
     @Option(help: "How much to log, on standard error.")
     var logLevel = LogLevel.notice

@@ -159,6 +159,12 @@ struct SaveCommand: NodeCommand {
     }
 
     private static func failure(_ path: String, _ code: Int32) -> ControlError {
-        ControlError(.failed, "cannot write \(path): \(String(cString: strerror(code)).lowercased())")
+        let hint =
+            switch code {
+            case ENOSPC, EDQUOT: "free some space there, or choose another --output"
+            default: "choose another --output"
+            }
+        let reason = String(cString: strerror(code)).lowercased()
+        return ControlError(.failed, "cannot write \(path): \(reason)", hint: hint)
     }
 }

@@ -37,7 +37,10 @@ struct SendCommand: NodeCommand {
     @Argument(help: "Name or id.") var conversation: String
     @Argument(help: "The text, or `-`; with --file what to say to it, or nothing.") var text: String?
     @Option(help: "End only when it has come this far.") var wait: Wait?
-    @Option(help: ArgumentHelp("How long to wait; the exit code is 4 after that.", valueName: "seconds"))
+    @Option(
+        parsing: .unconditional,
+        help: ArgumentHelp("How long to wait; the exit code is 4 after that.", valueName: "seconds")
+    )
     var timeout: Interval?
     @Option(help: ArgumentHelp("The message that this one answers.", valueName: "message")) var replyTo: String?
     @Option(help: ArgumentHelp("Send this file, or `-`.", valueName: "path")) var file: String?

@@ -20,9 +20,11 @@ struct WatchCommand: NodeCommand {
     )
 
     @Argument(help: "Only this conversation.") var conversation: String?
-    @Option(help: ArgumentHelp("Replay everything after this cursor.", valueName: "cursor")) var since: Int64?
+    @Option(parsing: .unconditional, help: ArgumentHelp("Replay everything after this cursor.", valueName: "cursor"))
+    var since: Int64?
     @Option(help: ArgumentHelp("End when this happens.", valueName: "event[:key=value,…]")) var until: EventCondition?
-    @Option(help: ArgumentHelp("Give up after this long.", valueName: "seconds")) var timeout: Interval?
+    @Option(parsing: .unconditional, help: ArgumentHelp("Give up after this long.", valueName: "seconds")) var timeout:
+        Interval?
     @OptionGroup var global: GlobalOptions
 
     func validate() throws {
