@@ -154,7 +154,7 @@ let package = Package(
         tests("TransportTests", ["Transport", "Noise", "Primitives", nioCore, nioPosix, nioEmbedded]),
         tests(
             "NodeRuntimeTests",
-            ["NodeRuntime", "Store", "Wire", "Messaging", "Primitives", nioPosix, nioCore, logging]
+            ["NodeRuntime", "SimulatedDisk", "Store", "Wire", "Messaging", "Primitives", nioPosix, nioCore, logging]
         ),
         tests("EndToEndTests", ["mayfly", "Adversary", "Transport", "Wire", "Messaging", "Primitives"]),
         .executableTarget(

@@ -131,6 +131,13 @@ struct MessageArchive {
     /// Inboxes with something that waits for the disk.
     var waiting: [ClientID] { held.keys.filter { held[$0]!.contains { $0.tier != nil } }.sorted() }
 
+    /// What waits for the disk in all inboxes, in bytes.
+    var waitingByteCount: Int {
+        held.values.reduce(0) { sum, entries in
+            entries.reduce(sum) { $1.tier == nil ? $0 : $0 + $1.message.byteCount }
+        }
+    }
+
     /// Writes what waited for the unlock, with its own expiry. What could not be written stays in memory.
     /// - Returns: what is on the disk now of members' contents, and why the rest is not.
     mutating func storeWaiting(client: ClientID, row: RowID, now: Timestamp) -> (

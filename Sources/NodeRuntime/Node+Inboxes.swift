@@ -274,24 +274,31 @@ extension Node {
         scheduleCommit()
     }
 
-    /// Writes what has waited in memory for the disk, and tells its senders once it is there. What the disk refuses waits
-    /// on, and is tried again.
+    /// Writes what has waited in memory for the disk, and tells its senders once it is there. What the disk refuses, or has
+    /// no room for, waits on and is tried again.
     func storeWhatWaited() {
         guard !store.isLocked, !store.isReadOnly else { return }
-        for client in archive.waiting where troubled[client].map({ $0 <= now }) ?? true {
+        let waiting = archive.waiting.filter { client in troubled[client].map { $0 <= now } ?? true }
+        guard !waiting.isEmpty else { return }
+        // A commit that fails would have to be undone: what is in memory is given away for good.
+        do throws(StoreError) { try store.probe(for: archive.waitingByteCount) } catch {
+            for client in waiting { keepWaiting(client, error) }
+            return
+        }
+        for client in waiting {
             guard let row = rows[client] else { continue }
             let (stored, failure) = archive.storeWaiting(client: client, row: row, now: now)
             changed(client)
             turn { core.stored(stored, client: client, &$0) }
-            guard let failure else {
-                core.releaseMemory(client)
-                continue
-            }
-            if storageTrouble == nil {
-                log.error("contents that waited could not be stored", metadata: ["error": "\(failure)"])
-            }
-            storageTrouble = (failure, now)
-            troubled[client] = now + Self.storagePause
+            if let failure { keepWaiting(client, failure) } else { core.releaseMemory(client) }
         }
+    }
+
+    private func keepWaiting(_ client: ClientID, _ error: StoreError) {
+        if storageTrouble == nil {
+            log.error("contents that waited could not be stored", metadata: ["error": "\(error)"])
+        }
+        storageTrouble = (error, now)
+        troubled[client] = now + Self.storagePause
     }
 }

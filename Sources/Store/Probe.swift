@@ -4,7 +4,8 @@ extension Store {
     private static let probeByteCount = 65_536
 
     /// Makes a few pages durable in a file without a name, which is gone at once.
-    package func probe() throws(StoreError) {
+    /// - Parameter byteCount: what is to be written next takes so many bytes.
+    package func probe(for byteCount: Int = 0) throws(StoreError) {
         if isReadOnly || isClosed { throw .readOnly(path: home.path) }
         try onDisk(home.path) { () throws(SystemError) in
             // Of a process that ended in between: it is empty.
@@ -12,7 +13,11 @@ extension Store {
             let file = try disk.open(Self.probeName, in: home.descriptor, [.write, .create])
             defer { disk.close(file) }
             try disk.remove(Self.probeName, in: home.descriptor, isDirectory: false)
-            try disk.write(file, at: 0, [UInt8](repeating: 0, count: Self.probeByteCount))
+            let pages = [UInt8](repeating: 0, count: Self.probeByteCount)
+            // Beside its text a record has a place in two files.
+            for offset in stride(from: 0, through: 2 * max(0, byteCount), by: pages.count) {
+                try disk.write(file, at: Int64(offset), pages)
+            }
             try disk.synchronize(file, dataOnly: false)
         }
     }

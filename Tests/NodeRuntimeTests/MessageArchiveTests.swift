@@ -1,0 +1,119 @@
+import Messaging
+import Primitives
+import SimulatedDisk
+import Store
+import Testing
+
+@testable import NodeRuntime
+
+@Suite("Message archive") struct MessageArchiveTests {
+    private var random = Randomness.seeded(1)
+    private let client: ClientID
+    private let sender: PublicKey
+    private let disk = SimulatedDisk()
+    private let store: Store
+    private let row: RowID
+    private var archive: MessageArchive
+    private let now = Timestamp(milliseconds: 1_800_000_000_000)
+
+    init() throws {
+        client = ClientID.generate(&random)
+        sender = try SecretKey(SecretBytes(copying: [UInt8](repeating: 7, count: 32))).publicKey
+        try Store.create(home: "/home", protection: .keyFile, passphrase: nil, fileSystem: disk)
+        store = try Store.open(home: "/home", fileSystem: disk, now: now.milliseconds, committingOn: .caller)
+        try store.unlock(passphrase: nil)
+        row = try store.createRow()
+        archive = MessageArchive(store: store)
+    }
+
+    private mutating func message(lasting lifetime: Milliseconds? = nil) -> Message {
+        Message(
+            content: Content(
+                type: .text,
+                id: MessageID.random(&random),
+                sentAt: now,
+                lifetime: lifetime == nil ? .ephemeral : .oneDay,
+                agreement: nil,
+                fallback: "",
+                shouldPush: true,
+                payload: Array("hello".utf8)
+            ),
+            sender: sender,
+            state: .received,
+            expiresAt: lifetime.map { now + $0 }
+        )
+    }
+
+    private mutating func keep(_ message: Message, _ keeping: NodeAction.Keeping) throws {
+        try archive.keep(message, keeping, client: client, row: row, now: now)
+    }
+
+    private func isKnown(_ message: Message) -> Bool {
+        archive.contains(message.content.id, client: client, row: row)
+    }
+
+    @Test mutating func `what was in memory only stays known after a close, and not after the inbox has gone`() throws {
+        let seen = message()
+        try keep(seen, .memory)
+        archive.forgetMemory(client)
+        #expect(archive.read(seen.content.id, client: client, row: row, now: now) == nil)
+        #expect(isKnown(seen))
+        archive.forget(client)
+        #expect(!isKnown(seen))
+    }
+
+    @Test mutating func `what waits for the unlock is written then, once, and what has expired meanwhile is not`()
+        throws
+    {
+        let (lasting, short) = (message(lasting: .day), message(lasting: .minute))
+        try keep(lasting, .untilUnlocked(.oneDay))
+        try keep(short, .untilUnlocked(.oneHour))
+        let id = lasting.content.id
+        #expect(archive.awaitsStorage(id, client: client) && archive.waiting == [client])
+        archive.forgetMemory(client)
+        #expect(archive.awaitsStorage(id, client: client), "closing is no unlock")
+        let (stored, failure) = archive.storeWaiting(client: client, row: row, now: now + .minute)
+        #expect(stored == [StoredContent(id: id, sender: sender)] && failure == nil)
+        #expect(!archive.awaitsStorage(id, client: client) && archive.waiting.isEmpty)
+        #expect(archive.read(id, client: client, row: row, now: now)?.isStored == true)
+        #expect(isKnown(lasting) && isKnown(short))
+        store.commit { _ in }
+        #expect(try store.messageCount(row, now: now.milliseconds) == 1)
+        // It came again when the storage was locked and nobody could see that it is there.
+        try keep(lasting, .untilUnlocked(.oneDay))
+        #expect(archive.storeWaiting(client: client, row: row, now: now + .minute).stored.map(\.id) == [id])
+        #expect(try store.messageCount(row, now: now.milliseconds) == 1)
+        store.lock()
+        #expect(isKnown(lasting), "its number is in memory")
+    }
+
+    @Test mutating func `what the disk refuses waits on`() throws {
+        let waiting = message(lasting: .day)
+        try keep(waiting, .untilUnlocked(.oneDay))
+        store.lock()
+        let (stored, failure) = archive.storeWaiting(client: client, row: row, now: now)
+        #expect(stored.isEmpty && failure == .locked)
+        #expect(archive.awaitsStorage(waiting.content.id, client: client))
+        try store.unlock(passphrase: nil)
+        #expect(archive.storeWaiting(client: client, row: row, now: now).stored.count == 1)
+    }
+
+    @Test mutating func `what waits for the disk counts against the bound though a watcher has shown it`() throws {
+        let (waiting, ephemeral) = (message(lasting: .day), message())
+        try keep(waiting, .untilUnlocked(.oneDay))
+        try keep(ephemeral, .memory)
+        #expect(archive.unreadInMemoryCount == 1)
+        #expect(archive.markShown(waiting.content.id, client: client) == 0)
+        #expect(archive.markShown(ephemeral.content.id, client: client) == ephemeral.byteCount)
+        #expect(archive.waitingByteCount == waiting.byteCount && archive.unreadInMemoryCount == 0)
+    }
+
+    @Test mutating func `a disk without room is found to be so, and to have room again`() throws {
+        disk.with { $0.isFull = true }
+        #expect(throws: StoreError.full(path: "/home")) { try store.probe() }
+        disk.with { $0.isFull = false }
+        let files = disk.openFileCount
+        try store.probe(for: 1_000_000)
+        #expect(disk.openFileCount == files)
+    }
+}
