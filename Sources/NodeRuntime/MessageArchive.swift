@@ -29,6 +29,8 @@ struct MessageArchive {
     /// Not after the first expiry in memory; exact once ``expire(now:)`` has found it to be due.
     private(set) var wakeAt: Timestamp?
     private var heldBytes: [ClientID: Int] = [:]
+    /// All inboxes with something that waits for the disk, perhaps more.
+    private var mayWait: Set<ClientID> = []
     /// Messages on the disk as queued that have been handed to a link. Not written: a restart queues them again, and
     /// delivery, which is written, follows within the time of a round trip.
     private var sent: [ClientID: Set<Messaging.MessageID>] = [:]
@@ -90,6 +92,7 @@ struct MessageArchive {
         heldBytes[client, default: 0] += entry.message.byteCount
         heldIndex[client, default: [:]][entry.message.content.id] = held[client, default: []].count
         held[client, default: []].append(entry)
+        if entry.tier != nil { mayWait.insert(client) }
         if let expiresAt = entry.message.expiresAt { wakeAt = min(wakeAt ?? expiresAt, expiresAt) }
         guard heldBytes[client, default: 0] > Self.heldByteCount else { return }
         // Let go of the older half of what has been read or is our own and delivered.
@@ -129,12 +132,14 @@ struct MessageArchive {
     }
 
     /// Inboxes with something that waits for the disk.
-    var waiting: [ClientID] { held.keys.filter { held[$0]!.contains { $0.tier != nil } }.sorted() }
+    var waiting: [ClientID] {
+        mayWait.isEmpty ? [] : mayWait.filter { held[$0]?.contains { $0.tier != nil } ?? false }.sorted()
+    }
 
     /// What waits for the disk in all inboxes, in bytes.
     var waitingByteCount: Int {
-        held.values.reduce(0) { sum, entries in
-            entries.reduce(sum) { $1.tier == nil ? $0 : $0 + $1.message.byteCount }
+        mayWait.reduce(0) { sum, client in
+            (held[client] ?? []).reduce(sum) { $1.tier == nil ? $0 : $0 + $1.message.byteCount }
         }
     }
 
@@ -178,6 +183,7 @@ struct MessageArchive {
             if entry.message.state == .received { stored.append(StoredContent(id: id, sender: sender)) }
         }
         replaceHeld(kept, client)
+        if failure == nil { mayWait.remove(client) }
         return (stored, failure)
     }
 
@@ -276,6 +282,7 @@ struct MessageArchive {
         hiddenIsKnown.remove(client)
         wake(client)
         held[client] = nil
+        mayWait.remove(client)
         heldIndex[client] = nil
         heldBytes[client] = nil
         sent[client] = nil
