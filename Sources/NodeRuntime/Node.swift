@@ -230,20 +230,31 @@ package actor Node {
 
     /// Stops: makes durable what was said to be, closes the links, wipes the keys.
     package func stop() async {
-        guard !isStopped else { return }
+        await withCheckedContinuation { continuation in stop { continuation.resume() } }
+    }
+
+    /// ``stop()`` for who cannot suspend.
+    /// - Parameter whenStopped: on the node's loop.
+    package func stop(_ whenStopped: @escaping @Sendable () -> Void) {
+        guard !isStopped else { return whenStopped() }
         isStopped = true
         timer?.cancel()
         for waiter in commitWaiters { waiter.promise.fail(NodeError.stopping) }
         commitWaiters = []
         for listener in listeners { listener.close() }
         try? store.saveClockMark(readClock().confirmed.milliseconds)
-        let store = NIOLoopBound(store, eventLoop: loop)
-        await withCheckedContinuation { continuation in
-            store.value.commit { _ in continuation.resume() }
+        store.commit { [self] _ in
+            loop.execute {
+                self.assumeIsolated { node in node.close() }
+                whenStopped()
+            }
         }
+    }
+
+    private func close() {
         saveSummaries()
         transport?.close()
-        self.store.close()
+        store.close()
         keys = [:]
     }
 

@@ -109,6 +109,34 @@ import Testing
         #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
     }
 
+    @Test func `what rests on a proposal that was taken back leaves the outbox, also after a restart`() throws {
+        for restarts in [0, 1, 2] {
+            var pair = try joined()
+            pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.sevenDays, &turn) }
+            pair.run()
+            pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+            let lost = try pair.send("lost", from: 1)
+            #expect(pair.archive[1][lost]?.keeping == .disk(.sevenDays))
+            // Neither the accept, nor the message, nor the withdrawal arrives.
+            #expect(pair.command(0) { (machine, turn) throws(CommandError) in try machine.withdraw(&turn) } == nil)
+            pair.disconnect()
+            for _ in 0..<restarts {
+                let (record, key) = (try #require(pair.saved[1]), pair.keys[1])
+                let waiting = [try #require(pair.archive[1][lost]?.message)]
+                pair.nodes[1] = NodeStateMachine()
+                pair.step(1) { core, turn in
+                    core.load(sleeping: record, key: key, undelivered: waiting, lastActivity: nil, &turn)
+                }
+                pair.wake(1, .userInteraction)
+            }
+            #expect(pair.machines[1]?.outboxCount == 1)
+            pair.connect(dialer: 0)
+            pair.run()
+            #expect(pair.machines[1]?.outboxCount == 0)
+            #expect(pair.events[1].contains(.messageState(lost, .cancelled, stored: nil)))
+        }
+    }
+
     @Test func `an open proposal and its end survive sleep`() throws {
         var pair = try joined(nil)
         pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }

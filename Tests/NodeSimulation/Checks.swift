@@ -18,6 +18,7 @@ extension NodeSimulation {
         guard let owner = oracle.owners[key] else { return [bytes] }
         if machines[owner].isHostile, !machine.isHostile { return hostile.forge(bytes, from: key) }
         guard let frame = try? FrameCodec.decode(bytes) else { return [bytes] }
+        note("machine \(machine.index) <- machine \(owner): \("\(frame)".prefix(120))")
         switch frame {
         case .acknowledgement(let id, let isStored):
             if isStored { promised(id, by: key, owner) }

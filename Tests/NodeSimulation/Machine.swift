@@ -215,6 +215,12 @@ final class Machine: @unchecked Sendable {
         }
     }
 
+    /// The process is asked to stop, as by SIGTERM, and ends by itself.
+    func stop(_ whenStopped: @escaping () -> Void) {
+        nonisolated(unsafe) let whenStopped = whenStopped
+        ask { $0.stop { whenStopped() } }
+    }
+
     /// Asks the node something, as its own thread would. `nil` when it is not running.
     @discardableResult
     func ask<Result>(_ body: (isolated Node) -> Result) -> Result? {

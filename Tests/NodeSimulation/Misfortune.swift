@@ -26,7 +26,8 @@ extension NodeSimulation {
             network.spoilsPerThousand = [0, 2, 20, 200][Int(roll(4))]
         case ..<50: for _ in 0..<1 + roll(4) { network.intrude() }
         case ..<62: if machine.isUp { crash(machine, isPowerCut: true) }
-        case ..<68: if machine.isUp { crash(machine, isPowerCut: false) }
+        case ..<66: if machine.isUp { crash(machine, isPowerCut: false) }
+        case ..<70: if machine.isUp { stop(machine) }
         case ..<74:
             count("power cuts in the middle of a change")
             machine.disk.changesUntilPowerCut = 1 + Int(roll(30))
@@ -98,6 +99,19 @@ extension NodeSimulation {
         }
         if chance(20) { machine.clockOffset -= roll(2 * .hour) }
         time.plan(inMilliseconds: roll(chance(50) ? 500 : 40_000)) { [unowned self] in restart(machine) }
+    }
+
+    /// Its user stops it, and starts it again. Meanwhile anything may befall it, as at any time.
+    private func stop(_ machine: Machine) {
+        count("stopped processes")
+        note("machine \(machine.index): stop")
+        let incarnation = machine.incarnation
+        machine.stop { [unowned self] in
+            time.plan(inMilliseconds: 0) { [unowned self] in
+                guard machine.isUp, machine.incarnation == incarnation else { return }
+                crash(machine, isPowerCut: false)
+            }
+        }
     }
 
     private func restart(_ machine: Machine) {

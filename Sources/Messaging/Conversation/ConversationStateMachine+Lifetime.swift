@@ -247,8 +247,11 @@ extension ConversationStateMachine {
         lifetimeMachine?.confirm(agreement.id)
     }
 
+    /// Also of what was sent before a restart: the agreement need not stand any more for its proposer to take it back.
     mutating func noteUnconfirmed(_ content: Content) {
-        guard let machine = lifetimeMachine, machine.isUnconfirmed, content.agreement == machine.inForce?.id,
+        guard let machine = lifetimeMachine, let agreement = content.agreement,
+            agreement != machine.record.confirmed,
+            agreement == machine.inForce?.id || agreement == machine.record.head?.id,
             unconfirmed.count < Limits.outboxCount
         else { return }
         unconfirmed.insert(content.id)

@@ -55,7 +55,7 @@ extension ConversationStateMachine {
             members[member]!.link.wanted(at: members[member]!.outbox.isEmpty ? now + pause : now)
         }
         if let machine = session?.lifetimeMachine { lifetimeMachine = machine }
-        unconfirmed = session?.unconfirmed ?? []
+        if let session { unconfirmed = session.unconfirmed }
     }
 
     /// Says to the members that nothing is wrong, and closes the links; nothing is due afterwards but what the

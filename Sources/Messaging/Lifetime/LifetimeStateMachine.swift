@@ -194,9 +194,6 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         return known.terms
     }
 
-    /// Whether the agreement in force is one that its proposer may not hold yet.
-    package var isUnconfirmed: Bool { inForce.map { $0.id != record.confirmed } ?? false }
-
     /// The proposer has used this agreement, so it holds it.
     package mutating func confirm(_ agreement: AgreementID) {
         if record.head?.id == agreement { record.confirmed = agreement }
