@@ -119,23 +119,22 @@ extension Store {
         guard let place = row.index[id], let holder = row.segments[Int(place.file)] else { throw .unknownMessage }
         _ = try descriptor(of: holder.file)
         row.removeFromIndex(id)
+        let versions = place.hasOlder ? row.versions(of: id) : [(holder, place.record)]
+        // A power cut must not leave an older version where a newer one was on the disk: that would be served. So the zeros
+        // over the newest that is there for certain, and over what may or may not be there by now, come last.
+        let newest = versions.lastIndex { segment, position in position < segment.durableCount } ?? versions.endIndex
         var failure: StoreError?
-        for segment in place.hasOlder ? Array(row.segments.values) : [holder] {
-            let positions = place.hasOlder ? Array(segment.records.indices) : [place.record]
-            for position in positions where segment.records[position].id == id {
-                do throws(StoreError) {
-                    if segment.file.isClosed, segment.records[position].state != .erased {
-                        try overwriteNow(segment, segment.records[position].span)
-                        segment.records[position].state = .erased
-                    } else {
-                        // A power cut must not leave an older version and no newer one: that would be served.
-                        let isLast = place.hasOlder && segment === holder && position == place.record
-                        overwrite(segment, position, isLast: isLast)
-                    }
-                } catch {
-                    overwrite(segment, position)
-                    failure = error
+        for (index, (segment, position)) in versions.enumerated() {
+            do throws(StoreError) {
+                if segment.file.isClosed, segment.records[position].state != .erased {
+                    try overwriteNow(segment, segment.records[position].span)
+                    segment.records[position].state = .erased
+                } else {
+                    overwrite(segment, position, isLast: place.hasOlder && index >= newest)
                 }
+            } catch {
+                overwrite(segment, position)
+                failure = error
             }
         }
         if let failure { throw failure }

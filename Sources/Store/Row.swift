@@ -169,6 +169,17 @@ final class Row {
         if !isTooLarge { nextOrder = order }
     }
 
+    /// All versions of a message, the oldest first.
+    func versions(of id: MessageID) -> [(segment: Segment, position: Int)] {
+        segments.values
+            .flatMap { segment in
+                segment.records.indices
+                    .filter { segment.records[$0].id == id && segment.records[$0].state != .erased }
+                    .map { (segment, $0) }
+            }
+            .sorted { $0.0.records[$0.1].version < $1.0.records[$1.1].version }
+    }
+
     func record(at place: Place) -> MessageRecord? { segments[Int(place.file)]?.records[place.record] }
 
     /// Enters record `position` of `segment`: the highest (order, version) of an identifier is the live one.

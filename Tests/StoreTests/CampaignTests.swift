@@ -27,6 +27,18 @@ import Testing
         }
     }
 
+    @Test func `power cut in an erasure with a version that was not durable: no version of before comes back`() throws {
+        for seed in 1...2 as ClosedRange<UInt64> {
+            let disk = try makeHome()
+            let campaign = CrashCampaign(limit: 200, thoroughness: 64, seed: seed)
+            let history = History(on: disk, seed: seed)
+            let updates: [Operation] = [.update, .update, .commit, .update]
+            try campaign.run(history, on: disk, named: "seed \(seed)", [.createInbox, .put] + updates + [.erase])
+            history.close()
+            #expect(campaign.violations == [])
+        }
+    }
+
     @Test func `power cut at every call of making a home: it is made again, or is there`() throws {
         var states = 0
         let disk = SimulatedDisk()
