@@ -207,11 +207,12 @@ extension ConversationStateMachine {
         case .explosion(let sealed): return receiveExplosion(sealed, .link(link, member), &turn)
         case .memberLeft(let departure): return receive(departure, from: member, &turn)
         case .group(let update): return receive(update, from: member, &turn)
-        case .profile(let description): return receive(description, from: member, &turn)
+        case .profile(let description):
+            return receive(description, from: member, &turn) + confirm(description, from: member, on: link, turn)
         case .joinCancelled: return receiveJoinCancelled(from: member, &turn)
         case .ping(let nonce): return [.transmit(link, .pong(nonce))]
         case .pong(let nonce):
-            if nonce == record.own.version, members[member]?.link.link == link { record.told[member] = nonce }
+            if nonce == record.own.version { record.told[member] = nonce }
             return []
         case .unknown: return []
         case .closing(asleep: false): return receiveClosing(from: member, on: link, turn)

@@ -72,7 +72,7 @@ extension ConversationStateMachine {
             key: key,
             &turn.random
         )
-        return [.save(client)] + broadcast(.profile(record.own)) + broadcast(.ping(record.own.version))
+        return [.save(client)] + broadcast(.profile(record.own))
     }
 
     // MARK: Telling
@@ -175,6 +175,15 @@ extension ConversationStateMachine {
         let isRenamed = before != description.profile
         return [.save(client)] + broadcast(.group(news), except: sender)
             + (isRenamed ? [event(.profileChanged(sender, profile: description.profile), turn)] : [])
+    }
+
+    /// Tells a member that we keep its description: it leaves after what it is about is on the disk. Until a member has
+    /// said so, whoever has moved looks for it.
+    func confirm(_ description: Member, from sender: PublicKey, on link: LinkID, _ turn: Turn) -> [NodeAction] {
+        guard !turn.isLocked, let kept = record.members.first(where: { $0.key == sender }),
+            kept.version >= description.version
+        else { return [] }
+        return [.transmit(link, .pong(description.version))]
     }
 
     /// - Returns: whether it is news.

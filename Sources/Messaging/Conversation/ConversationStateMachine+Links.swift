@@ -68,11 +68,9 @@ extension ConversationStateMachine {
     ) -> [NodeAction] {
         guard members[member]!.link.link == link, let sent = members[member]!.sessionSent else { return [] }
         var result = start.member.map { receive($0, from: member, &turn) } ?? []
-        if start.groupDigest == sent.groupDigest { record.told[member] = sent.member?.version }
         result += noteMissed(start.undelivered, of: member, turn)
         if start.groupDigest != groupDigest { result.append(.transmit(link, .group(wholeGroup))) }
-        // Its session crossed ours: only its answer to what comes after shows that it has heard where we are.
-        if record.told[member] != record.own.version { result.append(.transmit(link, .ping(record.own.version))) }
+        if let description = start.member { result += confirm(description, from: member, on: link, turn) }
         members[member]!.sessionSent = nil
         members[member]!.isEstablished = true
         noteSession(with: member, saidReset: sent.reset)

@@ -46,6 +46,14 @@ extension LifetimeStateMachine {
 
         let was = standing
         let wasInForce = inForce
+        if !isPair, was?.id != sent.inForce {
+            // Since we said where we stand, another member has brought an agreement, or the end of one.
+            if let was {
+                actions.append(.sendTo(from, .agreement(was)))
+            } else if let said = sent.inForce {
+                actions.append(.sendTo(from, .ended(said, renewable: sent.renewable)))
+            }
+        }
         let automatic = received.head.map(isAutomatic) ?? false
         var caughtUp = false
         // An agreement of more members: who cannot have it in force says so, since the other side expects it to catch up.
