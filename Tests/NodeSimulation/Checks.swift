@@ -86,7 +86,7 @@ extension NodeSimulation {
     // MARK: After a start
 
     func check(_ machine: Machine) {
-        guard machine.isUp, !machine.isHostile else { return }
+        guard machine.isUp, !machine.isHostile, !machine.disk.hasLostPower else { return }
         count("checks")
         let locked = machine.ask { $0.status().isLocked } ?? true
         guard !locked else { return }

@@ -40,6 +40,8 @@ final class Machine: @unchecked Sendable {
     /// When its node was started, and its storage unlocked, last, by the world's time.
     private(set) var startedAt: Int64 = 0
     var unlockedAt: Int64 = 0
+    /// The last start failed, and its disk was in trouble then.
+    private(set) var isKeptFromStarting = false
     /// A commit takes so long, in milliseconds.
     var slowness: Int64 = 20
 
@@ -139,6 +141,7 @@ final class Machine: @unchecked Sendable {
             }
         }
         if let failure {
+            isKeptFromStarting = disk.isInTrouble
             crash(isPowerCut: false)
             return failure
         }

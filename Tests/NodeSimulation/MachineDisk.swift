@@ -36,6 +36,8 @@ final class MachineDisk: FileSystem, @unchecked Sendable {
     /// It fails, is full, or has just lost its power.
     var isInTrouble: Bool { failure != nil || platter.with { $0.isFull || $0.isCrashed } }
 
+    var hasLostPower: Bool { platter.with { $0.isCrashed } }
+
     func mend() {
         failure = nil
         platter.with { $0.isFull = false }

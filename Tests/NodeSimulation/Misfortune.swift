@@ -118,7 +118,7 @@ extension NodeSimulation {
         guard !machine.isUp, !isCalm else { return }
         note("machine \(machine.index): start")
         if let error = machine.start() {
-            guard machine.disk.isInTrouble else {
+            guard machine.isKeptFromStarting else {
                 return violation("machine \(machine.index) does not start: \(error)")
             }
             note("machine \(machine.index): not started: \(error)")

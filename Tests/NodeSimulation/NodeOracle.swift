@@ -67,9 +67,9 @@ final class NodeOracle: @unchecked Sendable {
     var schedules: [Key: Timestamp] = [:]
 
     /// An inbox is destroyed, and all that it has promised with it.
-    func destroyed(_ inbox: PublicKey?, on machine: Machine) {
+    func destroyed(_ inbox: PublicKey?, on machine: Machine, isCertain: Bool = true) {
         guard let inbox else { return }
-        goneKeys.insert(inbox)
+        if isCertain { goneKeys.insert(inbox) }
         promises[machine.index] = promises[machine.index]?.filter { $0.value.inbox != inbox }
     }
 

@@ -166,6 +166,7 @@ package final class NodeSimulation: @unchecked Sendable {
         for machine in machines {
             if machine.isUp { crash(machine, isPowerCut: false) }
             machine.disk.mend()
+            machine.disk.changesUntilPowerCut = nil
             machine.slowness = 5
             machine.capacity = 1_000
             if let error = machine.start() { violation("machine \(machine.index) does not start: \(error)") }

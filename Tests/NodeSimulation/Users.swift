@@ -181,7 +181,7 @@ extension NodeSimulation {
             let gone = try? node.conversation(conversation.text).key.publicKey
             _ = try node.leave(conversation.text)
             // The power may have failed meanwhile: then nobody was told that it is done.
-            if !network.mute.contains(machine.index) { oracle.destroyed(gone, on: machine) }
+            oracle.destroyed(gone, on: machine, isCertain: !network.mute.contains(machine.index))
         }
     }
 
