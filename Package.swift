@@ -46,6 +46,7 @@ let package = Package(
 
         target("Primitives", ["CSodium", "CSecp256k1", "CZlib"]),
         target("Noise", ["Primitives"]),
+        target("Datagrams", ["Noise", "Primitives", deque, heap]),
         target("Messaging", ["Primitives", deque, heap]),
         target(
             "Wire",
@@ -146,6 +147,7 @@ let package = Package(
 
         tests("PrimitivesTests", ["Primitives"], exclude: ["Vectors"]),
         tests("NoiseTests", ["Noise", "Primitives"], exclude: ["Vectors"]),
+        tests("DatagramsTests", ["Datagrams", "Noise", "Primitives", heap]),
         tests("MessagingTests", ["Messaging", "Primitives"]),
         tests("SimulationTests", ["Simulation", "Messaging", "Primitives"]),
         tests("NodeSimulationTests", ["NodeSimulation"]),

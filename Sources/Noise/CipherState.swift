@@ -57,6 +57,9 @@ package struct CipherState: ~Copyable, Sendable {
         nonce = 0
     }
 
+    /// The key alone, for messages that carry their number.
+    consuming func packetCipher() -> PacketCipher { PacketCipher(key: key) }
+
     borrowing func clone() -> CipherState { CipherState(key: key.clone(), nonce: nonce) }
 
     private var nonceBytes: [UInt8] {

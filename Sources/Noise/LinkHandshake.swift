@@ -134,6 +134,32 @@ package struct LinkHandshake: ~Copyable, Sendable {
         )
     }
 
+    /// The link that both sides now share, for packets that may be lost or come in another order.
+    /// - Precondition: ``isFinished``.
+    package consuming func finishForPackets() -> PacketLink {
+        let finished = state.finish()
+        let peer = AuthenticatedPeer(publicKey: finished.remoteStatic, handshakeHash: finished.handshakeHash)
+        return PacketLink(
+            peer: peer,
+            sending: finished.sending.packetCipher(),
+            receiving: finished.receiving.packetCipher()
+        )
+    }
+
+    /// Who is there, and the keys of the packets to and from them.
+    package struct PacketLink: ~Copyable, Sendable {
+        package let peer: AuthenticatedPeer
+        package let sending: PacketCipher
+        package let receiving: PacketCipher
+
+        /// Hands the keys over.
+        package consuming func takeKeys<Result: ~Copyable>(
+            _ body: (consuming PacketCipher, consuming PacketCipher) -> Result
+        ) -> Result {
+            body(sending, receiving)
+        }
+    }
+
     /// Who is there, and the keys to talk to them.
     package struct Link: ~Copyable, Sendable {
         package let peer: AuthenticatedPeer

@@ -71,6 +71,81 @@ package enum ChaChaPoly {
     }
 }
 
+extension ChaChaPoly {
+    /// Seals all of `packet` after its first bytes, in place, and appends the tag; the first bytes are authenticated.
+    /// - Parameters:
+    ///   - headerByteCount: how many bytes stay in the clear.
+    ///   - counter: the nonce is 32 zero bits and this number, little-endian (Noise, section 12.3).
+    /// - Precondition: `key` has 32 bytes, and the packet its header.
+    package static func seal(
+        _ packet: inout [UInt8],
+        headerByteCount: Int,
+        key: UnsafeRawBufferPointer,
+        counter: UInt64
+    ) {
+        precondition(key.count == 32 && headerByteCount >= 0 && headerByteCount <= packet.count)
+        Sodium.start()
+        let plaintextByteCount = packet.count - headerByteCount
+        for _ in 0..<tagByteCount { packet.append(0) }
+        var nonce = (UInt32(0), counter.littleEndian.low, counter.littleEndian.high)
+        packet.withUnsafeMutableBufferPointer { packet in
+            withUnsafeBytes(of: &nonce) { nonce in
+                let body = packet.baseAddress! + headerByteCount
+                _ = crypto_aead_chacha20poly1305_ietf_encrypt(
+                    body,
+                    nil,
+                    body,
+                    UInt64(plaintextByteCount),
+                    packet.baseAddress!,
+                    UInt64(headerByteCount),
+                    nil,
+                    nonce.baseAddress!.assumingMemoryBound(to: UInt8.self),
+                    key.baseAddress!.assumingMemoryBound(to: UInt8.self)
+                )
+            }
+        }
+    }
+
+    /// Opens in place what ``seal(_:headerByteCount:key:counter:)`` has made, and takes the tag off.
+    /// - Throws: ``AEADError/authenticationFailed``; the bytes after the header are then worth nothing.
+    package static func open(
+        _ packet: inout [UInt8],
+        headerByteCount: Int,
+        key: UnsafeRawBufferPointer,
+        counter: UInt64
+    ) throws(AEADError) {
+        precondition(key.count == 32 && headerByteCount >= 0)
+        Sodium.start()
+        guard packet.count - tagByteCount >= headerByteCount else { throw .authenticationFailed }
+        let sealedByteCount = packet.count - headerByteCount
+        var nonce = (UInt32(0), counter.littleEndian.low, counter.littleEndian.high)
+        let result = packet.withUnsafeMutableBufferPointer { packet in
+            withUnsafeBytes(of: &nonce) { nonce in
+                let body = packet.baseAddress! + headerByteCount
+                return crypto_aead_chacha20poly1305_ietf_decrypt(
+                    body,
+                    nil,
+                    nil,
+                    body,
+                    UInt64(sealedByteCount),
+                    packet.baseAddress!,
+                    UInt64(headerByteCount),
+                    nonce.baseAddress!.assumingMemoryBound(to: UInt8.self),
+                    key.baseAddress!.assumingMemoryBound(to: UInt8.self)
+                )
+            }
+        }
+        guard result == 0 else { throw .authenticationFailed }
+        packet.removeLast(tagByteCount)
+    }
+}
+
+extension UInt64 {
+    /// The half that comes first in memory on a little-endian machine.
+    fileprivate var low: UInt32 { UInt32(truncatingIfNeeded: self) }
+    fileprivate var high: UInt32 { UInt32(truncatingIfNeeded: self >> 32) }
+}
+
 /// XChaCha20-Poly1305 (draft-irtf-cfrg-xchacha): 32-byte key, 24-byte nonce that may be random, 16-byte tag.
 package enum XChaChaPoly {
     package static let nonceByteCount = 24

@@ -1,0 +1,163 @@
+import Noise
+import Primitives
+
+extension DatagramEndpoint {
+    /// Most answers to handshakes that wait for the owner to send them.
+    private static let replyCount = 1_024
+
+    /// A datagram has come. One that is not for us, or not good, is dropped and counted.
+    package func receive(_ datagram: consuming [UInt8], from address: DatagramAddress, at now: Microseconds) {
+        guard let packet = DatagramPacket(copy datagram) else { return reject(.malformed) }
+        switch packet {
+        case .sealed(let epoch, let receiver, let number):
+            receiveSealed(datagram, epoch, receiver, number, address, now)
+        case .dial(let token, let dialer, let cookie, let actOne):
+            let name = Answering.Name(address: address, dialer: dialer)
+            receiveDial(name, token, cookie, actOne, now)
+        case .answer(let dialer, let responder, let actTwo):
+            guard case .dialing(let dialing)? = connections[dialer] else { return reject(.unknownConnection) }
+            let rejection = dialing.receiveAnswer(
+                actTwo,
+                responder: responder,
+                from: address,
+                source: source,
+                at: now
+            )
+            if let rejection { reject(rejection) }
+            touch(dialer)
+        case .cookie(let dialer, let cookie):
+            guard case .dialing(let dialing)? = connections[dialer] else { return reject(.unknownConnection) }
+            dialing.receiveCookie(cookie, from: address, at: now)
+            touch(dialer)
+        case .finish(let responder, let actThree):
+            receiveFinish(responder, actThree, address, now)
+        }
+    }
+
+    private func reject(_ rejection: DatagramRejection) { events.append(.rejected(rejection)) }
+
+    private func reply(_ transmit: DatagramTransmit) {
+        if replies.count < Self.replyCount { replies.append(transmit) }
+    }
+
+    private func receiveSealed(
+        _ datagram: consuming [UInt8],
+        _ epoch: UInt8,
+        _ receiver: UInt64,
+        _ number: UInt64,
+        _ address: DatagramAddress,
+        _ now: Microseconds
+    ) {
+        switch connections[receiver] {
+        case .link(let link):
+            _ = link.receive(datagram, epoch: epoch, number: number, from: address, at: now)
+        case .dialing(let dialing):
+            guard
+                let link = dialing.receiveSealed(datagram, epoch: epoch, number: number, from: address, at: now),
+                let number = numbers[receiver]
+            else { break }
+            connections[receiver] = .link(link)
+            events.append(
+                .opened(
+                    DatagramOpening(
+                        number: number,
+                        peer: link.peer,
+                        route: dialing.dial.route,
+                        token: dialing.dial.token,
+                        role: .initiator,
+                        address: address
+                    )
+                )
+            )
+        case .answering, nil:
+            return reject(.unknownConnection)
+        }
+        touch(receiver)
+    }
+
+    /// What costs least is asked first, and nothing is computed before all of it is answered.
+    private func receiveDial(
+        _ name: Answering.Name,
+        _ token: [UInt8],
+        _ cookie: [UInt8],
+        _ actOne: [UInt8],
+        _ now: Microseconds
+    ) {
+        if let id = answering[name] {
+            // A link that is open already has no more to say to this.
+            guard case .answering(let handshake)? = connections[id] else { return }
+            if let again = handshake.repeated(actOne, at: now) { reply(again) }
+            return
+        }
+        guard let route = source.route(token) else { return reject(.unknownToken) }
+        guard connections.count < limits.connectionCount else { return reject(.tooManyHandshakes) }
+        if admission.isUnderLoad,
+            !cookies.isValid(cookie, name.address, dialer: name.dialer, token: token, at: now)
+        {
+            let fresh = cookies.make(name.address, dialer: name.dialer, token: token, at: now)
+            let packet = DatagramPacket.cookie(dialer: name.dialer, cookie: fresh)
+            reply(DatagramTransmit(address: name.address, bytes: packet.bytes))
+            return reject(.cookieSent)
+        }
+        let network = DatagramAddress.Network(name.address)
+        if let rejection = admission.begin(network) { return reject(rejection) }
+        do throws(HandshakeError) {
+            let handshake = try Answering(
+                name,
+                id: freshID(),
+                token: token,
+                route: route,
+                actOne: actOne,
+                ephemeral: source.makeEphemeral(),
+                limits: limits,
+                at: now
+            )
+            add(.answering(handshake), handshake.id, takeNumber())
+            answering[name] = handshake.id
+            names[handshake.id] = name
+            reply(handshake.firstAnswer)
+            touch(handshake.id)
+        } catch {
+            admission.finish(network)
+            reject(.handshake(error))
+        }
+    }
+
+    private func receiveFinish(
+        _ id: UInt64,
+        _ actThree: [UInt8],
+        _ address: DatagramAddress,
+        _ now: Microseconds
+    ) {
+        guard case .answering(let handshake)? = connections[id] else {
+            // A repetition, if there is a link: its first packet is sent again until it arrives.
+            if connections[id] == nil { reject(.unknownConnection) }
+            return
+        }
+        // Act 2 went to this address: whoever finishes from it is there.
+        guard address == handshake.name.address else { return reject(.unknownConnection) }
+        switch handshake.receiveFinish(actThree, source: source, at: now) {
+        case .refused(let error): reject(.handshake(error))
+        case .wrongPeer:
+            remove(id)
+            reject(.wrongPeer)
+        case .link(let link):
+            admission.finish(DatagramAddress.Network(address))
+            connections[id] = .link(link)
+            guard let number = numbers[id] else { return }
+            events.append(
+                .opened(
+                    DatagramOpening(
+                        number: number,
+                        peer: link.peer,
+                        route: handshake.route.route,
+                        token: handshake.token,
+                        role: .responder,
+                        address: address
+                    )
+                )
+            )
+            touch(id)
+        }
+    }
+}

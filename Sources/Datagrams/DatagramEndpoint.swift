@@ -1,0 +1,282 @@
+import DequeModule
+import HeapModule
+import Noise
+import Primitives
+
+/// All links over datagrams of one owner: told what came from where and what time it is, it says what is to be sent, what
+/// has happened, and when it wants to be told the time again. It has no socket, no clock and no randomness of its own.
+///
+/// After each call the owner takes ``nextEvent()`` and ``poll(at:)`` until there are no more.
+///
+///     datagram ─▶ by kind: dial ─▶ repetition? token? load? room? ─▶ Answering ─▶ DatagramLink
+///                          answer, cookie ─▶ Dialing ─▶ DatagramLink
+///                          finish ─▶ Answering       sealed ─▶ Dialing or DatagramLink
+package final class DatagramEndpoint {
+    enum Connection {
+        case dialing(Dialing)
+        case answering(Answering)
+        case link(DatagramLink)
+    }
+
+    private struct Alarm: Comparable {
+        let time: Microseconds
+        let id: UInt64
+        static func < (left: Alarm, right: Alarm) -> Bool { (left.time, left.id) < (right.time, right.id) }
+    }
+
+    package let limits: DatagramLimits
+    let source: DatagramSource
+    let cookies: AddressCookie
+    var admission: DatagramAdmission
+
+    /// By our connection id.
+    var connections: [UInt64: Connection] = [:]
+    /// The owner's number of each connection, and back.
+    var numbers: [UInt64: UInt64] = [:]
+    var ids: [UInt64: UInt64] = [:]
+    var answering: [Answering.Name: UInt64] = [:]
+    /// Route and token of links, to be told with their opening, and the name under which each was answered.
+    var names: [UInt64: Answering.Name] = [:]
+    private var nextNumber: UInt64 = 1
+
+    private var alarms = Heap<Alarm>()
+    private var alarmOf: [UInt64: Microseconds] = [:]
+    /// Connections that may have something to send, each once.
+    private var ready: Deque<UInt64> = []
+    private var isReady: Set<UInt64> = []
+    /// Datagrams the first connection in `ready` has sent in its turn.
+    private var turn = 0
+    var replies: Deque<DatagramTransmit> = []
+    var events: Deque<DatagramEvent> = []
+
+    /// - Parameter cookieKey: 32 random bytes.
+    package init(limits: DatagramLimits = DatagramLimits(), cookieKey: consuming SecretBytes, source: DatagramSource) {
+        self.limits = limits
+        self.source = source
+        cookies = AddressCookie(key: cookieKey, period: limits.cookiePeriod)
+        admission = DatagramAdmission(limits: limits)
+    }
+
+    /// Dials, handshakes and links, lingering ones included.
+    package var connectionCount: Int { connections.count }
+    package var handshakesInFlight: Int { admission.inFlight }
+
+    // MARK: The owner's side
+
+    /// Dials. Either `opened` with this number follows, or `dialFailed`.
+    package func dial(_ dial: DatagramDial, at now: Microseconds) -> UInt64 {
+        let number = takeNumber()
+        guard connections.count < limits.connectionCount else {
+            events.append(.dialFailed(number, .tooManyConnections))
+            return number
+        }
+        let id = freshID()
+        do throws(HandshakeError) {
+            let dialing = try Dialing(dial, id: id, ephemeral: source.makeEphemeral(), limits: limits, at: now)
+            add(.dialing(dialing), id, number)
+            touch(id)
+        } catch {
+            events.append(.dialFailed(number, .reflection))
+        }
+        return number
+    }
+
+    /// Gives a dial up. Nothing happens to a link that is already open.
+    package func cancelDial(_ number: UInt64) {
+        guard let id = ids[number], case .dialing? = connections[id] else { return }
+        remove(id)
+        events.append(.dialFailed(number, .cancelled))
+    }
+
+    package func link(_ number: UInt64) -> DatagramLink? {
+        guard let id = ids[number], case .link(let link)? = connections[id] else { return nil }
+        return link
+    }
+
+    /// Puts a message behind those that wait on the link.
+    package func send(_ message: [UInt8], on number: UInt64, at now: Microseconds) throws(DatagramLink.SendError) {
+        guard let id = ids[number], case .link(let link)? = connections[id] else { throw .closed }
+        defer { touch(id) }
+        try link.send(message, at: now)
+    }
+
+    /// The next message of a link; `nil` if there is none. Reading gives the peer room for more.
+    package func read(_ number: UInt64, at now: Microseconds) -> [UInt8]? {
+        guard let id = ids[number], case .link(let link)? = connections[id] else { return nil }
+        let message = link.read(at: now)
+        touch(id)
+        return message
+    }
+
+    /// Closes without losing a message of either side.
+    package func close(_ number: UInt64, _ reason: DatagramCloseReason = .requested, at now: Microseconds) {
+        withLink(number) { $0.close(reason, at: now) }
+    }
+
+    /// Closes now.
+    package func abort(_ number: UInt64, _ reason: DatagramCloseReason = .requested, at now: Microseconds) {
+        withLink(number) { $0.abort(reason, at: now) }
+    }
+
+    /// The machine's own addresses have changed: every peer is shown the new one.
+    package func networkChanged(at now: Microseconds) {
+        for id in connections.keys.sorted() {
+            guard case .link(let link)? = connections[id] else { continue }
+            link.networkChanged(at: now)
+            touch(id)
+        }
+    }
+
+    private func withLink(_ number: UInt64, _ body: (DatagramLink) -> Void) {
+        guard let id = ids[number], case .link(let link)? = connections[id] else { return }
+        body(link)
+        touch(id)
+    }
+
+    package func nextEvent() -> DatagramEvent? { events.popFirst() }
+
+    // MARK: Connections
+
+    func takeNumber() -> UInt64 {
+        defer { nextNumber += 1 }
+        return nextNumber
+    }
+
+    /// An id that no other connection has.
+    func freshID() -> UInt64 {
+        while true {
+            let id = source.randomNumber()
+            if connections[id] == nil { return id }
+        }
+    }
+
+    func add(_ connection: Connection, _ id: UInt64, _ number: UInt64) {
+        connections[id] = connection
+        numbers[id] = number
+        ids[number] = id
+    }
+
+    func remove(_ id: UInt64) {
+        if case .answering(let handshake)? = connections[id] {
+            admission.finish(DatagramAddress.Network(handshake.name.address))
+        }
+        connections[id] = nil
+        alarmOf[id] = nil
+        if let number = numbers.removeValue(forKey: id) { ids[number] = nil }
+        if let name = names.removeValue(forKey: id) { answering[name] = nil }
+    }
+
+    /// Something has happened to a connection: its events are taken, it may have something to send, and its deadline may
+    /// have moved.
+    func touch(_ id: UInt64) {
+        collect(id)
+        guard connections[id] != nil else { return }
+        if isReady.insert(id).inserted { ready.append(id) }
+        setAlarm(id)
+    }
+
+    private func collect(_ id: UInt64) {
+        guard case .link(let link)? = connections[id], let number = numbers[id] else { return }
+        for event in link.events {
+            switch event {
+            case .readable: events.append(.readable(number))
+            case .writable: events.append(.writable(number))
+            case .pathChanged(let address): events.append(.pathChanged(number, address))
+            case .closed(let reason): events.append(.closed(number, reason))
+            case .rejected(let rejection): events.append(.rejected(rejection))
+            }
+        }
+        link.events.removeAll(keepingCapacity: true)
+        if link.isGone { remove(id) }
+    }
+
+    // MARK: Time
+
+    private func setAlarm(_ id: UInt64) {
+        let time: Microseconds?
+        switch connections[id] {
+        case .dialing(let dialing): time = dialing.deadline
+        case .answering(let handshake): time = handshake.deadline
+        case .link(let link): time = link.deadline
+        case nil: time = nil
+        }
+        guard let time, alarmOf[id] != time else { return }
+        alarmOf[id] = time
+        alarms.insert(Alarm(time: time, id: id))
+        // Alarms that were moved stay in the heap until their time; not more of them than this.
+        if alarms.count > 4 * connections.count + 64 {
+            alarms = Heap(alarmOf.map { Alarm(time: $0.value, id: $0.key) })
+        }
+    }
+
+    /// When ``timeout(at:)`` is due; `nil` if never.
+    package var nextDeadline: Microseconds? {
+        while let alarm = alarms.min {
+            if alarmOf[alarm.id] == alarm.time { return alarm.time }
+            _ = alarms.popMin()
+        }
+        return nil
+    }
+
+    /// It is that late. Earlier than ``nextDeadline`` it does nothing.
+    package func timeout(at now: Microseconds) {
+        var due: [UInt64] = []
+        while let alarm = alarms.min, alarm.time <= now {
+            _ = alarms.popMin()
+            guard alarmOf[alarm.id] == alarm.time else { continue }
+            alarmOf[alarm.id] = nil
+            due.append(alarm.id)
+        }
+        for id in due {
+            switch connections[id] {
+            case .dialing(let dialing):
+                if dialing.timeout(at: now) {
+                    let number = numbers[id]
+                    remove(id)
+                    if let number { events.append(.dialFailed(number, dialing.failure)) }
+                    continue
+                }
+            case .answering(let handshake):
+                if handshake.deadline <= now {
+                    remove(id)
+                    events.append(.rejected(.timedOut))
+                    continue
+                }
+            case .link(let link): link.timeout(at: now)
+            case nil: continue
+            }
+            touch(id)
+        }
+    }
+
+    // MARK: Sending
+
+    /// The next datagram that may leave now. The connections take turns.
+    package func poll(at now: Microseconds) -> DatagramTransmit? {
+        if let reply = replies.popFirst() { return reply }
+        while let id = ready.first {
+            let transmit: DatagramTransmit?
+            switch connections[id] {
+            case .dialing(let dialing): transmit = dialing.poll(at: now)
+            case .link(let link):
+                transmit = link.poll(at: now)
+                if transmit == nil { link.pollEnded() }
+            case .answering, nil: transmit = nil
+            }
+            if transmit == nil || turn + 1 >= limits.burst {
+                turn = 0
+                ready.removeFirst()
+                isReady.remove(id)
+                // It has had its turn, and wants another; or it has no more, and its deadline is known only now.
+                if transmit != nil { touch(id) } else {
+                    collect(id)
+                    setAlarm(id)
+                }
+            } else {
+                turn += 1
+            }
+            if let transmit { return transmit }
+        }
+        return nil
+    }
+}

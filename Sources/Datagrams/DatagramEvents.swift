@@ -1,0 +1,163 @@
+import Noise
+import Primitives
+
+/// What the core needs and must not make itself.
+package struct DatagramSource {
+    /// That many random bytes, for connection ids and challenges.
+    package var randomBytes: (Int) -> [UInt8]
+    /// A fresh key for each handshake.
+    package var makeEphemeral: () -> SecretKey
+    /// Where a token of 16 bytes leads; `nil` for one that leads nowhere. One probe of a dictionary, no curve operation.
+    package var route: ([UInt8]) -> DatagramRoute?
+
+    package init(
+        randomBytes: @escaping (Int) -> [UInt8],
+        makeEphemeral: @escaping () -> SecretKey,
+        route: @escaping ([UInt8]) -> DatagramRoute? = { _ in nil }
+    ) {
+        self.randomBytes = randomBytes
+        self.makeEphemeral = makeEphemeral
+        self.route = route
+    }
+
+    func randomNumber() -> UInt64 { randomBytes(8).reduce(0) { $0 << 8 | UInt64($1) } }
+}
+
+/// Where a token leads, as the owner of the routes has it.
+package struct DatagramRoute {
+    /// Our inbox that is dialled.
+    package let identity: IdentityKey
+    /// The owner's name for the route; handed back with the link.
+    package let route: UInt64
+    /// Who has to be at the other end; `nil` lets anyone in whom act 3 proves.
+    package let remote: PublicKey?
+
+    package init(identity: IdentityKey, route: UInt64, remote: PublicKey?) {
+        self.identity = identity
+        self.route = route
+        self.remote = remote
+    }
+}
+
+/// What a dial needs to know.
+package struct DatagramDial {
+    package let address: DatagramAddress
+    /// 16 bytes.
+    package let token: [UInt8]
+    /// Our inbox, shown in act 3.
+    package let identity: IdentityKey
+    /// Whom we mean to reach.
+    package let remote: PublicKey
+    /// The owner's name for the route; handed back with the link.
+    package let route: UInt64
+
+    package init(address: DatagramAddress, token: [UInt8], identity: IdentityKey, remote: PublicKey, route: UInt64) {
+        self.address = address
+        self.token = token
+        self.identity = identity
+        self.remote = remote
+        self.route = route
+    }
+}
+
+/// An open link, as its owner is told of it.
+package struct DatagramOpening: Hashable, Sendable {
+    /// Names the link within its endpoint; a dial has the same number.
+    package let number: UInt64
+    package let peer: AuthenticatedPeer
+    package let route: UInt64
+    package let token: [UInt8]
+    package let role: Role
+    package let address: DatagramAddress
+}
+
+/// Why a link is no more.
+package enum DatagramCloseReason: Hashable, Sendable {
+    /// Ours, without another reason.
+    case requested
+    /// Another link between the same inboxes is kept.
+    case duplicate
+    /// What the peer sent, though authenticated, is against the protocol.
+    case protocolViolation
+    /// The node stops.
+    case shutDown
+    /// The peer closed.
+    case closedByPeer
+    /// Nothing authentic came for ``DatagramLimits/silence``.
+    case silent
+    /// New keys did not come about in time.
+    case rekeyOverdue
+    /// More than ``DatagramLimits/outboundByteCount`` bytes wait to be sent.
+    case outboundOverflow
+
+    /// As the peer is told. It believes none of it: each is a close.
+    var code: UInt8 {
+        switch self {
+        case .requested, .closedByPeer: 0
+        case .duplicate: 1
+        case .protocolViolation: 2
+        case .shutDown: 3
+        case .silent: 4
+        case .rekeyOverdue: 5
+        case .outboundOverflow: 6
+        }
+    }
+}
+
+/// Why a dial of ours came to nothing.
+package enum DatagramDialFailure: Error, Hashable, Sendable {
+    /// No answer to act 1: nobody there, not the inbox we expect, or it does not know the token. Silence is all there is.
+    case noAnswer
+    /// Act 2 came, but after act 3 nothing: we are not welcome, or the way is gone.
+    case noConfirmation
+    /// We dialled ourselves.
+    case reflection
+    /// ``DatagramLimits/connectionCount`` is reached.
+    case tooManyConnections
+    /// We gave up.
+    case cancelled
+}
+
+/// Why a datagram to us came to nothing. The sender is told none of it.
+package enum DatagramRejection: Hashable, Sendable {
+    /// Not one of our datagrams.
+    case malformed
+    case unknownToken
+    /// No connection has the id.
+    case unknownConnection
+    case tooManyHandshakes
+    case tooManyFromPrefix
+    /// Under load a dialer without a cookie is sent one.
+    case cookieSent
+    case handshake(HandshakeError)
+    /// Act 3 proves a key that is not the one this route is for.
+    case wrongPeer
+    /// The handshake was not finished in time.
+    case timedOut
+    /// Does not open, or was seen before.
+    case notAuthentic
+    case replayed
+}
+
+/// What an endpoint tells its owner.
+package enum DatagramEvent: Hashable, Sendable {
+    case opened(DatagramOpening)
+    /// There are messages to be read.
+    case readable(UInt64)
+    /// A link that was not writable is so again.
+    case writable(UInt64)
+    /// The peer's address has changed, and the new one is proved.
+    case pathChanged(UInt64, DatagramAddress)
+    /// The last that is heard of a link.
+    case closed(UInt64, DatagramCloseReason)
+    /// The last that is heard of a dial that did not open a link.
+    case dialFailed(UInt64, DatagramDialFailure)
+    /// For counting only.
+    case rejected(DatagramRejection)
+}
+
+/// A datagram to be sent.
+package struct DatagramTransmit: Hashable, Sendable {
+    package let address: DatagramAddress
+    package let bytes: [UInt8]
+}

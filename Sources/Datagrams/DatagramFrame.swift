@@ -1,0 +1,148 @@
+import Noise
+
+/// What a sealed packet carries, after RFC 9000, section 19. Numbers are variable-length integers.
+///
+///     0  padding    nothing; any run of zeros
+///     1  ping       nothing
+///     2  ack        largest ‖ delay in µs ‖ further ranges (≤ 63) ‖ first range ‖ (gap ‖ range)…
+///     3  data       offset ‖ length ‖ bytes
+///     4  last data  the same; the stream ends with it
+///     5  credit     offset up to which the other side may send
+///     6  challenge  8 bytes
+///     7  response   8 bytes
+///     8  rekey      act (1, 2, 3), 1 byte ‖ epoch, 1 byte ‖ the act
+///     9  close      reason, 1 byte
+enum DatagramFrame: Hashable {
+    enum Kind: UInt8 { case padding, ping, acknowledgement, data, lastData, credit, challenge, response, rekey, close }
+
+    case ping
+    case acknowledgement(Acknowledgement)
+    /// The indices of the bytes in the packet.
+    case data(offset: UInt64, Range<Int>, isLast: Bool)
+    case credit(UInt64)
+    case challenge(UInt64)
+    case response(UInt64)
+    case rekey(Act, epoch: UInt8, [UInt8])
+    case close(UInt8)
+
+    struct Acknowledgement: Hashable {
+        static let maximumRanges = 64
+        /// Newest first, with gaps between them.
+        var ranges: [ClosedRange<UInt64>]
+        var delay: UInt64
+    }
+
+    /// Whether a packet with it has to be acknowledged.
+    var asksForAcknowledgement: Bool {
+        switch self {
+        case .ping, .data, .credit, .challenge, .response, .rekey: true
+        case .acknowledgement, .close: false
+        }
+    }
+
+    /// Why a packet is not what it should be. It is authentic, so the link ends.
+    enum Malformed: Error { case truncated, unknownKind, badValue }
+
+    /// The next frame; `nil` at the end.
+    static func read(_ reader: inout ByteReader) throws(Malformed) -> DatagramFrame? {
+        reader.skipZeros()
+        guard let first = reader.byte() else { return nil }
+        guard let kind = Kind(rawValue: first) else { throw .unknownKind }
+        switch kind {
+        case .padding: return nil
+        case .ping: return .ping
+        case .acknowledgement: return .acknowledgement(try acknowledgement(&reader))
+        case .data, .lastData:
+            let offset = try variable(&reader)
+            let length = try variable(&reader)
+            guard offset <= VariableInteger.maximum - length else { throw .badValue }
+            guard let range = reader.range(length) else { throw .truncated }
+            return .data(offset: offset, range, isLast: kind == .lastData)
+        case .credit: return .credit(try variable(&reader))
+        case .challenge, .response:
+            guard let number = reader.number() else { throw .truncated }
+            return kind == .challenge ? .challenge(number) : .response(number)
+        case .rekey:
+            guard let number = reader.byte(), let epoch = reader.byte() else { throw .truncated }
+            guard let act = Act(rawValue: Int(number) - 1) else { throw .badValue }
+            guard let bytes = reader.array(act.byteCount) else { throw .truncated }
+            return .rekey(act, epoch: epoch, bytes)
+        case .close:
+            guard let reason = reader.byte() else { throw .truncated }
+            return .close(reason)
+        }
+    }
+
+    private static func variable(_ reader: inout ByteReader) throws(Malformed) -> UInt64 {
+        guard let value = reader.variable() else { throw .truncated }
+        return value
+    }
+
+    private static func acknowledgement(_ reader: inout ByteReader) throws(Malformed) -> Acknowledgement {
+        let largest = try variable(&reader)
+        let delay = try variable(&reader)
+        let further = try variable(&reader)
+        guard further < UInt64(Acknowledgement.maximumRanges) else { throw .badValue }
+        let first = try variable(&reader)
+        guard first <= largest else { throw .badValue }
+        var smallest = largest - first
+        var ranges = [smallest...largest]
+        for _ in 0..<further {
+            let gap = try variable(&reader)
+            let length = try variable(&reader)
+            // The next range ends gap + 2 before this one starts (RFC 9000, section 19.3.1).
+            guard smallest >= 2, gap <= smallest - 2 else { throw .badValue }
+            let next = smallest - gap - 2
+            guard length <= next else { throw .badValue }
+            smallest = next - length
+            ranges.append(smallest...next)
+        }
+        return Acknowledgement(ranges: ranges, delay: delay)
+    }
+
+    // MARK: Writing
+
+    static func append(_ acknowledgement: Acknowledgement, to packet: inout [UInt8]) {
+        guard let first = acknowledgement.ranges.first else { return }
+        packet.append(Kind.acknowledgement.rawValue)
+        VariableInteger.append(first.upperBound, to: &packet)
+        VariableInteger.append(acknowledgement.delay, to: &packet)
+        VariableInteger.append(UInt64(acknowledgement.ranges.count - 1), to: &packet)
+        VariableInteger.append(first.upperBound - first.lowerBound, to: &packet)
+        var smallest = first.lowerBound
+        for range in acknowledgement.ranges.dropFirst() {
+            VariableInteger.append(smallest - range.upperBound - 2, to: &packet)
+            VariableInteger.append(range.upperBound - range.lowerBound, to: &packet)
+            smallest = range.lowerBound
+        }
+    }
+
+    /// Kind, offset and length of data; the bytes follow.
+    static func appendDataHeader(offset: UInt64, length: Int, isLast: Bool, to packet: inout [UInt8]) {
+        packet.append((isLast ? Kind.lastData : Kind.data).rawValue)
+        VariableInteger.append(offset, to: &packet)
+        VariableInteger.append(UInt64(length), to: &packet)
+    }
+
+    /// Most bytes of such a header for data at `offset`.
+    static func dataHeaderByteCount(offset: UInt64, length: Int) -> Int {
+        1 + VariableInteger.byteCount(offset) + VariableInteger.byteCount(UInt64(max(0, length)))
+    }
+
+    static func appendCredit(_ offset: UInt64, to packet: inout [UInt8]) {
+        packet.append(Kind.credit.rawValue)
+        VariableInteger.append(offset, to: &packet)
+    }
+
+    static func append(_ kind: Kind, _ number: UInt64, to packet: inout [UInt8]) {
+        packet.append(kind.rawValue)
+        packet.appendBigEndian(number)
+    }
+
+    static func appendRekey(_ act: Act, epoch: UInt8, _ bytes: [UInt8], to packet: inout [UInt8]) {
+        packet.append(Kind.rekey.rawValue)
+        packet.append(UInt8(act.rawValue + 1))
+        packet.append(epoch)
+        packet += bytes
+    }
+}

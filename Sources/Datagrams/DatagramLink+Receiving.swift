@@ -1,0 +1,236 @@
+import Noise
+
+extension DatagramLink {
+    /// A sealed packet for this link. One that does not open, or was seen before, changes nothing but a counter.
+    /// - Returns: whether it was authentic and new.
+    func receive(
+        _ datagram: consuming [UInt8],
+        epoch: UInt8,
+        number: UInt64,
+        from address: DatagramAddress,
+        at now: Microseconds
+    ) -> Bool {
+        let byteCount = datagram.count
+        guard state != .gone else { return false }
+        guard replay.isFresh(number) else {
+            refusedPackets += 1
+            events.append(.rejected(.replayed))
+            return false
+        }
+        guard
+            let opened = keys.open(&datagram, epoch: epoch, number: number, keepFor: 3 * probeTimeout, at: now)
+        else {
+            refusedPackets += 1
+            events.append(.rejected(.notAuthentic))
+            return false
+        }
+        let isLatest = number >= replay.next
+        replay.mark(number)
+        bytesIn += UInt64(byteCount)
+        if opened == .next { rekeyCount += 1 }
+        if case .lingering = state {
+            lingering(datagram)
+            return true
+        }
+        lastReceivedAt = now
+        if address != path.address, isLatest { moved(to: address, at: now) }
+        if address == path.address { path.datagramReceived(byteCount) }
+        process(datagram, number, from: address, at: now)
+        return true
+    }
+
+    /// The peer does not know yet that it is over: it is told again, ever more seldom.
+    private func lingering(_ packet: [UInt8]) {
+        var reader = ByteReader(packet, from: DatagramPacket.sealedHeaderByteCount)
+        while let frame = try? DatagramFrame.read(&reader) {
+            if case .close = frame { return closedByPeer() }
+        }
+        packetsWhileLingering += 1
+        guard packetsWhileLingering >= 1 << min(closesSent, 20) else { return }
+        packetsWhileLingering = 0
+        owesClose = true
+    }
+
+    /// The peer's address has changed (RFC 9000, section 9).
+    private func moved(to address: DatagramAddress, at now: Microseconds) {
+        if let known = fallback, known.address == address {
+            path = known
+            fallback = nil
+        } else {
+            if path.isProved { fallback = path }
+            path = newPath(address, isProved: false, at: now)
+            path.startChallenge(at: now)
+        }
+        sent.timeouts = 0
+        pacedUntil = nil
+    }
+
+    private func process(_ packet: [UInt8], _ number: UInt64, from address: DatagramAddress, at now: Microseconds) {
+        var reader = ByteReader(packet, from: DatagramPacket.sealedHeaderByteCount)
+        var asks = false
+        var isWhole = true
+        let hadMessage = inbound.hasMessage
+        do throws(DatagramFrame.Malformed) {
+            while let frame = try DatagramFrame.read(&reader) {
+                asks = asks || frame.asksForAcknowledgement
+                guard try apply(frame, packet, from: address, at: now) else {
+                    isWhole = false
+                    continue
+                }
+                guard state != .gone else { return }
+            }
+        } catch {
+            return end(.protocolViolation, at: now)
+        }
+        // A packet of which something could not be kept is as one that was lost: it will come again.
+        if isWhole { received.receive(number, asks: asks, at: now) }
+        if !hadMessage, inbound.hasMessage { events.append(.readable) }
+        if inbound.isEnded || inbound.isCutShort { _ = read(at: now) }
+        endIfFinished(at: now)
+    }
+
+    /// - Returns: false if there is no room for what the frame brings.
+    private func apply(
+        _ frame: DatagramFrame,
+        _ packet: [UInt8],
+        from address: DatagramAddress,
+        at now: Microseconds
+    ) throws(DatagramFrame.Malformed) -> Bool {
+        switch frame {
+        case .ping: break
+        case .acknowledgement(let acknowledgement):
+            guard let largest = acknowledgement.ranges.first?.upperBound, largest < nextNumber else {
+                throw .badValue
+            }
+            acknowledged(acknowledgement, at: now)
+        case .data(let offset, let range, let isLast):
+            do throws(ReceiveStream.Malformed) {
+                return try inbound.receive(packet[range], at: offset, isLast: isLast)
+            } catch {
+                throw .badValue
+            }
+        case .credit(let offset):
+            outbound.allow(offset)
+        case .challenge(let value):
+            if responses.count < limits.pathResponses { responses.append((address, value)) }
+        case .response(let value):
+            if path.response(value) {
+                fallback = nil
+                events.append(.pathChanged(path.address))
+            }
+        case .rekey(let act, let epoch, let bytes):
+            try rekey(act, epoch, bytes, at: now)
+        case .close:
+            closedByPeer()
+        }
+        return true
+    }
+
+    private func rekey(
+        _ act: Act,
+        _ epoch: UInt8,
+        _ bytes: [UInt8],
+        at now: Microseconds
+    ) throws(DatagramFrame.Malformed) {
+        let outcome = rekeying.receive(
+            act,
+            epoch: epoch,
+            bytes,
+            identity: identity,
+            remote: peer.publicKey,
+            keys: keys,
+            makeEphemeral: source.makeEphemeral
+        )
+        switch consume outcome {
+        case .nothing: break
+        case .offered(let link): keys.offer(link)
+        case .installed(let link):
+            keys.install(link, at: now)
+            rekeyCount += 1
+            // The peer uses the new keys when it has seen that we do.
+            owesPing = true
+        case .violation: throw .badValue
+        }
+    }
+
+    // MARK: Acknowledgements (RFC 9002)
+
+    private func acknowledged(_ acknowledgement: DatagramFrame.Acknowledgement, at now: Microseconds) {
+        acknowledgedScratch.removeAll(keepingCapacity: true)
+        sent.acknowledge(acknowledgement.ranges, &acknowledgedScratch)
+        guard let newest = acknowledgedScratch.last else { return }
+        if newest.number == acknowledgement.ranges[0].upperBound, newest.path == path.number {
+            let delay = Microseconds(min(acknowledgement.delay, UInt64(limits.acknowledgementDelay)))
+            path.roundTrip.sample(now - newest.sentAt, delay: delay, at: now)
+        }
+        sent.timeouts = 0
+        probesDue = 0
+        let isLimited = path.isLimited
+        for packet in acknowledgedScratch {
+            if let piece = packet.piece { outbound.acknowledge(piece) }
+            if let act = packet.rekey { rekeying.acknowledged(act) }
+            if let number = packet.acknowledges { received.forget(through: number) }
+            if packet.isSizeProbe {
+                guard packet.path == path.number else { continue }
+                if path.size.probeAcknowledged(packet.byteCount, at: now) {
+                    path.congestion.setDatagram(path.size.current)
+                }
+                continue
+            }
+            if packet.path == path.number {
+                path.inFlight -= packet.byteCount
+                path.congestion.acknowledge(
+                    packet.byteCount,
+                    sentAt: packet.sentAt,
+                    number: packet.number,
+                    nextNumber: nextNumber,
+                    isLimited: isLimited,
+                    roundTrip: path.roundTrip,
+                    at: now
+                )
+            } else if packet.path == fallback?.number {
+                fallback?.inFlight -= packet.byteCount
+            }
+        }
+        detectLost(at: now)
+        if wasUnwritable, outbound.unsentByteCount <= limits.outboundLowWater { becameWritable() }
+    }
+
+    private func becameWritable() {
+        wasUnwritable = false
+        if state == .open { events.append(.writable) }
+    }
+
+    func detectLost(at now: Microseconds) {
+        lostScratch.removeAll(keepingCapacity: true)
+        sent.detectLost(path.roundTrip, at: now, &lostScratch)
+        var oldest: SentPacket?
+        var newest: SentPacket?
+        for packet in lostScratch {
+            sendAgain(packet)
+            if packet.isSizeProbe {
+                if packet.path == path.number { path.size.probeLost(packet.byteCount, at: now) }
+                continue
+            }
+            lostPackets += 1
+            if packet.path == path.number {
+                path.inFlight -= packet.byteCount
+                oldest = oldest ?? packet
+                newest = packet
+            } else if packet.path == fallback?.number {
+                fallback?.inFlight -= packet.byteCount
+            }
+        }
+        guard let oldest, let newest else { return }
+        path.congestion.lose(sentAt: newest.sentAt, at: now)
+        if isPersistent(oldest.sentAt, newest.sentAt) { path.congestion.collapse() }
+    }
+
+    /// Whether all of a time was lost that is longer than three probe timeouts (RFC 9002, section 7.6).
+    private func isPersistent(_ first: Microseconds, _ last: Microseconds) -> Bool {
+        guard last - first > 3 * probeTimeout, let measured = path.roundTrip.firstSampleAt, first > measured else {
+            return false
+        }
+        return !acknowledgedScratch.contains { $0.sentAt > first && $0.sentAt < last }
+    }
+}

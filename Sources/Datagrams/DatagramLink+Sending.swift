@@ -1,0 +1,187 @@
+import Noise
+
+extension DatagramLink {
+    /// The next datagram that may leave now; `nil` if there is none. To be asked until there is none.
+    func poll(at now: Microseconds) -> DatagramTransmit? {
+        switch state {
+        case .gone: return nil
+        case .lingering: return pollClose(at: now)
+        case .open, .finishing: break
+        }
+        return pollResponse(at: now) ?? pollChallenge(at: now) ?? pollSizeProbe(at: now) ?? pollData(at: now)
+    }
+
+    // MARK: Small packets
+
+    private func pollClose(at now: Microseconds) -> DatagramTransmit? {
+        guard owesClose else { return nil }
+        owesClose = false
+        closesSent += 1
+        guard path.allowance >= 64 else { return nil }
+        var packet = startPacket()
+        packet.append(DatagramFrame.Kind.close.rawValue)
+        packet.append(closeCode)
+        return seal(packet, to: path.address)
+    }
+
+    private func pollResponse(at now: Microseconds) -> DatagramTransmit? {
+        guard !responses.isEmpty else { return nil }
+        let response = responses.removeFirst()
+        var packet = startPacket()
+        // No longer than the challenge that it answers, so it needs no allowance elsewhere.
+        if response.address == path.address, path.allowance < 64 { return nil }
+        DatagramFrame.append(.response, response.value, to: &packet)
+        return seal(packet, to: response.address)
+    }
+
+    private func pollChallenge(at now: Microseconds) -> DatagramTransmit? {
+        guard path.owesChallenge(at: now), !path.challengeIsHopeless(limits, at: now) else { return nil }
+        let value = source.randomNumber()
+        path.challengeSent(value, at: now)
+        // One that must not leave counts as lost.
+        guard path.allowance >= 64 else { return nil }
+        var packet = startPacket()
+        DatagramFrame.append(.challenge, value, to: &packet)
+        pad(&packet, to: min(limits.datagramByteCount, path.allowance))
+        return record(packet, SentPacket(number: nextNumber, sentAt: now, byteCount: 0, path: path.number))
+    }
+
+    private func pollSizeProbe(at now: Microseconds) -> DatagramTransmit? {
+        // A way that has just been measured and is not in trouble.
+        guard path.isProved, path.roundTrip.hasSample, sent.timeouts == 0, let size = path.size.probe else { return nil }
+        path.size.probeSent()
+        var packet = startPacket(size)
+        packet.append(DatagramFrame.Kind.ping.rawValue)
+        pad(&packet, to: size)
+        var record = SentPacket(number: nextNumber, sentAt: now, byteCount: 0, path: path.number)
+        record.isSizeProbe = true
+        return self.record(packet, record)
+    }
+
+    // MARK: Messages and all that goes with them
+
+    private var wantsToAsk: Bool {
+        outbound.hasWork || rekeying.hasWork || owesCredit || inbound.owesCredit || owesPing || probesDue > 0
+    }
+
+    private func pollData(at now: Microseconds) -> DatagramTransmit? {
+        let mayAsk = wantsToAsk && mayAsk(at: now)
+        guard mayAsk || received.isDue(at: now) else { return nil }
+        let space = min(path.size.current, path.allowance) - PacketCipher.overheadByteCount
+        guard space >= DatagramPacket.sealedHeaderByteCount + 64 else { return nil }
+        var packet = startPacket(path.size.current)
+        var record = SentPacket(number: nextNumber, sentAt: now, byteCount: 0, path: path.number)
+        var asks = false
+        if received.isOwed || received.isDue(at: now) { appendAcknowledgement(&packet, &record, space, at: now) }
+        if mayAsk {
+            if (owesCredit || inbound.owesCredit), packet.count + 9 <= space {
+                DatagramFrame.appendCredit(inbound.writeCredit(), to: &packet)
+                owesCredit = false
+                record.carriesCredit = true
+                asks = true
+            }
+            if rekeying.hasWork, let outgoing = rekeying.outgoing, packet.count + 3 + outgoing.bytes.count <= space {
+                DatagramFrame.appendRekey(outgoing.act, epoch: outgoing.epoch, outgoing.bytes, to: &packet)
+                rekeying.sent()
+                record.rekey = outgoing.act
+                asks = true
+            }
+            if let piece = outbound.next(space - packet.count) {
+                outbound.append(piece, to: &packet)
+                record.piece = piece
+                asks = true
+            }
+            if (owesPing || probesDue > 0), !asks, packet.count < space {
+                packet.append(DatagramFrame.Kind.ping.rawValue)
+                asks = true
+            }
+        }
+        guard packet.count > DatagramPacket.sealedHeaderByteCount else { return nil }
+        guard asks else { return seal(packet, to: path.address) }
+        // Anything that asks is as good as a ping.
+        owesPing = false
+        probesDue = max(0, probesDue - 1)
+        return self.record(packet, record)
+    }
+
+    /// Whether window and pacer let a packet go that counts; a probe always may.
+    private func mayAsk(at now: Microseconds) -> Bool {
+        guard probesDue == 0 else { return true }
+        pacedUntil = nil
+        guard path.inFlight + path.size.current <= Int(path.congestion.window) else {
+            path.isLimited = false
+            return false
+        }
+        let next = path.pacer.next(path.congestion, path.roundTrip, at: now)
+        guard next > now else { return true }
+        path.isLimited = false
+        pacedUntil = next
+        return false
+    }
+
+    /// There is nothing more to send: whether the window was used is judged by what is in flight.
+    func pollEnded() {
+        guard !outbound.hasWork else { return }
+        let full = Int(path.congestion.window)
+        path.isLimited = path.congestion.isInSlowStart ? path.inFlight < full / 2 : path.inFlight < full * 7 / 8
+    }
+
+    private func appendAcknowledgement(
+        _ packet: inout [UInt8],
+        _ record: inout SentPacket,
+        _ space: Int,
+        at now: Microseconds
+    ) {
+        var acknowledgement = received.written(at: now)
+        // A range takes at most 16 bytes.
+        let room = (space - packet.count - 32) / 16
+        if acknowledgement.ranges.count > room {
+            acknowledgement.ranges.removeLast(acknowledgement.ranges.count - max(1, room))
+        }
+        acknowledgement.delay = min(acknowledgement.delay, VariableInteger.maximum)
+        DatagramFrame.append(acknowledgement, to: &packet)
+        record.acknowledges = acknowledgement.ranges.first?.upperBound
+    }
+
+    // MARK: Packets
+
+    /// The header, with room for the rest.
+    private func startPacket(_ capacity: Int = 128) -> [UInt8] {
+        var packet: [UInt8] = []
+        packet.reserveCapacity(capacity)
+        packet.append(DatagramPacket.protocolByte)
+        packet.append(DatagramPacket.version << 4 | DatagramPacket.Kind.sealed.rawValue)
+        packet.append(keys.epoch)
+        packet.appendBigEndian(remoteID)
+        packet.appendBigEndian(nextNumber)
+        return packet
+    }
+
+    /// Padding up to a datagram of that many bytes.
+    private func pad(_ packet: inout [UInt8], to byteCount: Int) {
+        let missing = byteCount - PacketCipher.overheadByteCount - packet.count
+        if missing > 0 { packet += repeatElement(0, count: missing) }
+    }
+
+    private func seal(_ packet: consuming [UInt8], to address: DatagramAddress) -> DatagramTransmit {
+        keys.seal(&packet, number: nextNumber)
+        nextNumber += 1
+        bytesOut += UInt64(packet.count)
+        if address == path.address { path.datagramSent(packet.count) }
+        return DatagramTransmit(address: address, bytes: packet)
+    }
+
+    /// Seals a packet that has to be acknowledged, and notes it.
+    private func record(_ packet: consuming [UInt8], _ record: SentPacket) -> DatagramTransmit {
+        let transmit = seal(packet, to: path.address)
+        var record = record
+        record.byteCount = transmit.bytes.count
+        if !record.isSizeProbe {
+            path.inFlight += record.byteCount
+            path.pacer.sent(record.byteCount)
+        }
+        lastAskedAt = record.sentAt
+        sent.sent(record)
+        return transmit
+    }
+}

@@ -1,0 +1,341 @@
+import Noise
+import Primitives
+
+/// One authenticated link over datagrams: told what came and what time it is, it says what is to be sent and when it
+/// wants to be asked again.
+///
+///     open ──close, or the peer's end is read──▶ finishing ──all is out, all is in, or 5 s──▶ lingering ──▶ gone
+///     open, finishing ──abort, violation, silence, keys overdue──▶ lingering ──3 probe timeouts──▶ gone
+///     open, finishing ──the peer's close──▶ gone
+///
+/// A lingering link tells a peer that still sends that it is over. The messages are in ``SendStream`` and
+/// ``ReceiveStream``, the keys in ``LinkKeys`` and ``Rekeying``, the way in ``DatagramPath``.
+package final class DatagramLink {
+    package enum SendError: Error, Hashable {
+        /// The link is closed or closing.
+        case closed
+        /// More than ``DatagramLimits/messageByteCount`` bytes.
+        case tooLong
+        /// More than ``DatagramLimits/outboundByteCount`` bytes wait already. The link is closed.
+        case outboundOverflow
+    }
+
+    enum State: Equatable {
+        case open
+        case finishing(DatagramCloseReason, until: Microseconds)
+        case lingering(until: Microseconds)
+        case gone
+    }
+
+    /// What the link has to tell; the endpoint adds the number.
+    enum Event: Equatable {
+        case readable
+        case writable
+        case pathChanged(DatagramAddress)
+        case closed(DatagramCloseReason)
+        case rejected(DatagramRejection)
+    }
+
+    let limits: DatagramLimits
+    let source: DatagramSource
+    let identity: IdentityKey
+    package let peer: AuthenticatedPeer
+    package let role: Role
+    /// The id in packets to us, and the one in packets to the peer.
+    let localID: UInt64
+    let remoteID: UInt64
+
+    var state = State.open
+    var events: [Event] = []
+
+    var keys: LinkKeys
+    var rekeying = Rekeying()
+    var replay = ReplayWindow()
+    var received: ReceivedPackets
+    var sent = SentPackets()
+    var nextNumber: UInt64 = 0
+    var outbound: SendStream
+    var inbound: ReceiveStream
+
+    var path: DatagramPath
+    /// The last path that was proved, while another is tried.
+    var fallback: DatagramPath?
+    var pathCount: UInt32 = 1
+    /// Challenges to be answered, each to where it came from.
+    var responses: [(address: DatagramAddress, value: UInt64)] = []
+
+    var lastReceivedAt: Microseconds
+    var lastAskedAt: Microseconds
+    var owesPing = false
+    var owesCredit = false
+    var owesClose = false
+    /// Packets that may leave although the window is full, for a timeout has passed.
+    var probesDue = 0
+    /// When the last of them was called for.
+    var lastProbeAt = Microseconds.min
+    /// When the pacer lets the next packet go.
+    var pacedUntil: Microseconds?
+    var closeCode: UInt8 = 0
+    /// How often a lingering link has repeated its close, and how many packets it has had since.
+    var closesSent = 0
+    var packetsWhileLingering = 0
+    var wasUnwritable = false
+    // Kept from one acknowledgement to the next for their memory.
+    var acknowledgedScratch: [SentPacket] = []
+    var lostScratch: [SentPacket] = []
+
+    /// Counters for whoever shows a link: bytes of datagrams that were authentic, and that were sent.
+    package internal(set) var bytesIn: UInt64 = 0
+    package internal(set) var bytesOut: UInt64 = 0
+    /// Packets that counted as lost.
+    package internal(set) var lostPackets: UInt64 = 0
+    /// Datagrams that did not open or were seen before.
+    package internal(set) var refusedPackets: UInt64 = 0
+    /// How often the keys were replaced.
+    package internal(set) var rekeyCount: UInt64 = 0
+
+    /// - Parameters:
+    ///   - address: proved by the handshake.
+    ///   - roundTrip: measured by it, if it was.
+    init(
+        _ link: consuming LinkHandshake.PacketLink,
+        role: Role,
+        identity: IdentityKey,
+        localID: UInt64,
+        remoteID: UInt64,
+        address: DatagramAddress,
+        roundTrip: Microseconds?,
+        limits: DatagramLimits,
+        source: DatagramSource,
+        at now: Microseconds
+    ) {
+        self.limits = limits
+        self.source = source
+        self.identity = identity
+        self.role = role
+        self.localID = localID
+        self.remoteID = remoteID
+        peer = link.peer
+        keys = LinkKeys(link, at: now)
+        received = ReceivedPackets(limits: limits)
+        outbound = SendStream(credit: UInt64(limits.receiveWindow))
+        inbound = ReceiveStream(limits: limits)
+        path = DatagramPath(address, number: 0, isProved: true, limits: limits, at: now)
+        if let roundTrip { path.roundTrip.sample(roundTrip, delay: 0, at: now) }
+        lastReceivedAt = now
+        lastAskedAt = now
+        // The responder's first packet tells the dialer that act 3 has arrived.
+        owesPing = role == .responder
+    }
+
+    // MARK: The owner's side
+
+    package var address: DatagramAddress { path.address }
+    /// Smoothed, or as assumed before the first measurement.
+    package var roundTripTime: Microseconds { path.roundTrip.smoothed }
+    /// Bytes of the largest datagram that is sent.
+    package var datagramByteCount: Int { path.size.current }
+    /// Bytes that may be in flight.
+    package var windowByteCount: Int { Int(path.congestion.window) }
+    package var isWritable: Bool { state == .open && !wasUnwritable }
+    package var hasMessage: Bool { inbound.hasMessage }
+    var isGone: Bool { state == .gone }
+
+    /// Puts a message behind those that wait. It leaves with the next polls.
+    func send(_ message: [UInt8], at now: Microseconds) throws(SendError) {
+        guard state == .open, !outbound.isFinished else { throw .closed }
+        guard message.count <= limits.messageByteCount else { throw .tooLong }
+        outbound.write(message)
+        if outbound.byteCount > limits.outboundByteCount {
+            end(.outboundOverflow, at: now)
+            throw .outboundOverflow
+        }
+        if outbound.unsentByteCount > limits.outboundHighWater { wasUnwritable = true }
+    }
+
+    /// The next message; `nil` if there is none. Reading it gives the peer room for more.
+    func read(at now: Microseconds) -> [UInt8]? {
+        do throws(ReceiveStream.Malformed) {
+            let message = try inbound.next()
+            if inbound.isEnded { inboundEnded(at: now) }
+            return message
+        } catch {
+            end(.protocolViolation, at: now)
+            return nil
+        }
+    }
+
+    /// Closes without losing a message of either side.
+    func close(_ reason: DatagramCloseReason, at now: Microseconds) {
+        guard state == .open else { return }
+        outbound.close()
+        state = .finishing(reason, until: now + limits.closeTimeout)
+        endIfFinished(at: now)
+    }
+
+    /// Closes now.
+    func abort(_ reason: DatagramCloseReason, at now: Microseconds) { end(reason, at: now) }
+
+    /// Our own addresses have changed: the peer is shown the new one at once, and the way is measured anew.
+    func networkChanged(at now: Microseconds) {
+        guard state != .gone else { return }
+        path = newPath(path.address, isProved: path.isProved, at: now)
+        fallback = nil
+        sent.timeouts = 0
+        pacedUntil = nil
+        path.startChallenge(at: now)
+    }
+
+    func newPath(_ address: DatagramAddress, isProved: Bool, at now: Microseconds) -> DatagramPath {
+        defer { pathCount += 1 }
+        return DatagramPath(address, number: pathCount, isProved: isProved, limits: limits, at: now)
+    }
+
+    // MARK: End
+
+    /// The peer has finished and all of it is read.
+    private func inboundEnded(at now: Microseconds) {
+        if state == .open { close(.closedByPeer, at: now) } else { endIfFinished(at: now) }
+    }
+
+    func endIfFinished(at now: Microseconds) {
+        guard case .finishing(let reason, _) = state else { return }
+        if outbound.isAcknowledged, inbound.isEnded { end(reason, at: now) }
+    }
+
+    /// The one way out, but for the peer's close: says so, and stays a while to repeat it.
+    func end(_ reason: DatagramCloseReason, at now: Microseconds) {
+        switch state {
+        case .open, .finishing: break
+        case .lingering, .gone: return
+        }
+        state = .lingering(until: now + 3 * probeTimeout)
+        closeCode = reason.code
+        owesClose = true
+        outbound = SendStream(credit: 0)
+        events.append(.closed(reason))
+    }
+
+    /// The peer has closed.
+    func closedByPeer() {
+        switch state {
+        case .open: events.append(.closed(.closedByPeer))
+        case .finishing(let reason, _): events.append(.closed(reason))
+        case .lingering: break
+        case .gone: return
+        }
+        state = .gone
+        owesClose = false
+    }
+
+    // MARK: Time
+
+    var probeTimeout: Microseconds {
+        path.roundTrip.probeTimeout(acknowledgementDelay: limits.acknowledgementDelay)
+    }
+
+    /// When a probe is due because nothing is acknowledged (RFC 9002, section 6.2). Never more than 5 s away, so that a
+    /// link is quickly itself again after a blackout.
+    var probeDeadline: Microseconds? {
+        guard !sent.isEmpty else { return nil }
+        let wait = min(probeTimeout, 5_000_000) << Microseconds(min(sent.timeouts, 10))
+        return max(sent.lastSentAt, lastProbeAt) + min(wait, max(5_000_000, probeTimeout))
+    }
+
+    private var keepAliveDeadline: Microseconds? {
+        guard sent.isEmpty, !owesPing else { return nil }
+        return max(lastReceivedAt, lastAskedAt) + limits.keepAlive
+    }
+
+    private var rekeyBegin: Microseconds? {
+        guard rekeying.isIdle, !keys.awaitsPeer else { return nil }
+        if keys.sentCount >= limits.rekeyPacketCount || keys.receivedCount >= limits.rekeyPacketCount { return .min }
+        return keys.since + limits.rekeyAfter + (role == .responder ? limits.rekeyStagger : 0)
+    }
+
+    /// When ``timeout(at:)`` or a poll has something to do, but for what is to be sent at once.
+    var deadline: Microseconds? {
+        switch state {
+        case .gone: return nil
+        case .lingering(let until): return until
+        case .open, .finishing: break
+        }
+        var earliest = min(lastReceivedAt + limits.silence, keys.since + limits.rekeyDeadline)
+        if case .finishing(_, let until) = state { earliest = min(earliest, until) }
+        func consider(_ other: Microseconds?) { if let other { earliest = min(earliest, other) } }
+        consider(sent.lossTime)
+        consider(probeDeadline)
+        consider(keepAliveDeadline)
+        consider(rekeyBegin)
+        consider(path.challengeDeadline)
+        consider(path.size.deadline)
+        consider(keys.discardAt)
+        // Where nothing may leave until more has come, there is nothing to wait for.
+        if path.allowance > 128 {
+            consider(received.deadline)
+            consider(pacedUntil)
+        }
+        return earliest
+    }
+
+    func timeout(at now: Microseconds) {
+        switch state {
+        case .gone: return
+        case .lingering(let until):
+            if until <= now { state = .gone }
+            return
+        case .finishing(let reason, let until):
+            if until <= now { return end(reason, at: now) }
+        case .open: break
+        }
+        if lastReceivedAt + limits.silence <= now { return end(.silent, at: now) }
+        if keys.since + limits.rekeyDeadline <= now || keys.sentCount >= limits.rekeyPacketDeadline
+            || keys.receivedCount >= limits.rekeyPacketDeadline
+        {
+            return end(.rekeyOverdue, at: now)
+        }
+        keys.timeout(at: now)
+        path.size.timeout(at: now)
+        if let pacedUntil, pacedUntil <= now { self.pacedUntil = nil }
+        if path.challengeIsHopeless(limits, at: now) { pathFailed(at: now) }
+        if let rekeyBegin, rekeyBegin <= now {
+            rekeying.begin(
+                identity: identity,
+                remote: peer.publicKey,
+                keys: keys,
+                ephemeral: source.makeEphemeral()
+            )
+        }
+        if let keepAliveDeadline, keepAliveDeadline <= now { owesPing = true }
+        if let lossTime = sent.lossTime {
+            if lossTime <= now { detectLost(at: now) }
+        } else if let probeDeadline, probeDeadline <= now {
+            probe(at: now)
+        }
+    }
+
+    /// Nothing is acknowledged: ask again, with what the oldest packets carried (RFC 9002, section 6.2.4).
+    private func probe(at now: Microseconds) {
+        sent.timeouts += 1
+        lastProbeAt = now
+        probesDue = 2
+        for packet in sent.oldest(2) { sendAgain(packet) }
+        if path.size.timeouts(sent.timeouts, at: now) { path.congestion.setDatagram(path.size.current) }
+    }
+
+    /// What the packet carried has to reach the peer in another.
+    func sendAgain(_ packet: SentPacket) {
+        if let piece = packet.piece { outbound.lose(piece) }
+        if packet.carriesCredit { owesCredit = true }
+        if let act = packet.rekey { rekeying.lost(act) }
+    }
+
+    /// Nobody has answered at the new address.
+    private func pathFailed(at now: Microseconds) {
+        path.giveUpChallenge()
+        guard let fallback else { return }
+        path = fallback
+        self.fallback = nil
+        sent.timeouts = 0
+    }
+}

@@ -1,0 +1,106 @@
+import Noise
+
+/// What a datagram is, before any cryptography. The first byte is ``protocolByte`` and the second the version (high four
+/// bits) and the kind (low four).
+///
+///     dial     kind 1   token 16 ‖ dialer's id 8 ‖ cookie length 1 (0 or 16) ‖ cookie ‖ act 1 (50)
+///     answer   kind 2   dialer's id 8 ‖ responder's id 8 ‖ act 2 (50)
+///     finish   kind 3   responder's id 8 ‖ act 3 (66)
+///     cookie   kind 4   dialer's id 8 ‖ cookie 16
+///     sealed   kind 5   epoch 1 ‖ receiver's id 8 ‖ packet number 8 ‖ sealed frames ‖ tag 16
+enum DatagramPacket: Hashable {
+    /// Below 0x10 it is none of the first bytes that RFC 9443 gives to STUN, TURN, DTLS, RTP and QUIC, and neither of
+    /// the two of our TCP connections.
+    static let protocolByte: UInt8 = 0x0d
+    static let version: UInt8 = 1
+    static let tokenByteCount = 16
+    static let cookieByteCount = 16
+    static let dialByteCount = 2 + tokenByteCount + 8 + 1 + 50
+    /// Bytes of a sealed packet before what is sealed. All are authenticated.
+    static let sealedHeaderByteCount = 2 + 1 + 8 + 8
+
+    enum Kind: UInt8 { case dial = 1, answer, finish, cookie, sealed }
+
+    case dial(token: [UInt8], dialer: UInt64, cookie: [UInt8], actOne: [UInt8])
+    case answer(dialer: UInt64, responder: UInt64, actTwo: [UInt8])
+    case finish(responder: UInt64, actThree: [UInt8])
+    case cookie(dialer: UInt64, cookie: [UInt8])
+    /// The rest of the datagram is for the link that has this id.
+    case sealed(epoch: UInt8, receiver: UInt64, number: UInt64)
+
+    /// `nil` for another protocol, version or length, and for a packet number above 2^62 − 1.
+    init?(_ bytes: [UInt8]) {
+        guard bytes.count >= 2, bytes[0] == Self.protocolByte, bytes[1] >> 4 == Self.version,
+            let kind = Kind(rawValue: bytes[1] & 0x0f)
+        else { return nil }
+        var reader = ByteReader(bytes, from: 2)
+        switch kind {
+        case .dial:
+            guard let token = reader.array(Self.tokenByteCount), let dialer = reader.number(),
+                let length = reader.byte(), length == 0 || Int(length) == Self.cookieByteCount,
+                let cookie = reader.array(Int(length)), let act = reader.array(Act.one.byteCount)
+            else { return nil }
+            self = .dial(token: token, dialer: dialer, cookie: cookie, actOne: act)
+        case .answer:
+            guard let dialer = reader.number(), let responder = reader.number(),
+                let act = reader.array(Act.two.byteCount)
+            else { return nil }
+            self = .answer(dialer: dialer, responder: responder, actTwo: act)
+        case .finish:
+            guard let responder = reader.number(), let act = reader.array(Act.three.byteCount) else { return nil }
+            self = .finish(responder: responder, actThree: act)
+        case .cookie:
+            guard let dialer = reader.number(), let cookie = reader.array(Self.cookieByteCount) else { return nil }
+            self = .cookie(dialer: dialer, cookie: cookie)
+        case .sealed:
+            guard let epoch = reader.byte(), let receiver = reader.number(), let number = reader.number(),
+                number <= VariableInteger.maximum, reader.remaining >= PacketCipher.overheadByteCount
+            else { return nil }
+            self = .sealed(epoch: epoch, receiver: receiver, number: number)
+            return
+        }
+        guard reader.remaining == 0 else { return nil }
+    }
+
+    /// The datagram; of a sealed one, the header.
+    var bytes: [UInt8] {
+        var bytes: [UInt8] = [Self.protocolByte]
+        func kind(_ kind: Kind) -> UInt8 { Self.version << 4 | kind.rawValue }
+        switch self {
+        case .dial(let token, let dialer, let cookie, let act):
+            bytes.append(kind(.dial))
+            bytes += token
+            bytes.appendBigEndian(dialer)
+            bytes.append(UInt8(truncatingIfNeeded: cookie.count))
+            bytes += cookie
+            bytes += act
+        case .answer(let dialer, let responder, let act):
+            bytes.append(kind(.answer))
+            bytes.appendBigEndian(dialer)
+            bytes.appendBigEndian(responder)
+            bytes += act
+        case .finish(let responder, let act):
+            bytes.append(kind(.finish))
+            bytes.appendBigEndian(responder)
+            bytes += act
+        case .cookie(let dialer, let cookie):
+            bytes.append(kind(.cookie))
+            bytes.appendBigEndian(dialer)
+            bytes += cookie
+        case .sealed(let epoch, let receiver, let number):
+            bytes.append(kind(.sealed))
+            bytes.append(epoch)
+            bytes.appendBigEndian(receiver)
+            bytes.appendBigEndian(number)
+        }
+        return bytes
+    }
+
+    /// What both sides mix into the handshake: magic ‖ version ‖ transport kind ‖ token, as over TCP.
+    static func prologue(token: [UInt8]) -> [UInt8] { Array("mayfly".utf8) + [version, protocolByte] + token }
+
+    /// The same for new keys of an open link: magic ‖ version ‖ transport kind ‖ `rekey` ‖ the handshake before ‖ epoch.
+    static func prologue(rekeying hash: [UInt8], epoch: UInt8) -> [UInt8] {
+        Array("mayfly".utf8) + [version, protocolByte] + Array("rekey".utf8) + hash + [epoch]
+    }
+}

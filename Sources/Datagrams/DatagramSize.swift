@@ -1,0 +1,79 @@
+/// How large datagrams may be: 1,200 bytes unless a probe has shown that more gets through (RFC 8899).
+///
+///     searching(size) ──probe acknowledged──▶ searching(next size), or complete
+///          │ three probes lost
+///          └──▶ complete ──10 minutes──▶ searching
+///     any ──three timeouts in a row──▶ complete at 1,200 (black hole)
+struct DatagramSize: Sendable {
+    /// Datagrams that fill what links commonly carry, less 48 bytes of IPv6 and UDP: 1,280 (IPv6's least), 1,420
+    /// (a WireGuard tunnel), 1,500 (Ethernet; 1,472 for IPv4), 9,000 (jumbo frames), then what a loopback carries.
+    static let candidates = [1_232, 1_372, 1_452, 1_472, 8_952, 16_384, 32_768, 65_000]
+
+    private enum Phase: Hashable, Sendable {
+        case searching(candidate: Int, probes: Int, inFlight: Bool)
+        case complete(since: Microseconds)
+    }
+    private let limits: DatagramLimits
+    private var phase: Phase
+    /// Bytes of a datagram that gets through.
+    private(set) var current: Int
+
+    init(limits: DatagramLimits, at now: Microseconds) {
+        self.limits = limits
+        current = limits.datagramByteCount
+        phase = .complete(since: now)
+        search(at: now)
+    }
+
+    private mutating func search(at now: Microseconds) {
+        let next = Self.candidates.first { $0 > current && $0 <= limits.largestDatagramByteCount }
+        phase = next.map { .searching(candidate: $0, probes: 0, inFlight: false) } ?? .complete(since: now)
+    }
+
+    /// The size of the probe that is to be sent; `nil` if none.
+    var probe: Int? {
+        if case .searching(let candidate, _, false) = phase { candidate } else { nil }
+    }
+
+    /// When larger sizes are tried again.
+    var deadline: Microseconds? {
+        guard case .complete(let since) = phase, Self.candidates.contains(where: isPossible) else { return nil }
+        return since + limits.sizeRaiseAfter
+    }
+
+    private func isPossible(_ size: Int) -> Bool { size > current && size <= limits.largestDatagramByteCount }
+
+    mutating func probeSent() {
+        if case .searching(let candidate, let probes, _) = phase {
+            phase = .searching(candidate: candidate, probes: probes + 1, inFlight: true)
+        }
+    }
+
+    /// - Returns: whether datagrams are larger from now on.
+    mutating func probeAcknowledged(_ byteCount: Int, at now: Microseconds) -> Bool {
+        guard case .searching(byteCount, _, _) = phase else { return false }
+        current = byteCount
+        search(at: now)
+        return true
+    }
+
+    mutating func probeLost(_ byteCount: Int, at now: Microseconds) {
+        guard case .searching(byteCount, let probes, _) = phase else { return }
+        phase =
+            probes >= limits.sizeProbes
+            ? .complete(since: now) : .searching(candidate: byteCount, probes: probes, inFlight: false)
+    }
+
+    /// So many timeouts in a row: perhaps it is the size.
+    /// - Returns: whether datagrams are smaller from now on.
+    mutating func timeouts(_ count: Int, at now: Microseconds) -> Bool {
+        guard count >= limits.blackHoleTimeouts, current > limits.datagramByteCount else { return false }
+        current = limits.datagramByteCount
+        phase = .complete(since: now)
+        return true
+    }
+
+    mutating func timeout(at now: Microseconds) {
+        if let deadline, deadline <= now { search(at: now) }
+    }
+}

@@ -1,0 +1,119 @@
+import Noise
+import Primitives
+
+/// The keys of a link, by epoch.
+///
+///     current ──offer(…) by who began──▶ current and next ──packet of the next epoch──▶ previous and current
+///     current ──install(…) by who answered──▶ previous and current
+///     previous ──3 probe timeouts after the peer's first packet of the current epoch──▶ wiped
+struct LinkKeys: ~Copyable {
+    private struct Epoch: ~Copyable {
+        let number: UInt8
+        let hash: [UInt8]
+        let sending: PacketCipher
+        let receiving: PacketCipher
+    }
+
+    /// What a packet was opened with.
+    enum Opened { case current, previous, next }
+
+    private var current: Epoch
+    private var previous: Epoch?
+    private var next: Epoch?
+    /// When the current keys came into use.
+    private(set) var since: Microseconds
+    private(set) var sentCount: UInt64 = 0
+    private(set) var receivedCount: UInt64 = 0
+    /// When the previous keys are wiped, once the peer has been seen to use the current ones.
+    private(set) var discardAt: Microseconds?
+
+    init(_ link: consuming LinkHandshake.PacketLink, at now: Microseconds) {
+        current = Self.epoch(0, link)
+        previous = nil
+        next = nil
+        since = now
+    }
+
+    private static func epoch(_ number: UInt8, _ link: consuming LinkHandshake.PacketLink) -> Epoch {
+        let hash = link.peer.handshakeHash
+        return link.takeKeys { Epoch(number: number, hash: hash, sending: $0, receiving: $1) }
+    }
+
+    /// The epoch with which we send.
+    var epoch: UInt8 { current.number }
+    /// Names the handshake of the current keys, 32 bytes.
+    var handshakeHash: [UInt8] { current.hash }
+    /// New keys of ours wait for the peer to use them.
+    var awaitsPeer: Bool { next != nil }
+
+    /// We began and know the new keys; the peer does not yet have act 3.
+    mutating func offer(_ link: consuming LinkHandshake.PacketLink) {
+        next = Self.epoch(current.number &+ 1, link)
+    }
+
+    /// We answered and have act 3: we use the new keys from now on.
+    mutating func install(_ link: consuming LinkHandshake.PacketLink, at now: Microseconds) {
+        promote(Self.epoch(current.number &+ 1, link), at: now)
+        discardAt = nil
+    }
+
+    private mutating func promote(_ epoch: consuming Epoch, at now: Microseconds) {
+        previous = exchange(&current, with: epoch)
+        since = now
+        sentCount = 0
+        receivedCount = 0
+    }
+
+    mutating func seal(_ packet: inout [UInt8], number: UInt64) {
+        sentCount += 1
+        current.sending.seal(&packet, headerByteCount: DatagramPacket.sealedHeaderByteCount, number: number)
+    }
+
+    /// Opens a packet in place.
+    /// - Parameter keepFor: how long the keys before are kept once the peer uses the new ones.
+    /// - Returns: `nil` if it does not open; nothing has changed then.
+    mutating func open(
+        _ packet: inout [UInt8],
+        epoch: UInt8,
+        number: UInt64,
+        keepFor: Microseconds,
+        at now: Microseconds
+    ) -> Opened? {
+        let header = DatagramPacket.sealedHeaderByteCount
+        do throws(NoiseError) {
+            if epoch == current.number {
+                try current.receiving.open(&packet, headerByteCount: header, number: number)
+                receivedCount += 1
+                if previous != nil, discardAt == nil { discardAt = now + keepFor }
+                return .current
+            }
+            if let number_ = next?.number, epoch == number_ {
+                try next?.receiving.open(&packet, headerByteCount: header, number: number)
+                if let epoch = next.take() { promote(epoch, at: now) }
+                receivedCount = 1
+                discardAt = now + keepFor
+                return .next
+            }
+            if let number_ = previous?.number, epoch == number_ {
+                try previous?.receiving.open(&packet, headerByteCount: header, number: number)
+                return .previous
+            }
+            return nil
+        } catch {
+            return nil
+        }
+    }
+
+    mutating func timeout(at now: Microseconds) {
+        guard let discardAt, discardAt <= now else { return }
+        previous = nil
+        self.discardAt = nil
+    }
+}
+
+/// Puts a value in another's place.
+private func exchange<Value: ~Copyable>(_ place: inout Value, with value: consuming Value) -> Value {
+    let old = consume place
+    place = value
+    return old
+}

@@ -1,0 +1,48 @@
+/// The estimate of the round trip (RFC 9002, section 5).
+struct RoundTripTime: Hashable, Sendable {
+    private let initial: Microseconds
+    private(set) var latest: Microseconds = 0
+    private(set) var minimum: Microseconds = 0
+    private(set) var smoothed: Microseconds
+    private(set) var variation: Microseconds
+    private(set) var hasSample = false
+    /// When the first sample was taken.
+    private(set) var firstSampleAt: Microseconds?
+
+    /// The least that a timer can tell apart (section 6.1.2).
+    static let granularity: Microseconds = 1_000
+
+    init(initial: Microseconds) {
+        self.initial = initial
+        smoothed = initial
+        variation = initial / 2
+    }
+
+    /// - Parameters:
+    ///   - sample: from sending the largest acknowledged packet to its acknowledgement.
+    ///   - delay: how long the peer says it has waited, already clamped to what it may.
+    mutating func sample(_ sample: Microseconds, delay: Microseconds, at now: Microseconds) {
+        let sample = max(1, sample)
+        latest = sample
+        guard hasSample else {
+            hasSample = true
+            firstSampleAt = now
+            minimum = sample
+            smoothed = sample
+            variation = sample / 2
+            return
+        }
+        minimum = min(minimum, sample)
+        let adjusted = sample >= minimum + delay ? sample - delay : sample
+        variation = (3 * variation + abs(smoothed - adjusted)) / 4
+        smoothed = (7 * smoothed + adjusted) / 8
+    }
+
+    /// Probe timeout without backoff (section 6.2.1).
+    func probeTimeout(acknowledgementDelay: Microseconds) -> Microseconds {
+        smoothed + max(4 * variation, Self.granularity) + acknowledgementDelay
+    }
+
+    /// How long after a later packet's acknowledgement a packet counts as lost (section 6.1.2).
+    var lossDelay: Microseconds { max(9 * max(latest, smoothed) / 8, Self.granularity) }
+}
