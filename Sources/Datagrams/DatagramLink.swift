@@ -263,8 +263,8 @@ package final class DatagramLink {
         var earliest = min(lastReceivedAt + limits.silence, keys.since + limits.rekeyDeadline)
         if case .finishing(_, let until) = state { earliest = min(earliest, until) }
         func consider(_ other: Microseconds?) { if let other { earliest = min(earliest, other) } }
-        consider(sent.lossTime)
-        consider(probeDeadline)
+        // What is about to count as lost needs no probe (RFC 9002, section 6.2.1).
+        consider(sent.lossTime ?? probeDeadline)
         consider(keepAliveDeadline)
         consider(rekeyBegin)
         consider(path.challengeDeadline)

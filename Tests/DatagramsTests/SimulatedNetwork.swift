@@ -118,7 +118,13 @@ final class SimulatedNetwork {
             }
             // A machine that wants to be asked again and again without time going by is broken.
             idle = next <= now ? idle + 1 : 0
-            precondition(idle < 200_000, "no time goes by")
+            if idle > 200_000 {
+                for node in nodes {
+                    guard let link = node.link.flatMap({ node.endpoint.link($0) }) else { continue }
+                    print("stuck", node.index, now, link.diagnosis(at: now))
+                }
+                preconditionFailure("no time goes by")
+            }
             now = max(now, next)
             if let arrival, arrival <= next, let datagram = arrivals.popMin() {
                 if let node = nodes.first(where: { $0.address == datagram.to }) {
@@ -308,5 +314,20 @@ func makeMessages(_ count: Int, seed: UInt64, largest: Int = 4_000) -> [[UInt8]]
         var message = bigEndian(UInt64(index))
         message += (0..<size).map { UInt8(truncatingIfNeeded: $0 &* 31 &+ index) }
         return Int.random(in: 0..<50, using: &random) == 0 ? [] : message
+    }
+}
+
+extension DatagramLink {
+    /// For a test that has failed.
+    func diagnosis(at now: Microseconds) -> String {
+        """
+        \(state) deadline \(deadline.map { $0 - now } ?? -1) loss \(sent.lossTime.map { $0 - now } ?? -1) \
+        probe \(probeDeadline.map { $0 - now } ?? -1) ack \(received.deadline.map { $0 - now } ?? -1) \
+        paced \(pacedUntil.map { $0 - now } ?? -1) challenge \(path.challengeDeadline.map { $0 - now } ?? -1) \
+        size \(path.size.deadline.map { $0 - now } ?? -1) allowance \(path.allowance) \(path.size.current) \
+        window \(path.congestion.window) in flight \(path.inFlight) outstanding \(sent.outstanding) \
+        timeouts \(sent.timeouts) probes \(probesDue) rtt \(path.roundTrip) unsent \(outbound.unsentByteCount) \
+        of \(outbound.byteCount) credit \(outbound.credit) told \(inbound.told) read \(inbound.read)
+        """
     }
 }
