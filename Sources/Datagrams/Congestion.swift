@@ -47,7 +47,9 @@ struct Congestion: Hashable, Sendable {
     /// Larger or smaller datagrams get through from now on. The window stays as many bytes, but holds two of them.
     mutating func setDatagram(_ byteCount: Int) {
         datagram = Double(byteCount)
-        if !isInSlowStart || recoveryStart != nil { window = max(window, smallestWindow) } else {
+        if !isInSlowStart || recoveryStart != nil {
+            window = max(window, smallestWindow)
+        } else {
             window = max(window, min(Congestion.initialWindow(byteCount), largestWindow))
         }
     }

@@ -53,11 +53,15 @@ func bigEndian(_ number: UInt64) -> [UInt8] {
 
 extension [UInt8] {
     mutating func appendBigEndian(_ number: UInt64) {
-        for shift in stride(from: 56 as UInt64, through: 0, by: -8) { append(UInt8(truncatingIfNeeded: number >> shift)) }
+        for shift in stride(from: 56 as UInt64, through: 0, by: -8) {
+            append(UInt8(truncatingIfNeeded: number >> shift))
+        }
     }
 
     mutating func appendBigEndian(_ number: UInt32) {
-        for shift in stride(from: 24 as UInt32, through: 0, by: -8) { append(UInt8(truncatingIfNeeded: number >> shift)) }
+        for shift in stride(from: 24 as UInt32, through: 0, by: -8) {
+            append(UInt8(truncatingIfNeeded: number >> shift))
+        }
     }
 
     /// Eight bytes from `index` on.

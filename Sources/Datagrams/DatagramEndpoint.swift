@@ -268,7 +268,9 @@ package final class DatagramEndpoint {
                 ready.removeFirst()
                 isReady.remove(id)
                 // It has had its turn, and wants another; or it has no more, and its deadline is known only now.
-                if transmit != nil { touch(id) } else {
+                if transmit != nil {
+                    touch(id)
+                } else {
                     collect(id)
                     setAlarm(id)
                 }

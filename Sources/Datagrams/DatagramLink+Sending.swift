@@ -48,7 +48,9 @@ extension DatagramLink {
 
     private func pollSizeProbe(at now: Microseconds) -> DatagramTransmit? {
         // A way that has just been measured and is not in trouble.
-        guard path.isProved, path.roundTrip.hasSample, sent.timeouts == 0, let size = path.size.probe else { return nil }
+        guard path.isProved, path.roundTrip.hasSample, sent.timeouts == 0, let size = path.size.probe else {
+            return nil
+        }
         path.size.probeSent()
         var packet = startPacket(size)
         packet.append(DatagramFrame.Kind.ping.rawValue)
@@ -74,7 +76,7 @@ extension DatagramLink {
         var asks = false
         if received.isOwed || received.isDue(at: now) { appendAcknowledgement(&packet, &record, space, at: now) }
         if mayAsk {
-            if (owesCredit || inbound.owesCredit), packet.count + 9 <= space {
+            if owesCredit || inbound.owesCredit, packet.count + 9 <= space {
                 DatagramFrame.appendCredit(inbound.writeCredit(), to: &packet)
                 owesCredit = false
                 record.carriesCredit = true
@@ -91,7 +93,7 @@ extension DatagramLink {
                 record.piece = piece
                 asks = true
             }
-            if (owesPing || probesDue > 0), !asks, packet.count < space {
+            if owesPing || probesDue > 0, !asks, packet.count < space {
                 packet.append(DatagramFrame.Kind.ping.rawValue)
                 asks = true
             }

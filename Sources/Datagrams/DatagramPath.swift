@@ -61,7 +61,9 @@ struct DatagramPath {
     }
 
     func challengeIsHopeless(_ limits: DatagramLimits, at now: Microseconds) -> Bool {
-        if case .waiting(let values, let next) = challenge { values.count >= limits.pathChallenges && next <= now } else {
+        if case .waiting(let values, let next) = challenge {
+            values.count >= limits.pathChallenges && next <= now
+        } else {
             false
         }
     }

@@ -61,7 +61,9 @@ import Testing
                     pair.far.received.count == pair.near.waiting.count
                         && pair.near.received.count == pair.far.waiting.count
                 }
-            ) { break }
+            ) {
+                break
+            }
             // A NAT that gives a side another address in mid-transfer.
             if step % 3 == 1, moves > 0 {
                 moves -= 1
