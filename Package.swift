@@ -54,7 +54,7 @@ let package = Package(
             exclude: ["mayfly.proto"]
         ),
         target("Store", ["Primitives", deque, heap]),
-        target("Transport", ["Noise", "Primitives", nioCore, nioPosix]),
+        target("Transport", ["Datagrams", "Noise", "Primitives", "CLinux", nioCore, nioPosix]),
         target("Control", [nioCore, nioPosix]),
         target(
             "NodeRuntime",
@@ -94,7 +94,7 @@ let package = Package(
         .target(
             name: "FuzzTargets",
             dependencies: [
-                "SimulatedDisk", "NodeRuntime", "Control", "Transport", "Store", "Wire", "Noise", "Messaging",
+                "SimulatedDisk", "NodeRuntime", "Control", "Transport", "Datagrams", "Store", "Wire", "Noise", "Messaging",
                 "Primitives", nioCore, nioEmbedded, .product(name: "SwiftProtobuf", package: "swift-protobuf"),
             ],
             path: "Tests/FuzzTargets",
@@ -145,6 +145,12 @@ let package = Package(
             swiftSettings: settings
         ),
 
+        .executableTarget(
+            name: "linkrates",
+            dependencies: ["Transport", "Datagrams", "Noise", "Primitives", nioCore, nioPosix],
+            path: "Tests/LinkRates",
+            swiftSettings: settings
+        ),
         tests("PrimitivesTests", ["Primitives"], exclude: ["Vectors"]),
         tests("NoiseTests", ["Noise", "Primitives"], exclude: ["Vectors"]),
         tests("DatagramsTests", ["Datagrams", "Noise", "Primitives", heap]),
@@ -153,7 +159,7 @@ let package = Package(
         tests("NodeSimulationTests", ["NodeSimulation"]),
         tests("WireTests", ["Wire", "Messaging", "Primitives"]),
         tests("StoreTests", ["StoreCampaigns", "SimulatedDisk", "Store", "Primitives"]),
-        tests("TransportTests", ["Transport", "Noise", "Primitives", nioCore, nioPosix, nioEmbedded]),
+        tests("TransportTests", ["Transport", "Datagrams", "Noise", "Primitives", nioCore, nioPosix, nioEmbedded]),
         tests(
             "NodeRuntimeTests",
             ["NodeRuntime", "SimulatedDisk", "Store", "Wire", "Messaging", "Primitives", nioPosix, nioCore, logging]

@@ -19,6 +19,11 @@ static inline int process_descriptor(int pid) { return (int)syscall(SYS_pidfd_op
 // A pipe that no child inherits: pipe2(2) with O_CLOEXEC.
 static inline int process_pipe(int ends[2]) { return (int)syscall(SYS_pipe2, ends, 02000000); }
 
+// Several messages in one call: sendmmsg(2). `messages` are `struct mmsghdr`, which Swift does not see.
+static inline int socket_send_messages(int socket, void *messages, unsigned count, int flags) {
+    return (int)syscall(SYS_sendmmsg, socket, messages, count, flags);
+}
+
 // A child closes all descriptors from this one on: posix_spawn_file_actions_addclosefrom_np, glibc 2.34.
 extern int posix_spawn_file_actions_addclosefrom_np(void *actions, int from);
 static inline int spawn_close_from(void *actions, int from) {

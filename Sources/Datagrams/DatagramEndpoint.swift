@@ -133,6 +133,7 @@ package final class DatagramEndpoint {
         touch(id)
     }
 
+    package var hasEvents: Bool { !events.isEmpty }
     package func nextEvent() -> DatagramEvent? { events.popFirst() }
 
     // MARK: Connections

@@ -19,7 +19,10 @@ enum DatagramPacket: Hashable {
     /// Bytes of a sealed packet before what is sealed. All are authenticated.
     static let sealedHeaderByteCount = 2 + 1 + 8 + 8
 
-    enum Kind: UInt8 { case dial = 1, answer, finish, cookie, sealed }
+    enum Kind: UInt8 {
+        case dial = 1
+        case answer, finish, cookie, sealed
+    }
 
     case dial(token: [UInt8], dialer: UInt64, cookie: [UInt8], actOne: [UInt8])
     case answer(dialer: UInt64, responder: UInt64, actTwo: [UInt8])

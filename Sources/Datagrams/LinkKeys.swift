@@ -87,14 +87,14 @@ struct LinkKeys: ~Copyable {
                 if previous != nil, discardAt == nil { discardAt = now + keepFor }
                 return .current
             }
-            if let number_ = next?.number, epoch == number_ {
+            if let candidate = next?.number, epoch == candidate {
                 try next?.receiving.open(&packet, headerByteCount: header, number: number)
                 if let epoch = next.take() { promote(epoch, at: now) }
                 receivedCount = 1
                 discardAt = now + keepFor
                 return .next
             }
-            if let number_ = previous?.number, epoch == number_ {
+            if let candidate = previous?.number, epoch == candidate {
                 try previous?.receiving.open(&packet, headerByteCount: header, number: number)
                 return .previous
             }

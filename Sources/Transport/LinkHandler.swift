@@ -6,7 +6,7 @@ import Primitives
 ///
 /// In the order in which a connection meets them: ``start(_:)``, ``channelRead(context:data:)``, `perform`, `opened`,
 /// `send`, `close`, `end`.
-final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler {
+final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd {
     typealias InboundIn = ByteBuffer
     typealias OutboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer
@@ -257,7 +257,10 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler {
                 route: match.route,
                 token: token,
                 role: .responder,
-                channel: context.channel,
+                carrier: .tcp,
+                localAddress: context.channel.localAddress,
+                remoteAddress: context.channel.remoteAddress,
+                loop: context.eventLoop,
                 handler: self
             )
         case .dialling(let dial):
@@ -268,7 +271,10 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler {
                 route: dial.route,
                 token: dial.token,
                 role: .initiator,
-                channel: context.channel,
+                carrier: .tcp,
+                localAddress: context.channel.localAddress,
+                remoteAddress: context.channel.remoteAddress,
+                loop: context.eventLoop,
                 handler: self
             )
         case .beforeToken, .admitted, .open, .closing, .ended:

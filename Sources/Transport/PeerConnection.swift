@@ -1,6 +1,17 @@
 import NIOCore
 import Noise
 
+/// What an open link stands on: a connection's handler, or one of an endpoint's links over datagrams.
+protocol LinkEnd: AnyObject {
+    var isWritable: Bool { get }
+    func send(_ frame: [UInt8]) throws(PeerConnection.SendError)
+    func flush()
+    func pauseReading()
+    func resumeReading()
+    func close(_ reason: LinkCloseReason)
+    func abort(_ reason: LinkCloseReason)
+}
+
 /// An open link: who is there, and the way to talk to them. To be used on the transport's event loop alone.
 ///
 /// `@unchecked Sendable`: its state is touched on the event loop alone, which every entry point checks, so that the owner
@@ -16,7 +27,10 @@ package final class PeerConnection: @unchecked Sendable {
         case outboundOverflow
     }
 
-    /// Names the link within its transport; a dial has the same number.
+    /// What a link runs over.
+    package enum Carrier: Hashable, Sendable { case tcp, udp }
+
+    /// Names the link among all of its owner's; a dial has the same number.
     package let id: UInt64
     package let peer: AuthenticatedPeer
     /// The owner's name for the route, from ``RouteMatch`` or the dial.
@@ -26,7 +40,9 @@ package final class PeerConnection: @unchecked Sendable {
     /// Our part in the handshake: `initiator` if we dialled.
     package let role: Role
     package let localAddress: SocketAddress?
-    package let remoteAddress: SocketAddress?
+    /// Over UDP a peer may move.
+    package internal(set) var remoteAddress: SocketAddress?
+    package let carrier: Carrier
     /// By the event loop's clock.
     package let openedAt: NIODeadline
     /// Sealed bytes received and sent since the link was opened.
@@ -35,7 +51,7 @@ package final class PeerConnection: @unchecked Sendable {
 
     private let loop: any EventLoop
     /// Gone once the link is closed.
-    weak var handler: LinkHandler?
+    weak var handler: (any LinkEnd)?
 
     init(
         id: UInt64,
@@ -43,18 +59,22 @@ package final class PeerConnection: @unchecked Sendable {
         route: UInt64,
         token: RoutingToken,
         role: Role,
-        channel: any Channel,
-        handler: LinkHandler
+        carrier: Carrier,
+        localAddress: SocketAddress?,
+        remoteAddress: SocketAddress?,
+        loop: any EventLoop,
+        handler: (any LinkEnd)? = nil
     ) {
         self.id = id
         self.peer = peer
         self.route = route
         self.token = token
         self.role = role
-        self.localAddress = channel.localAddress
-        self.remoteAddress = channel.remoteAddress
-        self.loop = channel.eventLoop
-        self.openedAt = channel.eventLoop.now
+        self.carrier = carrier
+        self.localAddress = localAddress
+        self.remoteAddress = remoteAddress
+        self.loop = loop
+        self.openedAt = loop.now
         self.handler = handler
     }
 

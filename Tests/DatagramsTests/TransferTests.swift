@@ -1,3 +1,4 @@
+import Foundation
 import Noise
 import Primitives
 import Testing
@@ -37,7 +38,14 @@ import Testing
         #expect(pair.near.endpoint.nextDeadline == nil && pair.far.endpoint.nextDeadline == nil)
     }
 
-    @Test(arguments: 1...60 as ClosedRange<UInt64>)
+    /// `DATAGRAM_SEEDS` asks for more, `DATAGRAM_SEED` for others.
+    static let seeds: Range<UInt64> = {
+        let environment = ProcessInfo.processInfo.environment
+        let first = environment["DATAGRAM_SEED"].flatMap { UInt64($0) } ?? 1
+        return first..<first + (environment["DATAGRAM_SEEDS"].flatMap { UInt64($0) } ?? 60)
+    }()
+
+    @Test(arguments: seeds)
     func `over any network every message arrives once and in order, and both ends end`(seed: UInt64) throws {
         var random = SplitMix(state: seed &* 77)
         var conditions = Conditions()

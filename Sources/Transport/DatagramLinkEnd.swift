@@ -1,0 +1,136 @@
+import Datagrams
+import Glibc
+import NIOCore
+import Noise
+
+/// A link over UDP, as its ``PeerConnection`` uses it.
+final class DatagramLinkEnd: LinkEnd {
+    private let number: UInt64
+    private unowned let transport: UDPTransport
+    let connection: PeerConnection
+    private var isPaused = false
+    private var isReading = false
+
+    init(_ number: UInt64, _ connection: PeerConnection, transport: UDPTransport) {
+        self.number = number
+        self.connection = connection
+        self.transport = transport
+        connection.handler = self
+    }
+
+    var isWritable: Bool { transport.endpoint.link(number)?.isWritable ?? false }
+
+    func send(_ frame: [UInt8]) throws(PeerConnection.SendError) {
+        do throws(DatagramLink.SendError) {
+            try transport.endpoint.send(frame, on: number, at: transport.now)
+        } catch {
+            switch error {
+            case .closed: throw .closed
+            case .tooLong: throw .tooLong
+            case .outboundOverflow:
+                transport.pump()
+                throw .outboundOverflow
+            }
+        }
+    }
+
+    func flush() {
+        update()
+        transport.pump()
+    }
+
+    func pauseReading() { isPaused = true }
+
+    func resumeReading() {
+        guard isPaused else { return }
+        isPaused = false
+        read()
+        transport.pump()
+    }
+
+    func close(_ reason: LinkCloseReason) {
+        resumeReading()
+        transport.endpoint.close(number, DatagramCloseReason(reason), at: transport.now)
+        transport.pump()
+    }
+
+    func abort(_ reason: LinkCloseReason) {
+        transport.endpoint.abort(number, DatagramCloseReason(reason), at: transport.now)
+        transport.pump()
+    }
+
+    /// Hands over as many frames as there are and as the owner wants.
+    func read() {
+        guard !isReading else { return }
+        isReading = true
+        defer { isReading = false }
+        update()
+        var hasRead = false
+        while !isPaused, let frame = transport.endpoint.read(number, at: transport.now) {
+            hasRead = true
+            transport.events.frame(connection, frame)
+        }
+        if hasRead { transport.events.batchEnded(connection) }
+    }
+
+    /// The counters that others see.
+    func update() {
+        guard let link = transport.endpoint.link(number) else { return }
+        connection.bytesIn = link.bytesIn
+        connection.bytesOut = link.bytesOut
+    }
+}
+
+extension LinkCloseReason {
+    init(_ reason: DatagramCloseReason) {
+        switch reason {
+        case .requested: self = .requested
+        case .duplicate: self = .duplicate
+        case .protocolViolation: self = .protocolViolation
+        case .shutDown: self = .shutDown
+        case .closedByPeer: self = .closedByPeer
+        case .silent, .rekeyOverdue: self = .connectionLost(ETIMEDOUT)
+        case .outboundOverflow: self = .outboundOverflow
+        }
+    }
+}
+
+extension DatagramCloseReason {
+    init(_ reason: LinkCloseReason) {
+        switch reason {
+        case .requested, .connectionLost: self = .requested
+        case .duplicate: self = .duplicate
+        case .protocolViolation, .notAuthentic: self = .protocolViolation
+        case .shutDown: self = .shutDown
+        case .closedByPeer: self = .closedByPeer
+        case .outboundOverflow: self = .outboundOverflow
+        }
+    }
+}
+
+extension DialFailure {
+    init(_ failure: DatagramDialFailure) {
+        switch failure {
+        case .noAnswer, .noConfirmation: self = .timedOut
+        case .reflection: self = .authenticationFailed(.reflection)
+        case .tooManyConnections: self = .system(EMFILE)
+        case .cancelled: self = .cancelled
+        }
+    }
+}
+
+extension Rejection {
+    /// `nil` for what is no connection, or not yet turned away.
+    init?(_ rejection: DatagramRejection) {
+        switch rejection {
+        case .malformed: self = .unknownProtocol
+        case .unknownToken: self = .unknownToken
+        case .tooManyHandshakes: self = .tooManyHandshakes
+        case .tooManyFromPrefix: self = .tooManyFromPrefix
+        case .handshake(let error): self = .handshake(error)
+        case .wrongPeer: self = .wrongPeer
+        case .timedOut: self = .timedOut
+        case .unknownConnection, .cookieSent, .notAuthentic, .replayed: return nil
+        }
+    }
+}

@@ -1,0 +1,303 @@
+import CLinux
+import Datagrams
+import Glibc
+import NIOCore
+import NIOPosix
+
+extension Sockets: DatagramNetwork {
+    package func bind(
+        at endpoint: Endpoint,
+        number: UInt32,
+        on loop: any EventLoop,
+        receive: @escaping @Sendable ((DatagramAddress, [UInt8])?) -> Void
+    ) -> EventLoopFuture<NIOLoopBound<any DatagramSocket>> {
+        guard (0...65_535).contains(endpoint.port),
+            let address = try? SocketAddress.makeAddressResolvingHost(endpoint.host, port: endpoint.port)
+        else { return loop.makeFailedFuture(ListenFailure.unresolvable(endpoint)) }
+        guard let bootstrap = DatagramBootstrap(validatingGroup: loop) else {
+            preconditionFailure("a socket needs an event loop with sockets")
+        }
+        let descriptor: CInt
+        do throws(ListenFailure) {
+            descriptor = try KernelDatagramSocket.open(address, endpoint)
+        } catch {
+            return loop.makeFailedFuture(error)
+        }
+        // NIO reads, and closes its own descriptor; ours writes, so that an address to which there is no way costs one
+        // datagram and not the socket.
+        let writing = fcntl(descriptor, F_DUPFD_CLOEXEC, 0)
+        guard writing >= 0 else {
+            let code = errno
+            Glibc.close(descriptor)
+            return loop.makeFailedFuture(ListenFailure.system(endpoint, code))
+        }
+        var reading = bootstrap.channelOption(
+            .recvAllocator,
+            value: FixedSizeRecvByteBufferAllocator(capacity: KernelDatagramSocket.readByteCount)
+        )
+        .channelOption(.datagramVectorReadMessageCount, value: KernelDatagramSocket.readCount)
+        if System.supportsUDPReceiveOffload {
+            reading = reading.channelOption(.datagramReceiveOffload, value: true)
+                .channelOption(.datagramReceiveSegmentSize, value: true)
+        }
+        return
+            reading
+            .channelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture {
+                    try channel.pipeline.syncOperations.addHandler(DatagramReader(number: number, receive: receive))
+                }
+            }
+            .withBoundSocket(descriptor)
+            .flatMapThrowing { channel in
+                guard let bound = channel.localAddress else { throw ListenFailure.system(endpoint, 0) }
+                return NIOLoopBound(
+                    KernelDatagramSocket(descriptor: writing, address: bound, channel: channel),
+                    eventLoop: loop
+                )
+            }
+            .flatMapErrorThrowing {
+                Glibc.close(writing)
+                throw $0 as? ListenFailure ?? ListenFailure($0, endpoint)
+            }
+    }
+}
+
+/// Hands over what a socket receives, several datagrams of one sender in one read taken apart.
+private final class DatagramReader: ChannelInboundHandler {
+    typealias InboundIn = AddressedEnvelope<ByteBuffer>
+    private let number: UInt32
+    private let receive: @Sendable ((DatagramAddress, [UInt8])?) -> Void
+
+    init(number: UInt32, receive: @escaping @Sendable ((DatagramAddress, [UInt8])?) -> Void) {
+        self.number = number
+        self.receive = receive
+    }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        let envelope = unwrapInboundIn(data)
+        guard let address = DatagramAddress(envelope.remoteAddress, socket: number) else { return }
+        var bytes = envelope.data
+        let segment = max(1, envelope.metadata?.segmentSize ?? bytes.readableBytes)
+        while bytes.readableBytes > 0 {
+            guard let datagram = bytes.readBytes(length: min(segment, bytes.readableBytes)) else { return }
+            receive((address, datagram))
+        }
+    }
+
+    func channelReadComplete(context: ChannelHandlerContext) { receive(nil) }
+
+    /// An error of one datagram is no error of the socket.
+    func errorCaught(context: ChannelHandlerContext, error: any Error) {}
+}
+
+/// A socket of the kernel. Datagrams wait in one buffer until the flush; those in a row that have one address and one
+/// length go out as one (UDP_SEGMENT), and all of them in few system calls (sendmmsg).
+final class KernelDatagramSocket: DatagramSocket {
+    /// Datagrams of one read, each of up to 64 KiB for what the kernel has put together (UDP_GRO).
+    static let readCount = 8
+    static let readByteCount = readCount << 16
+    /// Bytes that the kernel may hold for us in each direction; it gives what it allows.
+    private static let bufferByteCount: CInt = 4 << 20
+    private static let stageByteCount = 1 << 20
+    private static let messagesPerCall = 64
+    /// UDP_MAX_SEGMENTS of older kernels, and what fits in a datagram that is taken apart.
+    private static let segments = 64
+    private static let segmentedByteCount = 65_000
+
+    /// `struct mmsghdr`.
+    private struct Message {
+        var header = msghdr()
+        var byteCount: UInt32 = 0
+    }
+    private struct Run {
+        let address: DatagramAddress
+        let start: Int
+        var byteCount: Int
+        let segment: Int
+        var count: Int
+        /// A shorter datagram ends a run.
+        var isClosed = false
+    }
+
+    let localAddress: SocketAddress
+    private let descriptor: CInt
+    private let channel: any Channel
+    private let isIPv6: Bool
+    private var isOpen = true
+    private let stage = UnsafeMutableRawPointer.allocate(byteCount: stageByteCount, alignment: 16)
+    private var staged = 0
+    private var runs: [Run] = []
+    private var segmentsAreSupported = System.supportsUDPSegmentationOffload
+
+    init(descriptor: CInt, address: SocketAddress, channel: any Channel) {
+        self.descriptor = descriptor
+        self.localAddress = address
+        self.channel = channel
+        if case .v6 = address { isIPv6 = true } else { isIPv6 = false }
+    }
+
+    deinit {
+        if isOpen { Glibc.close(descriptor) }
+        stage.deallocate()
+    }
+
+    /// A bound socket that never blocks and never has a datagram taken apart on its way, so that probes of the size mean
+    /// something.
+    static func open(_ address: SocketAddress, _ endpoint: Endpoint) throws(ListenFailure) -> CInt {
+        let isIPv6 = if case .v6 = address { true } else { false }
+        let type = CInt(SOCK_DGRAM.rawValue) | CInt(SOCK_NONBLOCK.rawValue) | CInt(SOCK_CLOEXEC.rawValue)
+        let descriptor = socket(isIPv6 ? AF_INET6 : AF_INET, type, 0)
+        guard descriptor >= 0 else { throw ListenFailure.system(endpoint, errno) }
+        func set(_ level: CInt, _ name: CInt, _ value: CInt) {
+            var value = value
+            _ = setsockopt(descriptor, level, name, &value, socklen_t(MemoryLayout<CInt>.size))
+        }
+        let probe: CInt = 3  // IP_PMTUDISC_PROBE, IPV6_PMTUDISC_PROBE
+        set(CInt(IPPROTO_IP), 10, probe)  // IP_MTU_DISCOVER
+        if isIPv6 {
+            set(CInt(IPPROTO_IPV6), 23, probe)  // IPV6_MTU_DISCOVER
+            // Both families may have the same port, each with a socket of its own, as over TCP.
+            set(CInt(IPPROTO_IPV6), 26, 1)  // IPV6_V6ONLY
+        }
+        set(SOL_SOCKET, SO_RCVBUF, bufferByteCount)
+        set(SOL_SOCKET, SO_SNDBUF, bufferByteCount)
+        let result = address.withSockAddr { pointer, size in Glibc.bind(descriptor, pointer, socklen_t(size)) }
+        guard result == 0 else {
+            let code = errno
+            Glibc.close(descriptor)
+            throw ListenFailure(IOError(errnoCode: code, reason: "bind"), endpoint)
+        }
+        return descriptor
+    }
+
+    func send(_ bytes: [UInt8], to address: DatagramAddress) {
+        guard isOpen, !bytes.isEmpty, bytes.count <= 65_507, address.isIPv4 != isIPv6 else { return }
+        if staged + bytes.count > Self.stageByteCount { flush() }
+        bytes.withUnsafeBytes { (stage + staged).copyMemory(from: $0.baseAddress!, byteCount: $0.count) }
+        if let last = runs.indices.last, segmentsAreSupported, runs[last].address == address, !runs[last].isClosed,
+            bytes.count <= runs[last].segment, runs[last].count < Self.segments,
+            runs[last].byteCount + bytes.count <= Self.segmentedByteCount
+        {
+            runs[last].isClosed = bytes.count < runs[last].segment
+            runs[last].byteCount += bytes.count
+            runs[last].count += 1
+        } else {
+            runs.append(Run(address: address, start: staged, byteCount: bytes.count, segment: bytes.count, count: 1))
+        }
+        staged += bytes.count
+    }
+
+    func flush() {
+        defer {
+            runs.removeAll(keepingCapacity: true)
+            staged = 0
+        }
+        guard isOpen else { return }
+        var next = 0
+        while next < runs.count {
+            let end = min(next + Self.messagesPerCall, runs.count)
+            let sent = write(runs[next..<end])
+            if sent > 0 {
+                next += sent
+                continue
+            }
+            switch errno {
+            case EINTR: continue
+            // The kernel has no room: the datagrams are lost, and the sender slows down.
+            case EAGAIN, ENOBUFS, ENOMEM: return
+            case EIO where runs[next].count > 1,
+                EINVAL where runs[next].count > 1:
+                // The device cannot take datagrams apart.
+                segmentsAreSupported = false
+                writeApart(runs[next])
+                next += 1
+            // One that has no way is one that is lost.
+            default: next += 1
+            }
+        }
+    }
+
+    private func writeApart(_ run: Run) {
+        var offset = 0
+        while offset < run.byteCount {
+            let count = min(run.segment, run.byteCount - offset)
+            let single = Run(
+                address: run.address,
+                start: run.start + offset,
+                byteCount: count,
+                segment: count,
+                count: 1
+            )
+            _ = write([single][...])
+            offset += count
+        }
+    }
+
+    /// - Returns: how many runs have left; -1 and `errno` if the first has not.
+    private func write(_ runs: ArraySlice<Run>) -> Int {
+        let count = runs.count
+        let controlByteCount = 32
+        return withUnsafeTemporaryAllocation(of: Message.self, capacity: count) { messages in
+            withUnsafeTemporaryAllocation(of: iovec.self, capacity: count) { vectors in
+                withUnsafeTemporaryAllocation(byteCount: count * (controlByteCount + 32), alignment: 16) { memory in
+                    memory.initializeMemory(as: UInt8.self, repeating: 0)
+                    for (index, run) in runs.enumerated() {
+                        vectors.initializeElement(
+                            at: index,
+                            to: iovec(iov_base: stage + run.start, iov_len: run.byteCount)
+                        )
+                        var message = Message()
+                        let base = memory.baseAddress! + index * (controlByteCount + 32)
+                        message.header.msg_namelen = name(run.address, at: base)
+                        message.header.msg_name = base
+                        message.header.msg_iov = vectors.baseAddress! + index
+                        message.header.msg_iovlen = 1
+                        if run.count > 1 {
+                            message.header.msg_control = base + 32
+                            message.header.msg_controllen = control(UInt16(run.segment), at: base + 32)
+                        }
+                        messages.initializeElement(at: index, to: message)
+                    }
+                    return Int(socket_send_messages(descriptor, messages.baseAddress, UInt32(count), 0))
+                }
+            }
+        }
+    }
+
+    /// Writes the socket address.
+    /// - Returns: its length.
+    private func name(_ address: DatagramAddress, at base: UnsafeMutableRawPointer) -> socklen_t {
+        // sockaddr_in and sockaddr_in6, field by field.
+        base.storeBytes(of: UInt16(isIPv6 ? AF_INET6 : AF_INET), as: UInt16.self)
+        base.storeBytes(of: address.port.bigEndian, toByteOffset: 2, as: UInt16.self)
+        if let v4 = address.v4 {
+            base.storeBytes(of: v4.bigEndian, toByteOffset: 4, as: UInt32.self)
+            return 16
+        }
+        base.storeBytes(of: address.high.bigEndian, toByteOffset: 8, as: UInt64.self)
+        base.storeBytes(of: address.low.bigEndian, toByteOffset: 16, as: UInt64.self)
+        base.storeBytes(of: address.scope, toByteOffset: 24, as: UInt32.self)
+        return 28
+    }
+
+    /// Writes a control message with the length of each datagram (udp(7), UDP_SEGMENT).
+    /// - Returns: its length, padding included.
+    private func control(_ segment: UInt16, at base: UnsafeMutableRawPointer) -> Int {
+        let header = MemoryLayout<cmsghdr>.size
+        var message = cmsghdr()
+        message.cmsg_len = header + MemoryLayout<UInt16>.size
+        message.cmsg_level = 17  // SOL_UDP
+        message.cmsg_type = 103  // UDP_SEGMENT
+        base.storeBytes(of: message, as: cmsghdr.self)
+        base.storeBytes(of: segment, toByteOffset: header, as: UInt16.self)
+        return header + 8
+    }
+
+    func close() {
+        guard isOpen else { return }
+        flush()
+        isOpen = false
+        Glibc.close(descriptor)
+        channel.close(promise: nil)
+    }
+}

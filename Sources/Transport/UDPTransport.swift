@@ -1,0 +1,311 @@
+import Datagrams
+import NIOCore
+import NIOPosix
+import Noise
+import Primitives
+
+/// All links over UDP of one owner, on one event loop: ``Datagrams/DatagramEndpoint`` with sockets and a clock. It tells its
+/// owner the same events as ``TCPTransport``, with connections of the same type, and is to be used in the same way.
+///
+/// `@unchecked Sendable` for the owner's sake, an actor on that loop: the initialiser and every callback are on it.
+package final class UDPTransport: @unchecked Sendable {
+    /// Numbers of links and dials start here, so that they are none of the TCP transport's.
+    package static let firstNumber: UInt64 = 1 << 62
+
+    package let loop: any EventLoop
+    let limits: TransportLimits
+    let network: any DatagramNetwork
+    package var events: TransportEvents
+    let endpoint: DatagramEndpoint
+    private let routes: Routes
+
+    private var sockets: [UInt32: any DatagramSocket] = [:]
+    private var nextSocket: UInt32 = 1
+    private var links: [UInt64: DatagramLinkEnd] = [:]
+    private var resolving: Set<UInt64> = []
+    /// The endpoint's number of a dial, and the owner's, where a name had to be looked up first.
+    private var ownerNumbers: [UInt64: UInt64] = [:]
+    private var endpointNumbers: [UInt64: UInt64] = [:]
+    private var nextNumber = firstNumber
+
+    private var isPumping = false
+    private var wantsPump = false
+    private var timer: (deadline: Microseconds, task: Scheduled<Void>)?
+
+    /// For the endpoint's closure, which must not hold the transport.
+    private final class Routes {
+        var route: (RoutingToken) -> RouteMatch? = { _ in nil }
+    }
+
+    package init(
+        loop: any EventLoop,
+        network: any DatagramNetwork = Sockets(),
+        limits: TransportLimits = TransportLimits(),
+        datagramLimits: DatagramLimits = DatagramLimits(),
+        events: TransportEvents = TransportEvents(),
+        randomBytes: @escaping (Int) -> [UInt8] = { Primitives.randomBytes($0) },
+        makeEphemeral: @escaping () -> SecretKey = { SecretKey.generate() }
+    ) {
+        loop.preconditionInEventLoop()
+        self.loop = loop
+        self.network = network
+        self.limits = limits
+        self.events = events
+        let routes = Routes()
+        self.routes = routes
+        var key = randomBytes(32)
+        endpoint = DatagramEndpoint(
+            limits: datagramLimits.bounded(by: limits),
+            cookieKey: SecretBytes(copying: key),
+            source: DatagramSource(
+                randomBytes: randomBytes,
+                makeEphemeral: makeEphemeral,
+                route: { token in
+                    guard let token = RoutingToken(token), let match = routes.route(token) else { return nil }
+                    return DatagramRoute(identity: match.identity, route: match.route, remote: match.remote)
+                }
+            )
+        )
+        wipe(&key)
+        routes.route = { [unowned self] in self.events.route($0) }
+    }
+
+    /// Dials, handshakes and links that this transport holds.
+    package var connectionCount: Int { endpoint.connectionCount + resolving.count }
+
+    /// What the links have come to, for whoever measures them.
+    package var summary: String {
+        links.keys.sorted().compactMap { endpoint.link($0) }.map {
+            "datagrams of \($0.datagramByteCount) B, \($0.lostPackets) lost, window \($0.windowByteCount) B, "
+                + "round trip \($0.roundTripTime) µs"
+        }.joined(separator: "; ")
+    }
+
+    var now: Microseconds { Microseconds(clamping: loop.now.uptimeNanoseconds / 1_000) }
+
+    // MARK: Sockets
+
+    /// Binds a socket: others can dial us there, and our own dials leave by it.
+    /// - Parameter port: 0 for one that the system chooses; the TCP listener's otherwise.
+    /// - Returns: where it is bound; fails with ``ListenFailure`` and nothing else.
+    package func listen(host: String, port: Int) -> EventLoopFuture<SocketAddress> {
+        let number = nextSocket
+        nextSocket += 1
+        let bound = NIOLoopBound(self, eventLoop: loop)
+        return network.bind(at: Endpoint(host: host, port: port), number: number, on: loop) { datagram in
+            bound.value.received(datagram)
+        }.map { socket in
+            bound.value.sockets[number] = socket.value
+            return socket.value.localAddress
+        }
+    }
+
+    /// The socket by which a dial leaves: of the right family, bound to all of the machine's addresses, or to the loopback
+    /// for a dial to the loopback.
+    private func socket(for address: DatagramAddress) -> UInt32? {
+        sockets.keys.sorted().first { number in
+            guard let own = sockets[number].flatMap({ DatagramAddress($0.localAddress, socket: 0) }) else {
+                return false
+            }
+            return own.isIPv4 == address.isIPv4 && (own.isWildcard || own.isLoopback == address.isLoopback)
+        }
+    }
+
+    private func received(_ datagram: (DatagramAddress, [UInt8])?) {
+        guard let (address, bytes) = datagram else { return pump() }
+        endpoint.receive(bytes, from: address, at: now)
+        wantsPump = true
+    }
+
+    /// Closes every link, dial and socket, now.
+    package func close() {
+        for number in links.keys.sorted() { endpoint.abort(number, .shutDown, at: now) }
+        for number in endpointNumbers.keys.sorted() { cancelDial(number) }
+        pump()
+        timer?.task.cancel()
+        timer = nil
+        for socket in sockets.values { socket.close() }
+        sockets = [:]
+    }
+
+    /// The machine's addresses have changed.
+    package func networkChanged() {
+        endpoint.networkChanged(at: now)
+        pump()
+    }
+
+    // MARK: Dialling
+
+    /// Dials. Either `linkOpened` follows, with a link of this number, or `dialFailed`; neither before this returns.
+    package func dial(_ dial: TCPTransport.Dial) -> UInt64 {
+        let number = nextNumber
+        nextNumber += 1
+        resolving.insert(number)
+        let target = dial.endpoint
+        guard (1...65_535).contains(target.port) else {
+            loop.assumeIsolated().execute { self.fail(number, .unresolvable) }
+            return number
+        }
+        if let address = try? SocketAddress(ipAddress: target.host, port: target.port) {
+            loop.assumeIsolated().execute { self.start(dial, number, at: address) }
+            return number
+        }
+        // A name is looked up, which waits, elsewhere.
+        NIOThreadPool.singleton
+            .runIfActive(eventLoop: loop) {
+                try SocketAddress.makeAddressResolvingHost(target.host, port: target.port)
+            }
+            .assumeIsolated()
+            .whenComplete { result in
+                switch result {
+                case .success(let address): self.start(dial, number, at: address)
+                case .failure: self.fail(number, .unresolvable)
+                }
+            }
+        return number
+    }
+
+    private func start(_ dial: TCPTransport.Dial, _ number: UInt64, at address: SocketAddress) {
+        guard resolving.contains(number) else { return }
+        guard let target = DatagramAddress(address, socket: 0) else { return fail(number, .unresolvable) }
+        guard let socket = socket(for: target) else {
+            // There is no listener of that family: a socket of its own.
+            let host = target.isIPv4 ? "0.0.0.0" : "::"
+            return listen(host: host, port: 0).assumeIsolated().whenComplete { result in
+                switch result {
+                case .success: self.start(dial, number, at: address)
+                case .failure: self.fail(number, .unreachable)
+                }
+            }
+        }
+        guard let target = DatagramAddress(address, socket: socket) else { return fail(number, .unresolvable) }
+        resolving.remove(number)
+        let name = endpoint.dial(
+            DatagramDial(
+                address: target,
+                token: dial.token.bytes,
+                identity: dial.identity,
+                remote: dial.remote,
+                route: dial.route
+            ),
+            at: now
+        )
+        ownerNumbers[name] = number
+        endpointNumbers[number] = name
+        pump()
+    }
+
+    private func fail(_ number: UInt64, _ failure: DialFailure) {
+        guard resolving.remove(number) != nil else { return }
+        events.dialFailed(number, failure)
+    }
+
+    /// Gives a dial up; `dialFailed` comes before this returns. Nothing happens to a link that is already open.
+    package func cancelDial(_ number: UInt64) {
+        if resolving.contains(number) { return fail(number, .cancelled) }
+        guard let name = endpointNumbers[number] else { return }
+        endpoint.cancelDial(name)
+        pump()
+    }
+
+    // MARK: What happens
+
+    /// Takes what has happened and sends what is to be sent, until there is no more of either.
+    func pump() {
+        guard !isPumping else {
+            wantsPump = true
+            return
+        }
+        isPumping = true
+        repeat {
+            wantsPump = false
+            while let event = endpoint.nextEvent() { handle(event) }
+            while let transmit = endpoint.poll(at: now) {
+                sockets[transmit.address.socket]?.send(transmit.bytes, to: transmit.address)
+            }
+            for socket in sockets.values { socket.flush() }
+        } while wantsPump || endpoint.hasEvents
+        isPumping = false
+        setTimer()
+    }
+
+    private func setTimer() {
+        guard let deadline = endpoint.nextDeadline else { return }
+        if let timer, timer.deadline <= deadline { return }
+        timer?.task.cancel()
+        let wait = TimeAmount.microseconds(max(0, deadline - now))
+        let task = loop.assumeIsolated().scheduleTask(in: wait) { [weak self] in
+            guard let self else { return }
+            self.timer = nil
+            self.endpoint.timeout(at: self.now)
+            self.pump()
+        }
+        timer = (deadline, task)
+    }
+
+    private func handle(_ event: DatagramEvent) {
+        switch event {
+        case .opened(let opening): opened(opening)
+        case .readable(let number): links[number]?.read()
+        case .writable(let number):
+            if let link = links[number] { events.becameWritable(link.connection) }
+        case .pathChanged(let number, let address):
+            links[number]?.connection.remoteAddress = address.socketAddress
+        case .closed(let number, let reason):
+            guard let link = links[number] else { return }
+            link.read()
+            links[number] = nil
+            link.connection.handler = nil
+            link.update()
+            events.linkClosed(link.connection, LinkCloseReason(reason))
+        case .dialFailed(let name, let failure):
+            guard let number = ownerNumbers.removeValue(forKey: name) else { return }
+            endpointNumbers[number] = nil
+            events.dialFailed(number, DialFailure(failure))
+        case .rejected(let rejection): if let rejection = Rejection(rejection) { events.rejected(rejection) }
+        }
+    }
+
+    private func opened(_ opening: DatagramOpening) {
+        guard let token = RoutingToken(opening.token) else { return }
+        let number: UInt64
+        if let known = ownerNumbers.removeValue(forKey: opening.number) {
+            endpointNumbers[known] = nil
+            number = known
+        } else {
+            number = nextNumber
+            nextNumber += 1
+        }
+        let connection = PeerConnection(
+            id: number,
+            peer: opening.peer,
+            route: opening.route,
+            token: token,
+            role: opening.role,
+            carrier: .udp,
+            localAddress: sockets[opening.address.socket]?.localAddress,
+            remoteAddress: opening.address.socketAddress,
+            loop: loop
+        )
+        links[opening.number] = DatagramLinkEnd(opening.number, connection, transport: self)
+        events.linkOpened(connection)
+    }
+}
+
+extension DatagramLimits {
+    /// The same limits as over TCP, where there are any.
+    func bounded(by limits: TransportLimits) -> DatagramLimits {
+        var result = self
+        result.actTimeout = limits.actTimeout.nanoseconds / 1_000
+        result.handshakeTimeout = limits.handshakeTimeout.nanoseconds / 1_000
+        result.handshakesInFlight = limits.handshakesInFlight
+        result.handshakesPerPrefix = limits.handshakesPerPrefix
+        result.silence = limits.silence.nanoseconds / 1_000
+        result.keepAlive = result.silence / 3
+        result.closeTimeout = limits.closeTimeout.nanoseconds / 1_000
+        result.outboundByteCount = limits.outboundByteCount
+        result.outboundHighWater = limits.outboundHighWater
+        result.outboundLowWater = limits.outboundLowWater
+        return result
+    }
+}

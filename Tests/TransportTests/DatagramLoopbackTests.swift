@@ -1,0 +1,237 @@
+import Datagrams
+import NIOCore
+import NIOPosix
+import Noise
+import Primitives
+import Testing
+import Transport
+
+/// A node with links over UDP, and what it has been told. On its loop alone.
+private final class UDPSide: @unchecked Sendable {
+    let loop: any EventLoop
+    let identity: IdentityKey
+    let transport: UDPTransport
+    var links: [PeerConnection] = []
+    var frames: [[UInt8]] = []
+    var closed: [LinkCloseReason] = []
+    var failures: [DialFailure] = []
+    var rejections: [Rejection] = []
+    var batches = 0
+    var changed: () -> Void = {}
+    var waiting: [[UInt8]] = []
+    var echoes = false
+
+    init(_ loop: any EventLoop, key: UInt8, limits: TransportLimits) throws {
+        self.loop = loop
+        identity = IdentityKey(try SecretKey(SecretBytes(copying: [UInt8](repeating: key, count: 32))))
+        var datagrams = DatagramLimits()
+        datagrams.largestDatagramByteCount = 65_507
+        transport = UDPTransport(loop: loop, limits: limits, datagramLimits: datagrams)
+        transport.events.linkOpened = { [unowned self] in
+            links.append($0)
+            write()
+            changed()
+        }
+        transport.events.frame = { [unowned self] link, frame in
+            frames.append(frame)
+            if echoes { try? link.send(frame) }
+            changed()
+        }
+        transport.events.batchEnded = { [unowned self] in
+            batches += 1
+            $0.flush()
+        }
+        transport.events.becameWritable = { [unowned self] _ in write() }
+        transport.events.linkClosed = { [unowned self] in
+            closed.append($1)
+            changed()
+        }
+        transport.events.dialFailed = { [unowned self] in
+            failures.append($1)
+            changed()
+        }
+        transport.events.rejected = { [unowned self] in
+            rejections.append($0)
+            changed()
+        }
+    }
+
+    func write() {
+        guard let link = links.last else { return }
+        while link.isWritable, !waiting.isEmpty { try? link.send(waiting.removeFirst()) }
+        link.flush()
+    }
+}
+
+private struct UDPLoopback {
+    let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+    let near: UDPSide
+    let far: UDPSide
+    let endpoint: Endpoint
+    let token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(day: 1, counter: 1)
+
+    init(host: String = "127.0.0.1", limits: TransportLimits = TransportLimits()) async throws {
+        let loop = group.next()
+        near = try await loop.submit { try UDPSide(loop, key: 0x11, limits: limits) }.get()
+        far = try await loop.submit { try UDPSide(loop, key: 0x21, limits: limits) }.get()
+        let (near, far, token) = (near, far, token)
+        let address = try await loop.flatSubmit {
+            let match = RouteMatch(identity: far.identity, route: 7, remote: near.identity.publicKey)
+            far.transport.events.route = { $0 == token ? match : nil }
+            return far.transport.listen(host: host, port: 0)
+        }.get()
+        endpoint = Endpoint(host: host, port: address.port ?? 0)
+    }
+
+    /// Does something on the loop and waits until a side is as it should be.
+    func until(
+        _ side: UDPSide,
+        _ isDone: @escaping @Sendable (UDPSide) -> Bool,
+        after action: @escaping @Sendable (UDPSide, UDPSide) -> Void
+    ) async throws {
+        let (near, far, loop) = (near, far, group.next())
+        try await loop.flatSubmit { () -> EventLoopFuture<Void> in
+            let promise = loop.makePromise(of: Void.self)
+            side.changed = {
+                guard isDone(side) else { return }
+                side.changed = {}
+                promise.succeed(())
+            }
+            action(near, far)
+            side.changed()
+            return promise.futureResult
+        }.get()
+    }
+
+    func dial(_ endpoint: Endpoint? = nil, _ token: RoutingToken? = nil) async throws {
+        let dial = TCPTransport.Dial(
+            endpoint: endpoint ?? self.endpoint,
+            token: token ?? self.token,
+            identity: near.identity,
+            remote: far.identity.publicKey,
+            route: 3
+        )
+        let before = near.links.count + near.failures.count
+        try await until(near, { $0.links.count + $0.failures.count > before }) { near, _ in
+            let number = near.transport.dial(dial)
+            // Not before the caller knows the dial's number, which is none of TCP's.
+            #expect(near.links.count + near.failures.count == before && number >= UDPTransport.firstNumber)
+        }
+    }
+
+    func end() async throws {
+        let (near, far) = (near, far)
+        try await group.next().submit {
+            near.transport.close()
+            far.transport.close()
+            #expect(near.transport.connectionCount <= near.links.count)
+        }.get()
+        try await group.shutdownGracefully()
+    }
+}
+
+@Suite struct DatagramLoopbackTests {
+    @Test(arguments: ["127.0.0.1", "::1"]) func `dial, frames and an orderly close over UDP`(host: String) async throws
+    {
+        let net = try await UDPLoopback(host: host)
+        try await net.dial()
+        #expect(net.near.failures.isEmpty)
+        let frames =
+            (0..<1_500).map { [UInt8](repeating: UInt8($0 & 0xff), count: $0) } + [
+                [UInt8](repeating: 1, count: 65_535)
+            ]
+        try await net.until(net.near, { $0.frames.count == frames.count }) { near, far in
+            far.echoes = true
+            near.waiting = frames
+            near.write()
+        }
+        #expect(net.near.frames == frames && net.far.frames == frames)
+        let (near, far) = (net.near.links[0], net.far.links[0])
+        #expect(near.carrier == .udp && near.peer.handshakeHash == far.peer.handshakeHash)
+        #expect(near.role == .initiator && far.role == .responder && near.route == 3 && far.route == 7)
+        #expect(near.remoteAddress?.port == net.endpoint.port && far.localAddress?.port == net.endpoint.port)
+        try await net.until(net.near, { $0.closed.count == 1 }) { near, _ in near.links[0].close() }
+        #expect(net.near.closed == [.requested])
+        try await net.until(net.far, { $0.closed.count == 1 }) { _, _ in }
+        #expect(net.far.closed == [.closedByPeer])
+        #expect(near.bytesOut > 1_000_000 && near.bytesIn > 1_000_000)
+        #expect(!near.isWritable)
+        try await net.end()
+    }
+
+    @Test func `what was sent before a close arrives, though the other side talks on`() async throws {
+        let net = try await UDPLoopback()
+        try await net.dial()
+        let frames = (0..<200).map { [UInt8](repeating: UInt8($0), count: 5_000) }
+        try await net.until(net.near, { $0.closed.count == 1 }) { near, far in
+            far.echoes = true
+            for frame in frames { try? near.links[0].send(frame) }
+            near.links[0].close()
+        }
+        try await net.until(net.far, { $0.closed.count == 1 }) { _, _ in }
+        #expect(net.far.frames == frames && net.near.closed == [.requested] && net.far.closed == [.closedByPeer])
+        try await net.end()
+    }
+
+    @Test func `16 MiB arrive over UDP, whatever the socket loses`() async throws {
+        let net = try await UDPLoopback()
+        try await net.dial()
+        try await net.until(net.far, { $0.frames.reduce(0) { $0 + $1.count } == 16 << 20 }) { near, _ in
+            near.waiting = [[UInt8]](repeating: [UInt8](repeating: 3, count: 1 << 15), count: 512)
+            near.write()
+        }
+        #expect(net.near.closed.isEmpty && net.far.batches > 0)
+        try await net.end()
+    }
+
+    @Test func `a paused link hands nothing over, and everything when it goes on`() async throws {
+        let net = try await UDPLoopback()
+        try await net.dial()
+        let frames = (0..<100).map { [UInt8](repeating: UInt8($0), count: 100) }
+        try await net.until(net.near, { $0.frames.count == 1 }) { near, far in
+            far.links[0].pauseReading()
+            near.waiting = frames
+            near.write()
+            try? far.links[0].send([1])
+            far.links[0].flush()
+        }
+        #expect(net.far.frames.isEmpty)
+        try await net.until(net.far, { $0.frames.count == 100 }) { _, far in far.links[0].resumeReading() }
+        #expect(net.far.frames == frames)
+        try await net.end()
+    }
+
+    @Test func `a dial that cannot be says why, and the socket goes on`() async throws {
+        var limits = TransportLimits()
+        limits.actTimeout = .milliseconds(50)
+        let net = try await UDPLoopback(limits: limits)
+        let other = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 6, count: 32))).token(day: 1, counter: 1)
+        try await net.dial(nil, other)
+        #expect(net.near.failures == [.timedOut] && net.far.rejections.first == .unknownToken)
+        for port in [0, 65_536, -1] { try await net.dial(Endpoint(host: "127.0.0.1", port: port)) }
+        try await net.dial(Endpoint(host: "no such host", port: 1))
+        #expect(net.near.failures.dropFirst() == [.unresolvable, .unresolvable, .unresolvable, .unresolvable])
+        // Addresses to which there is no way: each costs its dial, and nothing else.
+        for host in ["255.255.255.255", "0.0.0.0", "2001:db8::1", "192.0.2.1"] {
+            try await net.dial(Endpoint(host: host, port: 9))
+        }
+        #expect(net.near.failures.count == 9 && net.near.links.isEmpty)
+        try await net.dial()
+        #expect(net.near.links.count == 1)
+        try await net.end()
+        #expect(net.near.closed == [.shutDown])
+    }
+
+    @Test func `a host name is as good as an address, and a port that is taken is named`() async throws {
+        let net = try await UDPLoopback()
+        try await net.dial(Endpoint(host: "localhost", port: net.endpoint.port))
+        let (loop, near, endpoint) = (net.group.next(), net.near, net.endpoint)
+        await #expect(throws: ListenFailure.addressInUse(endpoint)) {
+            _ = try await loop.flatSubmit { near.transport.listen(host: endpoint.host, port: endpoint.port) }.get()
+        }
+        await #expect(throws: ListenFailure.unresolvable(Endpoint(host: "127.0.0.1", port: 65_536))) {
+            _ = try await loop.flatSubmit { near.transport.listen(host: "127.0.0.1", port: 65_536) }.get()
+        }
+        try await net.end()
+    }
+}
