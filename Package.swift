@@ -94,7 +94,8 @@ let package = Package(
         .target(
             name: "FuzzTargets",
             dependencies: [
-                "SimulatedDisk", "NodeRuntime", "Control", "Transport", "Datagrams", "Store", "Wire", "Noise", "Messaging",
+                "SimulatedDisk", "NodeRuntime", "Control", "Transport", "Datagrams", "Store", "Wire", "Noise",
+                "Messaging",
                 "Primitives", nioCore, nioEmbedded, .product(name: "SwiftProtobuf", package: "swift-protobuf"),
             ],
             path: "Tests/FuzzTargets",

@@ -112,11 +112,15 @@ private struct UDPLoopback {
             route: 3
         )
         let before = near.links.count + near.failures.count
-        try await until(near, { $0.links.count + $0.failures.count > before }) { near, _ in
-            let number = near.transport.dial(dial)
-            // Not before the caller knows the dial's number, which is none of TCP's.
-            #expect(near.links.count + near.failures.count == before && number >= UDPTransport.firstNumber)
-        }
+        try await until(
+            near,
+            { $0.links.count + $0.failures.count > before },
+            after: { near, _ in
+                let number = near.transport.dial(dial)
+                // Not before the caller knows the dial's number, which is none of TCP's.
+                #expect(near.links.count + near.failures.count == before && number >= UDPTransport.firstNumber)
+            }
+        )
     }
 
     func end() async throws {
@@ -140,19 +144,23 @@ private struct UDPLoopback {
             (0..<1_500).map { [UInt8](repeating: UInt8($0 & 0xff), count: $0) } + [
                 [UInt8](repeating: 1, count: 65_535)
             ]
-        try await net.until(net.near, { $0.frames.count == frames.count }) { near, far in
-            far.echoes = true
-            near.waiting = frames
-            near.write()
-        }
+        try await net.until(
+            net.near,
+            { $0.frames.count == frames.count },
+            after: { near, far in
+                far.echoes = true
+                near.waiting = frames
+                near.write()
+            }
+        )
         #expect(net.near.frames == frames && net.far.frames == frames)
         let (near, far) = (net.near.links[0], net.far.links[0])
         #expect(near.carrier == .udp && near.peer.handshakeHash == far.peer.handshakeHash)
         #expect(near.role == .initiator && far.role == .responder && near.route == 3 && far.route == 7)
         #expect(near.remoteAddress?.port == net.endpoint.port && far.localAddress?.port == net.endpoint.port)
-        try await net.until(net.near, { $0.closed.count == 1 }) { near, _ in near.links[0].close() }
+        try await net.until(net.near, { $0.closed.count == 1 }, after: { near, _ in near.links[0].close() })
         #expect(net.near.closed == [.requested])
-        try await net.until(net.far, { $0.closed.count == 1 }) { _, _ in }
+        try await net.until(net.far, { $0.closed.count == 1 }, after: { _, _ in })
         #expect(net.far.closed == [.closedByPeer])
         #expect(near.bytesOut > 1_000_000 && near.bytesIn > 1_000_000)
         #expect(!near.isWritable)
@@ -163,12 +171,16 @@ private struct UDPLoopback {
         let net = try await UDPLoopback()
         try await net.dial()
         let frames = (0..<200).map { [UInt8](repeating: UInt8($0), count: 5_000) }
-        try await net.until(net.near, { $0.closed.count == 1 }) { near, far in
-            far.echoes = true
-            for frame in frames { try? near.links[0].send(frame) }
-            near.links[0].close()
-        }
-        try await net.until(net.far, { $0.closed.count == 1 }) { _, _ in }
+        try await net.until(
+            net.near,
+            { $0.closed.count == 1 },
+            after: { near, far in
+                far.echoes = true
+                for frame in frames { try? near.links[0].send(frame) }
+                near.links[0].close()
+            }
+        )
+        try await net.until(net.far, { $0.closed.count == 1 }, after: { _, _ in })
         #expect(net.far.frames == frames && net.near.closed == [.requested] && net.far.closed == [.closedByPeer])
         try await net.end()
     }
@@ -176,10 +188,14 @@ private struct UDPLoopback {
     @Test func `16 MiB arrive over UDP, whatever the socket loses`() async throws {
         let net = try await UDPLoopback()
         try await net.dial()
-        try await net.until(net.far, { $0.frames.reduce(0) { $0 + $1.count } == 16 << 20 }) { near, _ in
-            near.waiting = [[UInt8]](repeating: [UInt8](repeating: 3, count: 1 << 15), count: 512)
-            near.write()
-        }
+        try await net.until(
+            net.far,
+            { $0.frames.reduce(0) { $0 + $1.count } == 16 << 20 },
+            after: { near, _ in
+                near.waiting = [[UInt8]](repeating: [UInt8](repeating: 3, count: 1 << 15), count: 512)
+                near.write()
+            }
+        )
         #expect(net.near.closed.isEmpty && net.far.batches > 0)
         try await net.end()
     }
@@ -188,15 +204,19 @@ private struct UDPLoopback {
         let net = try await UDPLoopback()
         try await net.dial()
         let frames = (0..<100).map { [UInt8](repeating: UInt8($0), count: 100) }
-        try await net.until(net.near, { $0.frames.count == 1 }) { near, far in
-            far.links[0].pauseReading()
-            near.waiting = frames
-            near.write()
-            try? far.links[0].send([1])
-            far.links[0].flush()
-        }
+        try await net.until(
+            net.near,
+            { $0.frames.count == 1 },
+            after: { near, far in
+                far.links[0].pauseReading()
+                near.waiting = frames
+                near.write()
+                try? far.links[0].send([1])
+                far.links[0].flush()
+            }
+        )
         #expect(net.far.frames.isEmpty)
-        try await net.until(net.far, { $0.frames.count == 100 }) { _, far in far.links[0].resumeReading() }
+        try await net.until(net.far, { $0.frames.count == 100 }, after: { _, far in far.links[0].resumeReading() })
         #expect(net.far.frames == frames)
         try await net.end()
     }
