@@ -15,7 +15,7 @@ SHELL = /bin/bash
 RUN_TESTS = $(SWIFT) test --skip-build --scratch-path $(SCRATCH) $(1) 2>&1 | tee $(SCRATCH)/$(2) \
 	|| { printf '\nWhat failed:\n'; grep -A 2 '^✘' $(SCRATCH)/$(2); exit 1; }
 
-.PHONY: all deps build demo test lint bench simulate hostile install proto clean
+.PHONY: all deps build demo test lint bench linkrates simulate hostile install proto clean
 
 all: build
 
@@ -40,6 +40,13 @@ test: deps lint
 bench: build
 	$(SWIFT) build $(RELEASE) --product benchmarks
 	$(SCRATCH)/release/benchmarks --mayfly $(MAYFLY)
+
+# Links over TCP and over UDP on the loopback, in turns: make linkrates MEBIBYTES=64 ROUNDS=5
+MEBIBYTES ?= 64
+ROUNDS ?= 5
+linkrates: deps
+	$(SWIFT) build $(RELEASE) --product linkrates
+	$(SCRATCH)/release/linkrates $(MEBIBYTES) $(ROUNDS)
 
 # Two campaigns, of the protocol core and of whole nodes: make simulate SEEDS=10000 SECONDS=600 SEED=1
 # PART=core or PART=node runs one of them. Each takes at most SECONDS, in as many processes as there are cores.

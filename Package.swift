@@ -150,6 +150,7 @@ let package = Package(
             name: "linkrates",
             dependencies: ["Transport", "Datagrams", "Noise", "Primitives", nioCore, nioPosix],
             path: "Tests/LinkRates",
+            exclude: ["emulator.py", "compare.sh"],
             swiftSettings: settings
         ),
         tests("PrimitivesTests", ["Primitives"], exclude: ["Vectors"]),

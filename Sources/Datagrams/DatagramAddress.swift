@@ -27,6 +27,9 @@ package struct DatagramAddress: Hashable, Sendable {
         high == 0 && low >> 32 == 0xffff ? UInt32(truncatingIfNeeded: low) : nil
     }
 
+    /// Whether it never leaves the machine.
+    package var isLoopback: Bool { v4.map { $0 >> 24 == 127 } ?? (high == 0 && low == 1) }
+
     /// A /24 of IPv4 or a /48 of IPv6.
     package struct Network: Hashable, Sendable {
         private let bits: UInt64

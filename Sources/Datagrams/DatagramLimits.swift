@@ -39,6 +39,8 @@ package struct DatagramLimits: Sendable {
     package var connectionCount = 16_384
     /// Bytes of the largest datagram that is probed for; the socket knows. Never above 65,507.
     package var largestDatagramByteCount = 1_472
+    /// The same on the machine's own loopback.
+    package var largestLoopbackDatagramByteCount = 65_507
     /// Packets that are noted as received for the next acknowledgement, in ranges.
     package var acknowledgedRanges = 64
     /// Bytes of a message. That of the frames over TCP, so that a link's owner need not care.

@@ -33,7 +33,7 @@ struct DatagramPath {
         roundTrip = RoundTripTime(initial: limits.initialRoundTrip)
         congestion = Congestion(datagramByteCount: limits.datagramByteCount, largestWindow: limits.largestWindow)
         pacer = Pacer(datagramByteCount: limits.datagramByteCount, at: now)
-        size = DatagramSize(limits: limits, at: now)
+        size = DatagramSize(limits: limits, isLoopback: address.isLoopback, at: now)
     }
 
     /// Bytes that may leave now.

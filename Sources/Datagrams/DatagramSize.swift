@@ -14,19 +14,21 @@ struct DatagramSize: Sendable {
         case complete(since: Microseconds)
     }
     private let limits: DatagramLimits
+    private let largest: Int
     private var phase: Phase
     /// Bytes of a datagram that gets through.
     private(set) var current: Int
 
-    init(limits: DatagramLimits, at now: Microseconds) {
+    init(limits: DatagramLimits, isLoopback: Bool = false, at now: Microseconds) {
         self.limits = limits
+        largest = isLoopback ? limits.largestLoopbackDatagramByteCount : limits.largestDatagramByteCount
         current = limits.datagramByteCount
         phase = .complete(since: now)
         search(at: now)
     }
 
     private mutating func search(at now: Microseconds) {
-        let next = Self.candidates.first { $0 > current && $0 <= limits.largestDatagramByteCount }
+        let next = Self.candidates.first { $0 > current && $0 <= largest }
         phase = next.map { .searching(candidate: $0, probes: 0, inFlight: false) } ?? .complete(since: now)
     }
 
@@ -41,7 +43,7 @@ struct DatagramSize: Sendable {
         return since + limits.sizeRaiseAfter
     }
 
-    private func isPossible(_ size: Int) -> Bool { size > current && size <= limits.largestDatagramByteCount }
+    private func isPossible(_ size: Int) -> Bool { size > current && size <= largest }
 
     mutating func probeSent() {
         if case .searching(let candidate, let probes, _) = phase {

@@ -63,7 +63,6 @@ extension DatagramAddress {
         return try? SocketAddress(packedIPAddress: bytes, port: Int(port))
     }
 
-    var isLoopback: Bool { v4.map { $0 >> 24 == 127 } ?? (high == 0 && low == 1) }
     var isWildcard: Bool { v4 == 0 || (high == 0 && low == 0) }
     var isIPv4: Bool { v4 != nil }
 }

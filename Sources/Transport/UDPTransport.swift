@@ -5,7 +5,8 @@ import Noise
 import Primitives
 
 /// All links over UDP of one owner, on one event loop: ``Datagrams/DatagramEndpoint`` with sockets and a clock. It tells its
-/// owner the same events as ``TCPTransport``, with connections of the same type, and is to be used in the same way.
+/// owner the same events as ``TCPTransport``, with connections of the same type, and is to be used in the same way. Only what
+/// is asked for within a callback is told right after it, not before the call returns.
 ///
 /// `@unchecked Sendable` for the owner's sake, an actor on that loop: the initialiser and every callback are on it.
 package final class UDPTransport: @unchecked Sendable {

@@ -114,11 +114,11 @@ import Testing
     }
 
     @Test func `on a loopback they grow to 65,000`() throws {
-        var limits = DatagramLimits()
-        limits.largestDatagramByteCount = 65_507
         var conditions = Conditions()
         conditions.delay = 50
-        let pair = Pair(seed: 6, conditions, limits: limits)
+        let pair = Pair(seed: 6, conditions)
+        pair.near.address = DatagramAddress(v4: 0x7f00_0001, port: 1)
+        pair.far.address = DatagramAddress(v4: 0x7f00_0001, port: 2)
         try #require(pair.open())
         pair.near.waiting = makeMessages(100, seed: 1)
         pair.network.run(for: 2_000_000)

@@ -126,4 +126,53 @@ import Testing
         #expect(pair.near.closed.isEmpty && pair.far.closed.isEmpty)
         #expect(pair.network.datagrams - before <= 24)
     }
+
+    @Test(arguments: 1...20 as ClosedRange<UInt64>)
+    func `whoever sees all datagrams and sends what it likes stops nothing, and gains little`(seed: UInt64) throws {
+        var conditions = Conditions()
+        conditions.lost = 20
+        conditions.delay = 10_000
+        conditions.jitter = 5_000
+        conditions.reordered = 100
+        let pair = Pair(seed: seed, conditions)
+        var random = SplitMix(state: seed)
+        var seen: [[UInt8]] = []
+        var injected = 0
+        var toThief = 0
+        let thieves = (1...3 as ClosedRange<UInt32>).map { DatagramAddress(v4: 0x0900_0000 | $0 << 8, port: 5) }
+        pair.network.tap = { from, to, bytes in
+            if thieves.contains(to) {
+                toThief += bytes.count
+                return true
+            }
+            if seen.count < 500 { seen.append(bytes) }
+            switch Int.random(in: 0..<20, using: &random) {
+            case 0:
+                // The same from elsewhere, sooner or later than the original.
+                let after = Microseconds.random(in: 0...30_000, using: &random)
+                injected += bytes.count
+                pair.network.inject(bytes, from: thieves[0], to: to, after: after)
+            case 1:
+                guard var old = seen.randomElement(using: &random) else { return true }
+                injected += old.count
+                if Bool.random(using: &random) { old[Int.random(in: 0..<old.count, using: &random)] ^= 4 }
+                pair.network.inject(old, from: thieves[1], to: to, after: 1_000)
+            case 2:
+                guard let old = seen.randomElement(using: &random) else { return true }
+                pair.network.inject(old, from: to, to: from, after: 1_000)
+            case 3: pair.network.inject(random.bytes(100), from: from, to: to, after: 1_000)
+            default: break
+            }
+            return true
+        }
+        try #require(pair.open())
+        pair.near.waiting = makeMessages(150, seed: seed)
+        pair.far.waiting = makeMessages(150, seed: seed + 1)
+        #expect(
+            pair.network.run(for: 300_000_000) { pair.far.received.count == 150 && pair.near.received.count == 150 }
+        )
+        #expect(pair.far.received == pair.near.waiting && pair.near.received == pair.far.waiting)
+        #expect(pair.near.closed.isEmpty && pair.far.closed.isEmpty)
+        #expect(toThief <= 3 * injected)
+    }
 }

@@ -116,7 +116,7 @@ final class FuzzDatagrams {
         guard link != nil else { throw FuzzFailure("no link after a good act 3") }
         id = answer[10..<18].reduce(0) { $0 << 8 | UInt64($1) }
         let finished = handshake.finishForPackets()
-        finished.takeKeys { ours, _ in sending = ours }
+        finished.takeKeys { ours, _ in sending = consume ours }
         return [dial, finish]
     }
 

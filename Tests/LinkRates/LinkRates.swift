@@ -1,14 +1,27 @@
 import Datagrams
+import Glibc
 import NIOCore
 import NIOPosix
 import Noise
 import Primitives
 import Transport
 
-/// How fast links are on the loopback, over TCP and over UDP, in turns: `linkrates [MiB] [rounds]`.
+/// How fast links are, over TCP and over UDP.
+///
+///     linkrates [MiB] [rounds]                            on the loopback, in turns
+///     linkrates serve tcp|udp ADDRESS PORT                prints the bytes of each second
+///     linkrates send tcp|udp ADDRESS PORT SECONDS [cubic|bbr]
 @main
 enum LinkRates {
     static func main() async throws {
+        let words = Array(CommandLine.arguments.dropFirst())
+        if words.count >= 4, let port = Int(words[3]) {
+            let isUDP = words[1] == "udp"
+            if words[0] == "serve" { return try await Distance.serve(isUDP, words[2], port) }
+            let seconds = words.count > 4 ? Int64(words[4]) ?? 10 : 10
+            let control = words.count > 5 ? words[5] : "cubic"
+            return try await Distance.send(isUDP, words[2], port, seconds: seconds, control: control)
+        }
         let arguments = CommandLine.arguments.dropFirst().compactMap { Int($0) }
         let mebibytes = arguments.first ?? 64
         let rounds = arguments.dropFirst().first ?? 5
@@ -42,13 +55,13 @@ private final class Side: @unchecked Sendable {
     var started = NIODeadline.now()
     var done: (Double) -> Void = { _ in }
 
-    init(_ loop: any EventLoop, key: UInt8) throws {
+    var bytes = 0
+
+    init(_ loop: any EventLoop, key: UInt8, control: String? = nil) throws {
         self.loop = loop
         identity = IdentityKey(try SecretKey(SecretBytes(copying: [UInt8](repeating: key, count: 32))))
-        tcp = TCPTransport(loop: loop)
-        var limits = DatagramLimits()
-        limits.largestDatagramByteCount = 65_507
-        udp = UDPTransport(loop: loop, datagramLimits: limits)
+        tcp = TCPTransport(loop: loop, network: ControlledSockets(control: control))
+        udp = UDPTransport(loop: loop)
         var events = TransportEvents()
         events.linkOpened = { [unowned self] in
             link = $0
@@ -58,6 +71,7 @@ private final class Side: @unchecked Sendable {
         events.becameWritable = { [unowned self] _ in write() }
         events.frame = { [unowned self] link, frame in
             expected -= frame.count
+            bytes += frame.count
             if expected == 0, left == 0, frame.count > 1 {
                 try? link.send([1])
                 link.flush()
@@ -124,5 +138,99 @@ private enum Transfer {
             far.udp.close()
         }.get()
         return (Double(byteCount) / 1_048_576 / seconds, isUDP ? note : "")
+    }
+}
+
+/// The kernel's sockets, with a congestion control of their own.
+private struct ControlledSockets: Network {
+    let control: String?
+
+    func connect(to endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop)
+        -> EventLoopFuture<any Channel>
+    {
+        Sockets().connect(to: endpoint, limits: limits, on: loop).flatMap { channel in
+            guard let provider = channel as? any SocketOptionProvider else { return loop.makeSucceededFuture(channel) }
+            let name = NIOBSDSocket.Option(rawValue: 13)  // TCP_CONGESTION
+            let set: EventLoopFuture<Void>
+            switch control {
+            case "cubic":
+                set = provider.unsafeSetSocketOption(
+                    level: .tcp,
+                    name: name,
+                    value: (UInt8(0x63), UInt8(0x75), UInt8(0x62), UInt8(0x69), UInt8(0x63))
+                )
+            case "bbr":
+                set = provider.unsafeSetSocketOption(
+                    level: .tcp,
+                    name: name,
+                    value: (UInt8(0x62), UInt8(0x62), UInt8(0x72))
+                )
+            default: set = loop.makeSucceededVoidFuture()
+            }
+            return set.map { channel }
+        }
+    }
+
+    func listen(
+        at endpoint: Endpoint,
+        limits: TransportLimits,
+        on loop: any EventLoop,
+        accept: @escaping @Sendable (any Channel) throws -> Void
+    ) -> EventLoopFuture<TCPListener> {
+        Sockets().listen(at: endpoint, limits: limits, on: loop, accept: accept)
+    }
+}
+
+/// Two processes, each with one side.
+private enum Distance {
+    static let token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(day: 1, counter: 1)
+
+    static func serve(_ isUDP: Bool, _ host: String, _ port: Int) async throws {
+        let loop = MultiThreadedEventLoopGroup.singleton.next()
+        let side = try await loop.submit { try Side(loop, key: 0x21) }.get()
+        _ = try await loop.flatSubmit { () -> EventLoopFuture<Void> in
+            side.expected = .max
+            let match = RouteMatch(identity: side.identity, route: 1, remote: nil)
+            side.udp.events.route = { $0 == token ? match : nil }
+            side.tcp.events.route = { $0 == token ? match : nil }
+            return isUDP
+                ? side.udp.listen(host: host, port: port).map { _ in }
+                : side.tcp.listen(host: host, port: port).map { _ in }
+        }.get()
+        say("ready")
+        while true {
+            try await Task.sleep(for: .seconds(1))
+            let bytes = try await loop.submit {
+                defer { side.bytes = 0 }
+                return side.bytes
+            }.get()
+            if bytes > 0 { say("\(bytes)") }
+        }
+    }
+
+    static func send(_ isUDP: Bool, _ host: String, _ port: Int, seconds: Int64, control: String) async throws {
+        let loop = MultiThreadedEventLoopGroup.singleton.next()
+        let peer = try SecretKey(SecretBytes(copying: [UInt8](repeating: 0x21, count: 32))).publicKey
+        let side = try await loop.submit { try Side(loop, key: 0x11, control: control) }.get()
+        try await loop.submit {
+            side.left = .max
+            let dial = TCPTransport.Dial(
+                endpoint: Endpoint(host: host, port: port),
+                token: token,
+                identity: side.identity,
+                remote: peer,
+                route: 1
+            )
+            side.udp.events.dialFailed = { say("failed: \($1)") }
+            side.tcp.events.dialFailed = { say("failed: \($1)") }
+            _ = isUDP ? side.udp.dial(dial) : side.tcp.dial(dial)
+        }.get()
+        try await Task.sleep(for: .seconds(seconds))
+        say(try await loop.submit { side.udp.summary }.get())
+    }
+
+    private static func say(_ line: String) {
+        print(line)
+        fflush(nil)
     }
 }

@@ -24,9 +24,7 @@ private final class UDPSide: @unchecked Sendable {
     init(_ loop: any EventLoop, key: UInt8, limits: TransportLimits) throws {
         self.loop = loop
         identity = IdentityKey(try SecretKey(SecretBytes(copying: [UInt8](repeating: key, count: 32))))
-        var datagrams = DatagramLimits()
-        datagrams.largestDatagramByteCount = 65_507
-        transport = UDPTransport(loop: loop, limits: limits, datagramLimits: datagrams)
+        transport = UDPTransport(loop: loop, limits: limits)
         transport.events.linkOpened = { [unowned self] in
             links.append($0)
             write()
