@@ -34,7 +34,11 @@ extension DatagramLink {
         }
         lastReceivedAt = now
         if address != path.address, isLatest { moved(to: address, at: now) }
-        if address == path.address { path.datagramReceived(byteCount) }
+        if address == path.address {
+            path.datagramReceived(byteCount)
+            // It was given up, and the peer still comes from there.
+            if !path.isProved, path.challengeDeadline == nil { path.startChallenge(at: now) }
+        }
         process(datagram, number, from: address, at: now)
         return true
     }

@@ -42,7 +42,8 @@ extension DatagramLink {
         guard path.allowance >= 64 else { return nil }
         var packet = startPacket()
         DatagramFrame.append(.challenge, value, to: &packet)
-        pad(&packet, to: min(limits.datagramByteCount, path.allowance))
+        // A full one shows that full ones get through; where few bytes may leave, several small ones are worth more.
+        if path.allowance >= 3 * limits.datagramByteCount { pad(&packet, to: limits.datagramByteCount) }
         return record(packet, SentPacket(number: nextNumber, sentAt: now, byteCount: 0, path: path.number))
     }
 

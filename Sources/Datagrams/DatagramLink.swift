@@ -179,8 +179,8 @@ package final class DatagramLink {
     /// Our own addresses have changed: the peer is shown the new one at once, and the way is measured anew.
     func networkChanged(at now: Microseconds) {
         guard state != .gone else { return }
-        path = newPath(path.address, isProved: path.isProved, at: now)
-        fallback = nil
+        // What may be sent to an address that is not proved stays as it was, whoever has moved.
+        path = newPath(path.address, isProved: path.isProved, at: now).continuing(path)
         sent.timeouts = 0
         pacedUntil = nil
         path.startChallenge(at: now)

@@ -36,6 +36,13 @@ struct DatagramPath {
         size = DatagramSize(limits: limits, isLoopback: address.isLoopback, at: now)
     }
 
+    /// This path with the account of bytes of another to the same address.
+    func continuing(_ other: DatagramPath) -> DatagramPath {
+        var path = self
+        (path.received, path.sent) = (other.received, other.sent)
+        return path
+    }
+
     /// Bytes that may leave now.
     var allowance: Int { isProved ? .max : max(0, 3 * received - sent) }
 

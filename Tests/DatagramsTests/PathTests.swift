@@ -99,6 +99,23 @@ import Testing
         #expect(!again)
     }
 
+    @Test func `who moves while the other side's new address is not proved can still say so`() throws {
+        let pair = try pair(8)
+        let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
+        // The far side has moved, and the near one has heard one packet of it; no challenge has been answered.
+        pair.far.address = elsewhere
+        pair.near.endpoint.receive(far.forge([1]), from: elsewhere, at: pair.network.now)
+        #expect(near.address == elsewhere && near.path.allowance > 0)
+        let allowance = near.path.allowance
+        pair.near.address = DatagramAddress(v4: 0x0d00_0001, port: 8)
+        near.networkChanged(at: pair.network.now)
+        #expect(near.path.allowance == allowance && near.fallback != nil)
+        pair.near.endpoint.touch(near.localID)
+        pair.near.settle()
+        #expect(pair.network.run(for: 2_000_000) { near.path.isProved && far.path.isProved })
+        #expect(far.address == pair.near.address && near.address == elsewhere)
+    }
+
     // MARK: Sizes
 
     @Test(arguments: [(1_500, 1_472), (1_471, 1_452), (1_400, 1_372), (1_250, 1_232), (1_231, 1_200), (1_200, 1_200)])

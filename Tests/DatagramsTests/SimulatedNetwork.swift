@@ -302,6 +302,18 @@ struct Pair {
         return false
     }
 
+    /// For a test that has failed.
+    var diagnosis: String {
+        [near, far].map { node in
+            let link = node.link.flatMap { node.endpoint.link($0) }
+            return """
+                \(node.index) at \(network.now): closed \(node.closed), received \(node.received.count), \
+                moves \(node.moves.count), \(link?.diagnosis(at: network.now) ?? "no link") \
+                to \(link.map { "\($0.address)" } ?? "") from \(node.address) heard \(link?.lastReceivedAt ?? 0)
+                """
+        }.joined(separator: "; ")
+    }
+
     var nearLink: DatagramLink? { near.link.flatMap { near.endpoint.link($0) } }
     var farLink: DatagramLink? { far.link.flatMap { far.endpoint.link($0) } }
 }

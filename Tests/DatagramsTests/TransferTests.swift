@@ -73,7 +73,9 @@ import Testing
                 break
             }
             // A NAT that gives a side another address in mid-transfer.
-            if step % 3 == 1, moves > 0 {
+            // Were both to move before each knows where the other is, nobody could help them but a third.
+            let isSettled = pair.nearLink?.address == pair.far.address && pair.farLink?.address == pair.near.address
+            if step % 3 == 1, moves > 0, isSettled {
                 moves -= 1
                 let node = step % 2 == 0 ? pair.near : pair.far
                 node.address = DatagramAddress(v4: 0x0b00_0000 + UInt32(step), port: 9)
@@ -81,11 +83,16 @@ import Testing
                 node.settle()
             }
         }
-        try #require(pair.far.received == pair.near.waiting, "\(conditions)")
-        try #require(pair.near.received == pair.far.waiting, "\(conditions)")
+        // In words, for the messages would fill pages.
+        let isWell = pair.far.received == pair.near.waiting && pair.near.received == pair.far.waiting
+        try #require(isWell, "\(conditions), \(pair.diagnosis)")
         let number = try #require(pair.far.link)
         pair.far.endpoint.close(number, at: pair.network.now)
-        #expect(pair.network.run(for: 60_000_000) { pair.near.closed.count == 1 && pair.far.closed.count == 1 })
+        let near = try #require(pair.near.link)
+        #expect(
+            pair.network.run(for: 60_000_000) { pair.near.closed[near] != nil && pair.far.closed[number] != nil },
+            "\(conditions), \(pair.diagnosis)"
+        )
         pair.network.run(for: 60_000_000)
         #expect(pair.near.endpoint.connectionCount == 0 && pair.far.endpoint.connectionCount == 0)
     }
@@ -127,7 +134,7 @@ import Testing
         #expect(pair.network.datagrams - before <= 24)
     }
 
-    @Test(arguments: 1...20 as ClosedRange<UInt64>)
+    @Test(arguments: 1...10 as ClosedRange<UInt64>)
     func `whoever sees all datagrams and sends what it likes stops nothing, and gains little`(seed: UInt64) throws {
         var conditions = Conditions()
         conditions.lost = 20
