@@ -70,7 +70,7 @@ extension DatagramLink {
     private func pollData(at now: Microseconds) -> DatagramTransmit? {
         let mayAsk = wantsToAsk && mayAsk(at: now)
         guard mayAsk || received.isDue(at: now) else { return nil }
-        let space = min(path.size.current, path.allowance) - PacketCipher.overheadByteCount
+        let space = min(path.size.current, path.allowanceForData) - PacketCipher.overheadByteCount
         guard space >= DatagramPacket.sealedHeaderByteCount + 64 else { return nil }
         var packet = startPacket(path.size.current)
         var record = SentPacket(number: nextNumber, sentAt: now, byteCount: 0, path: path.number)

@@ -271,7 +271,7 @@ package final class DatagramLink {
         consider(path.size.deadline)
         consider(keys.discardAt)
         // Where nothing may leave until more has come, there is nothing to wait for.
-        if path.allowance > 128 {
+        if path.allowanceForData > 128 {
             consider(received.deadline)
             consider(pacedUntil)
         }

@@ -46,6 +46,11 @@ struct DatagramPath {
     /// Bytes that may leave now.
     var allowance: Int { isProved ? .max : max(0, 3 * received - sent) }
 
+    /// The same for all but challenges and what little goes with them: an address that is never proved because messages
+    /// have used up what may be sent there would be lost with the next move.
+    var allowanceForData: Int { isProved ? .max : max(0, allowance - Self.reserve) }
+    private static let reserve = 512
+
     mutating func datagramReceived(_ byteCount: Int) { if !isProved { received += byteCount } }
     mutating func datagramSent(_ byteCount: Int) { if !isProved { sent += byteCount } }
 
