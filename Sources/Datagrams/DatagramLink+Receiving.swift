@@ -136,6 +136,10 @@ extension DatagramLink {
         _ bytes: [UInt8],
         at now: Microseconds
     ) throws(DatagramFrame.Malformed) {
+        // Each handshake costs us three curve operations: none long before its time.
+        if act == .one, epoch == keys.epoch &+ 1, rekeying.isIdle, !keys.awaitsPeer, isTooEarlyForKeys(now) {
+            throw .badValue
+        }
         let outcome = rekeying.receive(
             act,
             epoch: epoch,
@@ -155,6 +159,13 @@ extension DatagramLink {
             owesPing = true
         case .violation: throw .badValue
         }
+    }
+
+    /// Whether keys have neither half their time nor half their packets behind them: clocks and counts differ, not by
+    /// so much.
+    private func isTooEarlyForKeys(_ now: Microseconds) -> Bool {
+        now < keys.since + limits.rekeyAfter / 2
+            && max(keys.sentCount, keys.receivedCount) < limits.rekeyPacketCount / 2
     }
 
     // MARK: Acknowledgements (RFC 9002)

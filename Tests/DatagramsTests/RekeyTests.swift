@@ -59,6 +59,7 @@ import Testing
 
     @Test func `both at once make one set of keys`() throws {
         let pair = try pair(3) { $0.rekeyStagger = 0 }
+        pair.network.run(for: 61_000_000)
         let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
         // Both are told at the same moment.
         near.rekeying.begin(
@@ -112,6 +113,17 @@ import Testing
         pair.near.waiting = makeMessages(600, seed: 1)
         #expect(pair.network.run(for: 100_000_000) { !pair.near.closed.isEmpty || !pair.far.closed.isEmpty })
         #expect(pair.near.closed.values.contains(.rekeyOverdue) || pair.far.closed.values.contains(.rekeyOverdue))
+    }
+
+    @Test func `a peer that wants new keys before half their time is at fault`() throws {
+        let pair = try pair(7)
+        pair.network.run(for: 59_000_000)
+        let far = try #require(pair.farLink)
+        begin(far)
+        pair.far.endpoint.touch(far.localID)
+        pair.network.run(for: 1_000_000)
+        #expect(pair.near.closed.values.first == .protocolViolation)
+        #expect(pair.far.closed.values.first == .closedByPeer)
     }
 
     // MARK: Every state and act

@@ -45,7 +45,10 @@ import Testing
         return first..<first + (environment["DATAGRAM_SEEDS"].flatMap { UInt64($0) } ?? 60)
     }()
 
-    @Test(arguments: seeds)
+    /// Those that have found mistakes: what may be sent to an address that is not proved.
+    static let kept: [UInt64] = [10_045, 10_110, 10_619, 10_989, 11_076]
+
+    @Test(arguments: Array(seeds) + kept)
     func `over any network every message arrives once and in order, and both ends end`(seed: UInt64) throws {
         var random = SplitMix(state: seed &* 77)
         var conditions = Conditions()
