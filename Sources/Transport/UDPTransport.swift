@@ -125,7 +125,7 @@ package final class UDPTransport: @unchecked Sendable {
         pump()
         timer?.task.cancel()
         timer = nil
-        for socket in sockets.values { socket.close() }
+        for number in sockets.keys.sorted() { sockets[number]?.close() }
         sockets = [:]
     }
 
@@ -224,7 +224,8 @@ package final class UDPTransport: @unchecked Sendable {
             while let transmit = endpoint.poll(at: now) {
                 sockets[transmit.address.socket]?.send(transmit.bytes, to: transmit.address)
             }
-            for socket in sockets.values { socket.flush() }
+            // In order: what is done to each reaches the network.
+            for number in sockets.keys.sorted() { sockets[number]?.flush() }
         } while wantsPump || endpoint.hasEvents
         isPumping = false
         setTimer()
