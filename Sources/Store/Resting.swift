@@ -29,7 +29,9 @@ extension Store {
     /// - Returns: false when something of the row is not finished yet.
     private func rest(_ row: Row) -> Bool {
         let files = row.segments.values.map(\.file) + [row.log?.file].compactMap { $0 }
-        guard files.allSatisfy({ !$0.isDirty && $0.inFlight.isEmpty }), row.halfMoved.isEmpty,
+        // A file that has failed is remembered as such: opened anew it would take appends, and may not even have the sidecar
+        // without which a start finds it expired.
+        guard files.allSatisfy({ !$0.isDirty && $0.inFlight.isEmpty && !$0.isClosed }), row.halfMoved.isEmpty,
             row.segments.values.allSatisfy({ !$0.withholds && $0.moved.isEmpty }),
             !pendingErasures.contains(where: { segments[$0.segment]?.row === row })
         else { return false }

@@ -218,6 +218,33 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
 }
 
 @Suite struct CrashTests {
+    /// Found by the simulation of whole nodes: a segment whose sidecar was never written took messages after it had rested.
+    @Test func `what failed before an inbox rests takes nothing more afterwards`() throws {
+        var kept = 0
+        for call in 1...16 {
+            let disk = try makeHome()
+            let store = try openHome(disk)
+            let row = try store.createRow()
+            try store.commitNow()
+            disk.with { $0.fault = .init(at: $0.operations + call, code: EIO, isLasting: false) }
+            try? store.put(row, 1, at: start + hour / 2, "first")
+            try? store.commitNow()
+            disk.with { $0.fault = nil }
+            store.release(row)
+            for _ in 0..<2 { store.reap(hide: start, destroy: start) }
+            guard (try? store.put(row, 2, at: start + hour / 2, "second")) != nil, (try? store.commitNow()) != nil else {
+                continue
+            }
+            kept += 1
+            store.close()
+            disk.reboot(seed: 1)
+            let again = try openHome(disk)
+            #expect(try again.get(row, 2, now: start) == "second", "call \(call)")
+            again.close()
+        }
+        #expect(kept > 8)
+    }
+
     private func operationCount(_ home: SimulatedDisk) throws -> Int {
         let disk = home.copy()
         let history = History(try openHome(disk), stopsAtErrors: true)
