@@ -52,6 +52,14 @@ extension Node {
         // A name that looks like the beginning of another's id is no reason to guess.
         let all = matches + core.directory.clients(named: text).filter { !matches.contains($0) }
         if !lowered.isEmpty, all.count == 1 { return all[0] }
+        // Who was removed and has joined again means the conversation that goes on; the other copy has its clientId.
+        let conversations = Set(all.compactMap { core.conversationID($0) })
+        if !lowered.isEmpty, conversations.count == 1,
+            let client = conversations.first.flatMap({ core.client(of: $0) }),
+            all.contains(client)
+        {
+            return client
+        }
         if !lowered.isEmpty, all.count > 1 {
             let ids = all.prefix(Self.shownMatches).compactMap { core.conversationID($0)?.description.prefix(12) }
             let rest = all.count > ids.count ? ["and \(all.count - ids.count) more"] : []

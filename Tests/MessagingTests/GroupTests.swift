@@ -288,6 +288,11 @@ import Testing
         all.step(1) { core, turn in core.addUnused(client, key: key, turn) }
         try all.join(1)
         #expect(all.nodes[1].conversation(earlier) != nil && all.machine(1) != nil)
+        // The one that goes on is the conversation's, whichever was entered last.
+        let id = try #require(all.machine(1)?.conversation)
+        #expect(all.nodes[1].client(of: id) == client)
+        all.step(1) { core, turn in core.retry(earlier, &turn) }
+        #expect(all.nodes[1].client(of: id) == client)
         all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
         all.run()
         #expect(all.exploded[1] != nil && all.destroyed == [1])

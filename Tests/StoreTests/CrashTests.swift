@@ -232,7 +232,8 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
             disk.with { $0.fault = nil }
             store.release(row)
             for _ in 0..<2 { store.reap(hide: start, destroy: start) }
-            guard (try? store.put(row, 2, at: start + hour / 2, "second")) != nil, (try? store.commitNow()) != nil else {
+            guard (try? store.put(row, 2, at: start + hour / 2, "second")) != nil, (try? store.commitNow()) != nil
+            else {
                 continue
             }
             kept += 1

@@ -2,29 +2,36 @@ import Primitives
 
 /// The conversations of a node by id, beginning of an id and name, whether they are awake or asleep.
 package struct InboxDirectory: Sendable {
-    /// More than one where a member was removed and has joined again; the newest last.
+    /// More than one where a member was removed and has joined again: that of before comes first.
     private var clients: [ConversationID: [ClientID]] = [:]
     private var names: [String: Set<ClientID>] = [:]
-    private var entries: [ClientID: (conversation: ConversationID, name: String?)] = [:]
+    private var entries: [ClientID: Entry] = [:]
     /// By the first two bytes of conversation ids and of clientIds.
     private var buckets: [UInt16: Set<ClientID>] = [:]
+
+    private struct Entry: Equatable {
+        let conversation: ConversationID
+        let name: String?
+        let isRemoved: Bool
+    }
 
     package var count: Int { entries.count }
 
     /// Enters a conversation, or changes its name.
-    mutating func set(_ client: ClientID, _ conversation: ConversationID, name: String?) {
-        if let known = entries[client] {
-            if known.conversation == conversation, known.name == name { return }
-            remove(client)
-        }
-        entries[client] = (conversation, name)
-        clients[conversation, default: []].append(client)
+    /// - Parameter isRemoved: it is the copy of a member that was removed; one of a member comes before it.
+    mutating func set(_ client: ClientID, _ conversation: ConversationID, name: String?, isRemoved: Bool) {
+        let entry = Entry(conversation: conversation, name: name, isRemoved: isRemoved)
+        if entries[client] == entry { return }
+        remove(client)
+        entries[client] = entry
+        clients[conversation, default: []].insert(client, at: isRemoved ? 0 : clients[conversation]?.count ?? 0)
         if let name { names[name, default: []].insert(client) }
         for head in Self.heads(client, conversation) { buckets[head, default: []].insert(client) }
     }
 
     mutating func remove(_ client: ClientID) {
-        guard let (conversation, name) = entries.removeValue(forKey: client) else { return }
+        guard let entry = entries.removeValue(forKey: client) else { return }
+        let (conversation, name) = (entry.conversation, entry.name)
         clients[conversation]?.removeAll { $0 == client }
         if clients[conversation]?.isEmpty ?? false { clients[conversation] = nil }
         if let name {

@@ -71,7 +71,12 @@ struct InboxTable: Sendable {
                 joining.remove(client)
                 sleeping[client] = nil
             }
-            directory.set(client, machine.conversation, name: machine.record.name)
+            directory.set(
+                client,
+                machine.conversation,
+                name: machine.record.name,
+                isRemoved: machine.record.isRemoved
+            )
             deadlines.set(client, machine.nextDeadline)
             setHeld(client, machine.heldByteCount)
         }
@@ -85,7 +90,12 @@ struct InboxTable: Sendable {
         awake[client] = nil
         setHeld(client, 0)
         sleeping[client] = inbox
-        directory.set(client, inbox.summary.conversation, name: inbox.summary.name)
+        directory.set(
+            client,
+            inbox.summary.conversation,
+            name: inbox.summary.name,
+            isRemoved: inbox.summary.isRemoved
+        )
         deadlines.remove(client)
         deadlines.set(client, inbox.wakeAt)
     }
