@@ -68,7 +68,12 @@ final class Machine: @unchecked Sendable {
         disk.powerCut = { [unowned self] in
             world.network.mute.insert(index)
             world.time.plan(inMilliseconds: 0) { [unowned self] in
-                if isUp { world.crash(self, isPowerCut: true) }
+                if isUp {
+                    world.crash(self, isPowerCut: true)
+                } else {
+                    // It failed while the node was starting, which has told of it.
+                    world.network.mute.remove(index)
+                }
             }
         }
     }
