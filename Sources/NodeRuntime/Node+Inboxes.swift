@@ -213,6 +213,7 @@ extension Node {
         if let row = rows[client] {
             do throws(StoreError) { try store.destroyRow(row) } catch {
                 failure = error
+                lastStorageFailure = error
                 log.critical(
                     "an inbox's keys could not be destroyed; trying again",
                     metadata: ["error": "\(error)"]

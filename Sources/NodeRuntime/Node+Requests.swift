@@ -144,8 +144,12 @@ extension Node {
     }
 
     /// Destroys our own copy and tells the member that is online.
+    /// - Throws: also when the members were told and the keys could not be destroyed: the store tries again while it runs.
     package func leave(_ text: String) throws(NodeError) -> ConversationID {
-        try command(text) { machine, turn in (machine.conversation, machine.leave(&turn)) }.1
+        lastStorageFailure = nil
+        let conversation = try command(text) { machine, turn in (machine.conversation, machine.leave(&turn)) }.1
+        if let failure = lastStorageFailure { throw .store(failure) }
+        return conversation
     }
 
     // MARK: Invites

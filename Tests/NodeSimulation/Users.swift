@@ -179,7 +179,10 @@ extension NodeSimulation {
         guard chance(40) else { return }
         command(machine, "left") { [unowned self] node in
             let gone = try? node.conversation(conversation.text).key.publicKey
-            _ = try node.leave(conversation.text)
+            do throws(NodeError) { _ = try node.leave(conversation.text) } catch {
+                oracle.destroyed(gone, on: machine, isCertain: false)
+                throw error
+            }
             // The power may have failed meanwhile: then nobody was told that it is done.
             oracle.destroyed(gone, on: machine, isCertain: !network.mute.contains(machine.index))
         }
