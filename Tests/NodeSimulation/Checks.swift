@@ -99,12 +99,15 @@ extension NodeSimulation {
 
     private func checkPromises(_ machine: Machine) {
         let promises = oracle.promises[machine.index] ?? [:]
+        let clients = list(machine).map(\.client)
         for id in promises.keys.sorted() {
             guard let promise = promises[id] else { continue }
             let broken = machine.ask { node -> String? in
                 // A member that was removed and has joined again has two inboxes of one conversation.
-                let holders = oracle.keys.keys.sorted().filter { oracle.keys[$0] == promise.inbox }
-                guard let client = holders.first(where: { (try? node.conversation($0.description)) != nil }) else {
+                let client = clients.first {
+                    (try? node.conversation($0.description))?.key.publicKey == promise.inbox
+                }
+                guard let client else {
                     // It came to its end while the node was not there to say so.
                     let tombstone = (try? node.explosion(promise.conversation.description)) ?? nil
                     return tombstone == nil ? "its conversation is gone" : nil
