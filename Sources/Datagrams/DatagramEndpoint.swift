@@ -82,9 +82,18 @@ package final class DatagramEndpoint {
     }
 
     /// Gives a dial up. Nothing happens to a link that is already open.
-    package func cancelDial(_ number: UInt64) {
-        guard let id = ids[number], case .dialing? = connections[id] else { return }
-        remove(id)
+    package func cancelDial(_ number: UInt64, at now: Microseconds) {
+        guard let id = ids[number], case .dialing(let dialing)? = connections[id] else { return }
+        if let link = dialing.cancel() {
+            // The owner hears nothing of it any more.
+            numbers[id] = nil
+            ids[number] = nil
+            connections[id] = .link(link)
+            link.abort(.requested, at: now)
+            touch(id)
+        } else {
+            remove(id)
+        }
         events.append(.dialFailed(number, .cancelled))
     }
 
@@ -177,14 +186,16 @@ package final class DatagramEndpoint {
     }
 
     private func collect(_ id: UInt64) {
-        guard case .link(let link)? = connections[id], let number = numbers[id] else { return }
+        guard case .link(let link)? = connections[id] else { return }
         for event in link.events {
-            switch event {
-            case .readable: events.append(.readable(number))
-            case .writable: events.append(.writable(number))
-            case .pathChanged(let address): events.append(.pathChanged(number, address))
-            case .closed(let reason): events.append(.closed(number, reason))
-            case .rejected(let rejection): events.append(.rejected(rejection))
+            switch (event, numbers[id]) {
+            case (.rejected(let rejection), _): events.append(.rejected(rejection))
+            case (.readable, let number?): events.append(.readable(number))
+            case (.writable, let number?): events.append(.writable(number))
+            case (.pathChanged(let address), let number?): events.append(.pathChanged(number, address))
+            case (.closed(let reason), let number?): events.append(.closed(number, reason))
+            // Of a dial that was given up.
+            case (.readable, nil), (.writable, nil), (.pathChanged, nil), (.closed, nil): break
             }
         }
         link.events.removeAll(keepingCapacity: true)

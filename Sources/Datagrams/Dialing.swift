@@ -6,6 +6,7 @@ import Primitives
 ///     asking ──act 2──▶ confirming ──first packet that opens──▶ open (the endpoint takes the link)
 ///     asking ──cookie──▶ asking, with the cookie, at once
 ///     asking, confirming ──5 s in one of them, 10 s in all──▶ failed
+///     asking, confirming ──given up──▶ ended; the responder is told if it may have the link
 ///
 /// Each act of ours is sent again after 1 s, or after three times the round trip once it is known, and then after twice as
 /// long each time (RFC 9002, section 6.2). The responder repeats act 2 only when it is asked again, so that nobody can
@@ -31,6 +32,8 @@ final class Dialing {
     private var sends = 0
     private var lastSentAt: Microseconds
     private var owesDatagram = true
+    /// Act 3 has left: the responder may have an open link.
+    private var hasFinished = false
     private var retransmitAfter: Microseconds
 
     /// - Throws: ``HandshakeError/reflection`` if the dial is to ourselves.
@@ -87,6 +90,7 @@ final class Dialing {
             let packet = DatagramPacket.dial(token: dial.token, dialer: id, cookie: cookie, actOne: actOne)
             return DatagramTransmit(address: dial.address, bytes: packet.bytes)
         case .confirming(_, let finish):
+            hasFinished = true
             return DatagramTransmit(address: dial.address, bytes: finish)
         case .ended: return nil
         }
@@ -140,6 +144,14 @@ final class Dialing {
         owesDatagram = true
         retransmitAfter = roundTrip.map { max(3 * $0, 20_000) } ?? 3 * limits.initialRoundTrip
         return nil
+    }
+
+    /// The dial is given up.
+    /// - Returns: the link that the responder may have by now, to be closed.
+    func cancel() -> DatagramLink? {
+        defer { phase = .ended }
+        guard case .confirming(let link, _) = phase, hasFinished else { return nil }
+        return link
     }
 
     /// A sealed packet: if it opens, the responder has act 3.

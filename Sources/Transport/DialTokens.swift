@@ -1,8 +1,9 @@
 /// The dialer's side of a member's window: which token to show next (protocol, section 2).
 ///
 /// A dial that failed repeats its token, so that no number of failed dials runs out of the window. Only a responder
-/// that closed before act 2 may not have known the token: then the next dial tries the next counter of the window, and
-/// after 32 the first again, so that two sides whose counters have drifted apart in a crash find each other.
+/// that closed before act 2, or was silent over every way, may not have known the token: then the next dial tries the next
+/// counter of the window, and after 32 the first again, so that two sides whose counters have drifted apart in a crash find
+/// each other.
 package struct DialTokens: Sendable {
     private let secret: RoutingSecret
     /// The lowest counter of each day that we have not used up; today and later only.
@@ -29,6 +30,10 @@ package struct DialTokens: Sendable {
 
     /// The responder closed before act 2: it may not know this token.
     package mutating func closedBeforeActTwo() { step = (step + 1) % RoutingTable.windowCount }
+
+    /// Nobody has said a word: the responder is not there, or over UDP it does not know this token. To it the next one is as
+    /// good.
+    package mutating func unanswered() { step = (step + 1) % RoutingTable.windowCount }
 
     /// A link was opened with the token: this counter and those before it are used up.
     package mutating func succeeded() {

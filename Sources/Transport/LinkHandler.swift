@@ -1,3 +1,4 @@
+import Glibc
 import NIOCore
 import Noise
 import Primitives
@@ -317,6 +318,15 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
             }
         }
         context.writeAndFlush(wrapOutboundOut(bytes), promise: promise)
+    }
+
+    /// The kernel's (tcp(7), TCP_INFO); asked on the loop, it answers at once.
+    var roundTrip: TimeAmount? {
+        var result: TimeAmount?
+        (context?.channel as? any SocketOptionProvider)?.getTCPInfo().assumeIsolated().whenSuccess { info in
+            if info.tcpi_rtt > 0 { result = .microseconds(Int64(info.tcpi_rtt)) }
+        }
+        return result
     }
 
     var isWritable: Bool {

@@ -4,6 +4,7 @@ import Noise
 /// What an open link stands on: a connection's handler, or one of an endpoint's links over datagrams.
 protocol LinkEnd: AnyObject {
     var isWritable: Bool { get }
+    var roundTrip: TimeAmount? { get }
     func send(_ frame: [UInt8]) throws(PeerConnection.SendError)
     func flush()
     func pauseReading()
@@ -91,6 +92,9 @@ package final class PeerConnection: @unchecked Sendable {
 
     /// Whether there is room: false above ``TransportLimits/outboundHighWater``, until `becameWritable`.
     package var isWritable: Bool { handler?.isWritable ?? false }
+
+    /// As the transport measures it; `nil` before it has, and once the link is closed.
+    package var roundTrip: TimeAmount? { handler?.roundTrip }
 
     /// No frames until ``resumeReading()``; nothing more is read from the socket.
     package func pauseReading() { handler?.pauseReading() }

@@ -25,6 +25,10 @@ package struct TransportLimits: Sendable {
 
     /// From the dial to the TCP connection, over all addresses of the host.
     package var connectTimeout = TimeAmount.seconds(10)
+    /// How long one way to an inbox is tried before the next one is, too (RFC 8305, section 8).
+    package var dialStagger = TimeAmount.milliseconds(250)
+    /// How long UDP is waited for when nobody answers over TCP: a node that is down says nothing over UDP.
+    package var datagramPatience = TimeAmount.seconds(1)
     /// From the request to close to the end, for frames still on their way in either direction.
     package var closeTimeout = TimeAmount.seconds(5)
     /// How long a peer may be out of reach before its link is lost: neither an acknowledgement of what we sent nor, when

@@ -23,12 +23,15 @@ package final class UDPTransport: @unchecked Sendable {
     private var sockets: [UInt32: any DatagramSocket] = [:]
     private var nextSocket: UInt32 = 1
     private var links: [UInt64: DatagramLinkEnd] = [:]
+    /// Dials that have not begun: their socket is being opened.
     private var resolving: Set<UInt64> = []
+    private var awaitingSocket: [Bool: [(Bool) -> Void]] = [:]
     /// The endpoint's number of a dial, and the owner's, where a name had to be looked up first.
     private var ownerNumbers: [UInt64: UInt64] = [:]
     private var endpointNumbers: [UInt64: UInt64] = [:]
     private var nextNumber = firstNumber
 
+    private var isClosed = false
     private var isPumping = false
     private var wantsPump = false
     private var timer: (deadline: Microseconds, task: Scheduled<Void>)?
@@ -96,7 +99,7 @@ package final class UDPTransport: @unchecked Sendable {
         return network.bind(at: Endpoint(host: host, port: port), number: number, on: loop) { datagram in
             bound.value.received(datagram)
         }.map { socket in
-            bound.value.sockets[number] = socket.value
+            if bound.value.isClosed { socket.value.close() } else { bound.value.sockets[number] = socket.value }
             return socket.value.localAddress
         }
     }
@@ -112,6 +115,16 @@ package final class UDPTransport: @unchecked Sendable {
         }
     }
 
+    /// There is no listener of that family that could be dialled from: a socket of its own, one for all dials that wait.
+    private func openSocket(isIPv4: Bool, _ whenOpen: @escaping (_ isOpen: Bool) -> Void) {
+        awaitingSocket[isIPv4, default: []].append(whenOpen)
+        guard awaitingSocket[isIPv4]?.count == 1 else { return }
+        listen(host: isIPv4 ? "0.0.0.0" : "::", port: 0).assumeIsolated().whenComplete { result in
+            let isOpen = if case .success = result { true } else { false }
+            for waiting in self.awaitingSocket.removeValue(forKey: isIPv4) ?? [] { waiting(isOpen) }
+        }
+    }
+
     private func received(_ datagram: (DatagramAddress, [UInt8])?) {
         guard let (address, bytes) = datagram else { return pump() }
         endpoint.receive(bytes, from: address, at: now)
@@ -121,7 +134,8 @@ package final class UDPTransport: @unchecked Sendable {
     /// Closes every link, dial and socket, now.
     package func close() {
         for number in links.keys.sorted() { endpoint.abort(number, .shutDown, at: now) }
-        for number in endpointNumbers.keys.sorted() { cancelDial(number) }
+        isClosed = true
+        for number in resolving.sorted() + endpointNumbers.keys.sorted() { cancelDial(number) }
         pump()
         timer?.task.cancel()
         timer = nil
@@ -137,7 +151,8 @@ package final class UDPTransport: @unchecked Sendable {
 
     // MARK: Dialling
 
-    /// Dials. Either `linkOpened` follows, with a link of this number, or `dialFailed`; neither before this returns.
+    /// Dials an address; names are looked up by ``LinkTransport``. Either `linkOpened` follows, with a link of this number, or
+    /// `dialFailed`; neither before this returns.
     package func dial(_ dial: TCPTransport.Dial) -> UInt64 {
         let number = nextNumber
         nextNumber += 1
@@ -151,18 +166,7 @@ package final class UDPTransport: @unchecked Sendable {
             loop.assumeIsolated().execute { self.start(dial, number, at: address) }
             return number
         }
-        // A name is looked up, which waits, elsewhere.
-        NIOThreadPool.singleton
-            .runIfActive(eventLoop: loop) {
-                try SocketAddress.makeAddressResolvingHost(target.host, port: target.port)
-            }
-            .assumeIsolated()
-            .whenComplete { result in
-                switch result {
-                case .success(let address): self.start(dial, number, at: address)
-                case .failure: self.fail(number, .unresolvable)
-                }
-            }
+        loop.assumeIsolated().execute { self.fail(number, .unresolvable) }
         return number
     }
 
@@ -170,13 +174,8 @@ package final class UDPTransport: @unchecked Sendable {
         guard resolving.contains(number) else { return }
         guard let target = DatagramAddress(address, socket: 0) else { return fail(number, .unresolvable) }
         guard let socket = socket(for: target) else {
-            // There is no listener of that family: a socket of its own.
-            let host = target.isIPv4 ? "0.0.0.0" : "::"
-            return listen(host: host, port: 0).assumeIsolated().whenComplete { result in
-                switch result {
-                case .success: self.start(dial, number, at: address)
-                case .failure: self.fail(number, .unreachable)
-                }
+            return openSocket(isIPv4: target.isIPv4) { isOpen in
+                if isOpen { self.start(dial, number, at: address) } else { self.fail(number, .unreachable) }
             }
         }
         guard let target = DatagramAddress(address, socket: socket) else { return fail(number, .unresolvable) }
@@ -205,7 +204,7 @@ package final class UDPTransport: @unchecked Sendable {
     package func cancelDial(_ number: UInt64) {
         if resolving.contains(number) { return fail(number, .cancelled) }
         guard let name = endpointNumbers[number] else { return }
-        endpoint.cancelDial(name)
+        endpoint.cancelDial(name, at: now)
         pump()
     }
 

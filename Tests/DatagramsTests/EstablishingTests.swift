@@ -58,7 +58,7 @@ import Testing
             if first == nil { first = bytes }
             return false
         }
-        pair.near.endpoint.cancelDial(pair.near.dial(pair.far, token: Pair.token))
+        pair.near.endpoint.cancelDial(pair.near.dial(pair.far, token: Pair.token), at: pair.network.now)
         pair.network.tap = { _, _, _ in true }
         return try #require(first)
     }
@@ -147,11 +147,25 @@ import Testing
     @Test func `a dial that is given up fails once`() {
         let pair = Pair(seed: 9)
         let number = pair.near.dial(pair.far, token: Pair.token)
-        pair.near.endpoint.cancelDial(number)
-        pair.near.endpoint.cancelDial(number)
+        pair.near.endpoint.cancelDial(number, at: pair.network.now)
+        pair.near.endpoint.cancelDial(number, at: pair.network.now)
         pair.network.run(for: 20_000_000)
         #expect(pair.near.failures == [.cancelled] && pair.near.opened.isEmpty && pair.far.opened.isEmpty)
         #expect(pair.far.rejections.last == .timedOut)
+    }
+
+    @Test func `a dial that is given up when act 3 is on its way leaves the responder no link`() {
+        let pair = Pair(seed: 9)
+        let number = pair.near.dial(pair.far, token: Pair.token)
+        // The responder has the link, and its word of it is still on its way.
+        #expect(pair.network.run(for: 5_000_000) { pair.far.opened.count == 1 })
+        #expect(pair.near.opened.isEmpty)
+        pair.near.endpoint.cancelDial(number, at: pair.network.now)
+        pair.near.settle()
+        pair.network.run(for: 10_000_000)
+        #expect(pair.near.failures == [.cancelled] && pair.near.opened.isEmpty && pair.near.closed.isEmpty)
+        #expect(Array(pair.far.closed.values) == [.closedByPeer])
+        #expect(pair.near.endpoint.connectionCount == 0 && pair.far.endpoint.connectionCount == 0)
     }
 
     @Test func `one network has eight handshakes in flight, all have 256, and they end`() throws {

@@ -1,0 +1,157 @@
+import NIOCore
+
+/// The order in which the ways to one inbox are tried, and which of them are tried at a time: the next one when the last has
+/// failed or has been silent for a while (RFC 8305, section 5). The first link that opens wins.
+///
+///     waiting ──its turn──▶ under way ──link──▶ won: the others are given up
+///                               └──failed──▶ out; the next one begins at once
+///     nothing waits, nothing is under way ──▶ failed
+///     TCP has failed everywhere ──a second of silence over UDP──▶ failed
+struct DialRace: Sendable {
+    /// One way: an address and what the link would run over.
+    struct Attempt: Hashable, Sendable {
+        let endpoint: Endpoint
+        let carrier: PeerConnection.Carrier
+    }
+
+    enum Action: Hashable, Sendable {
+        case start(Attempt)
+        case cancel(Attempt)
+        /// The last that is heard of the race.
+        case fail(DialFailure)
+    }
+
+    private enum State: Hashable, Sendable {
+        case ready
+        /// `nextAt`: when the next one begins whatever the others do; `giveUpAt`: when what is left is given up.
+        case running(nextAt: NIODeadline, giveUpAt: NIODeadline?)
+        case ended
+    }
+
+    /// ``TransportLimits/dialStagger`` and ``TransportLimits/datagramPatience``.
+    private let stagger: TimeAmount
+    private let datagramPatience: TimeAmount
+    private var state = State.ready
+    private var waiting: [Attempt]
+    private var underWay: [Attempt] = []
+    private var failure: DialFailure?
+
+    /// - Parameters:
+    ///   - endpoints: the best first; names as well as addresses.
+    ///   - hasDatagrams: whether UDP is tried, too.
+    init(_ endpoints: [Endpoint], hasDatagrams: Bool, limits: TransportLimits = TransportLimits()) {
+        stagger = limits.dialStagger
+        datagramPatience = limits.datagramPatience
+        var seen: Set<Attempt> = []
+        waiting = Self.interleaved(endpoints).flatMap { endpoint in
+            var ways = [Attempt(endpoint: endpoint, carrier: .tcp)]
+            if hasDatagrams { ways.append(Attempt(endpoint: endpoint, carrier: .udp)) }
+            return ways
+        }.filter { seen.insert($0).inserted }
+    }
+
+    /// The families in turns, that of the first one first (RFC 8305, section 4).
+    private static func interleaved(_ endpoints: [Endpoint]) -> [Endpoint] {
+        guard let first = endpoints.first else { return [] }
+        var same: [Endpoint] = []
+        var other: [Endpoint] = []
+        for endpoint in endpoints {
+            if isIPv6(endpoint) == isIPv6(first) { same.append(endpoint) } else { other.append(endpoint) }
+        }
+        var result: [Endpoint] = []
+        for index in 0..<max(same.count, other.count) {
+            if index < same.count { result.append(same[index]) }
+            if index < other.count { result.append(other[index]) }
+        }
+        return result
+    }
+
+    private static func isIPv6(_ endpoint: Endpoint) -> Bool { endpoint.host.utf8.contains(UInt8(ascii: ":")) }
+
+    /// When ``advance(now:)`` has something to do.
+    var nextDeadline: NIODeadline? {
+        guard case .running(let nextAt, let giveUpAt) = state else { return nil }
+        return waiting.isEmpty ? giveUpAt : nextAt
+    }
+
+    mutating func begin(now: NIODeadline) -> [Action] {
+        guard case .ready = state else { return [] }
+        guard !waiting.isEmpty else {
+            state = .ended
+            return [.fail(.unresolvable)]
+        }
+        return startNext(now: now)
+    }
+
+    /// The next one begins when it is time; what is left is given up when that is.
+    mutating func advance(now: NIODeadline) -> [Action] {
+        guard case .running(let nextAt, let giveUpAt) = state else { return [] }
+        if !waiting.isEmpty { return nextAt <= now ? startNext(now: now) : [] }
+        guard let giveUpAt, giveUpAt <= now else { return [] }
+        return end(with: failure ?? .timedOut)
+    }
+
+    /// A link has opened: the others are given up.
+    mutating func opened(_ attempt: Attempt) -> [Action] {
+        guard case .running = state, let index = underWay.firstIndex(of: attempt) else { return [] }
+        underWay.remove(at: index)
+        return end(with: nil)
+    }
+
+    mutating func failed(_ attempt: Attempt, _ reason: DialFailure, now: NIODeadline) -> [Action] {
+        guard case .running(let nextAt, _) = state, let index = underWay.firstIndex(of: attempt) else { return [] }
+        underWay.remove(at: index)
+        // A name that means nothing, or a carrier that is not there, says the least.
+        if failure == nil || reason != .unresolvable { failure = reason }
+        var result: [Action] = []
+        if reason == .closedBeforeActTwo { result += dropDatagrams(to: attempt.endpoint) }
+        if !waiting.isEmpty { return result + startNext(now: now) }
+        guard !underWay.isEmpty else { return result + end(with: failure ?? reason) }
+        if underWay.allSatisfy({ $0.carrier == .udp }), attempt.carrier == .tcp {
+            state = .running(nextAt: nextAt, giveUpAt: now + datagramPatience)
+        }
+        return result
+    }
+
+    /// A name has been looked up: each of its addresses is a way of its own, and comes next.
+    mutating func resolved(_ attempt: Attempt, as endpoints: [Endpoint], now: NIODeadline) -> [Action] {
+        guard case .running = state, let index = underWay.firstIndex(of: attempt) else { return [] }
+        let ways = Self.interleaved(endpoints).map { Attempt(endpoint: $0, carrier: attempt.carrier) }
+            .filter { $0 != attempt && !underWay.contains($0) && !waiting.contains($0) }
+        guard !ways.isEmpty else { return failed(attempt, .unresolvable, now: now) }
+        underWay.remove(at: index)
+        waiting.insert(contentsOf: ways, at: 0)
+        return startNext(now: now)
+    }
+
+    /// The owner gives up.
+    mutating func cancel() -> [Action] {
+        if case .ended = state { return [] }
+        return end(with: .cancelled)
+    }
+
+    /// A node was there and did not want this dial: over UDP it would say nothing.
+    private mutating func dropDatagrams(to endpoint: Endpoint) -> [Action] {
+        let attempt = Attempt(endpoint: endpoint, carrier: .udp)
+        waiting.removeAll { $0 == attempt }
+        guard let index = underWay.firstIndex(of: attempt) else { return [] }
+        underWay.remove(at: index)
+        return [.cancel(attempt)]
+    }
+
+    private mutating func startNext(now: NIODeadline) -> [Action] {
+        let next = waiting.removeFirst()
+        underWay.append(next)
+        let isOverUDPAlone = waiting.isEmpty && underWay.allSatisfy { $0.carrier == .udp }
+        state = .running(nextAt: now + stagger, giveUpAt: isOverUDPAlone ? now + datagramPatience : nil)
+        return [.start(next)]
+    }
+
+    private mutating func end(with reason: DialFailure?) -> [Action] {
+        let others = underWay.map { Action.cancel($0) }
+        state = .ended
+        waiting = []
+        underWay = []
+        return others + (reason.map { [.fail($0)] } ?? [])
+    }
+}

@@ -1,0 +1,292 @@
+import Glibc
+import NIOCore
+import NIOPosix
+import Noise
+import Primitives
+
+/// All links of one owner, over TCP and over UDP: listens for both on one port number, and lets the ways to an inbox race
+/// each other. It tells its owner what either transport tells; only a dial has a number of the race's own, which comes back
+/// as the link's `route`.
+///
+/// `@unchecked Sendable` for the owner's sake, an actor on that loop: the initialiser and every callback are on it.
+package final class LinkTransport: @unchecked Sendable {
+    /// A dial by all ways that there are.
+    package struct Dial {
+        /// The best first.
+        package let endpoints: [Endpoint]
+        /// The token to show, asked for at each attempt.
+        package let token: () -> RoutingToken?
+        /// Our inbox, shown in act 3.
+        package let identity: IdentityKey
+        /// Whom we mean to reach.
+        package let remote: PublicKey
+
+        package init(
+            endpoints: [Endpoint],
+            token: @escaping () -> RoutingToken?,
+            identity: IdentityKey,
+            remote: PublicKey
+        ) {
+            self.endpoints = endpoints
+            self.token = token
+            self.identity = identity
+            self.remote = remote
+        }
+    }
+
+    /// A bound port.
+    package struct Listening: Sendable {
+        package let tcp: TCPListener
+        /// Why there is no UDP there; `nil` if there is, or is to be none.
+        package let withoutDatagrams: ListenFailure?
+    }
+
+    private struct Race {
+        var machine: DialRace
+        let dial: Dial
+        /// The number of each attempt that is under way, at its transport.
+        var numbers: [DialRace.Attempt: UInt64] = [:]
+        var timer: Scheduled<Void>?
+        /// Some node answered and did not know the token.
+        var wasUnknown = false
+    }
+
+    package let loop: any EventLoop
+    private let limits: TransportLimits
+    private let tcp: TCPTransport
+    private let udp: UDPTransport?
+    /// As of either transport, but for dials: see ``dialEnded``.
+    package var events = TransportEvents()
+    /// The last that is heard of a dial that did not open a link, and whether some node there did not know our token.
+    package var dialEnded: (UInt64, DialFailure, _ isUnknownThere: Bool) -> Void = { _, _, _ in }
+    /// A node closed a dial before act 2: the token that was shown may be used up there.
+    package var tokenRefused: (UInt64) -> Void = { _ in }
+
+    private var races: [UInt64: Race] = [:]
+    /// The race of each attempt under way.
+    private var attempts: [UInt64: (race: UInt64, attempt: DialRace.Attempt)] = [:]
+    private var nextRace: UInt64 = 1
+
+    /// - Parameter datagrams: where UDP comes from; `nil` for TCP alone.
+    package init(
+        loop: any EventLoop,
+        network: any Network = Sockets(),
+        datagrams: (any DatagramNetwork)?,
+        limits: TransportLimits = TransportLimits()
+    ) {
+        self.loop = loop
+        self.limits = limits
+        tcp = TCPTransport(loop: loop, network: network, limits: limits)
+        udp = datagrams.map { UDPTransport(loop: loop, network: $0, limits: limits) }
+        tcp.events = relayed()
+        udp?.events = relayed()
+    }
+
+    /// What both transports tell is told on; what concerns a dial goes to its race first.
+    private func relayed() -> TransportEvents {
+        var result = TransportEvents()
+        result.route = { [unowned self] in events.route($0) }
+        result.acceptsKnock = { [unowned self] in events.acceptsKnock($0) }
+        result.knock = { [unowned self] in events.knock($0, $1) }
+        result.linkOpened = { [unowned self] in linkOpened($0) }
+        result.frame = { [unowned self] in events.frame($0, $1) }
+        result.batchEnded = { [unowned self] in events.batchEnded($0) }
+        result.becameWritable = { [unowned self] in events.becameWritable($0) }
+        result.linkClosed = { [unowned self] in events.linkClosed($0, $1) }
+        result.dialFailed = { [unowned self] in dialFailed($0, $1) }
+        result.rejected = { [unowned self] in events.rejected($0) }
+        return result
+    }
+
+    /// Whether there are links over UDP.
+    package var hasDatagrams: Bool { udp != nil }
+
+    /// Connections and handshakes of either kind, open or not.
+    package var connectionCount: Int { tcp.connectionCount + (udp?.connectionCount ?? 0) }
+
+    // MARK: Listening
+
+    /// Listens for TCP, and for UDP on the same port number.
+    /// - Returns: a future that fails with ``ListenFailure`` if there is no TCP.
+    package func listen(host: String, port: Int) -> EventLoopFuture<Listening> {
+        let bound = NIOLoopBound(self, eventLoop: loop)
+        return tcp.listen(host: host, port: port).flatMap { listener in
+            let transport = bound.value
+            guard let udp = transport.udp, let port = listener.address.port else {
+                return transport.loop.makeSucceededFuture(Listening(tcp: listener, withoutDatagrams: nil))
+            }
+            return udp.listen(host: host, port: port).map { _ in
+                Listening(tcp: listener, withoutDatagrams: nil)
+            }.flatMapErrorThrowing { error in
+                let failure = error as? ListenFailure ?? .system(Endpoint(host: host, port: port), 0)
+                return Listening(tcp: listener, withoutDatagrams: failure)
+            }
+        }
+    }
+
+    /// Closes every link, dial, knock and socket of ours, now. TCP's listeners are closed on their own.
+    package func close() {
+        for number in races.keys.sorted() { cancelDial(number) }
+        tcp.close()
+        udp?.close()
+    }
+
+    /// The machine's addresses have changed: links over UDP move.
+    package func networkChanged() { udp?.networkChanged() }
+
+    // MARK: Dialling
+
+    /// Dials by all ways. Either `linkOpened` follows, with a link whose route is this number, or ``dialEnded``; neither
+    /// before this returns.
+    package func dial(_ dial: Dial) -> UInt64 {
+        let number = nextRace
+        nextRace += 1
+        races[number] = Race(machine: DialRace(dial.endpoints, hasDatagrams: udp != nil, limits: limits), dial: dial)
+        // Later, for a race without a way ends at once, and the caller has to know the number first.
+        loop.assumeIsolated().execute { self.step(number) { $0.begin(now: self.loop.now) } }
+        return number
+    }
+
+    /// Gives a dial up; ``dialEnded`` comes before this returns. Nothing happens to a link that is already open.
+    package func cancelDial(_ number: UInt64) { step(number) { $0.cancel() } }
+
+    /// See ``TCPTransport/knock(at:token:sealed:completion:)``.
+    package func knock(
+        at endpoint: Endpoint,
+        token: RoutingToken,
+        sealed: [UInt8],
+        completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
+    ) {
+        tcp.knock(at: endpoint, token: token, sealed: sealed, completion: completion)
+    }
+
+    private func step(_ number: UInt64, _ event: (inout DialRace) -> [DialRace.Action]) {
+        guard let actions = races[number].map({ _ in event(&races[number]!.machine) }) else { return }
+        for action in actions {
+            switch action {
+            case .start(let attempt): start(attempt, of: number)
+            case .cancel(let attempt): cancel(attempt, of: number)
+            case .fail(let failure): return end(number, failure)
+            }
+        }
+        setTimer(number)
+    }
+
+    private func start(_ attempt: DialRace.Attempt, of number: UInt64) {
+        guard let race = races[number] else { return }
+        guard let token = race.dial.token() else { return failLater(attempt, of: number, .unresolvable) }
+        let dial = TCPTransport.Dial(
+            endpoint: attempt.endpoint,
+            token: token,
+            identity: race.dial.identity,
+            remote: race.dial.remote,
+            route: number
+        )
+        let name: UInt64
+        switch attempt.carrier {
+        case .tcp: name = tcp.dial(dial)
+        case .udp:
+            guard let udp else { return failLater(attempt, of: number, .unresolvable) }
+            guard attempt.endpoint.isAddress else { return lookUp(attempt, of: number) }
+            name = udp.dial(dial)
+        }
+        races[number]?.numbers[attempt] = name
+        attempts[name] = (number, attempt)
+    }
+
+    /// A name is looked up, which waits, elsewhere. TCP does that for itself.
+    private func lookUp(_ attempt: DialRace.Attempt, of number: UInt64) {
+        NIOThreadPool.singleton
+            .runIfActive(eventLoop: loop) { attempt.endpoint.addresses() }
+            .assumeIsolated()
+            .whenComplete { result in
+                let addresses = (try? result.get()) ?? []
+                self.step(number) { $0.resolved(attempt, as: addresses, now: self.loop.now) }
+            }
+    }
+
+    private func failLater(_ attempt: DialRace.Attempt, of number: UInt64, _ failure: DialFailure) {
+        loop.assumeIsolated().execute {
+            self.step(number) { $0.failed(attempt, failure, now: self.loop.now) }
+        }
+    }
+
+    /// The race hears nothing of it any more: it is forgotten before its transport says that it has ended.
+    private func cancel(_ attempt: DialRace.Attempt, of number: UInt64) {
+        guard let name = races[number]?.numbers.removeValue(forKey: attempt) else { return }
+        attempts[name] = nil
+        switch attempt.carrier {
+        case .tcp: tcp.cancelDial(name)
+        case .udp: udp?.cancelDial(name)
+        }
+    }
+
+    private func linkOpened(_ connection: PeerConnection) {
+        guard connection.role == .initiator else { return events.linkOpened(connection) }
+        guard let (number, attempt) = attempts.removeValue(forKey: connection.id) else { return connection.abort() }
+        races[number]?.numbers[attempt] = nil
+        step(number) { $0.opened(attempt) }
+        forget(number)
+        events.linkOpened(connection)
+    }
+
+    private func dialFailed(_ name: UInt64, _ failure: DialFailure) {
+        guard let (number, attempt) = attempts.removeValue(forKey: name) else { return }
+        races[number]?.numbers[attempt] = nil
+        if failure == .closedBeforeActTwo {
+            races[number]?.wasUnknown = true
+            tokenRefused(number)
+        }
+        step(number) { $0.failed(attempt, failure, now: loop.now) }
+    }
+
+    private func end(_ number: UInt64, _ failure: DialFailure) {
+        guard let race = forget(number) else { return }
+        dialEnded(number, failure, race.wasUnknown)
+    }
+
+    @discardableResult
+    private func forget(_ number: UInt64) -> Race? {
+        let race = races.removeValue(forKey: number)
+        race?.timer?.cancel()
+        return race
+    }
+
+    private func setTimer(_ number: UInt64) {
+        guard let race = races[number] else { return }
+        race.timer?.cancel()
+        races[number]?.timer = race.machine.nextDeadline.map { deadline in
+            loop.assumeIsolated().scheduleTask(deadline: deadline) { [weak self] in
+                guard let self else { return }
+                self.step(number) { $0.advance(now: self.loop.now) }
+            }
+        }
+    }
+}
+
+extension Endpoint {
+    /// Most addresses of a name that are tried.
+    private static let addressCount = 8
+
+    var isAddress: Bool { (try? SocketAddress(ipAddress: host, port: port)) != nil }
+
+    /// The addresses of a name, as the system orders them (RFC 6724). Waits.
+    func addresses() -> [Endpoint] {
+        var hints = addrinfo()
+        hints.ai_socktype = CInt(SOCK_DGRAM.rawValue)
+        var list: UnsafeMutablePointer<addrinfo>?
+        guard getaddrinfo(host, nil, &hints, &list) == 0 else { return [] }
+        defer { freeaddrinfo(list) }
+        var result: [Endpoint] = []
+        var next = list
+        while let info = next?.pointee, result.count < Self.addressCount {
+            var text = [CChar](repeating: 0, count: Int(NI_MAXHOST))
+            if getnameinfo(info.ai_addr, info.ai_addrlen, &text, socklen_t(text.count), nil, 0, NI_NUMERICHOST) == 0 {
+                let host = text.withUnsafeBufferPointer { String(cString: $0.baseAddress!) }
+                result.append(Endpoint(host: host, port: port))
+            }
+            next = info.ai_next
+        }
+        return result
+    }
+}

@@ -1,0 +1,205 @@
+import NIOCore
+import Testing
+
+@testable import Transport
+
+/// What a race answers to every event in every state.
+@Suite struct DialRaceTests {
+    private typealias Attempt = DialRace.Attempt
+    private typealias Action = DialRace.Action
+
+    private static let start = NIODeadline.uptimeNanoseconds(1_000_000_000)
+    private static let first = Endpoint(host: "192.0.2.1", port: 1)
+    private static let second = Endpoint(host: "192.0.2.2", port: 2)
+    private static let sixth = Endpoint(host: "2001:db8::1", port: 3)
+    private static let named = Endpoint(host: "node.example", port: 4)
+
+    private static func tcp(_ endpoint: Endpoint) -> Attempt { Attempt(endpoint: endpoint, carrier: .tcp) }
+    private static func udp(_ endpoint: Endpoint) -> Attempt { Attempt(endpoint: endpoint, carrier: .udp) }
+
+    /// Lets time pass until the race asks for nothing more.
+    private func order(_ endpoints: [Endpoint], hasDatagrams: Bool) -> [(Attempt, after: TimeAmount)] {
+        var race = DialRace(endpoints, hasDatagrams: hasDatagrams)
+        var now = Self.start
+        var result: [(Attempt, after: TimeAmount)] = []
+        var actions = race.begin(now: now)
+        while !actions.isEmpty {
+            for case .start(let attempt) in actions { result.append((attempt, now - Self.start)) }
+            guard let deadline = race.nextDeadline else { break }
+            now = deadline
+            actions = race.advance(now: now)
+        }
+        return result
+    }
+
+    @Test func `families and carriers take turns, a quarter of a second apart`() {
+        let order = order([Self.first, Self.second, Self.sixth], hasDatagrams: true)
+        #expect(
+            order.map(\.0) == [
+                Self.tcp(Self.first), Self.udp(Self.first), Self.tcp(Self.sixth), Self.udp(Self.sixth),
+                Self.tcp(Self.second), Self.udp(Self.second),
+            ]
+        )
+        #expect(order.map(\.after) == (0..<6).map { .milliseconds(250 * $0) })
+        let six = self.order([Self.sixth, Self.first, Self.second], hasDatagrams: false).map(\.0)
+        #expect(six == [Self.tcp(Self.sixth), Self.tcp(Self.first), Self.tcp(Self.second)])
+    }
+
+    @Test func `an address that is named twice is tried once`() {
+        #expect(order([Self.first, Self.first], hasDatagrams: true).count == 2)
+    }
+
+    @Test func `without an address there is no race`() {
+        var race = DialRace([], hasDatagrams: true)
+        #expect(race.begin(now: Self.start) == [.fail(.unresolvable)])
+        #expect(race.nextDeadline == nil && race.begin(now: Self.start).isEmpty)
+    }
+
+    @Test func `what fails lets the next one begin at once`() {
+        var race = DialRace([Self.first, Self.second], hasDatagrams: true)
+        _ = race.begin(now: Self.start)
+        let soon = Self.start + .milliseconds(3)
+        #expect(race.failed(Self.tcp(Self.first), .refused, now: soon) == [.start(Self.udp(Self.first))])
+        // The next one has its quarter of a second from now.
+        #expect(race.advance(now: soon + .milliseconds(249)).isEmpty)
+        #expect(race.nextDeadline == soon + .milliseconds(250))
+        #expect(race.advance(now: soon + .milliseconds(250)) == [.start(Self.tcp(Self.second))])
+    }
+
+    @Test func `the first link wins, and the others are given up`() {
+        var race = DialRace([Self.first], hasDatagrams: true)
+        _ = race.begin(now: Self.start)
+        _ = race.advance(now: Self.start + .milliseconds(250))
+        #expect(race.opened(Self.udp(Self.first)) == [.cancel(Self.tcp(Self.first))])
+        #expect(race.nextDeadline == nil)
+        #expect(race.failed(Self.tcp(Self.first), .cancelled, now: Self.start).isEmpty)
+        #expect(race.opened(Self.tcp(Self.first)).isEmpty && race.cancel().isEmpty)
+    }
+
+    @Test func `when nobody answers over TCP, UDP has one more second`() {
+        var race = DialRace([Self.first], hasDatagrams: true)
+        _ = race.begin(now: Self.start)
+        #expect(race.failed(Self.tcp(Self.first), .refused, now: Self.start) == [.start(Self.udp(Self.first))])
+        let end = Self.start + .seconds(1)
+        #expect(race.nextDeadline == end && race.advance(now: end - .milliseconds(1)).isEmpty)
+        // It says what was heard, not what was not.
+        #expect(race.advance(now: end) == [.cancel(Self.udp(Self.first)), .fail(.refused)])
+        #expect(race.advance(now: end + .seconds(1)).isEmpty)
+    }
+
+    @Test func `as long as TCP may come, UDP is waited for`() {
+        var race = DialRace([Self.first], hasDatagrams: true)
+        _ = race.begin(now: Self.start)
+        _ = race.advance(now: Self.start + .milliseconds(250))
+        #expect(race.nextDeadline == nil)
+        let late = Self.start + .seconds(10)
+        #expect(race.failed(Self.tcp(Self.first), .timedOut, now: late).isEmpty)
+        #expect(race.nextDeadline == late + .seconds(1))
+        #expect(race.failed(Self.udp(Self.first), .timedOut, now: late) == [.fail(.timedOut)])
+    }
+
+    @Test func `a node that does not want the dial is not asked over UDP`() {
+        var race = DialRace([Self.first, Self.second], hasDatagrams: true)
+        _ = race.begin(now: Self.start)
+        // Not begun yet: passed over.
+        #expect(
+            race.failed(Self.tcp(Self.first), .closedBeforeActTwo, now: Self.start) == [.start(Self.tcp(Self.second))]
+        )
+        // Under way: given up.
+        _ = race.advance(now: Self.start + .milliseconds(250))
+        #expect(
+            race.failed(Self.tcp(Self.second), .closedBeforeActTwo, now: Self.start) == [
+                .cancel(Self.udp(Self.second)), .fail(.closedBeforeActTwo),
+            ]
+        )
+    }
+
+    @Test func `each address of a name is a way of its own`() {
+        var race = DialRace([Self.named], hasDatagrams: true)
+        #expect(race.begin(now: Self.start) == [.start(Self.tcp(Self.named))])
+        let now = Self.start + .milliseconds(250)
+        #expect(race.advance(now: now) == [.start(Self.udp(Self.named))])
+        #expect(
+            race.resolved(Self.udp(Self.named), as: [Self.sixth, Self.first], now: now) == [
+                .start(Self.udp(Self.sixth))
+            ]
+        )
+        #expect(race.advance(now: now + .milliseconds(250)) == [.start(Self.udp(Self.first))])
+        #expect(race.resolved(Self.udp(Self.named), as: [Self.second], now: now).isEmpty)
+        #expect(
+            Set(race.cancel()) == [
+                .cancel(Self.tcp(Self.named)), .cancel(Self.udp(Self.sixth)), .cancel(Self.udp(Self.first)),
+                .fail(.cancelled),
+            ]
+        )
+    }
+
+    @Test func `a name without an address is a way that has failed`() {
+        var race = DialRace([Self.named], hasDatagrams: true)
+        _ = race.begin(now: Self.start)
+        #expect(race.failed(Self.tcp(Self.named), .refused, now: Self.start) == [.start(Self.udp(Self.named))])
+        #expect(race.resolved(Self.udp(Self.named), as: [], now: Self.start) == [.fail(.refused)])
+    }
+
+    @Test func `before it begins and after it has ended a race hears nothing`() {
+        var ready = DialRace([Self.first], hasDatagrams: true)
+        var ended = ready
+        _ = ended.begin(now: Self.start)
+        _ = ended.cancel()
+        for race in [ready, ended] {
+            var race = race
+            #expect(race.nextDeadline == nil)
+            #expect(race.advance(now: .distantFuture).isEmpty)
+            #expect(race.opened(Self.tcp(Self.first)).isEmpty)
+            #expect(race.failed(Self.tcp(Self.first), .refused, now: Self.start).isEmpty)
+            #expect(race.resolved(Self.udp(Self.first), as: [Self.second], now: Self.start).isEmpty)
+        }
+        #expect(ended.begin(now: Self.start).isEmpty && ended.cancel().isEmpty)
+        var given = ready
+        #expect(given.cancel() == [.fail(.cancelled)] && given.begin(now: Self.start).isEmpty)
+        #expect(ready.begin(now: Self.start) == [.start(Self.tcp(Self.first))])
+    }
+
+    @Test func `whatever happens in whatever order, every attempt ends and the race ends once`() {
+        for seed in 0..<2_000 {
+            var random = SplitMix(state: UInt64(seed))
+            let all = [Self.first, Self.second, Self.sixth, Self.named]
+            var race = DialRace(all.filter { _ in Bool.random(using: &random) }, hasDatagrams: seed % 3 != 0)
+            var now = Self.start
+            var open: Set<Attempt> = []
+            var ends = 0
+            func apply(_ actions: [Action]) {
+                for action in actions {
+                    switch action {
+                    case .start(let attempt): #expect(open.insert(attempt).inserted)
+                    case .cancel(let attempt): #expect(open.remove(attempt) != nil)
+                    case .fail: ends += 1
+                    }
+                }
+            }
+            apply(race.begin(now: now))
+            var hasWon = false
+            for _ in 0..<100 where ends == 0 && !hasWon {
+                let some = open.sorted { "\($0)" < "\($1)" }.randomElement(using: &random)
+                switch (Int.random(in: 0..<6, using: &random), some) {
+                case (0, let some?) where seed % 5 == 0:
+                    open.remove(some)
+                    apply(race.opened(some))
+                    hasWon = true
+                case (1, let some?) where some.endpoint == Self.named && some.carrier == .udp:
+                    open.remove(some)
+                    apply(race.resolved(some, as: [Self.first, Self.sixth], now: now))
+                case (2, let some?):
+                    open.remove(some)
+                    let reason: DialFailure = Bool.random(using: &random) ? .refused : .closedBeforeActTwo
+                    apply(race.failed(some, reason, now: now))
+                default:
+                    if let deadline = race.nextDeadline { now = max(now, deadline) }
+                    apply(race.advance(now: now))
+                }
+            }
+            if ends == 0, !hasWon { apply(race.cancel()) }
+            #expect(open.isEmpty && ends == (hasWon ? 0 : 1), "seed \(seed)")
+        }
+    }
+}

@@ -1,0 +1,252 @@
+import NIOCore
+import NIOPosix
+import Noise
+import Primitives
+import Testing
+import Transport
+
+/// TCP as a firewall leaves it.
+private struct Firewall: Network {
+    enum Manner { case refuses, swallows }
+    let manner: Manner
+
+    func connect(to endpoint: Endpoint, limits: TransportLimits, on loop: any EventLoop)
+        -> EventLoopFuture<any Channel>
+    {
+        switch manner {
+        case .refuses: loop.makeFailedFuture(IOError(errnoCode: 111, reason: "connect"))
+        // For longer than any of these tests.
+        case .swallows: loop.scheduleTask(in: .hours(1)) { throw ChannelError.connectTimeout(.hours(1)) }.futureResult
+        }
+    }
+
+    func listen(
+        at endpoint: Endpoint,
+        limits: TransportLimits,
+        on loop: any EventLoop,
+        accept: @escaping @Sendable (any Channel) throws -> Void
+    ) -> EventLoopFuture<TCPListener> {
+        Sockets().listen(at: endpoint, limits: limits, on: loop, accept: accept)
+    }
+}
+
+/// A node with links over TCP and UDP, and what it has been told. On its loop alone.
+private final class BothSide: @unchecked Sendable {
+    let identity: IdentityKey
+    let transport: LinkTransport
+    var links: [PeerConnection] = []
+    var frames: [[UInt8]] = []
+    var ended: [(number: UInt64, failure: DialFailure, isUnknownThere: Bool)] = []
+    var refused = 0
+    var changed: () -> Void = {}
+
+    init(
+        _ loop: any EventLoop,
+        key: UInt8,
+        network: any Network,
+        datagrams: (any DatagramNetwork)?,
+        patience: TimeAmount = .minutes(2)
+    ) throws {
+        identity = IdentityKey(try SecretKey(SecretBytes(copying: [UInt8](repeating: key, count: 32))))
+        var limits = TransportLimits()
+        // A busy machine is no silent one, unless silence is what is tested.
+        limits.datagramPatience = patience
+        transport = LinkTransport(loop: loop, network: network, datagrams: datagrams, limits: limits)
+        transport.events.linkOpened = { [unowned self] in
+            links.append($0)
+            changed()
+        }
+        transport.events.frame = { [unowned self] _, frame in
+            frames.append(frame)
+            changed()
+        }
+        transport.dialEnded = { [unowned self] in
+            ended.append(($0, $1, $2))
+            changed()
+        }
+        transport.tokenRefused = { [unowned self] _ in refused += 1 }
+    }
+}
+
+private struct BothWays {
+    let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+    let near: BothSide
+    let far: BothSide
+    let listening: LinkTransport.Listening
+    let endpoint: Endpoint
+    static let token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(day: 1, counter: 1)
+
+    init(network: any Network = Sockets(), farHasUDP: Bool = true) async throws {
+        let loop = group.next()
+        let near = try await loop.submit {
+            try BothSide(
+                loop,
+                key: 0x11,
+                network: network,
+                datagrams: Sockets(),
+                patience: farHasUDP ? .minutes(2) : .milliseconds(50)
+            )
+        }.get()
+        let far = try await loop.submit {
+            try BothSide(loop, key: 0x21, network: Sockets(), datagrams: farHasUDP ? Sockets() : nil)
+        }.get()
+        (self.near, self.far) = (near, far)
+        listening = try await loop.flatSubmit {
+            let match = RouteMatch(identity: far.identity, route: 7, remote: near.identity.publicKey)
+            far.transport.events.route = { $0 == Self.token ? match : nil }
+            return far.transport.listen(host: "127.0.0.1", port: 0)
+        }.get()
+        endpoint = Endpoint(host: "127.0.0.1", port: listening.tcp.address.port ?? 0)
+    }
+
+    /// Dials, and waits for the link or the end.
+    func dial(_ endpoints: [Endpoint]? = nil, token: RoutingToken = Self.token) async throws -> UInt64 {
+        let (near, far, loop) = (near, far, group.next())
+        let endpoints = endpoints ?? [endpoint]
+        return try await loop.flatSubmit { () -> EventLoopFuture<UInt64> in
+            let promise = loop.makePromise(of: UInt64.self)
+            let number = near.transport.dial(
+                LinkTransport.Dial(
+                    endpoints: endpoints,
+                    token: { token },
+                    identity: near.identity,
+                    remote: far.identity.publicKey
+                )
+            )
+            #expect(near.links.isEmpty && !near.ended.contains { $0.number == number })
+            near.changed = {
+                guard
+                    near.links.contains(where: { $0.route == number })
+                        || near.ended.contains(where: { $0.number == number })
+                else { return }
+                near.changed = {}
+                promise.succeed(number)
+            }
+            return promise.futureResult
+        }.get()
+    }
+
+    /// Sends a frame over the link and waits until it is there.
+    func exchange(_ frame: [UInt8]) async throws {
+        let (near, far, loop) = (near, far, group.next())
+        try await loop.flatSubmit { () -> EventLoopFuture<Void> in
+            let promise = loop.makePromise(of: Void.self)
+            far.changed = {
+                guard far.frames.last == frame else { return }
+                far.changed = {}
+                promise.succeed(())
+            }
+            try? near.links.last?.send(frame)
+            near.links.last?.flush()
+            return promise.futureResult
+        }.get()
+    }
+
+    func end() async throws {
+        let (near, far, loop, listening) = (near, far, group.next(), listening)
+        try await loop.submit {
+            near.transport.close()
+            far.transport.close()
+            listening.tcp.close()
+        }.get()
+        try await group.shutdownGracefully()
+    }
+}
+
+@Suite struct LinkTransportTests {
+    @Test func `where both are, TCP has the head start`() async throws {
+        let net = try await BothWays()
+        let number = try await net.dial()
+        #expect(net.near.links.map(\.carrier) == [.tcp] && net.near.links.map(\.route) == [number])
+        try await net.exchange([1, 2, 3])
+        #expect(net.far.links.map(\.carrier) == [.tcp] && net.near.ended.isEmpty)
+        #expect(net.listening.withoutDatagrams == nil)
+        try await net.end()
+    }
+
+    @Test(arguments: [true, false]) func `where TCP is blocked, UDP does it`(refuses: Bool) async throws {
+        let net = try await BothWays(network: Firewall(manner: refuses ? .refuses : .swallows))
+        _ = try await net.dial()
+        #expect(net.near.links.map(\.carrier) == [.udp] && net.near.ended.isEmpty)
+        try await net.exchange([4, 5, 6])
+        #expect(net.far.links.map(\.carrier) == [.udp])
+        try await net.end()
+    }
+
+    @Test func `a name is looked up for UDP, too`() async throws {
+        let net = try await BothWays(network: Firewall(manner: .refuses))
+        _ = try await net.dial([Endpoint(host: "localhost", port: net.endpoint.port)])
+        #expect(net.near.links.map(\.carrier) == [.udp])
+        try await net.end()
+    }
+
+    @Test func `where nothing is, the dial ends once and says what was heard`() async throws {
+        let net = try await BothWays(network: Firewall(manner: .refuses), farHasUDP: false)
+        let number = try await net.dial()
+        #expect(net.near.ended.map(\.number) == [number] && net.near.ended.map(\.failure) == [.refused])
+        #expect(net.near.ended.map(\.isUnknownThere) == [false] && net.near.links.isEmpty)
+        let other = try await net.dial([Endpoint(host: "no such host", port: 9)])
+        #expect(net.near.ended.last?.number == other && net.near.ended.last?.failure == .refused)
+        let none = try await net.dial([])
+        #expect(net.near.ended.last?.number == none && net.near.ended.last?.failure == .unresolvable)
+        try await net.end()
+    }
+
+    @Test func `a token that is not known there is told, and UDP is not waited for`() async throws {
+        let net = try await BothWays()
+        let other = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 6, count: 32))).token(day: 1, counter: 1)
+        let number = try await net.dial(token: other)
+        #expect(net.near.ended.map(\.number) == [number] && net.near.ended.map(\.isUnknownThere) == [true])
+        #expect(net.near.ended.map(\.failure) == [.closedBeforeActTwo] && net.near.refused == 1)
+        try await net.end()
+    }
+
+    @Test func `the second of two addresses does it when the first is dead`() async throws {
+        let net = try await BothWays()
+        _ = try await net.dial([Endpoint(host: "127.0.0.1", port: 1), net.endpoint])
+        #expect(net.near.links.map(\.carrier) == [.tcp] && net.near.ended.isEmpty)
+        try await net.end()
+    }
+
+    @Test func `a dial that is given up ends once, whatever was under way`() async throws {
+        let net = try await BothWays(network: Firewall(manner: .swallows), farHasUDP: false)
+        let (near, far, loop, endpoint) = (net.near, net.far, net.group.next(), net.endpoint)
+        try await loop.submit {
+            let dial = LinkTransport.Dial(
+                endpoints: [endpoint],
+                token: { BothWays.token },
+                identity: near.identity,
+                remote: far.identity.publicKey
+            )
+            let early = near.transport.dial(dial)
+            near.transport.cancelDial(early)
+            #expect(near.ended.map(\.number) == [early])
+            _ = near.transport.dial(dial)
+        }.get()
+        try await loop.submit {
+            // The one had not begun, the other has.
+            #expect(near.transport.connectionCount == 1)
+            near.transport.close()
+        }.get()
+        try await net.end()
+        #expect(near.ended.map(\.failure) == [.cancelled, .cancelled])
+    }
+
+    @Test func `where another program has the UDP port, there is TCP, and the reason is told`() async throws {
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        let loop = group.next()
+        let udp = try await DatagramBootstrap(group: loop).bind(host: "127.0.0.1", port: 0).get()
+        let port = try #require(udp.localAddress?.port)
+        let side = try await loop.submit {
+            try BothSide(loop, key: 1, network: Sockets(), datagrams: Sockets())
+        }.get()
+        let listening = try await loop.flatSubmit { side.transport.listen(host: "127.0.0.1", port: port) }.get()
+        #expect(listening.withoutDatagrams == .addressInUse(Endpoint(host: "127.0.0.1", port: port)))
+        try await loop.submit {
+            listening.tcp.close()
+            side.transport.close()
+        }.get()
+        try await udp.close().get()
+        try await group.shutdownGracefully()
+    }
+}
