@@ -30,13 +30,10 @@ struct LinkName: Hashable {
     var remote: PublicKey
 }
 
-/// A dial over one endpoint after the other.
+/// A dial by all ways that there are.
 struct ActiveDial {
     var client: ClientID
     var dial: NodeAction.Dial
-    var endpointIndex: Int
-    /// Some node answered and did not know our token.
-    var wasUnknown = false
 }
 
 struct ActiveLink {
@@ -46,7 +43,7 @@ struct ActiveLink {
 
 /// Links: the transport's events into the core, the core's dials and frames into the transport.
 extension Node {
-    func connectEvents(of transport: TCPTransport) {
+    func connectEvents(of transport: LinkTransport) {
         transport.events.route = { [unowned self] token in assumeIsolated { $0.route(token) } }
         transport.events.acceptsKnock = { [unowned self] token in
             assumeIsolated { $0.routing.match(token)?.isKnock ?? false }
@@ -67,9 +64,10 @@ extension Node {
         transport.events.linkClosed = { [unowned self] connection, _ in
             assumeIsolated { $0.linkClosed(connection) }
         }
-        transport.events.dialFailed = { [unowned self] number, failure in
-            assumeIsolated { $0.dialFailed(number, failure) }
+        transport.dialEnded = { [unowned self] number, failure, isUnknownThere in
+            assumeIsolated { $0.dialEnded(number, failure, isUnknownThere) }
         }
+        transport.tokenRefused = { [unowned self] number in assumeIsolated { $0.tokenRefused(number) } }
     }
 
     // MARK: Routes
@@ -212,22 +210,14 @@ extension Node {
     // MARK: Dialling
 
     func dial(_ client: ClientID, _ dial: NodeAction.Dial) {
-        attempt(ActiveDial(client: client, dial: dial, endpointIndex: 0))
-    }
-
-    private func attempt(_ active: ActiveDial) {
-        guard let transport, let key = keys[active.client], !isTroubled(active.client),
-            active.endpointIndex < active.dial.endpoints.count,
-            let token = token(for: active)
-        else { return failed(active) }
-        let endpoint = active.dial.endpoints[active.endpointIndex]
+        let active = ActiveDial(client: client, dial: dial)
+        guard let transport, let key = keys[client], !isTroubled(client) else { return failed(active) }
         let number = transport.dial(
-            TCPTransport.Dial(
-                endpoint: Transport.Endpoint(host: endpoint.host, port: Int(endpoint.port)),
-                token: token,
+            LinkTransport.Dial(
+                endpoints: dial.endpoints.map { Transport.Endpoint(host: $0.host, port: Int($0.port)) },
+                token: { [unowned self] in assumeIsolated { $0.token(for: active) } },
                 identity: key,
-                remote: active.dial.remote,
-                route: 0
+                remote: dial.remote
             )
         )
         dials[number] = active
@@ -248,21 +238,23 @@ extension Node {
         }
     }
 
-    private func dialFailed(_ number: UInt64, _ failure: DialFailure) {
-        guard var active = dials.removeValue(forKey: number), !isStopped else { return }
-        if failure == .closedBeforeActTwo {
-            active.wasUnknown = true
-            if active.dial.route == .member {
-                dialTokens[LinkName(client: active.client, remote: active.dial.remote)]?.closedBeforeActTwo()
-            }
-        }
-        active.endpointIndex += 1
-        if active.endpointIndex < active.dial.endpoints.count { attempt(active) } else { failed(active) }
+    private func tokenRefused(_ number: UInt64) {
+        guard let active = dials[number], active.dial.route == .member else { return }
+        dialTokens[LinkName(client: active.client, remote: active.dial.remote)]?.closedBeforeActTwo()
     }
 
-    private func failed(_ active: ActiveDial) {
+    private func dialEnded(_ number: UInt64, _ failure: DialFailure, _ isUnknownThere: Bool) {
+        guard let active = dials.removeValue(forKey: number), !isStopped else { return }
+        // Over UDP a token that is used up gets no answer.
+        if failure == .timedOut, !isUnknownThere, active.dial.route == .member {
+            dialTokens[LinkName(client: active.client, remote: active.dial.remote)]?.unanswered()
+        }
+        failed(active, isUnknownThere: isUnknownThere)
+    }
+
+    private func failed(_ active: ActiveDial, isUnknownThere: Bool = false) {
         turn {
-            core.dialFailed(active.client, to: active.dial.remote, isUnknownThere: active.wasUnknown, &$0)
+            core.dialFailed(active.client, to: active.dial.remote, isUnknownThere: isUnknownThere, &$0)
         }
     }
 
@@ -273,7 +265,7 @@ extension Node {
         let weDialled = connection.role == .initiator
         let client: ClientID
         if weDialled {
-            guard let active = dials.removeValue(forKey: connection.id) else { return connection.abort() }
+            guard let active = dials.removeValue(forKey: connection.route) else { return connection.abort() }
             client = active.client
             if active.dial.route == .member {
                 dialTokens[LinkName(client: client, remote: active.dial.remote)]?.succeeded()
@@ -325,7 +317,7 @@ extension Node {
             log.debug("a peer sent a malformed frame", metadata: ["inbox": "\(link.client)", "reason": "\(error)"])
             return connection.abort(.protocolViolation)
         }
-        if case .pong(let nonce) = frame { pongReceived(nonce) }
+        if case .pong(let nonce) = frame { pongReceived(nonce, on: id) }
         turn { core.receive(frame, on: id, verify: InviteSlug.verify, &$0) }
     }
 
@@ -395,9 +387,25 @@ extension Node {
         return Array(result.prefix(Limits.endpointCount))
     }
 
+    /// The machine's interfaces as of the last tick: asking the system takes longer than a turn.
+    var machineDevices: [NIONetworkDevice] {
+        if let devicesNow { return devicesNow }
+        let devices = (try? System.enumerateDevices()) ?? []
+        devicesNow = devices
+        return devices
+    }
+
+    /// Links over UDP outlive a change of the machine's addresses.
+    func noteNetwork() {
+        guard let transport, transport.hasDatagrams else { return }
+        let addresses = machineDevices.compactMap(\.address)
+        defer { addressesSeen = addresses }
+        if let addressesSeen, addressesSeen != addresses { transport.networkChanged() }
+    }
+
     private func interfaceAddresses(ipv6: Bool) -> [String] {
         var result: [String] = []
-        for device in (try? System.enumerateDevices()) ?? [] {
+        for device in machineDevices {
             switch device.address {
             case .v4(let address):
                 if address.host != "127.0.0.1", let ip = device.address?.ipAddress, !ip.hasPrefix("127.") {

@@ -18,6 +18,8 @@ package struct PeerSighting: Sendable {
     package var at: Timestamp
     /// From the ping to its pong, over an open link.
     package var rttMilliseconds: Double
+    /// How it was reached then.
+    package var path: LinkPath?
 }
 
 /// Nodes known by name: `peers.json`, contact cards, pings and invitations.
@@ -157,11 +159,11 @@ extension Node {
         return promise.futureResult
     }
 
-    func pongReceived(_ nonce: UInt64) {
+    func pongReceived(_ nonce: UInt64, on link: LinkID) {
         guard let ping = pings.removeValue(forKey: nonce) else { return }
         let elapsed = Double((loop.now - (pingSentAt[nonce] ?? ping.sentAt)).nanoseconds) / 1_000_000
         pingSentAt[nonce] = nil
-        peerSightings[ping.peer] = PeerSighting(at: now, rttMilliseconds: elapsed)
+        peerSightings[ping.peer] = PeerSighting(at: now, rttMilliseconds: elapsed, path: path(of: link))
         ping.promise.succeed(elapsed)
     }
 

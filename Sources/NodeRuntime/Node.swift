@@ -24,6 +24,8 @@ package actor Node {
         package var sessionGrace: Milliseconds = Limits.sessionGrace
         /// How many inboxes are to be awake; overrides the configuration's number.
         package var capacity: Int?
+        /// Whether links run over UDP, too; overrides the configuration's word.
+        package var datagrams: Bool?
 
         package init(home: String, version: String) {
             self.home = home
@@ -43,10 +45,14 @@ package actor Node {
     var archive: MessageArchive
     let store: Store
     let log: Logger
-    var transport: TCPTransport?
+    var transport: LinkTransport?
     var listeners: [TCPListener] = []
     /// ``advertised`` as of the last tick: asking the system for its addresses takes longer than a turn.
     var advertisedNow: [Messaging.Endpoint]?
+    /// ``machineDevices`` as of the last tick.
+    var devicesNow: [NIONetworkDevice]?
+    /// The machine's addresses when links over UDP were last shown them.
+    var addressesSeen: [SocketAddress]?
     /// What the members of our conversations were told last.
     var announced: [Messaging.Endpoint]?
     var clock: NodeClock
@@ -197,16 +203,24 @@ package actor Node {
     package func start(passphrase: consuming SecretBytes?) async throws {
         let transport = try prepare(passphrase: passphrase)
         for endpoint in options.listen ?? configuration.listen {
-            listeners.append(try await transport.listen(host: endpoint.host, port: Int(endpoint.port)).get())
+            let listening = try await transport.listen(host: endpoint.host, port: Int(endpoint.port)).get()
+            listeners.append(listening.tcp)
+            if let failure = listening.withoutDatagrams {
+                log.warning("no links over UDP: its port is not free", metadata: ["reason": "\(failure)"])
+            }
         }
         try begin()
     }
 
     /// ``start(passphrase:)`` as far as the listeners: destroys what is due and unlocks.
-    package func prepare(passphrase: consuming SecretBytes?) throws -> TCPTransport {
+    package func prepare(passphrase: consuming SecretBytes?) throws -> LinkTransport {
         store.reap(hide: now.milliseconds, destroy: now.milliseconds)
         if store.protection == .keyFile || passphrase != nil { try store.unlock(passphrase: passphrase) }
-        let transport = TCPTransport(loop: loop, network: surroundings.network)
+        let transport = LinkTransport(
+            loop: loop,
+            network: surroundings.network,
+            datagrams: (options.datagrams ?? configuration.datagrams ?? true) ? surroundings.datagrams : nil
+        )
         self.transport = transport
         connectEvents(of: transport)
         return transport
@@ -330,6 +344,7 @@ package actor Node {
     func tick() {
         guard !isStopped else { return }
         advertisedNow = nil
+        devicesNow = nil
         let reading = readClock()
         // First, for the store destroys the keys at the same moment, and they sign what is left.
         for client in core.sleepersDue(now: reading.confirmed) { wakeIfPossible(client, .activityRanking) }
@@ -353,6 +368,7 @@ package actor Node {
             self.homeGone = nil
             homeGone()
         }
+        noteNetwork()
         announceEndpoints()
         turn { core.advance(&$0) }
     }

@@ -21,6 +21,8 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     package var attachmentByteCount: Int64?
     /// Whether others are told what was read, where a conversation has no setting of its own; no if absent.
     package var readReceipts: Bool?
+    /// Whether links run over UDP, too; yes if absent.
+    package var datagrams: Bool?
     /// How much of what peers send is stored; absent for the usual.
     package var storage: Storage?
 
@@ -133,6 +135,7 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
 
     private enum CodingKeys: String, CodingKey, CaseIterable {
         case name, listen, advertise, policy, capacity, cap, attachmentByteCount, readReceipts, storage, hooks
+        case datagrams = "udp"
     }
 
     /// The file's names alone: one that means nothing is a mistake of whoever wrote it, and is not passed over.

@@ -7,6 +7,8 @@ package struct Surroundings: Sendable {
     package var disk: any FileSystem = PosixFileSystem()
     package var commitThread = CommitThread.own
     package var network: any Network = Sockets()
+    /// `nil` for TCP alone.
+    package var datagrams: (any DatagramNetwork)? = Sockets()
     /// `CLOCK_REALTIME` in milliseconds.
     package var realtime: @Sendable () -> Milliseconds = { NodeClock.realtime() }
     /// `CLOCK_BOOTTIME` in milliseconds.

@@ -124,6 +124,16 @@ func shown(_ timestamp: Timestamp?, now: Timestamp) -> String {
     return "\(whole.iso8601) (\(distance < 0 ? "\(length) ago" : "in \(length)"))"
 }
 
+/// `12.3 ms`; `-` for none.
+func milliseconds(_ value: Double?) -> String {
+    guard let value, value.isFinite, value < 1e9 else { return "-" }
+    let tenths = Int((value * 10).rounded())
+    return "\(tenths / 10).\(abs(tenths % 10)) ms"
+}
+
+/// `udp 192.0.2.7`, as a link is shown in one word of a table.
+func shown(_ link: Link) -> String { "\(safe(link.transport)) \(safe(link.address))" }
+
 /// The first characters of an id, enough to type.
 func short(_ id: String) -> String {
     String(id.prefix(12))

@@ -22,7 +22,7 @@ final class Machine: @unchecked Sendable {
     private unowned let world: NodeSimulation
     private(set) var loop: SimulatedEventLoop?
     private(set) var node: Node?
-    private(set) var transport: TCPTransport?
+    private(set) var transport: LinkTransport?
     /// Rises with every start.
     private(set) var incarnation = 0
     /// What its `CLOCK_REALTIME` runs ahead of the world's time by, in milliseconds.
@@ -106,6 +106,7 @@ final class Machine: @unchecked Sendable {
     private var surroundings: Surroundings {
         var result = Surroundings()
         result.disk = disk
+        result.datagrams = nil
         result.network = MachineNetwork(network: world.network, machine: index, host: host)
         result.realtime = { [unowned self] in realtime }
         result.boottime = { [unowned self] in boottime }
@@ -178,7 +179,7 @@ final class Machine: @unchecked Sendable {
         }
         let made = transport.listen(host: endpoint.host, port: Int(endpoint.port))
         var listeners: [TCPListener] = []
-        made.assumeIsolated().whenSuccess { listeners.append($0) }
+        made.assumeIsolated().whenSuccess { listeners.append($0.tcp) }
         let all = listeners
         try node.assumeIsolated { node in
             _ = node.watch(told)
@@ -187,7 +188,7 @@ final class Machine: @unchecked Sendable {
     }
 
     /// What arrives goes through the world's hands, past the seals.
-    private func overhear(_ transport: TCPTransport) {
+    private func overhear(_ transport: LinkTransport) {
         let inner = transport.events.frame
         transport.events.frame = { [unowned self] connection, bytes in
             for frame in world.passed(bytes, from: connection.peer.publicKey, to: self) { inner(connection, frame) }
@@ -196,7 +197,11 @@ final class Machine: @unchecked Sendable {
     }
 
     /// Its node is told nothing any more.
-    func silence() { transport?.events = TransportEvents() }
+    func silence() {
+        transport?.events = TransportEvents()
+        transport?.dialEnded = { _, _, _ in }
+        transport?.tokenRefused = { _ in }
+    }
 
     /// The process is gone, without a chance to do anything.
     func crash(isPowerCut: Bool) {

@@ -15,14 +15,16 @@ package struct Member: Codable, Hashable, Sendable {
     /// The name it chose for this conversation.
     @Nullable package var profile: String?
     package var online: Bool
-    /// How it is reached now; null while there is no link.
+    /// How it is reached now, `lan` or `direct`; null while there is no link.
     @Nullable package var path: String?
+    @Nullable package var link: Link?
 
-    package init(member: String, profile: String? = nil, online: Bool, path: String? = nil) {
+    package init(member: String, profile: String? = nil, online: Bool, path: String? = nil, link: Link? = nil) {
         self.member = member
         self.profile = profile
         self.online = online
         self.path = path
+        self.link = link
     }
 }
 

@@ -10,7 +10,7 @@ package enum PeerMethods {
 /// A node known by name.
 package struct Peer: Codable, Hashable, Sendable {
     package var name: String
-    /// `tcp://host:port` or `udp://host:port`.
+    /// `tcp://host:port`; over UDP it is reached at the same one.
     package var endpoints: [String]
     /// The card of its contact inbox; null when only endpoints are known.
     @Nullable package var contact: String?
@@ -18,10 +18,12 @@ package struct Peer: Codable, Hashable, Sendable {
     /// What is done with its invitations: `ask`, `accept` or `refuse`.
     package var invitations: String
     @Nullable package var lastSeen: Timestamp?
-    /// How it is reached now, `tcp` or `udp`; null while there is no link.
+    /// How it was reached when it was last heard, `lan` or `direct`.
     @Nullable package var path: String?
     /// Last measured round trip, in milliseconds.
     @Nullable package var rttMs: Double?
+    /// The link over which it was last heard.
+    @Nullable package var link: Link?
 
     package init(
         name: String,
@@ -31,7 +33,8 @@ package struct Peer: Codable, Hashable, Sendable {
         invitations: String,
         lastSeen: Timestamp? = nil,
         path: String? = nil,
-        rttMs: Double? = nil
+        rttMs: Double? = nil,
+        link: Link? = nil
     ) {
         self.name = name
         self.endpoints = endpoints
@@ -41,6 +44,7 @@ package struct Peer: Codable, Hashable, Sendable {
         self.lastSeen = lastSeen
         self.path = path
         self.rttMs = rttMs
+        self.link = link
     }
 }
 

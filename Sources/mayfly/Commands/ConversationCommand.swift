@@ -35,12 +35,15 @@ struct ConversationCommand: ParsableCommand {
     }
 
     fileprivate static func members(_ conversation: Conversation, _ terminal: Terminal) {
+        let now = wallClock()
         terminal.table(
-            ["MEMBER", "PROFILE", "ONLINE", "PATH"],
+            ["MEMBER", "PROFILE", "ONLINE", "PATH", "LINK", "RTT", "SINCE", "IN", "OUT"],
             conversation.members.map { member in
                 [
                     safe(member.member), member.profile.map(safe) ?? "-", member.online ? "yes" : "no",
-                    member.path.map(safe) ?? "-",
+                    member.path.map(safe) ?? "-", member.link.map(shown) ?? "-", milliseconds(member.link?.rttMs),
+                    shown(member.link?.since, now: now), member.link.map { FileUpload.size($0.bytesIn) } ?? "-",
+                    member.link.map { FileUpload.size($0.bytesOut) } ?? "-",
                 ]
             }
         )

@@ -31,6 +31,12 @@ struct PeerCommand: ParsableCommand {
             ("last seen", shown(peer.lastSeen, now: wallClock())),
             ("path", peer.path.map(safe) ?? "-"),
             ("round trip", milliseconds(peer.rttMs)),
+            ("link", peer.link.map(shown) ?? "-"),
+            ("handshake", shown(peer.link?.since, now: wallClock())),
+            (
+                "bytes in, out",
+                peer.link.map { "\(FileUpload.size($0.bytesIn)), \(FileUpload.size($0.bytesOut))" } ?? "-"
+            ),
         ])
     }
 
@@ -47,12 +53,6 @@ struct PeerCommand: ParsableCommand {
             }
         )
         if peers.isEmpty { terminal.note("no peers; add one with `mayfly peer add NAME CARD`") }
-    }
-
-    private static func milliseconds(_ value: Double?) -> String {
-        guard let value, value.isFinite, value < 1e9 else { return "-" }
-        let tenths = Int((value * 10).rounded())
-        return "\(tenths / 10).\(abs(tenths % 10)) ms"
     }
 }
 

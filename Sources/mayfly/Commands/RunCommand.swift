@@ -32,6 +32,8 @@ struct RunCommand: AsyncParsableCommand {
         help: ArgumentHelp("How many inboxes are awake at a time, 1 to 10000.", valueName: "number")
     )
     var capacity: Int?
+    @Flag(inversion: .prefixedNo, help: "Whether links run over UDP, too, on the same port; they do by default.")
+    var udp: Bool?
     @Option(help: "How much to log, on standard error.")
     var logLevel = LogLevel.notice
     @OptionGroup var global: GlobalOptions
@@ -44,6 +46,7 @@ struct RunCommand: AsyncParsableCommand {
                 passphraseFile: Passphrase.file(option: passphraseFile),
                 sessionGrace: sessionGrace?.duration,
                 capacity: try checkedCapacity(capacity),
+                datagrams: udp,
                 logLevel: logLevel.rawValue,
                 json: global.json
             )

@@ -29,24 +29,25 @@ extension ControlHandlers {
             }
         }
         on(&router, ConversationListMethod.self) { node, _ in
-            ConversationListMethod.Result(conversations: try node.conversations().map(NodeView.conversation))
+            let listed = try node.conversations()
+            return ConversationListMethod.Result(conversations: listed.map { NodeView.conversation($0, node) })
         }
         on(&router, ConversationShowMethod.self) { node, params in
-            NodeView.conversation(try node.conversation(params.conversation))
+            NodeView.conversation(try node.conversation(params.conversation), node)
         }
         on(&router, ConversationMembersMethod.self) { node, params in
-            NodeView.conversation(try node.conversation(params.conversation))
+            NodeView.conversation(try node.conversation(params.conversation), node)
         }
         durably(&router, ConversationCloseMethod.self) { node, params in
             try node.close(params.conversation)
-            return NodeView.conversation(try node.conversation(params.conversation))
+            return NodeView.conversation(try node.conversation(params.conversation), node)
         }
         reaching(
             &router,
             ConversationLeaveMethod.self,
             { $0.conversation },
             { node, params in
-                var view = NodeView.conversation(try node.conversation(params.conversation))
+                var view = NodeView.conversation(try node.conversation(params.conversation), node)
                 _ = try node.leave(params.conversation)
                 view.state = "left"
                 return node.whenCommitted().map { [view] in view }
@@ -54,11 +55,11 @@ extension ControlHandlers {
         )
         durably(&router, ConversationLockMethod.self) { node, params in
             try node.setLocked(params.conversation, true)
-            return NodeView.conversation(try node.conversation(params.conversation))
+            return NodeView.conversation(try node.conversation(params.conversation), node)
         }
         durably(&router, ConversationUnlockMethod.self) { node, params in
             try node.setLocked(params.conversation, false)
-            return NodeView.conversation(try node.conversation(params.conversation))
+            return NodeView.conversation(try node.conversation(params.conversation), node)
         }
     }
 
@@ -66,15 +67,15 @@ extension ControlHandlers {
         durably(&router, ConversationRenameMethod.self) { node, params in
             let client = try node.conversation(params.conversation).client
             try node.rename(params.conversation, to: params.name)
-            return NodeView.conversation(try node.conversation(client.description))
+            return NodeView.conversation(try node.conversation(client.description), node)
         }
         durably(&router, ConversationProfileMethod.self) { node, params in
             try node.setProfile(params.conversation, to: params.profile)
-            return NodeView.conversation(try node.conversation(params.conversation))
+            return NodeView.conversation(try node.conversation(params.conversation), node)
         }
         durably(&router, ConversationRemoveMethod.self) { node, params in
             try node.removeMember(params.conversation, params.member)
-            return NodeView.conversation(try node.conversation(params.conversation))
+            return NodeView.conversation(try node.conversation(params.conversation), node)
         }
     }
 

@@ -47,9 +47,9 @@ extension NodeView {
         )
     }
 
-    static func conversation(_ listed: Node.ListedConversation) -> Conversation {
+    static func conversation(_ listed: Node.ListedConversation, _ node: isolated Node) -> Conversation {
         switch listed {
-        case .awake(let machine): conversation(machine)
+        case .awake(let machine): conversation(machine, node)
         case .asleep(let summary):
             Conversation(
                 conversation: summary.conversation.description,

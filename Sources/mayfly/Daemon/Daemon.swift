@@ -21,6 +21,8 @@ struct DaemonOptions: Sendable {
     let sessionGrace: Duration?
     /// How many inboxes are awake at a time; `nil` for the configured value.
     let capacity: Int?
+    /// Whether links run over UDP, too; `nil` for the configured value.
+    let datagrams: Bool?
     let logLevel: String
     let json: Bool
 }
@@ -40,6 +42,7 @@ enum Daemon {
                 + Milliseconds(grace.components.attoseconds / 1_000_000_000_000_000)
         }
         nodeOptions.capacity = options.capacity
+        nodeOptions.datagrams = options.datagrams
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let service = NodeService(
             options: nodeOptions,

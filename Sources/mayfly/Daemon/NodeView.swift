@@ -63,13 +63,30 @@ enum NodeView {
             blocked: peer.isBlocked,
             invitations: peer.invitationPolicy.rawValue,
             lastSeen: seen.map { timestamp($0.at) },
-            path: seen == nil ? nil : "direct",
-            rttMs: seen.map { ($0.rttMilliseconds * 1_000).rounded() / 1_000 }
+            path: seen?.path?.kind.rawValue,
+            rttMs: seen.map { rounded($0.rttMilliseconds) },
+            link: seen?.path.map(link)
         )
     }
 
-    static func conversation(_ machine: ConversationStateMachine) -> Conversation {
-        Conversation(
+    private static func link(_ path: LinkPath) -> Link {
+        let isIPv6 = if case .v6 = path.address { true } else { false }
+        return Link(
+            transport: path.transport,
+            family: isIPv6 ? "ipv6" : "ipv4",
+            address: path.address.ipAddress ?? "",
+            since: timestamp(path.openedAt),
+            rttMs: path.rttMilliseconds.map(rounded),
+            bytesIn: Int64(clamping: path.bytesIn),
+            bytesOut: Int64(clamping: path.bytesOut)
+        )
+    }
+
+    private static func rounded(_ milliseconds: Double) -> Double { (milliseconds * 1_000).rounded() / 1_000 }
+
+    static func conversation(_ machine: ConversationStateMachine, _ node: isolated Node) -> Conversation {
+        let paths = node.paths(of: machine)
+        return Conversation(
             conversation: machine.conversation.description,
             name: machine.record.name,
             role: machine.isCreator ? "creator" : "member",
@@ -79,7 +96,8 @@ enum NodeView {
                     member: member(one.key),
                     profile: one.profile,
                     online: isOnline,
-                    path: isOnline ? "direct" : nil
+                    path: isOnline ? paths[one.key]?.kind.rawValue : nil,
+                    link: isOnline ? paths[one.key].map(link) : nil
                 )
             },
             lifetime: LifetimeValue(machine.lifetime),

@@ -1,0 +1,121 @@
+import Foundation
+import Glibc
+import Synchronization
+
+/// Stands between a node and those who dial it, for UDP alone: over TCP nobody answers at its port. Each dialer is seen by the
+/// node under an address of its own, as behind a NAT, and all of them can be moved to new ones at a time.
+final class DatagramRelay: Sendable {
+    let port: UInt16
+    private let listener: Int32
+    private let target: sockaddr_in
+    private let state = Mutex(State())
+
+    private struct State {
+        /// The socket by which the node sees each dialer.
+        var doors: [Name: Int32] = [:]
+        var passed = 0
+        var isClosed = false
+    }
+
+    private struct Name: Hashable {
+        let host: UInt32
+        let port: UInt16
+    }
+
+    /// - Parameter target: a port of 127.0.0.1.
+    init(to target: UInt16) throws {
+        var address = Self.loopback
+        address.sin_port = target.bigEndian
+        self.target = address
+        (listener, port) = try Self.open()
+        Thread.detachNewThread { [self] in carry() }
+    }
+
+    var endpoint: String { "tcp://127.0.0.1:\(port)" }
+    /// Datagrams that came through.
+    var passed: Int { state.withLock { $0.passed } }
+
+    /// The node sees every dialer at a new address from now on.
+    func move() {
+        state.withLock { state in
+            for door in state.doors.values { Glibc.close(door) }
+            state.doors = [:]
+        }
+    }
+
+    func close() { state.withLock { $0.isClosed = true } }
+
+    private static var loopback: sockaddr_in {
+        var address = sockaddr_in()
+        address.sin_family = sa_family_t(AF_INET)
+        address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
+        return address
+    }
+
+    private static func open() throws -> (descriptor: Int32, port: UInt16) {
+        let descriptor = socket(AF_INET, Int32(SOCK_DGRAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        var address = loopback
+        var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+        let result = withUnsafeMutablePointer(to: &address) { pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                bind(descriptor, $0, length) == 0 && getsockname(descriptor, $0, &length) == 0
+            }
+        }
+        guard result else { throw HarnessError("a socket for datagrams: \(errno)") }
+        return (descriptor, UInt16(bigEndian: address.sin_port))
+    }
+
+    private static func send(_ bytes: ArraySlice<UInt8>, by descriptor: Int32, to address: sockaddr_in) {
+        var address = address
+        _ = bytes.withUnsafeBytes { bytes in
+            withUnsafePointer(to: &address) { pointer in
+                pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                    sendto(descriptor, bytes.baseAddress, bytes.count, 0, $0, socklen_t(MemoryLayout<sockaddr_in>.size))
+                }
+            }
+        }
+    }
+
+    private func carry() {
+        var chunk = [UInt8](repeating: 0, count: 65_536)
+        while true {
+            let (doors, isClosed) = state.withLock { (Array($0.doors), $0.isClosed) }
+            if isClosed {
+                move()
+                Glibc.close(listener)
+                return
+            }
+            var polled = [pollfd(fd: listener, events: Int16(POLLIN), revents: 0)]
+            polled += doors.map { pollfd(fd: $0.value, events: Int16(POLLIN), revents: 0) }
+            guard poll(&polled, UInt(polled.count), 50) > 0 else { continue }
+            for (index, polled) in polled.enumerated() where polled.revents & Int16(POLLIN) != 0 {
+                var address = sockaddr_in()
+                var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+                let count = withUnsafeMutablePointer(to: &address) { pointer in
+                    pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                        recvfrom(polled.fd, &chunk, chunk.count, Int32(MSG_DONTWAIT), $0, &length)
+                    }
+                }
+                guard count > 0 else { continue }
+                if index == 0 {
+                    let name = Name(host: address.sin_addr.s_addr, port: address.sin_port)
+                    let door = state.withLock { state in
+                        state.passed += 1
+                        if let door = state.doors[name] { return door }
+                        let door = (try? Self.open().descriptor) ?? -1
+                        state.doors[name] = door
+                        return door
+                    }
+                    Self.send(chunk[..<count], by: door, to: target)
+                } else {
+                    let name = doors[index - 1].key
+                    address.sin_family = sa_family_t(AF_INET)
+                    address.sin_addr.s_addr = name.host
+                    address.sin_port = name.port
+                    state.withLock { $0.passed += 1 }
+                    Self.send(chunk[..<count], by: listener, to: address)
+                }
+            }
+        }
+    }
+}

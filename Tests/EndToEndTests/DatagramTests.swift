@@ -1,0 +1,123 @@
+import Foundation
+import Testing
+
+/// Links over UDP between real nodes.
+@Suite("UDP")
+struct DatagramTests {
+    /// Two nodes that share `room`, where `bob` reaches `ann` over UDP alone.
+    private func withDatagramRoom(_ body: (_ ann: TestNode, _ bob: TestNode, _ relay: DatagramRelay) throws -> Void)
+        throws
+    {
+        try withDirectory { directory in
+            let (ann, bob) = (TestNode(name: "ann", directory: directory), TestNode(name: "bob", directory: directory))
+            defer { for node in [ann, bob] { node.crash() } }
+            try ann.initialise()
+            try ann.start()
+            let relay = try DatagramRelay(to: ann.port)
+            defer { relay.close() }
+            // What it tells others is the relay's port, where nobody answers over TCP.
+            try ann.stop()
+            let configuration = String(decoding: ann.contents("config.json"), as: UTF8.self)
+            let told = configuration.replacingOccurrences(
+                of: "\"advertise\"\\s*:\\s*\\[[^\\]]*\\]",
+                with: "\"advertise\": [\"\(relay.endpoint)\"]",
+                options: .regularExpression
+            )
+            #expect(told != configuration)
+            try ann.replace("config.json", with: told)
+            try ann.start()
+            // And nobody reaches bob: at the port that it tells, there is nothing at all.
+            try bob.initialise(["--advertise", "tcp://127.0.0.1:9"])
+            try bob.start()
+            try meet(ann, bob)
+            try body(ann, bob, relay)
+            for node in [ann, bob] { try node.stop() }
+        }
+    }
+
+    private func link(_ node: TestNode) throws -> JSON {
+        try node.ok("conversation", "members", "room").json["members"].list.map { $0["link"] }.first { !$0.isNull }
+            ?? JSON(value: nil)
+    }
+
+    @Test("Where TCP is closed two nodes meet, chat and agree over UDP, and say so")
+    func chat() throws {
+        try withDatagramRoom { ann, bob, relay in
+            try agree(ann, bob, "1d")
+            for index in 0..<10 { try say("over UDP \(index)", index % 2 == 0 ? ann : bob) }
+            for node in [ann, bob] {
+                let link = try link(node)
+                #expect(link["transport"].string == "udp" && link["family"].string == "ipv4", "\(link)")
+                #expect(link["since"].time != nil && (link["rttMs"].double ?? -1) > 0, "\(link)")
+                #expect(link["bytesIn"].integer ?? 0 > 1_000 && link["bytesOut"].integer ?? 0 > 1_000, "\(link)")
+            }
+            #expect(try ann.texts() == bob.texts() && relay.passed > 20)
+        }
+    }
+
+    @Test("A chat over UDP goes on when a NAT gives one side another address, on the same link")
+    func move() throws {
+        try withDatagramRoom { ann, bob, relay in
+            try say("before", ann)
+            let cursor = try ann.cursor()
+            let since = try link(ann)["since"].time
+            for index in 0..<3 {
+                relay.move()
+                try say("from bob after move \(index)", bob)
+                try say("from ann after move \(index)", ann)
+            }
+            // It was not lost in between: no other handshake, nobody offline.
+            #expect(abs((try link(ann)["since"].time ?? 0) - (since ?? 0)) < 1_000)
+            let events = try ann.run(["watch", "--since", String(cursor), "--timeout", "0.05"]).lines
+            #expect(!events.contains { $0["event"].string == "peerOffline" })
+        }
+    }
+
+    @Test("Who comes back over UDP is found again, and what was said meanwhile arrives")
+    func comeBack() throws {
+        try withDatagramRoom { ann, bob, _ in
+            try agree(ann, bob, "1d")
+            try say("before", ann)
+            bob.crash()
+            let sent = try ann.ok("send", "room", "while you were away")["message"].string ?? ""
+            try bob.start()
+            try ann.ok("send", "room", "and now", "--wait", "delivered", "--timeout", "90")
+            #expect(try bob.texts().contains("while you were away") && !sent.isEmpty)
+            #expect(try link(bob)["transport"].string == "udp")
+        }
+    }
+
+    @Test("An explosion reaches its members over UDP")
+    func explode() throws {
+        try withDatagramRoom { ann, bob, _ in
+            try agree(ann, bob, "1d")
+            try say("soon gone", ann)
+            try ann.ok("explode", "room", "--force")
+            try bob.wait("exploded")
+            try bob.fails(7, "read", "room")
+        }
+    }
+
+    @Test("With --no-udp a node has no socket for it, and is dialled over TCP")
+    func off() throws {
+        try withHomes("ann", "bob") { nodes in
+            let (ann, bob) = (nodes[0], nodes[1])
+            try ann.start(["--no-udp"])
+            try bob.start()
+            try meet(ann, bob)
+            try say("over TCP", ann)
+            #expect(try link(ann)["transport"].string == "tcp" && link(bob)["transport"].string == "tcp")
+            #expect(!hasSocket(ann) && hasSocket(bob))
+            for node in nodes { try node.stop() }
+        }
+    }
+
+    /// Whether there is a UDP socket with the number of the node's port.
+    private func hasSocket(_ node: TestNode) -> Bool {
+        let suffix = String(format: ":%04X", Int(node.port))
+        return (Program.text("/proc/net/udp") + Program.text("/proc/net/udp6")).split(separator: "\n").contains {
+            line in
+            line.split(separator: " ").dropFirst().first?.hasSuffix(suffix) ?? false
+        }
+    }
+}
