@@ -138,9 +138,8 @@ let package = Package(
         .target(
             name: "NodeSimulation",
             dependencies: [
-                "SimulatedDisk", "NodeRuntime", "Transport", "Store", "Wire", "Noise", "Messaging", "Primitives",
-                "CSodium",
-                nioCore, logging, heap, deque,
+                "SimulatedDisk", "NodeRuntime", "Transport", "Datagrams", "Store", "Wire", "Noise", "Messaging",
+                "Primitives", "CSodium", nioCore, logging, heap, deque,
             ],
             path: "Tests/NodeSimulation",
             swiftSettings: settings

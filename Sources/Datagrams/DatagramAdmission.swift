@@ -1,8 +1,10 @@
-/// How many handshakes may be in flight, in all and from one network.
+/// How many handshakes may be in flight, in all and from one network, and how many knocks are read.
 struct DatagramAdmission {
     private let limits: DatagramLimits
     private(set) var inFlight = 0
     private var byNetwork: [DatagramAddress.Network: Int] = [:]
+    private var knocks = 0
+    private var knocksSince: Microseconds = 0
 
     init(limits: DatagramLimits) { self.limits = limits }
 
@@ -16,6 +18,17 @@ struct DatagramAdmission {
         inFlight += 1
         byNetwork[network, default: 0] += 1
         return nil
+    }
+
+    /// Whether another knock may be read now.
+    mutating func takeKnock(at now: Microseconds) -> Bool {
+        if now - knocksSince >= 1_000_000 {
+            knocksSince = now
+            knocks = 0
+        }
+        guard knocks < limits.knocksPerSecond else { return false }
+        knocks += 1
+        return true
     }
 
     /// One that ``begin(_:)`` let go on has come to its end.

@@ -29,6 +29,16 @@ extension DatagramEndpoint {
             guard case .dialing(let dialing)? = connections[dialer] else { return reject(.unknownConnection) }
             dialing.receiveCookie(cookie, from: address, at: now)
             touch(dialer)
+        case .knock(let token, let asker, let sealed):
+            guard source.acceptsKnock(token) else { return reject(.unknownToken) }
+            guard admission.takeKnock(at: now) else { return reject(.tooManyKnocks) }
+            events.append(.knocked(DatagramKnock(token: token, sealed: sealed, address: address, asker: asker)))
+        case .reply(let asker, let sealed):
+            guard case .knocking(let knocking)? = connections[asker], knocking.address == address,
+                let number = numbers[asker]
+            else { return reject(.unknownConnection) }
+            remove(asker)
+            events.append(.knockEnded(number, sealed))
         case .finish(let responder, let actThree):
             receiveFinish(responder, actThree, address, now)
         }
@@ -38,6 +48,18 @@ extension DatagramEndpoint {
 
     private func reply(_ transmit: DatagramTransmit) {
         if replies.count < Self.replyCount { replies.append(transmit) }
+    }
+
+    /// Answers a knock, with no more bytes than it had.
+    package func answer(_ knock: DatagramKnock, with sealed: [UInt8]?) {
+        let answer = sealed ?? []
+        guard answer.count <= knock.sealed.count else { return }
+        reply(
+            DatagramTransmit(
+                address: knock.address,
+                bytes: DatagramPacket.reply(asker: knock.asker, sealed: answer).bytes
+            )
+        )
     }
 
     private func receiveSealed(
@@ -69,7 +91,7 @@ extension DatagramEndpoint {
                     )
                 )
             )
-        case .answering, nil:
+        case .answering, .knocking, nil:
             return reject(.unknownConnection)
         }
         touch(receiver)

@@ -8,7 +8,8 @@ import Primitives
 ///
 /// After each call the owner takes ``nextEvent()`` and ``poll(at:)`` until there are no more.
 ///
-///     datagram ─▶ by kind: dial ─▶ repetition? token? load? room? ─▶ Answering ─▶ DatagramLink
+///     datagram ─▶ by kind: knock ─▶ token? load? ─▶ the owner     reply ─▶ Knocking
+///                          dial ─▶ repetition? token? load? room? ─▶ Answering ─▶ DatagramLink
 ///                          answer, cookie ─▶ Dialing ─▶ DatagramLink
 ///                          finish ─▶ Answering       sealed ─▶ Dialing or DatagramLink
 package final class DatagramEndpoint {
@@ -16,6 +17,7 @@ package final class DatagramEndpoint {
         case dialing(Dialing)
         case answering(Answering)
         case link(DatagramLink)
+        case knocking(Knocking)
     }
 
     private struct Alarm: Comparable {
@@ -95,6 +97,22 @@ package final class DatagramEndpoint {
             remove(id)
         }
         events.append(.dialFailed(number, .cancelled))
+    }
+
+    /// Delivers sealed bytes without a handshake. `knockEnded` with this number follows.
+    /// - Parameter sealed: 1…1,024 bytes.
+    package func knock(_ sealed: [UInt8], token: [UInt8], at address: DatagramAddress, now: Microseconds) -> UInt64 {
+        let number = takeNumber()
+        guard connections.count < limits.connectionCount, (1...DatagramPacket.knockByteCount).contains(sealed.count)
+        else {
+            events.append(.knockEnded(number, nil))
+            return number
+        }
+        let id = freshID()
+        let knocking = Knocking(sealed, token: token, to: address, id: id, limits: limits, at: now)
+        add(.knocking(knocking), id, number)
+        touch(id)
+        return number
     }
 
     package func link(_ number: UInt64) -> DatagramLink? {
@@ -210,6 +228,7 @@ package final class DatagramEndpoint {
         case .dialing(let dialing): time = dialing.deadline
         case .answering(let handshake): time = handshake.deadline
         case .link(let link): time = link.deadline
+        case .knocking(let knocking): time = knocking.deadline
         case nil: time = nil
         }
         guard let time, alarmOf[id] != time else { return }
@@ -255,6 +274,14 @@ package final class DatagramEndpoint {
                     continue
                 }
             case .link(let link): link.timeout(at: now)
+            case .knocking(var knocking):
+                if knocking.timeout(at: now) {
+                    let number = numbers[id]
+                    remove(id)
+                    if let number { events.append(.knockEnded(number, nil)) }
+                    continue
+                }
+                connections[id] = .knocking(knocking)
             case nil: continue
             }
             touch(id)
@@ -273,6 +300,9 @@ package final class DatagramEndpoint {
             case .link(let link):
                 transmit = link.poll(at: now)
                 if transmit == nil { link.pollEnded() }
+            case .knocking(var knocking):
+                transmit = knocking.poll(at: now)
+                connections[id] = .knocking(knocking)
             case .answering, nil: transmit = nil
             }
             if transmit == nil || turn + 1 >= limits.burst {

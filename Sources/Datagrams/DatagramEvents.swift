@@ -9,15 +9,19 @@ package struct DatagramSource {
     package var makeEphemeral: () -> SecretKey
     /// Where a token of 16 bytes leads; `nil` for one that leads nowhere. One probe of a dictionary, no curve operation.
     package var route: ([UInt8]) -> DatagramRoute?
+    /// Whether a knock with this token of 16 bytes is to be read. One probe of a dictionary.
+    package var acceptsKnock: ([UInt8]) -> Bool
 
     package init(
         randomBytes: @escaping (Int) -> [UInt8],
         makeEphemeral: @escaping () -> SecretKey,
-        route: @escaping ([UInt8]) -> DatagramRoute? = { _ in nil }
+        route: @escaping ([UInt8]) -> DatagramRoute? = { _ in nil },
+        acceptsKnock: @escaping ([UInt8]) -> Bool = { _ in false }
     ) {
         self.randomBytes = randomBytes
         self.makeEphemeral = makeEphemeral
         self.route = route
+        self.acceptsKnock = acceptsKnock
     }
 
     func randomNumber() -> UInt64 { randomBytes(8).reduce(0) { $0 << 8 | UInt64($1) } }
@@ -127,6 +131,8 @@ package enum DatagramRejection: Hashable, Sendable {
     case unknownConnection
     case tooManyHandshakes
     case tooManyFromPrefix
+    /// More than ``DatagramLimits/knocksPerSecond``.
+    case tooManyKnocks
     /// Under load a dialer without a cookie is sent one.
     case cookieSent
     case handshake(HandshakeError)
@@ -137,6 +143,14 @@ package enum DatagramRejection: Hashable, Sendable {
     /// Does not open, or was seen before.
     case notAuthentic
     case replayed
+}
+
+/// Somebody's knock, to be answered with ``DatagramEndpoint/answer(_:with:)``.
+package struct DatagramKnock: Hashable, Sendable {
+    package let token: [UInt8]
+    package let sealed: [UInt8]
+    let address: DatagramAddress
+    let asker: UInt64
 }
 
 /// What an endpoint tells its owner.
@@ -152,6 +166,10 @@ package enum DatagramEvent: Hashable, Sendable {
     case closed(UInt64, DatagramCloseReason)
     /// The last that is heard of a dial that did not open a link.
     case dialFailed(UInt64, DatagramDialFailure)
+    /// Somebody knocks.
+    case knocked(DatagramKnock)
+    /// The last that is heard of a knock of ours: the answer, empty for none; `nil` if nobody has heard it.
+    case knockEnded(UInt64, [UInt8]?)
     /// For counting only.
     case rejected(DatagramRejection)
 }

@@ -7,6 +7,8 @@ import Noise
 ///     answer   kind 2   dialer's id 8 ‖ responder's id 8 ‖ act 2 (50)
 ///     finish   kind 3   responder's id 8 ‖ act 3 (66)
 ///     cookie   kind 4   dialer's id 8 ‖ cookie 16
+///     knock    kind 6   token 16 ‖ asker's id 8 ‖ sealed 1…1,024
+///     reply    kind 7   asker's id 8 ‖ sealed 0…1,024
 ///     sealed   kind 5   epoch 1 ‖ receiver's id 8 ‖ packet number 8 ‖ sealed frames ‖ tag 16
 enum DatagramPacket: Hashable {
     /// Below 0x10 it is none of the first bytes that RFC 9443 gives to STUN, TURN, DTLS, RTP and QUIC, and neither of
@@ -15,19 +17,23 @@ enum DatagramPacket: Hashable {
     static let version: UInt8 = 1
     static let tokenByteCount = 16
     static let cookieByteCount = 16
+    /// Bytes of a sealed knock, and of the answer to it.
+    static let knockByteCount = 1_024
     static let dialByteCount = 2 + tokenByteCount + 8 + 1 + 50
     /// Bytes of a sealed packet before what is sealed. All are authenticated.
     static let sealedHeaderByteCount = 2 + 1 + 8 + 8
 
     enum Kind: UInt8 {
         case dial = 1
-        case answer, finish, cookie, sealed
+        case answer, finish, cookie, sealed, knock, reply
     }
 
     case dial(token: [UInt8], dialer: UInt64, cookie: [UInt8], actOne: [UInt8])
     case answer(dialer: UInt64, responder: UInt64, actTwo: [UInt8])
     case finish(responder: UInt64, actThree: [UInt8])
     case cookie(dialer: UInt64, cookie: [UInt8])
+    case knock(token: [UInt8], asker: UInt64, sealed: [UInt8])
+    case reply(asker: UInt64, sealed: [UInt8])
     /// The rest of the datagram is for the link that has this id.
     case sealed(epoch: UInt8, receiver: UInt64, number: UInt64)
 
@@ -55,6 +61,16 @@ enum DatagramPacket: Hashable {
         case .cookie:
             guard let dialer = reader.number(), let cookie = reader.array(Self.cookieByteCount) else { return nil }
             self = .cookie(dialer: dialer, cookie: cookie)
+        case .knock:
+            guard let token = reader.array(Self.tokenByteCount), let asker = reader.number(),
+                (1...Self.knockByteCount).contains(reader.remaining), let sealed = reader.array(reader.remaining)
+            else { return nil }
+            self = .knock(token: token, asker: asker, sealed: sealed)
+        case .reply:
+            guard let asker = reader.number(), reader.remaining <= Self.knockByteCount,
+                let sealed = reader.array(reader.remaining)
+            else { return nil }
+            self = .reply(asker: asker, sealed: sealed)
         case .sealed:
             guard let epoch = reader.byte(), let receiver = reader.number(), let number = reader.number(),
                 number <= VariableInteger.maximum, reader.remaining >= PacketCipher.overheadByteCount
@@ -90,6 +106,15 @@ enum DatagramPacket: Hashable {
             bytes.append(kind(.cookie))
             bytes.appendBigEndian(dialer)
             bytes += cookie
+        case .knock(let token, let asker, let sealed):
+            bytes.append(kind(.knock))
+            bytes += token
+            bytes.appendBigEndian(asker)
+            bytes += sealed
+        case .reply(let asker, let sealed):
+            bytes.append(kind(.reply))
+            bytes.appendBigEndian(asker)
+            bytes += sealed
         case .sealed(let epoch, let receiver, let number):
             bytes.append(kind(.sealed))
             bytes.append(epoch)

@@ -64,8 +64,8 @@ extension Node {
         transport.events.linkClosed = { [unowned self] connection, _ in
             assumeIsolated { $0.linkClosed(connection) }
         }
-        transport.dialEnded = { [unowned self] number, failure, isUnknownThere in
-            assumeIsolated { $0.dialEnded(number, failure, isUnknownThere) }
+        transport.dialEnded = { [unowned self] number, _, hearing in
+            assumeIsolated { $0.dialEnded(number, hearing) }
         }
         transport.tokenRefused = { [unowned self] number in assumeIsolated { $0.tokenRefused(number) } }
     }
@@ -243,13 +243,13 @@ extension Node {
         dialTokens[LinkName(client: active.client, remote: active.dial.remote)]?.closedBeforeActTwo()
     }
 
-    private func dialEnded(_ number: UInt64, _ failure: DialFailure, _ isUnknownThere: Bool) {
+    private func dialEnded(_ number: UInt64, _ hearing: LinkTransport.TokenHearing) {
         guard let active = dials.removeValue(forKey: number), !isStopped else { return }
         // Over UDP a token that is used up gets no answer.
-        if failure == .timedOut, !isUnknownThere, active.dial.route == .member {
+        if hearing == .silence, active.dial.route == .member {
             dialTokens[LinkName(client: active.client, remote: active.dial.remote)]?.unanswered()
         }
-        failed(active, isUnknownThere: isUnknownThere)
+        failed(active, isUnknownThere: hearing != .none)
     }
 
     private func failed(_ active: ActiveDial, isUnknownThere: Bool = false) {

@@ -131,6 +131,7 @@ extension Rejection {
         case .unknownToken: self = .unknownToken
         case .tooManyHandshakes: self = .tooManyHandshakes
         case .tooManyFromPrefix: self = .tooManyFromPrefix
+        case .tooManyKnocks: self = .tooManyHandshakes
         case .handshake(let error): self = .handshake(error)
         case .wrongPeer: self = .wrongPeer
         case .timedOut: self = .timedOut

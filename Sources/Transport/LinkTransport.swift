@@ -47,8 +47,7 @@ package final class LinkTransport: @unchecked Sendable {
         /// The number of each attempt that is under way, at its transport.
         var numbers: [DialRace.Attempt: UInt64] = [:]
         var timer: Scheduled<Void>?
-        /// Some node answered and did not know the token.
-        var wasUnknown = false
+        var hearing = TokenHearing.none
     }
 
     package let loop: any EventLoop
@@ -57,8 +56,18 @@ package final class LinkTransport: @unchecked Sendable {
     private let udp: UDPTransport?
     /// As of either transport, but for dials: see ``dialEnded``.
     package var events = TransportEvents()
-    /// The last that is heard of a dial that did not open a link, and whether some node there did not know our token.
-    package var dialEnded: (UInt64, DialFailure, _ isUnknownThere: Bool) -> Void = { _, _, _ in }
+    /// What is known of our token when a dial has failed.
+    package enum TokenHearing: Sendable {
+        /// Nobody was asked.
+        case none
+        /// Nobody answered over UDP: a node that is down and one that does not know the token are silent alike.
+        case silence
+        /// Some node answered over TCP and did not know it.
+        case unknown
+    }
+
+    /// The last that is heard of a dial that did not open a link.
+    package var dialEnded: (UInt64, DialFailure, TokenHearing) -> Void = { _, _, _ in }
     /// A node closed a dial before act 2: the token that was shown may be used up there.
     package var tokenRefused: (UInt64) -> Void = { _ in }
 
@@ -82,19 +91,22 @@ package final class LinkTransport: @unchecked Sendable {
         udp?.events = relayed()
     }
 
-    /// What both transports tell is told on; what concerns a dial goes to its race first.
+    /// What both transports tell is told on; what concerns a dial goes to its race first. A connection may outlive us.
     private func relayed() -> TransportEvents {
         var result = TransportEvents()
-        result.route = { [unowned self] in events.route($0) }
-        result.acceptsKnock = { [unowned self] in events.acceptsKnock($0) }
-        result.knock = { [unowned self] in events.knock($0, $1) }
-        result.linkOpened = { [unowned self] in linkOpened($0) }
-        result.frame = { [unowned self] in events.frame($0, $1) }
-        result.batchEnded = { [unowned self] in events.batchEnded($0) }
-        result.becameWritable = { [unowned self] in events.becameWritable($0) }
-        result.linkClosed = { [unowned self] in events.linkClosed($0, $1) }
-        result.dialFailed = { [unowned self] in dialFailed($0, $1) }
-        result.rejected = { [unowned self] in events.rejected($0) }
+        result.route = { [weak self] in self?.events.route($0) }
+        result.acceptsKnock = { [weak self] in self?.events.acceptsKnock($0) ?? false }
+        result.knock = { [weak self] in self?.events.knock($0, $1) }
+        result.linkOpened = { [weak self] connection in
+            guard let self else { return connection.abort() }
+            self.linkOpened(connection)
+        }
+        result.frame = { [weak self] in self?.events.frame($0, $1) }
+        result.batchEnded = { [weak self] in self?.events.batchEnded($0) }
+        result.becameWritable = { [weak self] in self?.events.becameWritable($0) }
+        result.linkClosed = { [weak self] in self?.events.linkClosed($0, $1) }
+        result.dialFailed = { [weak self] in self?.dialFailed($0, $1) }
+        result.rejected = { [weak self] in self?.events.rejected($0) }
         return result
     }
 
@@ -150,15 +162,43 @@ package final class LinkTransport: @unchecked Sendable {
     /// Gives a dial up; ``dialEnded`` comes before this returns. Nothing happens to a link that is already open.
     package func cancelDial(_ number: UInt64) { step(number) { $0.cancel() } }
 
-    /// See ``TCPTransport/knock(at:token:sealed:completion:)``.
+    /// See ``TCPTransport/knock(at:token:sealed:completion:)``: over TCP, and over UDP when that takes long or has failed.
     package func knock(
         at endpoint: Endpoint,
         token: RoutingToken,
         sealed: [UInt8],
         completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
     ) {
-        tcp.knock(at: endpoint, token: token, sealed: sealed, completion: completion)
+        guard let udp else {
+            return tcp.knock(at: endpoint, token: token, sealed: sealed, completion: completion)
+        }
+        let race = KnockRace(completion)
+        tcp.knock(at: endpoint, token: token, sealed: sealed) { result in
+            switch result {
+            case .success: race.end(result)
+            case .failure(let failure): race.failed(failure)
+            }
+        }
+        race.startsDatagrams = { [weak self] in
+            guard let self else { return race.failed(.cancelled) }
+            self.addresses(of: endpoint) { addresses in
+                let targets = addresses.prefix(Self.knockAddressCount)
+                race.underWay += targets.count
+                for target in targets {
+                    udp.knock(at: target, token: token, sealed: sealed) { answer in
+                        guard let answer else { return race.failed(.timedOut) }
+                        race.end(.success(answer.isEmpty ? nil : answer))
+                    }
+                }
+                // The look-up itself was under way, too.
+                race.failed(.unresolvable)
+            }
+        }
+        race.timer = loop.assumeIsolated().scheduleTask(in: limits.dialStagger) { race.startDatagrams() }
     }
+
+    /// Addresses of a name that a knock is sent to.
+    private static let knockAddressCount = 2
 
     private func step(_ number: UInt64, _ event: (inout DialRace) -> [DialRace.Action]) {
         guard let actions = races[number].map({ _ in event(&races[number]!.machine) }) else { return }
@@ -189,20 +229,25 @@ package final class LinkTransport: @unchecked Sendable {
             guard let udp else { return failLater(attempt, of: number, .unresolvable) }
             guard attempt.endpoint.isAddress else { return lookUp(attempt, of: number) }
             name = udp.dial(dial)
+            if race.hearing == .none { races[number]?.hearing = .silence }
         }
         races[number]?.numbers[attempt] = name
         attempts[name] = (number, attempt)
     }
 
-    /// A name is looked up, which waits, elsewhere. TCP does that for itself.
     private func lookUp(_ attempt: DialRace.Attempt, of number: UInt64) {
+        addresses(of: attempt.endpoint) { addresses in
+            self.step(number) { $0.resolved(attempt, as: addresses, now: self.loop.now) }
+        }
+    }
+
+    /// A name is looked up, which waits, elsewhere. TCP does that for itself.
+    private func addresses(of endpoint: Endpoint, _ body: @escaping ([Endpoint]) -> Void) {
+        if endpoint.isAddress { return body([endpoint]) }
         NIOThreadPool.singleton
-            .runIfActive(eventLoop: loop) { attempt.endpoint.addresses() }
+            .runIfActive(eventLoop: loop) { endpoint.addresses() }
             .assumeIsolated()
-            .whenComplete { result in
-                let addresses = (try? result.get()) ?? []
-                self.step(number) { $0.resolved(attempt, as: addresses, now: self.loop.now) }
-            }
+            .whenComplete { body((try? $0.get()) ?? []) }
     }
 
     private func failLater(_ attempt: DialRace.Attempt, of number: UInt64, _ failure: DialFailure) {
@@ -234,7 +279,7 @@ package final class LinkTransport: @unchecked Sendable {
         guard let (number, attempt) = attempts.removeValue(forKey: name) else { return }
         races[number]?.numbers[attempt] = nil
         if failure == .closedBeforeActTwo {
-            races[number]?.wasUnknown = true
+            races[number]?.hearing = .unknown
             tokenRefused(number)
         }
         step(number) { $0.failed(attempt, failure, now: loop.now) }
@@ -242,7 +287,7 @@ package final class LinkTransport: @unchecked Sendable {
 
     private func end(_ number: UInt64, _ failure: DialFailure) {
         guard let race = forget(number) else { return }
-        dialEnded(number, failure, race.wasUnknown)
+        dialEnded(number, failure, race.hearing)
     }
 
     @discardableResult
@@ -261,6 +306,41 @@ package final class LinkTransport: @unchecked Sendable {
                 self.step(number) { $0.advance(now: self.loop.now) }
             }
         }
+    }
+}
+
+/// A knock over TCP and over UDP: the first that is heard ends it.
+private final class KnockRace {
+    private var completion: ((Result<[UInt8]?, DialFailure>) -> Void)?
+    var startsDatagrams: (() -> Void)?
+    var timer: Scheduled<Void>?
+    /// Ways that may still be heard.
+    var underWay = 1
+    private var failure: DialFailure?
+
+    init(_ completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void) { self.completion = completion }
+
+    func startDatagrams() {
+        guard let startsDatagrams, completion != nil else { return }
+        self.startsDatagrams = nil
+        underWay += 1
+        startsDatagrams()
+    }
+
+    /// One way has come to nothing.
+    func failed(_ failure: DialFailure) {
+        if self.failure == nil { self.failure = failure }
+        startDatagrams()
+        underWay -= 1
+        if underWay == 0 { end(.failure(self.failure ?? failure)) }
+    }
+
+    func end(_ result: Result<[UInt8]?, DialFailure>) {
+        guard let completion else { return }
+        self.completion = nil
+        startsDatagrams = nil
+        timer?.cancel()
+        completion(result)
     }
 }
 

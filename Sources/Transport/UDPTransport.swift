@@ -30,6 +30,7 @@ package final class UDPTransport: @unchecked Sendable {
     private var ownerNumbers: [UInt64: UInt64] = [:]
     private var endpointNumbers: [UInt64: UInt64] = [:]
     private var nextNumber = firstNumber
+    private var knocks: [UInt64: ([UInt8]?) -> Void] = [:]
 
     private var isClosed = false
     private var isPumping = false
@@ -39,6 +40,7 @@ package final class UDPTransport: @unchecked Sendable {
     /// For the endpoint's closure, which must not hold the transport.
     private final class Routes {
         var route: (RoutingToken) -> RouteMatch? = { _ in nil }
+        var acceptsKnock: (RoutingToken) -> Bool = { _ in false }
     }
 
     package init(
@@ -67,11 +69,13 @@ package final class UDPTransport: @unchecked Sendable {
                 route: { token in
                     guard let token = RoutingToken(token), let match = routes.route(token) else { return nil }
                     return DatagramRoute(identity: match.identity, route: match.route, remote: match.remote)
-                }
+                },
+                acceptsKnock: { token in RoutingToken(token).map { routes.acceptsKnock($0) } ?? false }
             )
         )
         wipe(&key)
         routes.route = { [unowned self] in self.events.route($0) }
+        routes.acceptsKnock = { [unowned self] in self.events.acceptsKnock($0) }
     }
 
     /// Dials, handshakes and links that this transport holds.
@@ -137,6 +141,7 @@ package final class UDPTransport: @unchecked Sendable {
         isClosed = true
         for number in resolving.sorted() + endpointNumbers.keys.sorted() { cancelDial(number) }
         pump()
+        for name in knocks.keys.sorted() { knocks.removeValue(forKey: name)?(nil) }
         timer?.task.cancel()
         timer = nil
         for number in sockets.keys.sorted() { sockets[number]?.close() }
@@ -192,6 +197,31 @@ package final class UDPTransport: @unchecked Sendable {
         )
         ownerNumbers[name] = number
         endpointNumbers[number] = name
+        pump()
+    }
+
+    /// Delivers a sealed message without a handshake, and brings the answer back (protocol, section 7).
+    /// - Parameters:
+    ///   - endpoint: an address; names are looked up by ``LinkTransport``.
+    ///   - completion: called once, on the loop: the answer, empty for none; `nil` if nobody has heard it.
+    package func knock(
+        at endpoint: Endpoint,
+        token: RoutingToken,
+        sealed: [UInt8],
+        completion: @escaping ([UInt8]?) -> Void
+    ) {
+        guard !isClosed, (1...65_535).contains(endpoint.port),
+            let address = try? SocketAddress(ipAddress: endpoint.host, port: endpoint.port),
+            let target = DatagramAddress(address, socket: 0)
+        else { return completion(nil) }
+        guard let socket = socket(for: target) else {
+            return openSocket(isIPv4: target.isIPv4) { isOpen in
+                if !isOpen { return completion(nil) }
+                self.knock(at: endpoint, token: token, sealed: sealed, completion: completion)
+            }
+        }
+        guard let target = DatagramAddress(address, socket: socket) else { return completion(nil) }
+        knocks[self.endpoint.knock(sealed, token: token.bytes, at: target, now: now)] = completion
         pump()
     }
 
@@ -263,6 +293,10 @@ package final class UDPTransport: @unchecked Sendable {
             guard let number = ownerNumbers.removeValue(forKey: name) else { return }
             endpointNumbers[number] = nil
             events.dialFailed(number, DialFailure(failure))
+        case .knocked(let knock):
+            guard let token = RoutingToken(knock.token) else { return }
+            endpoint.answer(knock, with: events.knock(token, knock.sealed))
+        case .knockEnded(let name, let answer): knocks.removeValue(forKey: name)?(answer)
         case .rejected(let rejection): if let rejection = Rejection(rejection) { events.rejected(rejection) }
         }
     }

@@ -32,12 +32,30 @@ import Testing
         .dial(token: bytes(16, 1), dialer: .max, cookie: bytes(16, 3), actOne: bytes(50, 2)),
         .answer(dialer: 1, responder: 2, actTwo: bytes(50, 9)), .finish(responder: 5, actThree: bytes(66, 8)),
         .cookie(dialer: 3, cookie: bytes(16, 4)),
+        .knock(token: bytes(16, 1), asker: 9, sealed: bytes(1_024, 5)),
+        .reply(asker: 9, sealed: bytes(1_024, 6)),
     ]
+
+    @Test func `a knock has 1 to 1,024 sealed bytes, and a reply as many or none`() {
+        for count in 0...1_025 {
+            let knock = DatagramPacket.knock(token: Self.bytes(16, 1), asker: 2, sealed: Self.bytes(count, 3))
+            #expect(DatagramPacket(knock.bytes) == ((1...1_024).contains(count) ? knock : nil))
+            let reply = DatagramPacket.reply(asker: 2, sealed: Self.bytes(count, 3))
+            #expect(DatagramPacket(reply.bytes) == (count <= 1_024 ? reply : nil))
+        }
+    }
 
     @Test(arguments: packets) func `packets round-trip, and no other length is one`(packet: DatagramPacket) {
         let bytes = packet.bytes
         #expect(DatagramPacket(bytes) == packet)
-        for length in 0..<bytes.count { #expect(DatagramPacket(Array(bytes.prefix(length))) == nil) }
+        // What is sealed may have any length; see below.
+        let sealedFrom =
+            switch packet {
+            case .knock: 27
+            case .reply: 10
+            case .dial, .answer, .finish, .cookie, .sealed: bytes.count
+            }
+        for length in 0..<sealedFrom { #expect(DatagramPacket(Array(bytes.prefix(length))) == nil) }
         #expect(DatagramPacket(bytes + [0]) == nil)
         var other = bytes
         other[0] = 0x4d
@@ -45,7 +63,7 @@ import Testing
         other = bytes
         other[1] ^= 0x30
         #expect(DatagramPacket(other) == nil)
-        #expect(DatagramPacket([0x0d, 0x10]) == nil && DatagramPacket([0x0d, 0x16]) == nil)
+        #expect(DatagramPacket([0x0d, 0x10]) == nil && DatagramPacket([0x0d, 0x18]) == nil)
     }
 
     @Test func `a sealed packet has a header, a tag and a number of 62 bits`() {
@@ -58,7 +76,9 @@ import Testing
         #expect(DatagramPacket(large.bytes + CodecTests.bytes(16, 0)) == nil)
     }
 
-    static func bytes(_ count: Int, _ first: UInt8) -> [UInt8] { (0..<count).map { first &+ UInt8($0) } }
+    static func bytes(_ count: Int, _ first: UInt8) -> [UInt8] {
+        (0..<count).map { first &+ UInt8(truncatingIfNeeded: $0) }
+    }
 
     private static func write(_ frame: DatagramFrame, _ data: [UInt8] = []) -> [UInt8] {
         var bytes: [UInt8] = []

@@ -157,6 +157,11 @@ final class SimulatedNode {
     var failures: [DatagramDialFailure] = []
     var rejections: [DatagramRejection] = []
     var moves: [DatagramAddress] = []
+    var knocks: [DatagramKnock] = []
+    /// What is answered to them.
+    var knockAnswer: [UInt8]?
+    /// How our own knocks have ended.
+    var knockAnswers: [[UInt8]?] = []
     var received: [[UInt8]] = []
     var receivedBytes = 0
     var keepsMessages = true
@@ -173,6 +178,7 @@ final class SimulatedNode {
         var identity: IdentityKey?
         var known: [[UInt8]: PublicKey?] = [:]
         var random: SplitMix
+        var knocks: Set<[UInt8]> = []
         var keys = 0
         init(seed: UInt64) { random = SplitMix(state: seed) }
     }
@@ -197,7 +203,8 @@ final class SimulatedNode {
                 route: { token in
                     guard let identity = routes.identity, let remote = routes.known[token] else { return nil }
                     return DatagramRoute(identity: identity, route: 7, remote: remote)
-                }
+                },
+                acceptsKnock: { routes.knocks.contains($0) }
             )
         )
     }
@@ -205,6 +212,7 @@ final class SimulatedNode {
     /// Ephemeral keys drawn so far.
     var keysDrawn: Int { routes.keys }
     func accept(_ token: [UInt8], from remote: PublicKey?) { routes.known[token] = .some(remote) }
+    func acceptKnocks(_ token: [UInt8]) { routes.knocks.insert(token) }
     func forget(_ token: [UInt8]) { routes.known[token] = nil }
 
     func dial(_ other: SimulatedNode, token: [UInt8]) -> UInt64 {
@@ -219,6 +227,11 @@ final class SimulatedNode {
             ),
             at: network.now
         )
+    }
+
+    func knock(_ other: SimulatedNode, token: [UInt8], _ sealed: [UInt8]) {
+        _ = endpoint.knock(sealed, token: token, at: other.address, now: network.now)
+        settle()
     }
 
     var link: UInt64? { opened.last?.number }
@@ -261,6 +274,10 @@ final class SimulatedNode {
             precondition(closed[number] == nil, "a link ends once")
             closed[number] = reason
         case .dialFailed(_, let failure): failures.append(failure)
+        case .knocked(let knock):
+            knocks.append(knock)
+            endpoint.answer(knock, with: knockAnswer)
+        case .knockEnded(_, let answer): knockAnswers.append(answer)
         case .rejected(let rejection): rejections.append(rejection)
         }
     }

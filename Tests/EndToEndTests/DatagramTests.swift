@@ -94,7 +94,21 @@ struct DatagramTests {
             try say("soon gone", ann)
             try ann.ok("explode", "room", "--force")
             try bob.wait("exploded")
-            try bob.fails(7, "read", "room")
+            try eventually("nothing is left") { bob.files(".seg").isEmpty }
+        }
+    }
+
+    @Test("Who was away learns of an explosion by a knock over UDP, and its receipt comes back")
+    func lateMember() throws {
+        try withDatagramRoom { ann, bob, _ in
+            try agree(ann, bob, "1d")
+            try say("soon gone", ann)
+            try bob.stop()
+            try ann.ok("explode", "room", "--force")
+            try bob.start()
+            try bob.wait("exploded")
+            try eventually("nothing is left") { bob.files(".seg").isEmpty }
+            try ann.wait("deletionReceipt")
         }
     }
 

@@ -174,7 +174,8 @@ final class FuzzDatagrams {
                     hasOpened = true
                 case .readable(let number): while endpoint.read(number, at: now) != nil {}
                 case .closed: ends += 1
-                case .writable, .pathChanged, .dialFailed, .rejected: break
+                case .knocked(let knock): endpoint.answer(knock, with: [1])
+                case .writable, .pathChanged, .dialFailed, .knockEnded, .rejected: break
                 }
             }
             while let transmit = endpoint.poll(at: now) {

@@ -17,13 +17,16 @@ extension NodeSimulation {
         case ..<12:
             count("connections lost")
             network.pick()?.lose()
-        case ..<20:
+        case ..<17:
             count("connections half open")
             network.pick()?.vanish()
+        case ..<20: datagrams.rebind()
         case ..<32: part()
         case ..<40:
             count("noise on the wire")
             network.spoilsPerThousand = [0, 2, 20, 200][Int(roll(4))]
+            datagrams.lossPerCent = [0, 1, 10, 30][Int(roll(4))]
+            network.refusesPerCent = [0, 50, 100][Int(roll(3))]
         case ..<50: for _ in 0..<1 + roll(4) { network.intrude() }
         case ..<62: if machine.isUp { crash(machine, isPowerCut: true) }
         case ..<66: if machine.isUp { crash(machine, isPowerCut: false) }
@@ -90,6 +93,7 @@ extension NodeSimulation {
         machine.silence()
         network.mute.remove(machine.index)
         network.stop(machine.index, isPowerCut: isPowerCut)
+        datagrams.stop(machine.index)
         machine.crash(isPowerCut: isPowerCut)
         oracle.backUp(machine, self)
         guard !isCalm else { return }

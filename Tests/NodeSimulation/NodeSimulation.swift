@@ -56,6 +56,7 @@ package final class NodeSimulation: @unchecked Sendable {
     let time = SimulatedTime()
     let trace = Trace()
     let network: SimulatedNetwork
+    let datagrams: SimulatedDatagrams
     var dice: Randomness
     var machines: [Machine] = []
     let oracle = NodeOracle()
@@ -81,6 +82,9 @@ package final class NodeSimulation: @unchecked Sendable {
         dice = .seeded(options.seed &* 0x9e37_79b9_7f4a_7c15 &+ 11)
         hostile = HostileMember(dice: .seeded(dice.next()))
         network = SimulatedNetwork(time, dice: .seeded(dice.next()), trace: trace)
+        datagrams = SimulatedDatagrams(network, dice: .seeded(dice.next()), trace: trace)
+        // Some worlds have no TCP at all, others little of it.
+        network.lastingRefusals = [0, 0, 0, 50, 100][Int(roll(5))]
         let drawn = chance(60) ? 2 + roll(3) : chance(85) ? 4 + roll(5) : 9 + roll(8)
         let count = Int(options.machines.map(Int64.init) ?? drawn)
         let isHostile = options.isHostile ?? (options.mistake == nil && count > 2 && chance(40))
@@ -154,7 +158,8 @@ package final class NodeSimulation: @unchecked Sendable {
             events: time.count,
             violations: violations,
             traceHash: trace.sum,
-            counts: counts.merging(network.counts, uniquingKeysWith: +).merging(hostile.counts, uniquingKeysWith: +)
+            counts: counts.merging(network.counts, uniquingKeysWith: +)
+                .merging(datagrams.counts, uniquingKeysWith: +).merging(hostile.counts, uniquingKeysWith: +)
         )
     }
 
@@ -163,6 +168,7 @@ package final class NodeSimulation: @unchecked Sendable {
         note("calm")
         isCalm = true
         network.heal()
+        datagrams.heal()
         for machine in machines {
             if machine.isUp { crash(machine, isPowerCut: false) }
             machine.disk.mend()
@@ -197,6 +203,7 @@ package final class NodeSimulation: @unchecked Sendable {
     private func forget() {
         for machine in machines { machine.forget() }
         network.forget()
+        datagrams.forget()
         time.forgetEverything()
     }
 }

@@ -39,6 +39,10 @@ final class SimulatedNetwork: @unchecked Sendable {
     var mute: Set<Int> = []
     /// Of a thousand pieces so many are changed.
     var spoilsPerThousand: UInt64 = 0
+    /// Of a hundred connections a firewall refuses so many.
+    var refusesPerCent: UInt64 = 0
+    /// What stays of that when all else is well.
+    var lastingRefusals: UInt64 = 0 { didSet { refusesPerCent = lastingRefusals } }
     private(set) var counts: [String: Int] = [:]
 
     init(_ time: SimulatedTime, dice: Randomness, trace: Trace) {
@@ -95,6 +99,7 @@ final class SimulatedNetwork: @unchecked Sendable {
     func heal() {
         blocked = [:]
         spoilsPerThousand = 0
+        refusesPerCent = lastingRefusals
         resume()
     }
 
@@ -187,6 +192,11 @@ final class SimulatedNetwork: @unchecked Sendable {
         time.plan(at: time.now + delay) { [self] in
             guard let listener = listeners[name] else {
                 // Nobody there, or somebody whose kernel says that nobody listens.
+                if roll(2) == 0 { return fail(self.error(.refused), after: delay) }
+                return fail(ChannelError.connectTimeout(patience), after: patience.nanoseconds)
+            }
+            if refusesPerCent > 0, roll(100) < refusesPerCent {
+                count("connections refused by a firewall")
                 if roll(2) == 0 { return fail(self.error(.refused), after: delay) }
                 return fail(ChannelError.connectTimeout(patience), after: patience.nanoseconds)
             }

@@ -36,7 +36,7 @@ private final class BothSide: @unchecked Sendable {
     let transport: LinkTransport
     var links: [PeerConnection] = []
     var frames: [[UInt8]] = []
-    var ended: [(number: UInt64, failure: DialFailure, isUnknownThere: Bool)] = []
+    var ended: [(number: UInt64, failure: DialFailure, hearing: LinkTransport.TokenHearing)] = []
     var refused = 0
     var changed: () -> Void = {}
 
@@ -142,6 +142,21 @@ private struct BothWays {
         }.get()
     }
 
+    /// Knocks at the far side, which answers so.
+    func knock(_ sealed: [UInt8], answer: [UInt8]?, host: String = "127.0.0.1") async throws
+        -> Result<[UInt8]?, DialFailure>
+    {
+        let (near, far, loop) = (near, far, group.next())
+        let endpoint = Endpoint(host: host, port: endpoint.port)
+        return try await loop.flatSubmit { () -> EventLoopFuture<Result<[UInt8]?, DialFailure>> in
+            far.transport.events.acceptsKnock = { $0 == Self.token }
+            far.transport.events.knock = { $1 == sealed ? answer : nil }
+            let promise = loop.makePromise(of: Result<[UInt8]?, DialFailure>.self)
+            near.transport.knock(at: endpoint, token: Self.token, sealed: sealed) { promise.succeed($0) }
+            return promise.futureResult
+        }.get()
+    }
+
     func end() async throws {
         let (near, far, loop, listening) = (near, far, group.next(), listening)
         try await loop.submit {
@@ -184,7 +199,7 @@ private struct BothWays {
         let net = try await BothWays(network: Firewall(manner: .refuses), farHasUDP: false)
         let number = try await net.dial()
         #expect(net.near.ended.map(\.number) == [number] && net.near.ended.map(\.failure) == [.refused])
-        #expect(net.near.ended.map(\.isUnknownThere) == [false] && net.near.links.isEmpty)
+        #expect(net.near.ended.map(\.hearing) == [.silence] && net.near.links.isEmpty)
         let other = try await net.dial([Endpoint(host: "no such host", port: 9)])
         #expect(net.near.ended.last?.number == other && net.near.ended.last?.failure == .refused)
         let none = try await net.dial([])
@@ -196,7 +211,7 @@ private struct BothWays {
         let net = try await BothWays()
         let other = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 6, count: 32))).token(day: 1, counter: 1)
         let number = try await net.dial(token: other)
-        #expect(net.near.ended.map(\.number) == [number] && net.near.ended.map(\.isUnknownThere) == [true])
+        #expect(net.near.ended.map(\.number) == [number] && net.near.ended.map(\.hearing) == [.unknown])
         #expect(net.near.ended.map(\.failure) == [.closedBeforeActTwo] && net.near.refused == 1)
         try await net.end()
     }
@@ -230,6 +245,23 @@ private struct BothWays {
         }.get()
         try await net.end()
         #expect(near.ended.map(\.failure) == [.cancelled, .cancelled])
+    }
+
+    @Test(arguments: [true, false]) func `a knock is heard over UDP where TCP is blocked`(refuses: Bool) async throws {
+        let net = try await BothWays(network: Firewall(manner: refuses ? .refuses : .swallows))
+        #expect(try await net.knock([1, 2, 3], answer: [4, 5]) == .success([4, 5]))
+        #expect(try await net.knock([1, 2, 3], answer: nil) == .success(nil))
+        #expect(try await net.knock([1], answer: [2], host: "localhost") == .success([2]))
+        try await net.end()
+    }
+
+    @Test func `a knock goes over TCP where that is, and where nothing is it fails once`() async throws {
+        let net = try await BothWays()
+        #expect(try await net.knock([1, 2, 3], answer: [4, 5]) == .success([4, 5]))
+        try await net.end()
+        let none = try await BothWays(network: Firewall(manner: .refuses), farHasUDP: false)
+        #expect(try await none.knock([1, 2, 3], answer: [4, 5]) == .failure(.refused))
+        try await none.end()
     }
 
     @Test func `where another program has the UDP port, there is TCP, and the reason is told`() async throws {

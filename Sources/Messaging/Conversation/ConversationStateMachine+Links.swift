@@ -119,7 +119,8 @@ extension ConversationStateMachine {
         return wasShownOnline ? [event(.peerOffline(member), turn)] : []
     }
 
-    /// - Parameter isUnknownThere: the remote node answered and closed: it does not know our token.
+    /// - Parameter isUnknownThere: the remote node answered and closed: it does not know our token, or over UDP, where
+    ///   such a node is silent, nobody answered.
     package mutating func dialFailed(
         to member: PublicKey,
         isUnknownThere: Bool,

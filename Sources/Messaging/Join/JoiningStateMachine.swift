@@ -128,7 +128,8 @@ package struct JoiningStateMachine: Sendable {
     }
 
     /// No endpoint of the invite answered.
-    /// - Parameter isUnknownThere: a node was there and did not know the invite's token: its conversation may be gone.
+    /// - Parameter isUnknownThere: a node was there and did not know the invite's token: its conversation may be gone, or over UDP, where
+    ///   such a node is silent, nobody answered.
     package mutating func dialFailed(isUnknownThere: Bool, _ turn: inout Turn) -> [NodeAction] {
         link.dialFailed(now: turn.now, random: &turn.random)
         guard isUnknownThere, joiner.state == .joining else { return [] }

@@ -1,0 +1,161 @@
+import Datagrams
+import Messaging
+import NIOCore
+import Transport
+
+/// The same ways for datagrams: they are lost, late, overtaken, doubled and changed, and NATs give their senders new ports.
+final class SimulatedDatagrams: @unchecked Sendable {
+    fileprivate final class Socket: DatagramSocket {
+        let localAddress: SocketAddress
+        let name: DatagramAddress
+        let machine: Int
+        let loop: SimulatedEventLoop
+        let number: UInt32
+        let receive: @Sendable ((DatagramAddress, [UInt8])?) -> Void
+        unowned let datagrams: SimulatedDatagrams
+        /// By which others see it.
+        var port: UInt16
+        var isOpen = true
+
+        init(
+            _ address: SocketAddress,
+            _ name: DatagramAddress,
+            machine: Int,
+            loop: SimulatedEventLoop,
+            number: UInt32,
+            receive: @escaping @Sendable ((DatagramAddress, [UInt8])?) -> Void,
+            datagrams: SimulatedDatagrams
+        ) {
+            localAddress = address
+            self.name = name
+            self.machine = machine
+            self.loop = loop
+            self.number = number
+            self.receive = receive
+            self.datagrams = datagrams
+            port = name.port
+        }
+
+        func send(_ bytes: [UInt8], to address: DatagramAddress) {
+            if isOpen { datagrams.send(bytes, from: self, to: address) }
+        }
+
+        func flush() {}
+
+        func close() {
+            isOpen = false
+            datagrams.sockets.removeAll { $0 === self }
+        }
+    }
+
+    private static let firstPort: UInt16 = 20_000
+
+    private let network: SimulatedNetwork
+    private let time: SimulatedTime
+    private var dice: Randomness
+    private let trace: Trace
+    fileprivate var sockets: [Socket] = []
+    private var nextPort = firstPort
+    /// Of a hundred datagrams so many are lost.
+    var lossPerCent: UInt64 = 0
+    private(set) var counts: [String: Int] = [:]
+
+    init(_ network: SimulatedNetwork, dice: Randomness, trace: Trace) {
+        self.network = network
+        time = network.time
+        self.dice = dice
+        self.trace = trace
+    }
+
+    private func roll(_ bound: UInt64) -> UInt64 { dice.next(upperBound: bound) }
+    private func count(_ name: String) { counts[name, default: 0] += 1 }
+
+    func stop(_ machine: Int) {
+        for socket in sockets where socket.machine == machine { socket.isOpen = false }
+        sockets.removeAll { $0.machine == machine }
+    }
+
+    func forget() { sockets = [] }
+    func heal() { lossPerCent = 0 }
+
+    /// A NAT forgets: from now on others see one of the sockets under another port, and nothing reaches the old one.
+    func rebind() {
+        guard !sockets.isEmpty else { return }
+        let socket = sockets[Int(roll(UInt64(sockets.count)))]
+        count("rebindings")
+        nextPort = nextPort < .max ? nextPort + 1 : Self.firstPort
+        // Its own port is still forwarded, so that others can dial it; who talks to it sees the new one.
+        socket.port = nextPort
+    }
+
+    fileprivate func bind(
+        _ machine: Int,
+        to endpoint: Transport.Endpoint,
+        number: UInt32,
+        on loop: SimulatedEventLoop,
+        _ receive: @escaping @Sendable ((DatagramAddress, [UInt8])?) -> Void
+    ) -> EventLoopFuture<NIOLoopBound<any DatagramSocket>> {
+        guard let address = try? SocketAddress(ipAddress: endpoint.host, port: endpoint.port),
+            let name = DatagramAddress(address, socket: 0)
+        else { return loop.makeFailedFuture(ListenFailure.unresolvable(endpoint)) }
+        let socket = Socket(
+            address,
+            name,
+            machine: machine,
+            loop: loop,
+            number: number,
+            receive: receive,
+            datagrams: self
+        )
+        sockets.append(socket)
+        return loop.makeSucceededFuture(NIOLoopBound(socket, eventLoop: loop))
+    }
+
+    private func send(_ bytes: [UInt8], from socket: Socket, to address: DatagramAddress) {
+        guard !network.mute.contains(socket.machine) else { return }
+        count("datagrams")
+        trace.mix(bytes.count)
+        guard
+            let target = sockets.first(where: { other in
+                other.name.high == address.high && other.name.low == address.low
+                    && (other.name.port == address.port || other.port == address.port)
+            }), roll(100) >= lossPerCent, !network.isBlocked(from: socket.machine, to: target.machine)
+        else { return count("datagrams lost") }
+        var bytes = bytes
+        if network.spoilsPerThousand > 0, roll(1_000) < network.spoilsPerThousand {
+            count("datagrams changed")
+            bytes[Int(roll(UInt64(bytes.count)))] ^= UInt8(1) << UInt8(roll(8))
+        }
+        let copies = roll(100) == 0 ? 2 : 1
+        let source = DatagramAddress(
+            high: socket.name.high,
+            low: socket.name.low,
+            port: socket.port,
+            socket: target.number
+        )
+        for _ in 0..<copies {
+            let arrival = time.now + Int64(1_000_000 + roll(60_000_000)) + network.jitter()
+            time.plan(at: arrival, on: target.loop) { [weak target] in
+                guard let target, target.isOpen else { return }
+                target.receive((source, bytes))
+                target.receive(nil)
+            }
+        }
+    }
+}
+
+/// Datagrams as one process of one machine has them.
+struct MachineDatagrams: DatagramNetwork, @unchecked Sendable {
+    let datagrams: SimulatedDatagrams
+    let machine: Int
+
+    func bind(
+        at endpoint: Transport.Endpoint,
+        number: UInt32,
+        on loop: any EventLoop,
+        receive: @escaping @Sendable ((DatagramAddress, [UInt8])?) -> Void
+    ) -> EventLoopFuture<NIOLoopBound<any DatagramSocket>> {
+        guard let loop = loop as? SimulatedEventLoop else { preconditionFailure("a loop of the simulation") }
+        return datagrams.bind(machine, to: endpoint, number: number, on: loop, receive)
+    }
+}
