@@ -47,6 +47,7 @@ let package = Package(
         target("Primitives", ["CSodium", "CSecp256k1", "CZlib"]),
         target("Noise", ["Primitives"]),
         target("Datagrams", ["Noise", "Primitives", deque, heap]),
+        target("Discovery", ["Primitives"]),
         target("Messaging", ["Primitives", deque, heap]),
         target(
             "Wire",
@@ -54,11 +55,14 @@ let package = Package(
             exclude: ["mayfly.proto"]
         ),
         target("Store", ["Primitives", deque, heap]),
-        target("Transport", ["Datagrams", "Noise", "Primitives", "CLinux", nioCore, nioPosix]),
+        target("Transport", ["Datagrams", "Discovery", "Noise", "Primitives", "CLinux", nioCore, nioPosix]),
         target("Control", [nioCore, nioPosix]),
         target(
             "NodeRuntime",
-            ["Transport", "Store", "Wire", "Noise", "Messaging", "Primitives", nioCore, nioPosix, logging, deque]
+            [
+                "Transport", "Store", "Wire", "Noise", "Messaging", "Discovery", "Primitives", nioCore, nioPosix,
+                logging, deque,
+            ]
         ),
         .executableTarget(
             name: "mayfly",
@@ -95,7 +99,7 @@ let package = Package(
             name: "FuzzTargets",
             dependencies: [
                 "SimulatedDisk", "NodeRuntime", "Control", "Transport", "Datagrams", "Store", "Wire", "Noise",
-                "Messaging",
+                "Messaging", "Discovery",
                 "Primitives", nioCore, nioEmbedded, .product(name: "SwiftProtobuf", package: "swift-protobuf"),
             ],
             path: "Tests/FuzzTargets",
@@ -155,6 +159,7 @@ let package = Package(
         tests("PrimitivesTests", ["Primitives"], exclude: ["Vectors"]),
         tests("NoiseTests", ["Noise", "Primitives"], exclude: ["Vectors"]),
         tests("DatagramsTests", ["Datagrams", "Noise", "Primitives", heap]),
+        tests("DiscoveryTests", ["Discovery", "Primitives"]),
         tests("MessagingTests", ["Messaging", "Primitives"]),
         tests("SimulationTests", ["Simulation", "Messaging", "Primitives"]),
         tests("NodeSimulationTests", ["NodeSimulation"]),

@@ -36,7 +36,7 @@ package struct FuzzTarget: Sendable {
     /// Every target but the one that must fail.
     package static let all: [FuzzTarget] =
         wireTargets + textTargets + handshakeTargets + linkTargets + controlTargets + homeTargets + storedTargets
-        + storeTargets + coreTargets + datagramTargets
+        + storeTargets + coreTargets + datagramTargets + discoveryTargets
 
     package static func named(_ name: String) -> FuzzTarget? {
         (all + [.canary, .memoryCanary]).first { $0.name == name }

@@ -1,0 +1,60 @@
+/// So many at once, and then one more each interval.
+struct Allowance: Hashable, Sendable {
+    private let burst: Int64
+    private let interval: Int64
+    private var left: Int64
+    private var since: Int64
+
+    init(burst: Int64, interval: Int64, now: Int64) {
+        self.burst = burst
+        self.interval = interval
+        left = burst
+        since = now
+    }
+
+    /// - Returns: whether there was one left.
+    mutating func take(now: Int64) -> Bool {
+        let elapsed = max(0, now - since) / interval
+        if left + elapsed >= burst {
+            left = burst
+            since = now
+        } else {
+            left += elapsed
+            since += elapsed * interval
+        }
+        guard left > 0 else { return false }
+        left -= 1
+        return true
+    }
+}
+
+/// What each of some addresses is allowed, and all of them together. The one that was not heard of for longest makes room
+/// for another.
+struct Allowances: Sendable {
+    private let burst: Int64
+    private let interval: Int64
+    private var total: Allowance
+    private var sources: [LanAddress: (allowance: Allowance, at: Int64)] = [:]
+
+    init(burst: Int64, interval: Int64, totalBurst: Int64, totalInterval: Int64) {
+        self.burst = burst
+        self.interval = interval
+        total = Allowance(burst: totalBurst, interval: totalInterval, now: 0)
+    }
+
+    mutating func take(_ source: LanAddress, now: Int64) -> Bool {
+        if sources[source] == nil {
+            if sources.count >= LanLimits.sourceCount,
+                let oldest = sources.min(by: { ($0.value.at, $0.key) < ($1.value.at, $1.key) })
+            {
+                sources[oldest.key] = nil
+            }
+            sources[source] = (Allowance(burst: burst, interval: interval, now: now), now)
+        }
+        sources[source]?.at = now
+        guard sources[source]?.allowance.take(now: now) ?? false else { return false }
+        return total.take(now: now)
+    }
+
+    var count: Int { sources.count }
+}

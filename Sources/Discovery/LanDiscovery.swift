@@ -1,0 +1,371 @@
+import Primitives
+
+/// How peers of a conversation find each other on one network without being told where (LanDiscovery.md).
+///
+///     quiet ──a look: somebody is missing──▶ announce, due
+///     due ──a look: somebody else is missing, or there is a new place──▶ announce, due soon
+///     due ──it is time, somebody is missing──▶ announce, due again, later each time
+///     due ──a look, or it is time: nobody is missing, or nowhere to announce──▶ quiet
+///     an announcement or answer is heard in either state and changes neither
+///
+/// A look is taken soon after something has happened by which somebody may be missing.
+///
+/// Told of time, random numbers, interfaces and datagrams; says what to send and who was found where. Pairs have the
+/// numbers that their owner gives them. `now` is in milliseconds since 1970, and never goes back.
+package struct LanDiscovery: Sendable {
+    private enum State: Hashable, Sendable {
+        /// Entered when nobody is missing. May go to `due`.
+        case quiet
+        /// Entered with an announcement: the next one, and how long the one after it waits. May go to `quiet`.
+        case due(at: Int64, wait: Int64)
+    }
+
+    /// What follows from an event, in order.
+    package enum Action: Hashable, Sendable {
+        /// To the group, from one of our addresses.
+        case announce([UInt8], from: LanPlace)
+        /// To one machine.
+        case answer([UInt8], from: LanPlace, to: LanSource)
+        /// The other inbox of a pair says that it is there, at this port.
+        case found(UInt64, LanSource, port: UInt16)
+    }
+
+    /// What is heard, for whoever counts.
+    package struct Counts: Hashable, Sendable {
+        /// Datagrams that were not looked at: there were too many.
+        package var dropped: UInt64 = 0
+        /// That are not ours by form or by where they came from.
+        package var malformed: UInt64 = 0
+        /// With nothing for us.
+        package var foreign: UInt64 = 0
+        /// With a tag of ours and a proof that does not hold: repeated from elsewhere.
+        package var forged: UInt64 = 0
+    }
+
+    private struct Pair: Sendable {
+        /// Of what the other one announces to us.
+        let listening: LanSecret
+        /// Of what we announce to it; `nil` while we do not look for it.
+        var announcing: LanSecret?
+        var found: (source: LanSource, port: UInt16, at: Int64)?
+    }
+
+    /// An announcement of ours that may be answered.
+    private struct Question: Sendable {
+        let nonce: UInt64
+        let at: Int64
+        let pairs: [UInt64: UInt64]
+    }
+
+    private var state = State.quiet
+    private var pairs: [UInt64: Pair] = [:]
+    private var tags: LanTags
+    private var interfaces: [LanInterface] = []
+    private var questions: [Question] = []
+    private var announcedAt: Int64?
+    /// When it is looked whether somebody is missing.
+    private var looksAt: Int64?
+    /// Who was missing at the last look, and has had no link since.
+    private var known: Set<UInt64> = []
+    /// A place has come from where nothing was announced yet.
+    private var hasNewPlace = false
+    /// With whom the last announcement ended, where not all had their turn.
+    private var lastAnnounced: UInt64?
+    private var heard = Allowances(
+        burst: LanLimits.sourceBurst,
+        interval: LanLimits.sourceInterval,
+        totalBurst: LanLimits.totalBurst,
+        totalInterval: LanLimits.totalInterval
+    )
+    private var answered = Allowances(
+        burst: LanLimits.answerBurst,
+        interval: LanLimits.answerInterval,
+        totalBurst: LanLimits.answerTotalBurst,
+        totalInterval: LanLimits.answerTotalInterval
+    )
+    package private(set) var counts = Counts()
+
+    package init(now: Int64) { tags = LanTags(slot: Self.slot(now)) }
+
+    static func slot(_ now: Int64) -> Int64 { now / LanLimits.slotLength }
+
+    /// When ``advance(now:missing:using:)`` has something to do; `nil` for never.
+    package var nextDeadline: Int64? {
+        switch state {
+        case .quiet: looksAt
+        case .due(let at, _): min(at, looksAt ?? at)
+        }
+    }
+
+    /// From where we announce, in a fixed order.
+    package var places: [LanPlace] {
+        interfaces.flatMap { interface in
+            interface.addresses.compactMap { own in
+                own.port.map { LanPlace(interface: interface.index, address: own.address, port: $0) }
+            }
+        }.sorted()
+    }
+
+    package var pairCount: Int { pairs.count }
+
+    // MARK: Pairs
+
+    /// Listens for the other inbox of a pair. Replaces what was there under the same number.
+    /// - Parameter announcing: `nil` while we do not look for it ourselves: our inbox sleeps.
+    package mutating func add(_ number: UInt64, listening: LanSecret, announcing: LanSecret?) {
+        remove(number)
+        guard pairs.count < LanLimits.pairCount else { return }
+        pairs[number] = Pair(listening: listening, announcing: announcing)
+        tags.add(number, listening)
+    }
+
+    /// We look for it ourselves from now on, or, with `nil`, no longer.
+    package mutating func setAnnouncing(_ number: UInt64, _ announcing: LanSecret?) {
+        pairs[number]?.announcing = announcing
+    }
+
+    package mutating func remove(_ number: UInt64) {
+        known.remove(number)
+        guard let pair = pairs.removeValue(forKey: number) else { return }
+        tags.remove(number, pair.listening)
+    }
+
+    // MARK: What happens
+
+    /// Somebody may be missing now who was not before.
+    package mutating func stir(now: Int64, using random: inout some RandomNumberGenerator) {
+        let half = LanLimits.gathering / 2
+        let soon = now + half + Int64(random.next(upperBound: UInt64(half)))
+        let at = max(soon, announcedAt.map { $0 + LanLimits.waitFirst } ?? soon)
+        looksAt = min(looksAt ?? at, at)
+    }
+
+    /// A place that could not be used until now can be.
+    package mutating func placeOpened(now: Int64, using random: inout some RandomNumberGenerator) {
+        hasNewPlace = true
+        stir(now: now, using: &random)
+    }
+
+    /// A pair has a link: should it be lost, that is news.
+    package mutating func linked(_ number: UInt64) { known.remove(number) }
+
+    /// The machine's interfaces as they are now; at most ``LanLimits/interfaceCount`` of them are used.
+    package mutating func setInterfaces(
+        _ all: [LanInterface],
+        now: Int64,
+        using random: inout some RandomNumberGenerator
+    ) {
+        let before = Set(places)
+        interfaces = all.sorted { ($0.index, $0.name) < ($1.index, $1.name) }.prefix(LanLimits.interfaceCount).map {
+            var interface = $0
+            // Addresses under which nobody can dial us are good for knowing who is near.
+            let usable = interface.addresses.filter { $0.address.isUnicast && !$0.address.isLoopback }
+            let announced = usable.filter { $0.port != nil }.prefix(LanLimits.addressCount)
+            interface.addresses = announced + usable.filter { $0.port == nil }
+            return interface
+        }
+        guard !Set(places).subtracting(before).isEmpty else { return }
+        hasNewPlace = true
+        stir(now: now, using: &random)
+    }
+
+    /// Announces when it is time.
+    /// - Parameter missing: pairs without a link; asked for only when it is time.
+    package mutating func advance(
+        now: Int64,
+        missing: () -> [UInt64],
+        using random: inout some RandomNumberGenerator
+    ) -> [Action] {
+        move(to: now)
+        let isDue = if case .due(let at, _) = state { at <= now } else { false }
+        guard isDue || looksAt.map({ $0 <= now }) ?? false else { return [] }
+        looksAt = nil
+        let places = places
+        let missing = Set(places.isEmpty ? [] : missing().filter { pairs[$0]?.announcing != nil })
+        let isNew = hasNewPlace || !missing.subtracting(known).isEmpty
+        known = missing
+        guard !missing.isEmpty else {
+            state = .quiet
+            return []
+        }
+        guard isNew || isDue else { return [] }
+        hasNewPlace = false
+        var wait = LanLimits.waitFirst
+        if !isNew, case .due(_, let longer) = state { wait = longer }
+        let jitter = Int64(random.next(upperBound: UInt64(wait / 2)))
+        state = .due(at: now + wait * 3 / 4 + jitter, wait: min(wait * 2, LanLimits.waitLongest))
+        announcedAt = now
+        return announce(turns(missing.sorted()), from: places, now: now, using: &random)
+    }
+
+    /// As many as may be in one announcement, the others the next time.
+    private mutating func turns(_ missing: [UInt64]) -> [UInt64] {
+        guard missing.count > LanLimits.announcedCount else {
+            lastAnnounced = nil
+            return missing
+        }
+        let start = lastAnnounced.flatMap { last in missing.firstIndex { $0 > last } } ?? 0
+        let result = (missing[start...] + missing[..<start]).prefix(LanLimits.announcedCount)
+        lastAnnounced = result.last
+        return Array(result)
+    }
+
+    private mutating func announce(
+        _ numbers: [UInt64],
+        from places: [LanPlace],
+        now: Int64,
+        using random: inout some RandomNumberGenerator
+    ) -> [Action] {
+        let slot = Self.slot(now)
+        var result: [Action] = []
+        // Whole datagrams that stand for nobody hide how many are needed, as entries do within one.
+        for index in 0..<Self.datagramCount(numbers.count) {
+            let start = min(index * LanLimits.entriesMost, numbers.count)
+            let part = numbers[start..<min(start + LanLimits.entriesMost, numbers.count)]
+            // All but the only one are full.
+            let isOnly = numbers.count <= LanLimits.entriesMost
+            let nonce: UInt64 = random.next()
+            var asked: [UInt64: UInt64] = [:]
+            let secrets = part.compactMap { number in pairs[number]?.announcing.map { (number, $0) } }
+            for (number, secret) in secrets { asked[secret.tag(slot: slot)] = number }
+            questions.append(Question(nonce: nonce, at: now, pairs: asked))
+            let filling = isOnly ? 0 : LanLimits.entriesMost - secrets.count
+            let strange = (0..<filling).map { _ in LanDatagram.Entry(tag: random.next(), proof: random.next()) }
+            for place in places {
+                let entries = secrets.map { _, secret in
+                    LanDatagram.Entry(
+                        tag: secret.tag(slot: slot),
+                        proof: secret.proof(slot: slot, nonce: nonce, port: place.port, address: place.address)
+                    )
+                }
+                let datagram = LanDatagram(
+                    .announcement,
+                    port: place.port,
+                    nonce: nonce,
+                    entries: entries + strange,
+                    using: &random
+                )
+                result.append(.announce(datagram.bytes, from: place))
+            }
+        }
+        questions.removeFirst(max(0, questions.count - LanLimits.questionCount))
+        return result
+    }
+
+    /// A power of two.
+    private static func datagramCount(_ count: Int) -> Int {
+        var result = 1
+        while result * LanLimits.entriesMost < count { result *= 2 }
+        return result
+    }
+
+    private mutating func move(to now: Int64) {
+        tags.move(to: Self.slot(now), pairs.lazy.map { (key: $0.key, secret: $0.value.listening) })
+        questions.removeAll { now - $0.at > LanLimits.questionLifetime }
+    }
+
+    // MARK: What is heard
+
+    /// A datagram has come, to the group or to one of our addresses.
+    package mutating func receive(
+        _ bytes: [UInt8],
+        from source: LanSource,
+        now: Int64,
+        using random: inout some RandomNumberGenerator
+    ) -> [Action] {
+        guard heard.take(source.address, now: now) else {
+            counts.dropped += 1
+            return []
+        }
+        guard let interface = interfaces.first(where: { $0.index == source.interface }),
+            interface.isNear(source.address), source.port != 0, let datagram = LanDatagram(bytes)
+        else {
+            counts.malformed += 1
+            return []
+        }
+        move(to: now)
+        switch datagram.kind {
+        case .announcement: return receive(announcement: datagram, from: source, now: now, using: &random)
+        case .answer: return receive(answer: datagram, from: source, now: now)
+        }
+    }
+
+    private mutating func receive(
+        announcement: LanDatagram,
+        from source: LanSource,
+        now: Int64,
+        using random: inout some RandomNumberGenerator
+    ) -> [Action] {
+        // Our own comes back to us, for others on this machine.
+        guard !questions.contains(where: { $0.nonce == announcement.nonce }) else { return [] }
+        var result: [Action] = []
+        var entries: [LanDatagram.Entry] = []
+        var isForged = false
+        let place = places.first { $0.interface == source.interface && $0.address.isIPv4 == source.address.isIPv4 }
+        for entry in announcement.entries {
+            guard let match = tags.match(entry.tag), let secret = pairs[match.pair]?.listening else { continue }
+            let proof = secret.proof(
+                slot: match.slot,
+                nonce: announcement.nonce,
+                port: announcement.port,
+                address: source.address
+            )
+            guard proof == entry.proof else {
+                isForged = true
+                continue
+            }
+            result += found(match.pair, at: source, port: announcement.port, now: now)
+            if let place {
+                let proof = secret.answerProof(nonce: announcement.nonce, port: place.port, address: place.address)
+                entries.append(LanDatagram.Entry(tag: entry.tag, proof: proof))
+            }
+        }
+        if isForged {
+            counts.forged += 1
+        } else if result.isEmpty, entries.isEmpty {
+            counts.foreign += 1
+        }
+        guard let place, !entries.isEmpty, answered.take(source.address, now: now) else { return result }
+        // Never larger than the question: it has a subset of its entries.
+        let answer = LanDatagram(
+            .answer,
+            port: place.port,
+            nonce: announcement.nonce,
+            entries: entries,
+            using: &random
+        )
+        return result + [.answer(answer.bytes, from: place, to: source)]
+    }
+
+    private mutating func receive(answer: LanDatagram, from source: LanSource, now: Int64) -> [Action] {
+        guard let question = questions.first(where: { $0.nonce == answer.nonce }) else {
+            counts.foreign += 1
+            return []
+        }
+        var result: [Action] = []
+        var isForged = false
+        for entry in answer.entries {
+            guard let number = question.pairs[entry.tag], let secret = pairs[number]?.announcing else { continue }
+            let proof = secret.answerProof(nonce: answer.nonce, port: answer.port, address: source.address)
+            guard proof == entry.proof else {
+                isForged = true
+                continue
+            }
+            result += found(number, at: source, port: answer.port, now: now)
+        }
+        if isForged { counts.forged += 1 }
+        return result
+    }
+
+    /// Said once in a while for the same place, and not at any rate for different ones.
+    private mutating func found(_ number: UInt64, at source: LanSource, port: UInt16, now: Int64) -> [Action] {
+        if let last = pairs[number]?.found {
+            let isSame =
+                last.source.address == source.address && last.source.interface == source.interface
+                && last.port == port
+            guard now - last.at >= (isSame ? LanLimits.foundInterval : LanLimits.foundPause) else { return [] }
+        }
+        pairs[number]?.found = (source, port, now)
+        return [.found(number, source, port: port)]
+    }
+}

@@ -1,0 +1,138 @@
+import Discovery
+import Primitives
+
+/// Datagrams of LAN discovery from whoever is on the network.
+let discoveryTargets: [FuzzTarget] = [
+    FuzzTarget(
+        "lan-datagram",
+        byteCountLimit: 1_200,
+        seeds: {
+            var random = SplitMix(state: 1)
+            return [0, 9, 64].flatMap { count in
+                [LanDatagram.Kind.announcement, .answer].map { kind in
+                    let entries = (0..<count).map { LanDatagram.Entry(tag: UInt64($0), proof: UInt64($0)) }
+                    return LanDatagram(kind, port: 7_440, nonce: 5, entries: entries, using: &random).bytes
+                }
+            }
+        },
+        run: { bytes in
+            guard let datagram = LanDatagram(bytes) else { return }
+            try expect(datagram.bytes == bytes, "a datagram is not what it was read from")
+        }
+    ),
+    FuzzTarget(
+        "lan-network",
+        byteCountLimit: 2_048,
+        cost: 4,
+        seeds: {
+            [
+                FuzzScript().byte(0).byte(1).byte(2).bytes,
+                FuzzScript().byte(0).byte(3).byte(1).short(40).byte(7).bytes,
+                FuzzScript().byte(4).number(900_000).byte(0).byte(1).bytes,
+                FuzzScript().byte(5).byte(3).byte(9).byte(0).byte(2).bytes,
+                FuzzScript().byte(6).run([1, 1, 0, 1] + [UInt8](repeating: 3, count: 136), isLong: true).bytes,
+            ]
+        },
+        run: { bytes in
+            var network = FuzzLan(bytes)
+            while !network.isAtEnd { try network.step() }
+        }
+    ),
+]
+
+private struct SplitMix: RandomNumberGenerator {
+    var state: UInt64
+
+    mutating func next() -> UInt64 {
+        state &+= 0x9e37_79b9_7f4a_7c15
+        var value = state
+        value = (value ^ (value >> 30)) &* 0xbf58_476d_1ce4_e5b9
+        value = (value ^ (value >> 27)) &* 0x94d0_49bb_1331_11eb
+        return value ^ (value >> 31)
+    }
+}
+
+/// Two machines with one pair of inboxes, and somebody who repeats, changes and makes up what they send.
+private struct FuzzLan {
+    private var input: FuzzInput
+    private var machines: [LanDiscovery]
+    private var random: SplitMix
+    private var now: Int64 = 1_800_000_000_000
+    /// What was sent, and from where.
+    private var sent: [(bytes: [UInt8], from: Int)] = []
+    private let addresses = [LanAddress(10, 0, 0, 1), LanAddress(10, 0, 0, 2), LanAddress(10, 0, 0, 66)]
+
+    init(_ bytes: [UInt8]) {
+        input = FuzzInput(bytes)
+        random = SplitMix(state: FuzzInput.seed(of: bytes))
+        let secrets = [1, 2].map { number in
+            [UInt8](repeating: number, count: 32).withUnsafeBytes { LanSecret(routingSecret: $0) }
+        }
+        machines = [LanDiscovery(now: now), LanDiscovery(now: now)]
+        for side in [0, 1] {
+            machines[side].add(7, listening: secrets[1 - side], announcing: secrets[side])
+            setInterface(side, prefix: 24, port: 7_440)
+        }
+    }
+
+    var isAtEnd: Bool { input.isAtEnd }
+
+    private mutating func setInterface(_ side: Int, prefix: Int, port: UInt16?) {
+        let own = LanInterface.Own(address: addresses[side], prefixLength: prefix, port: port)
+        let interface = LanInterface(index: 3, name: "eth0", addresses: [own])
+        machines[side].setInterfaces([interface], now: now, using: &random)
+    }
+
+    mutating func step() throws {
+        let side = input.index(below: 2)
+        switch input.index(below: 8) {
+        // Time passes until something is due.
+        case 0:
+            now = max(now, min(machines[side].nextDeadline ?? now, now + 120_000))
+            let actions = machines[side].advance(now: now, missing: { [7, 8] }, using: &random)
+            try take(actions, of: side, answering: nil)
+        // What was sent arrives.
+        case 1: if let last = sent.last { try give(last.bytes, to: side, from: last.from) }
+        // It is repeated from elsewhere.
+        case 2: if let last = sent.last { try give(last.bytes, to: side, from: 2) }
+        // It is changed.
+        case 3:
+            guard var changed = sent.last else { return }
+            let index = input.index(below: changed.bytes.count)
+            changed.bytes[index] ^= max(1, input.byte())
+            try give(changed.bytes, to: side, from: changed.from)
+        case 4: now += Int64(clamping: min(input.number(), 1 << 36))
+        case 5: setInterface(side, prefix: Int(input.byte()) - 8, port: input.index(below: 2) == 0 ? nil : 7_440)
+        case 6: try give(input.run(isLong: true), to: side, from: input.index(below: 3))
+        default:
+            if input.index(below: 2) == 0 { machines[side].linked(7) }
+            machines[side].stir(now: now, using: &random)
+        }
+    }
+
+    private mutating func give(_ bytes: [UInt8], to side: Int, from: Int) throws {
+        let source = LanSource(interface: 3, address: addresses[from], port: 5_000)
+        let actions = machines[side].receive(bytes, from: source, now: now, using: &random)
+        for case .found(let pair, let place, _) in actions {
+            try expect(pair == 7 && place == source, "something was found that was not there")
+            try expect(from == 1 - side, "the other one was found where it is not")
+        }
+        try take(actions, of: side, answering: bytes)
+    }
+
+    private mutating func take(_ actions: [LanDiscovery.Action], of side: Int, answering question: [UInt8]?) throws {
+        for action in actions {
+            switch action {
+            case .announce(let bytes, let place):
+                try expect(bytes.count <= LanDatagram.byteCountMost && place.address == addresses[side], "announcement")
+                sent.append((bytes, side))
+            case .answer(let bytes, let place, _):
+                try expect(bytes.count <= question?.count ?? 0, "an answer is larger than the question")
+                try expect(place.address == addresses[side], "an answer leaves by another address")
+                sent.append((bytes, side))
+            case .found: break
+            }
+        }
+        if sent.count > 16 { sent.removeFirst() }
+    }
+}
