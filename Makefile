@@ -32,7 +32,7 @@ lint:
 	$(SWIFT) format lint --strict --recursive --configuration .swift-format Sources Tests Package.swift
 
 test: deps lint
-	@sh .ci/packages strace e2fsprogs
+	@sh .ci/packages strace e2fsprogs iproute2
 	$(SWIFT) build --build-tests --scratch-path $(SCRATCH) --explicit-target-dependency-import-check error
 	@$(call RUN_TESTS,--skip EndToEndTests,units.log)
 	@$(call RUN_TESTS,--filter EndToEndTests,scripts.log)

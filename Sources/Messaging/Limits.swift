@@ -93,6 +93,13 @@ package enum Limits {
     /// Waits between dials of one member.
     package static let redialFirst: Milliseconds = 250
     package static let redialLongest: Milliseconds = 60 * .second
+    /// Dials of one member at one time: where it is known to be, and where it was heard meanwhile.
+    package static let dialCount = 3
+    /// A link that was asked and has not answered for so long may be dead: its member is looked for on this network.
+    package static let pingPatience: Milliseconds = 3 * .second
+    /// Places where a member was heard on this network, and for how long it is dialled there.
+    package static let heardCount = 4
+    package static let heardLifetime: Milliseconds = 10 * .minute
     /// A member that has gone to sleep is dialled again after this long, if nothing wakes it before.
     package static let redialAsleep: Milliseconds = 20 * .minute
     /// The member with the larger key lets the other dial first, so that one link is the rule.

@@ -103,6 +103,7 @@ extension Node {
         keys[client] = nil
         troubled[client] = nil
         for member in conversation.currentMembers { dialTokens[LinkName(client: client, remote: member.key)] = nil }
+        stopLooking(client)
         archive.sleep(client)
         store.release(row)
     }
@@ -142,11 +143,13 @@ extension Node {
         var turn = makeTurn()
         core.load(sleeping: entry.summary, &turn)
         for route in entry.routes {
+            let number = takeRouteNumber(client, .member(route.remote))
             routing.addMember(
-                takeRouteNumber(client, .member(route.remote)),
+                number,
                 secret: RoutingSecret(SecretBytes(copying: route.secret)),
                 counters: route.counters
             )
+            listen(for: number)
         }
         for invite in entry.invites {
             routing.addShared(

@@ -104,6 +104,7 @@ extension Node {
         guard let key = keys[client] else { return }
         let known = routeNumbers[client]?[route]
         let number = known ?? takeRouteNumber(client, route)
+        defer { listen(for: number) }
         switch route {
         case .member(let remote):
             guard let conversation = core.conversationID(client) else { return }
@@ -155,6 +156,7 @@ extension Node {
         guard let number = routeNumbers[client]?.removeValue(forKey: route) else { return }
         if routeNumbers[client]?.isEmpty ?? false { routeNumbers[client] = nil }
         routeTargets[number] = nil
+        stopListening(for: number)
         switch route {
         case .member(let remote):
             routing.remove(.member(number))
@@ -253,6 +255,7 @@ extension Node {
     }
 
     private func failed(_ active: ActiveDial, isUnknownThere: Bool = false) {
+        stirDiscovery()
         turn {
             core.dialFailed(active.client, to: active.dial.remote, isUnknownThere: isUnknownThere, &$0)
         }
@@ -285,6 +288,7 @@ extension Node {
         }
         if core.contact?.client == client, isBlocked(connection.peer.publicKey) { return connection.abort() }
         links[id] = ActiveLink(client: client, connection: connection)
+        noteLink(of: client, connection)
         if core.isSleeping(client) {
             // It fell asleep while it was dialling.
             transmit(.closing(asleep: true), on: id)
@@ -325,6 +329,7 @@ extension Node {
         let id = LinkID(connection.id)
         guard links.removeValue(forKey: id) != nil else { return }
         servedLinks.remove(id)
+        stirDiscovery()
         turn { core.linkClosed(id, &$0) }
     }
 

@@ -1,3 +1,4 @@
+import Discovery
 import Dispatch
 import Logging
 import Messaging
@@ -26,6 +27,10 @@ package actor Node {
         package var capacity: Int?
         /// Whether links run over UDP, too; overrides the configuration's word.
         package var datagrams: Bool?
+        /// Overrides the configuration's.
+        package var discover: DiscoverySetting?
+        /// UDP port of the LAN's group.
+        package var lanPort = LanLimits.port
 
         package init(home: String, version: String) {
             self.home = home
@@ -115,6 +120,8 @@ package actor Node {
     var dials: [UInt64: ActiveDial] = [:]
     var links: [LinkID: ActiveLink] = [:]
     var knocking: Set<KnockName> = []
+    /// `nil` unless peers look for each other on this network.
+    var lan: LanSearch?
     /// Counters of inboxes that are being loaded.
     var savedCounters: [ClientID: [InboxSnapshot.Counters]] = [:]
 
@@ -230,6 +237,7 @@ package actor Node {
     /// - Parameter more: listeners that the caller has made.
     package func begin(listeners more: [TCPListener] = []) throws {
         listeners += more
+        startDiscovery()
         if !store.isLocked { try load() }
         tick()
     }
@@ -256,6 +264,7 @@ package actor Node {
         for waiter in commitWaiters { waiter.promise.fail(NodeError.stopping) }
         commitWaiters = []
         for listener in listeners { listener.close() }
+        stopDiscovery()
         try? store.saveClockMark(readClock().confirmed.milliseconds)
         store.commit { [self] _ in
             loop.execute {

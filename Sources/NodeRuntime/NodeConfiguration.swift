@@ -78,6 +78,9 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         }
     }
 
+    /// Whether peers look for each other on this network, as ``DiscoverySetting``; `off` if absent.
+    package var discover: String?
+
     /// Programs that are started when something happens; absent means none.
     package var hooks: [Hook]?
 
@@ -122,6 +125,14 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
                 reason: "capacity is \(capacity); it is a number from 1 to \(Limits.inboxCapacityMaximum)"
             )
         }
+        if let discover = configuration.discover, DiscoverySetting(discover) == nil {
+            throw HomeFileError(
+                kind: .malformed,
+                path: "\(home)/\(fileName)",
+                line: HomeFile.line(of: ["discover"], fileName, home: home),
+                reason: "`discover`: expected off, lan or lan:INTERFACE,…, found \(discover)"
+            )
+        }
         if LifetimePolicy(configuration.policy) == nil {
             throw HomeFileError(
                 kind: .malformed,
@@ -134,7 +145,7 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     }
 
     private enum CodingKeys: String, CodingKey, CaseIterable {
-        case name, listen, advertise, policy, capacity, cap, attachmentByteCount, readReceipts, storage, hooks
+        case name, listen, advertise, policy, capacity, cap, attachmentByteCount, readReceipts, storage, discover, hooks
         case datagrams = "udp"
     }
 

@@ -9,6 +9,8 @@ package struct Surroundings: Sendable {
     package var network: any Network = Sockets()
     /// `nil` for TCP alone.
     package var datagrams: (any DatagramNetwork)? = Sockets()
+    /// `nil` where nobody can be near.
+    package var lan: (any LanNetwork)? = Sockets()
     /// `CLOCK_REALTIME` in milliseconds.
     package var realtime: @Sendable () -> Milliseconds = { NodeClock.realtime() }
     /// `CLOCK_BOOTTIME` in milliseconds.

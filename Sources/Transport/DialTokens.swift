@@ -1,3 +1,5 @@
+import Discovery
+
 /// The dialer's side of a member's window: which token to show next (protocol, section 2).
 ///
 /// A dial that failed repeats its token, so that no number of failed dials runs out of the window. Only a responder
@@ -40,6 +42,9 @@ package struct DialTokens: Sendable {
         next[day] = counter + 1
         step = 0
     }
+
+    /// What we announce ourselves by on a LAN.
+    package var lan: LanSecret { secret.lan }
 
     /// Where the counters stand, by day.
     package var counters: [RoutingCounter] {

@@ -1,3 +1,4 @@
+import Discovery
 import Noise
 import Primitives
 
@@ -34,6 +35,9 @@ package final class RoutingSecret: Sendable {
 
     /// What knocks come from; it tells nothing of the rest. Derived anew each time.
     package var knock: KnockSecret { KnockSecret(HKDF.derive(secret: secret, info: "mayfly/1 knock")) }
+
+    /// What the tags of LAN discovery come from; it tells nothing of the rest. Derived anew each time.
+    package var lan: LanSecret { secret.withBytes { LanSecret(routingSecret: $0) } }
 
     /// The secret of one direction between two members: HKDF over the static-static ECDH of their inboxes, salted with
     /// the conversation's id and bound to who dials. Each side can derive both directions.

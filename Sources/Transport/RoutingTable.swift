@@ -1,3 +1,5 @@
+import Discovery
+
 /// Which token leads where (protocol, section 2). Time is an argument: a day number.
 ///
 /// One dictionary probe answers for a token, whatever its kind:
@@ -204,6 +206,11 @@ package struct RoutingTable: Sendable {
     /// What a member's tokens are made from, to be kept for a start without its key; wiped by whoever asks.
     package func secretBytes(ofMember id: UInt64) -> [UInt8]? {
         slots[.member(id)].flatMap { holders[$0] }.flatMap { $0.secret?.withBytes { Array($0) } }
+    }
+
+    /// What a member announces itself by on a LAN.
+    package func lan(ofMember id: UInt64) -> LanSecret? {
+        slots[.member(id)].flatMap { holders[$0] }.flatMap { $0.secret?.lan }
     }
 
     // MARK: Windows

@@ -92,6 +92,8 @@ package struct NodeStatus: Codable, Hashable, Sendable {
     package var checks: [HealthCheck]?
     /// Absent when the node has no hooks.
     package var hooks: HookCounts?
+    /// Networks on which members are looked for, as `--discover` has them; absent when that is off.
+    package var discovery: String?
 
     package init(
         running: Bool,
@@ -107,7 +109,8 @@ package struct NodeStatus: Codable, Hashable, Sendable {
         outbox: Int,
         nextExpiry: Timestamp? = nil,
         checks: [HealthCheck]? = nil,
-        hooks: HookCounts? = nil
+        hooks: HookCounts? = nil,
+        discovery: String? = nil
     ) {
         self.running = running
         self.version = version
@@ -123,6 +126,7 @@ package struct NodeStatus: Codable, Hashable, Sendable {
         self.nextExpiry = nextExpiry
         self.checks = checks
         self.hooks = hooks
+        self.discovery = discovery
     }
 }
 

@@ -168,7 +168,7 @@ extension ConversationStateMachine {
         for member in memberKeys {
             for action in members[member]!.link.advance(now: turn.now) {
                 switch action {
-                case .dial: result.append(dial(member))
+                case .dial: result.append(dial(member, turn))
                 case .ping(let link): result.append(.transmit(link, .ping(turn.random.next())))
                 case .drop(let link):
                     result += linkLost(to: member, turn)
@@ -183,9 +183,51 @@ extension ConversationStateMachine {
         return result + advanceFiles(turn)
     }
 
-    private func dial(_ member: PublicKey) -> NodeAction {
-        let endpoints = record.members.first { $0.key == member }?.endpoints ?? []
+    private func dial(_ member: PublicKey, _ turn: Turn) -> NodeAction {
+        let heard = heardEndpoints(of: member, now: turn.now)
+        let known = record.members.first { $0.key == member }?.endpoints ?? []
+        let endpoints = heard + known.filter { !heard.contains($0) }
         return .dial(client, NodeAction.Dial(remote: member, endpoints: endpoints, route: .member))
+    }
+
+    // MARK: On this network
+
+    /// A member has said on this network where it is: it is dialled there first from now on.
+    package mutating func found(_ member: PublicKey, at endpoint: Endpoint, _ turn: inout Turn) -> [NodeAction] {
+        guard members[member] != nil, !isShunned(member, now: turn.now) else { return [] }
+        var heard = members[member]!.heard
+        heard.removeAll { $0.endpoint == endpoint || turn.now - $0.at >= Limits.heardLifetime }
+        heard.insert((endpoint, turn.now), at: 0)
+        members[member]!.heard = Array(heard.prefix(Limits.heardCount))
+        return members[member]!.link.found(now: turn.now).map { action in
+            switch action {
+            case .dial:
+                .dial(client, NodeAction.Dial(remote: member, endpoints: [endpoint], route: .member))
+            case .ping(let link): .transmit(link, .ping(turn.random.next()))
+            case .use, .retire, .drop: preconditionFailure("who was found is dialled or asked, not \(action)")
+            }
+        }
+    }
+
+    /// Where a member was heard on this network of late, the newest first.
+    package func heardEndpoints(of member: PublicKey, now: Timestamp) -> [Endpoint] {
+        (members[member]?.heard ?? []).filter { now - $0.at < Limits.heardLifetime }.map(\.endpoint)
+    }
+
+    /// The machine's addresses have changed: who is still there?
+    package mutating func askLinks(_ turn: inout Turn) -> [NodeAction] {
+        var result: [NodeAction] = []
+        for member in memberKeys {
+            for case .ping(let link) in members[member]!.link.ask(now: turn.now) {
+                result.append(.transmit(link, .ping(turn.random.next())))
+            }
+        }
+        return result
+    }
+
+    /// Members to which there is no link, or one that does not answer, though one is wanted.
+    package func missedMembers(now: Timestamp) -> [PublicKey] {
+        memberKeys.filter { members[$0]!.link.isMissed(now: now) && !members[$0]!.isShunned(now: now) }
     }
 
     // MARK: Leaving and closing

@@ -26,6 +26,8 @@ package struct ConversationStateMachine: Sendable {
         var forgeries = TokenBucket(interval: Limits.forgeryInterval, burst: Limits.forgeryBurst)
         /// It is not heard before this time.
         var shunnedUntil: Timestamp?
+        /// Where it was heard on this network, the newest first. In memory only, and told to nobody.
+        var heard: [(endpoint: Endpoint, at: Timestamp)] = []
 
         func isShunned(now: Timestamp) -> Bool { shunnedUntil.map { now < $0 } ?? false }
     }

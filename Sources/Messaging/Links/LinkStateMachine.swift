@@ -4,17 +4,18 @@ import Primitives
 /// again (section 2).
 ///
 ///     idle ──due──▶ dialling ──opened──▶ up ──lost──▶ idle (after a wait)
-///                      └──failed──▶ idle (after a longer wait)
+///                      ├──failed──▶ idle (after a longer wait)
+///                      └──found elsewhere──▶ dialling there, too
 ///     an incoming link opens from any state ──▶ up
 ///     up ──either side goes to sleep──▶ idle, without a time: dialled when there is something to send
 package struct LinkStateMachine: Hashable, Sendable {
     private enum State: Hashable, Sendable {
         /// Entered at start and after a loss or a failure. May go to `dialling` at `dialAt`, and to `up`.
         case idle(dialAt: Timestamp?)
-        /// Entered when due. May go to `idle` and to `up`.
-        case dialling
+        /// Entered when due. May go to `idle`, when all dials have failed, and to `up`.
+        case dialling(count: Int)
         /// Entered when a handshake has ended. May go to `idle`.
-        case up(LinkID, dialer: PublicKey, openedAt: Timestamp, heardAt: Timestamp, pinged: Bool)
+        case up(LinkID, dialer: PublicKey, openedAt: Timestamp, heardAt: Timestamp, pingedAt: Timestamp?)
     }
 
     /// What follows from an event, in order.
@@ -59,8 +60,8 @@ package struct LinkStateMachine: Hashable, Sendable {
         switch state {
         case .idle(let dialAt): dialAt
         case .dialling: nil
-        case .up(_, _, _, let heardAt, let pinged):
-            heardAt + (pinged ? Limits.keepaliveTimeout : Limits.keepaliveInterval)
+        case .up(_, _, _, let heardAt, let pingedAt):
+            heardAt + (pingedAt != nil ? Limits.keepaliveTimeout : Limits.keepaliveInterval)
         }
     }
 
@@ -68,22 +69,25 @@ package struct LinkStateMachine: Hashable, Sendable {
     package mutating func advance(now: Timestamp) -> [Action] {
         switch state {
         case .idle(let dialAt?) where dialAt <= now:
-            state = .dialling
+            state = .dialling(count: 1)
             isResting = false
             return [.dial]
         case .idle, .dialling: return []
-        case .up(let link, let dialer, let openedAt, let heardAt, let pinged):
+        case .up(let link, _, _, let heardAt, _):
             let silence = now - heardAt
             if silence >= Limits.keepaliveTimeout {
                 lost(now: now)
                 return [.drop(link)]
             }
-            if silence >= Limits.keepaliveInterval, !pinged {
-                state = .up(link, dialer: dialer, openedAt: openedAt, heardAt: heardAt, pinged: true)
-                return [.ping(link)]
-            }
-            return []
+            return silence >= Limits.keepaliveInterval ? ask(now: now) : []
         }
+    }
+
+    /// Asks the other side whether it is still there, unless it has been asked already.
+    package mutating func ask(now: Timestamp) -> [Action] {
+        guard case .up(let link, let dialer, let openedAt, let heardAt, nil) = state else { return [] }
+        state = .up(link, dialer: dialer, openedAt: openedAt, heardAt: heardAt, pingedAt: now)
+        return [.ping(link)]
     }
 
     /// A handshake has ended.
@@ -96,10 +100,10 @@ package struct LinkStateMachine: Hashable, Sendable {
             // Both sides keep the link whose dialer has the smaller key. A peer that dials long after has lost the
             // current one, whatever we believe of it.
             if currentDialer < dialer, now - openedAt < Limits.simultaneousDialWindow { return [.retire(link)] }
-            state = .up(link, dialer: dialer, openedAt: now, heardAt: now, pinged: false)
+            state = .up(link, dialer: dialer, openedAt: now, heardAt: now, pingedAt: nil)
             return [.use(link), .retire(current)]
         }
-        state = .up(link, dialer: dialer, openedAt: now, heardAt: now, pinged: false)
+        state = .up(link, dialer: dialer, openedAt: now, heardAt: now, pingedAt: nil)
         return [.use(link)]
     }
 
@@ -108,7 +112,7 @@ package struct LinkStateMachine: Hashable, Sendable {
         guard case .up(link, let dialer, let openedAt, _, _) = state else { return }
         hasHeard = true
         failures = 0
-        state = .up(link, dialer: dialer, openedAt: openedAt, heardAt: now, pinged: false)
+        state = .up(link, dialer: dialer, openedAt: openedAt, heardAt: now, pingedAt: nil)
     }
 
     /// - Returns: whether this was the link in use.
@@ -120,7 +124,11 @@ package struct LinkStateMachine: Hashable, Sendable {
 
     /// No endpoint answered: the next dial waits longer, at random.
     package mutating func dialFailed(now: Timestamp, random: inout some RandomNumberGenerator) {
-        guard case .dialling = state else { return }
+        guard case .dialling(let count) = state else { return }
+        guard count <= 1 else {
+            state = .dialling(count: count - 1)
+            return
+        }
         let wait = min(Limits.redialFirst << Milliseconds(min(failures, 20)), Limits.redialLongest)
         failures += 1
         state = .idle(dialAt: isDialable ? now + wait / 2 + Milliseconds(random.next(upperBound: UInt64(wait))) : nil)
@@ -132,6 +140,36 @@ package struct LinkStateMachine: Hashable, Sendable {
         if case .idle(let dialAt) = state, dialAt.map({ $0 > now }) ?? true {
             failures = min(failures, 2)
             state = .idle(dialAt: now)
+        }
+    }
+
+    /// The peer has said on this network where it is, and that it has no link with us.
+    /// - Returns: `dial` to dial it there, besides what is being dialled or in the place of a link that does not answer;
+    ///   `ping` to see whether our link is still good.
+    package mutating func found(now: Timestamp) -> [Action] {
+        switch state {
+        case .idle(let dialAt):
+            isDialable = true
+            failures = min(failures, 2)
+            let soon = own < remote ? now : now + Limits.redialYield
+            state = .idle(dialAt: min(dialAt ?? soon, soon))
+            return []
+        case .dialling(let count):
+            guard count < Limits.dialCount else { return [] }
+            state = .dialling(count: count + 1)
+            return [.dial]
+        case .up(_, _, let openedAt, _, let pingedAt):
+            guard now - openedAt >= Limits.simultaneousDialWindow else { return [] }
+            guard let pingedAt else { return ask(now: now) }
+            return now - pingedAt >= Limits.pingPatience ? [.dial] : []
+        }
+    }
+
+    /// There is no link though one is wanted, or one that does not answer.
+    package func isMissed(now: Timestamp) -> Bool {
+        switch state {
+        case .idle, .dialling: !isResting
+        case .up(_, _, _, _, let pingedAt): pingedAt.map { now - $0 >= Limits.pingPatience } ?? false
         }
     }
 

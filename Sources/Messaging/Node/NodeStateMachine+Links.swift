@@ -179,6 +179,39 @@ extension NodeStateMachine {
         }
     }
 
+    /// A member of a conversation has said on this network where it is. A sleeping inbox sleeps on: who looks for it dials.
+    package mutating func found(
+        _ client: ClientID,
+        _ member: PublicKey,
+        at endpoint: Endpoint,
+        _ turn: inout Turn
+    ) -> [NodeAction] {
+        guard case .conversation? = inboxes[client], case .conversation(var machine)? = take(client) else { return [] }
+        defer { inboxes[client] = .conversation(machine) }
+        return machine.found(member, at: endpoint, &turn)
+    }
+
+    /// The machine's addresses have changed: the members of conversations that are awake are asked whether they are there.
+    package mutating func askLinks(_ turn: inout Turn) -> [NodeAction] {
+        var result: [NodeAction] = []
+        for client in awakeClients {
+            guard case .conversation? = inboxes[client], case .conversation(var machine)? = take(client) else {
+                continue
+            }
+            result += machine.askLinks(&turn)
+            inboxes[client] = .conversation(machine)
+        }
+        return result
+    }
+
+    /// Members of conversations that are awake to which there is no link, though one is wanted.
+    package func missedMembers(now: Timestamp) -> [(client: ClientID, member: PublicKey)] {
+        awakeClients.flatMap { client -> [(client: ClientID, member: PublicKey)] in
+            guard case .conversation(let machine)? = inboxes[client] else { return [] }
+            return machine.missedMembers(now: now).map { (client, $0) }
+        }
+    }
+
     /// - Parameter isUnknownThere: a node was there and did not know our token.
     package mutating func dialFailed(
         _ client: ClientID,

@@ -1,6 +1,7 @@
 import ArgumentParser
 import Control
 import Messaging
+import NodeRuntime
 
 struct InboxCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
@@ -93,4 +94,17 @@ func checkedCapacity(_ capacity: Int?) throws(ControlError) -> Int? {
         )
     }
     return capacity
+}
+
+/// - Throws: a usage error for what is no such setting.
+func checkedDiscovery(_ text: String?) throws(ControlError) -> DiscoverySetting? {
+    guard let text else { return nil }
+    guard let setting = DiscoverySetting(text) else {
+        throw ControlError(
+            .usage,
+            "--discover: `\(text)` is not known",
+            hint: "say lan, lan:INTERFACE,… or off"
+        )
+    }
+    return setting
 }

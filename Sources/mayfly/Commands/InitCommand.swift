@@ -25,6 +25,14 @@ struct InitCommand: NodeCommand {
         help: ArgumentHelp("How many inboxes are awake at a time, 1 to 10000; 20 by default.", valueName: "number")
     )
     var capacity: Int?
+    @Option(
+        parsing: .unconditional,
+        help: ArgumentHelp(
+            "Find members on this network by multicast: lan, lan:eth0,wlan0 or off; off by default.",
+            valueName: "networks"
+        )
+    )
+    var discover: String?
     @Option(help: ArgumentHelp("Protect the keys with the passphrase in this file.", valueName: "file"))
     var passphraseFile: String?
     @OptionGroup var global: GlobalOptions
@@ -38,6 +46,7 @@ struct InitCommand: NodeCommand {
                 advertise: advertise,
                 passphraseFile: Passphrase.file(option: passphraseFile),
                 capacity: try checkedCapacity(capacity),
+                discover: try checkedDiscovery(discover),
                 json: global.json
             )
         )

@@ -34,6 +34,14 @@ struct RunCommand: AsyncParsableCommand {
     var capacity: Int?
     @Flag(inversion: .prefixedNo, help: "Whether links run over UDP, too, on the same port; they do by default.")
     var udp: Bool?
+    @Option(
+        parsing: .unconditional,
+        help: ArgumentHelp(
+            "Find members on this network by multicast: lan, lan:eth0,wlan0 or off.",
+            valueName: "networks"
+        )
+    )
+    var discover: String?
     @Option(help: "How much to log, on standard error.")
     var logLevel = LogLevel.notice
     @OptionGroup var global: GlobalOptions
@@ -47,6 +55,7 @@ struct RunCommand: AsyncParsableCommand {
                 sessionGrace: sessionGrace?.duration,
                 capacity: try checkedCapacity(capacity),
                 datagrams: udp,
+                discover: try checkedDiscovery(discover),
                 logLevel: logLevel.rawValue,
                 json: global.json
             )

@@ -35,6 +35,7 @@ struct StatusCommand: NodeCommand {
             ("erasure", status.erasure),
             ("inboxes", "\(inboxes.awake) awake, \(inboxes.sleeping) sleeping, \(inboxes.unused) unused"),
             ("links", String(status.links)),
+            ("discovery", status.discovery.map(safe) ?? "off"),
             ("outbox", String(status.outbox)),
             ("next expiry", shown(status.nextExpiry, now: wallClock())),
         ])

@@ -23,6 +23,8 @@ struct DaemonOptions: Sendable {
     let capacity: Int?
     /// Whether links run over UDP, too; `nil` for the configured value.
     let datagrams: Bool?
+    /// Whether peers look for each other on this network; `nil` for the configured value.
+    let discover: DiscoverySetting?
     let logLevel: String
     let json: Bool
 }
@@ -43,6 +45,7 @@ enum Daemon {
         }
         nodeOptions.capacity = options.capacity
         nodeOptions.datagrams = options.datagrams
+        nodeOptions.discover = options.discover
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let service = NodeService(
             options: nodeOptions,

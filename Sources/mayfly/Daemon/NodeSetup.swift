@@ -20,6 +20,8 @@ struct SetupOptions: Sendable {
     let passphraseFile: String?
     /// How many inboxes are awake at a time; `nil` for the default.
     let capacity: Int?
+    /// Whether peers look for each other on this network; `nil` for the default.
+    let discover: DiscoverySetting?
     let json: Bool
 }
 
@@ -39,12 +41,13 @@ enum NodeSetup {
                 hint: "use 1 to 64 letters, digits, `.`, `_` or `-`"
             )
         }
-        let configuration = NodeConfiguration(
+        var configuration = NodeConfiguration(
             name: options.name,
             listen: listen,
             advertise: advertise,
             capacity: options.capacity
         )
+        configuration.discover = options.discover?.description
         do {
             if let file = options.passphraseFile {
                 return try Passphrase.withBytes(option: file, Terminal(json: options.json)) { bytes in
@@ -124,6 +127,7 @@ enum NodeSetup {
         if access("\(home)/\(PeersFile.fileName)", F_OK) != 0 { try PeersFile().save(home: home) }
         var options = Node.Options(home: home, version: Mayfly.version)
         options.listen = []
+        options.discover = .off
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         defer { try? group.syncShutdownGracefully() }
         let loop = group.next()

@@ -51,7 +51,8 @@ enum NodeView {
             outbox: status.outbox,
             nextExpiry: status.nextExpiry.map(timestamp),
             checks: checks,
-            hooks: hooks?.counts
+            hooks: hooks?.counts,
+            discovery: node.discovery
         )
     }
 

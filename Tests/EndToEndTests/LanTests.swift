@@ -1,0 +1,176 @@
+import Foundation
+import Testing
+
+/// Two machines on one cable, as network namespaces; no route leads elsewhere.
+private final class Cable {
+    let names: [String]
+
+    init() throws {
+        let tag = "mf\(UUID().uuidString.prefix(6))"
+        names = ["\(tag)a", "\(tag)b"]
+        for name in names { try Program.tool("ip", "netns", "add", name) }
+        try Program.tool(
+            "ip",
+            "link",
+            "add",
+            "veth0",
+            "netns",
+            names[0],
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "veth0",
+            "netns",
+            names[1]
+        )
+        for name in names {
+            for device in ["lo", "veth0"] { try Program.tool("ip", "-n", name, "link", "set", device, "up") }
+        }
+    }
+
+    deinit { for name in names { _ = try? Program.tool("ip", "netns", "del", name) } }
+
+    /// Gives both machines addresses of a network, in place of those that they had.
+    func move(to network: Int) throws {
+        for (index, name) in names.enumerated() { try move(name, to: "10.\(network).0.\(index + 1)/24") }
+    }
+
+    func move(_ name: String, to address: String?) throws {
+        try Program.tool("ip", "-n", name, "-4", "addr", "flush", "dev", "veth0")
+        if let address { try Program.tool("ip", "-n", name, "addr", "add", address, "dev", "veth0") }
+    }
+
+    /// What the kernel says of a machine's network.
+    func file(_ path: String, _ index: Int = 0) throws -> String {
+        try Program.tool("ip", "netns", "exec", names[index], "cat", "/proc/net/\(path)")
+    }
+
+    /// Whether a machine has a socket of LAN discovery, or is a member of its groups.
+    func isListening(_ index: Int = 0) throws -> Bool {
+        // Port 7441; 239.255.109.102 as the kernel writes it, and the group of IPv6.
+        let sockets = try file("udp", index) + file("udp6", index)
+        let groups = try file("igmp", index) + file("igmp6", index)
+        let found = [
+            sockets.contains(":1D11 "), groups.uppercased().contains("666DFFEF"),
+            groups.contains("ff1200000000000000006d6179666c79"),
+        ]
+        #expect(found.allSatisfy { $0 } || found.allSatisfy { !$0 }, "\(found)")
+        return found[0]
+    }
+}
+
+/// Members find each other on one network, by multicast and with nothing else.
+@Suite(
+    "LAN discovery of two nodes",
+    .enabled(if: Program.canMakeNamespaces, "making network namespaces needs root and `ip`")
+)
+struct LanTests {
+    /// Two nodes that have met on 10.77.0.0/24, and are stopped.
+    private func withStrangers(body: (Cable, TestNode, TestNode) throws -> Void) throws {
+        let cable = try Cable()
+        try cable.move(to: 77)
+        try withHomes("ann", "bob") { nodes in
+            for (node, name) in zip(nodes, cable.names) {
+                node.prefix = ["ip", "netns", "exec", name]
+                try node.start(["--listen", "tcp://0.0.0.0:7440"])
+            }
+            try meet(nodes[0], nodes[1])
+            for node in nodes { try node.stop() }
+            try body(cable, nodes[0], nodes[1])
+            for node in nodes { try node.stop() }
+        }
+    }
+
+    private func path(_ node: TestNode) throws -> String? {
+        try node.ok("conversation", "list")["members"][0]["path"].string
+    }
+
+    @Test("Two nodes that know only old addresses, without any route, find each other, chat, and go on after each move")
+    func moving() throws {
+        try withStrangers { cable, ann, bob in
+            try cable.move(to: 78)
+            for node in [ann, bob] { try node.start(["--listen", "tcp://0.0.0.0:7440", "--discover", "lan"]) }
+            try say("found", ann)
+            try say("found, too", bob)
+            #expect(try path(ann) == "lan")
+            #expect(try path(bob) == "lan")
+            // Both have other addresses, in the middle of the conversation.
+            try cable.move(to: 79)
+            try say("after both have moved", ann)
+            // One moves, and says something at once; then the other.
+            try cable.move(cable.names[0], to: "10.79.0.17/24")
+            try say("from my new address", ann)
+            try cable.move(cable.names[1], to: "10.79.0.18/24")
+            try say("to your new address", ann)
+            #expect(try ann.texts() == bob.texts())
+            // The cable is pulled for both, and they come back elsewhere.
+            for name in cable.names { try cable.move(name, to: nil) }
+            try cable.move(to: 80)
+            try say("back", bob)
+            // Where others are is not for the disk.
+            for node in [ann, bob] {
+                for text in ["10.78.0", "10.79.0", "10.80.0"] { #expect(node.files(holding: text).isEmpty) }
+                #expect(!Program.text(node.log).contains("10."))
+            }
+        }
+    }
+
+    @Test("With nothing but link-local addresses of IPv6 two nodes find each other and chat")
+    func linkLocal() throws {
+        try withStrangers { cable, ann, bob in
+            for name in cable.names { try cable.move(name, to: nil) }
+            for node in [ann, bob] { try node.start(["--listen", "tcp://[::]:7440", "--discover", "lan"]) }
+            try say("from fe80", ann)
+            try say("to fe80", bob)
+            #expect(try path(ann) == "lan")
+        }
+    }
+
+    @Test("Without --discover there is no socket, no group and no datagram; with it there is, until the node stops")
+    func off() throws {
+        try withStrangers { cable, ann, bob in
+            try cable.move(to: 78)
+            for arguments in [[], ["--discover", "off"], ["--discover", "lan:eth7"]] {
+                try ann.start(["--listen", "tcp://0.0.0.0:7440"] + arguments)
+                // It tries to reach bob, and fails.
+                try ann.ok("send", "room", "into the void")
+                #expect(try !cable.isListening(), "\(arguments)")
+                try ann.stop()
+            }
+            try ann.start(["--listen", "tcp://0.0.0.0:7440", "--discover", "lan:veth0"])
+            try eventually("the group is joined") { try cable.isListening() }
+            #expect(try ann.ok("status")["discovery"].string == "lan:veth0")
+            try ann.stop()
+            #expect(try !cable.isListening())
+            // The configuration says the same.
+            let path = "\(ann.home)/config.json"
+            let text = Program.text(path).replacingOccurrences(of: "{\n", with: "{\n  \"discover\": \"lan\",\n")
+            try ann.replace("config.json", with: text)
+            try ann.start(["--listen", "tcp://0.0.0.0:7440"])
+            try eventually("the group is joined") { try cable.isListening() }
+            #expect(try !cable.isListening(1))
+            #expect(!bob.isRunning)
+        }
+    }
+
+    @Test("A network that is named wrongly is refused, on the command line and in the configuration")
+    func refusals() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            for text in ["wan", "lan:", "lan:a,,b", "lan:eth0/1", "LAN", "lan:sixteen-letters-"] {
+                let answer = try ann.fails(64, "run", "--discover", text)
+                #expect(answer.message.contains(text) || answer.errors.contains(text), "\(answer)")
+            }
+            let config = Program.text("\(ann.home)/config.json")
+            try ann.replace(
+                "config.json",
+                with: config.replacingOccurrences(of: "{\n", with: "{\n  \"discover\": \"wan\",\n")
+            )
+            let answer = try #require(try ann.tryStart())
+            #expect(answer.code == 1)
+            let message = "\(answer)"
+            #expect(message.contains("line 2") && message.contains("found wan"), "\(answer)")
+        }
+    }
+}

@@ -1,0 +1,222 @@
+import Messaging
+import Primitives
+import Testing
+
+/// Members that were heard on the same network.
+@Suite("Members heard on this network")
+struct HeardTests {
+    private let keys: [PublicKey]
+    private var random = Randomness.seeded(4)
+    private let place = Endpoint(host: "10.0.0.7", port: 7_440)
+
+    init() {
+        keys = [makeKey(&random).publicKey, makeKey(&random).publicKey].sorted()
+    }
+
+    private func machine(_ side: Int, isDialable: Bool = true) -> LinkStateMachine {
+        LinkStateMachine(own: keys[side], remote: keys[1 - side], isDialable: isDialable, now: noon)
+    }
+
+    // MARK: The link machine
+
+    @Test("idle: dialled now by the smaller key, 400 ms later by the larger one, never later than it was due")
+    func idle() {
+        for isDialable in [true, false] {
+            var small = machine(0, isDialable: isDialable)
+            #expect(small.found(now: noon).isEmpty)
+            #expect(small.advance(now: noon) == [.dial])
+            var large = machine(1, isDialable: isDialable)
+            #expect(large.found(now: noon).isEmpty)
+            #expect(large.nextDeadline == noon + Limits.redialYield)
+        }
+        var late = machine(1)
+        #expect(late.found(now: noon + 100).isEmpty)
+        #expect(late.nextDeadline == noon + Limits.redialYield)
+    }
+
+    @Test("idle after many failures: dialled at once, and the waits begin again short")
+    func failed() {
+        var random = Randomness.seeded(1)
+        var machine = machine(0)
+        var now = noon
+        for _ in 0..<20 {
+            now = max(now, machine.nextDeadline ?? now)
+            _ = machine.advance(now: now)
+            machine.dialFailed(now: now, random: &random)
+        }
+        #expect(machine.found(now: now).isEmpty)
+        #expect(machine.advance(now: now) == [.dial])
+        machine.dialFailed(now: now, random: &random)
+        #expect(machine.nextDeadline.map { $0 - now <= Limits.redialFirst * 6 } == true)
+    }
+
+    @Test("at rest: whoever says that it is there is dialled")
+    func resting() {
+        var machine = machine(0)
+        machine.rest()
+        #expect(!machine.isMissed(now: noon))
+        #expect(machine.found(now: noon).isEmpty)
+        #expect(machine.advance(now: noon) == [.dial])
+        #expect(machine.isMissed(now: noon))
+    }
+
+    @Test("dialling: another dial there, three at most; idle when the last of them has failed")
+    func dialling() {
+        var random = Randomness.seeded(1)
+        var machine = machine(0)
+        _ = machine.advance(now: noon)
+        #expect(machine.found(now: noon) == [.dial])
+        #expect(machine.found(now: noon) == [.dial])
+        #expect(machine.found(now: noon).isEmpty)
+        for left in [2, 1, 0] {
+            machine.dialFailed(now: noon, random: &random)
+            #expect((machine.nextDeadline == nil) == (left > 0))
+        }
+        machine.dialFailed(now: noon, random: &random)
+        #expect(machine.nextDeadline != nil)
+        #expect(machine.isMissed(now: noon))
+    }
+
+    @Test("up: a link of 10 s or more is asked whether it is still good, and its member dialled if it does not answer")
+    func up() {
+        var machine = machine(0)
+        _ = machine.opened(LinkID(1), dialer: keys[0], now: noon)
+        #expect(machine.found(now: noon + 9_999).isEmpty)
+        let asked = noon + 10_000
+        #expect(machine.found(now: asked) == [.ping(LinkID(1))])
+        #expect(machine.found(now: asked + Limits.pingPatience - 1).isEmpty)
+        #expect(!machine.isMissed(now: asked + Limits.pingPatience - 1))
+        #expect(machine.isMissed(now: asked + Limits.pingPatience))
+        var answered = machine
+        answered.heard(LinkID(1), now: asked + 100)
+        #expect(!answered.isMissed(now: asked + Limits.pingPatience))
+        #expect(answered.found(now: asked + Limits.pingPatience) == [.ping(LinkID(1))])
+        #expect(machine.found(now: asked + Limits.pingPatience) == [.dial])
+        // The link in use is what it was, until another one opens or its time is over.
+        var random = Randomness.seeded(2)
+        machine.dialFailed(now: asked, random: &random)
+        #expect(machine.link == LinkID(1))
+        var replaced = machine
+        let later = asked + 2 * Limits.pingPatience
+        #expect(replaced.opened(LinkID(2), dialer: keys[0], now: later) == [.use(LinkID(2)), .retire(LinkID(1))])
+        #expect(!replaced.isMissed(now: later))
+        #expect(machine.advance(now: noon + Limits.keepaliveTimeout) == [.drop(LinkID(1))])
+    }
+
+    @Test("a link is asked once until it answers; nobody is asked where there is none")
+    func asking() {
+        var machine = machine(0)
+        #expect(machine.ask(now: noon).isEmpty)
+        _ = machine.advance(now: noon)
+        #expect(machine.ask(now: noon).isEmpty)
+        _ = machine.opened(LinkID(1), dialer: keys[0], now: noon)
+        #expect(machine.ask(now: noon) == [.ping(LinkID(1))])
+        #expect(machine.ask(now: noon).isEmpty)
+        #expect(machine.advance(now: noon + Limits.keepaliveInterval).isEmpty)
+        machine.heard(LinkID(1), now: noon + 1)
+        #expect(machine.ask(now: noon + 2) == [.ping(LinkID(1))])
+    }
+
+    // MARK: The conversation
+
+    /// A conversation of two whose link was cut, and which dials no more before `now`.
+    private func cut() throws -> (all: Assembly, dials: [NodeAction.Dial]) {
+        var all = try Assembly.joined(2)
+        let open = all.links.keys.sorted()
+        for link in open {
+            all.step(0) { core, turn in core.linkClosed(link, &turn) }
+        }
+        return (all, [])
+    }
+
+    private func dials(_ all: inout Assembly, _ body: (inout NodeStateMachine, inout Turn) -> [NodeAction])
+        -> [NodeAction.Dial]
+    {
+        var result: [NodeAction.Dial] = []
+        all.step(0) { core, turn in
+            let actions = body(&core, &turn)
+            for case .dial(_, let dial) in actions { result.append(dial) }
+            // The dials themselves are not what is looked at.
+            return actions.filter { if case .dial = $0 { false } else { true } }
+        }
+        return result
+    }
+
+    private func found(_ all: inout Assembly, _ endpoint: Endpoint) -> [NodeAction.Dial] {
+        let (client, member) = (all.clients[0], all.keys[1].publicKey)
+        return dials(&all) { core, turn in core.found(client, member, at: endpoint, &turn) }
+    }
+
+    private func advance(_ all: inout Assembly, by time: Milliseconds) -> [NodeAction.Dial] {
+        all.now = all.now + time
+        return dials(&all) { core, turn in core.advance(&turn) }
+    }
+
+    @Test("it is dialled there first, then where it said that it would be")
+    func order() throws {
+        var (all, _) = try cut()
+        let known = all.nodes[0].conversation(all.clients[0])?.currentMembers.first?.endpoints ?? []
+        #expect(known.count == 1)
+        #expect(found(&all, place).isEmpty)
+        #expect(all.nodes[0].missedMembers(now: all.now).map(\.member) == [all.keys[1].publicKey])
+        #expect(advance(&all, by: 500).map(\.endpoints) == [[place] + known])
+        // While that goes on it is heard elsewhere.
+        let other = Endpoint(host: "fe80::1%7", port: 7_440)
+        #expect(found(&all, other).map(\.endpoints) == [[other]])
+    }
+
+    @Test("four places are remembered, the newest first, for ten minutes, each once")
+    func bounds() throws {
+        var (all, _) = try cut()
+        let places = (1...6).map { Endpoint(host: "10.0.0.\($0)", port: 7_440) }
+        for place in places + [places[4]] { _ = found(&all, place) }
+        let member = all.keys[1].publicKey
+        func heard() -> [Endpoint] {
+            all.nodes[0].conversation(all.clients[0])?.heardEndpoints(of: member, now: all.now) ?? []
+        }
+        #expect(heard() == [places[4], places[5], places[3], places[2]])
+        all.now = all.now + Limits.heardLifetime - 1
+        #expect(heard().count == 4)
+        all.now = all.now + 1
+        #expect(heard().isEmpty)
+    }
+
+    @Test("where it was heard is not saved, and told to nobody")
+    func silence() throws {
+        var all = try Assembly.joined(3)
+        for link in all.links.keys.sorted() { all.step(0) { core, turn in core.linkClosed(link, &turn) } }
+        let before = all.nodes[0].record(all.clients[0])
+        _ = found(&all, place)
+        #expect(all.nodes[0].record(all.clients[0]) == before)
+        all.run()
+        for node in 0..<3 {
+            let text = "\(String(describing: all.nodes[node].record(all.clients[node])))"
+            #expect(!text.contains("10.0.0.7"))
+        }
+        #expect(!all.wire.contains { "\($0.frame)".contains("10.0.0.7") })
+    }
+
+    @Test("strangers, inboxes that sleep or are no conversation, and unknown ones are nothing")
+    func strangers() throws {
+        var (all, _) = try cut()
+        let stranger = keys[0]
+        let (client, member) = (all.clients[0], all.keys[1].publicKey)
+        let unknown = ClientID.generate(&all.random)
+        let place = place
+        #expect(dials(&all) { core, turn in core.found(client, stranger, at: place, &turn) }.isEmpty)
+        #expect(dials(&all) { core, turn in core.found(unknown, member, at: place, &turn) }.isEmpty)
+        all.now = all.now + Limits.day
+        all.step(0) { core, turn in (try? core.sleep(client, &turn)) ?? [] }
+        all.step(0) { core, turn in
+            core.fallAsleep(client, &turn)
+            return []
+        }
+        #expect(all.nodes[0].isSleeping(client))
+        #expect(dials(&all) { core, turn in core.found(client, member, at: place, &turn) }.isEmpty)
+        #expect(all.nodes[0].missedMembers(now: all.now).isEmpty)
+    }
+}
+
+extension Limits {
+    fileprivate static let day: Milliseconds = .day
+}
