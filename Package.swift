@@ -165,7 +165,10 @@ let package = Package(
         tests("NodeSimulationTests", ["NodeSimulation"]),
         tests("WireTests", ["Wire", "Messaging", "Primitives"]),
         tests("StoreTests", ["StoreCampaigns", "SimulatedDisk", "Store", "Primitives"]),
-        tests("TransportTests", ["Transport", "Datagrams", "Noise", "Primitives", nioCore, nioPosix, nioEmbedded]),
+        tests(
+            "TransportTests",
+            ["Transport", "Datagrams", "Discovery", "Noise", "Primitives", nioCore, nioPosix, nioEmbedded]
+        ),
         tests(
             "NodeRuntimeTests",
             ["NodeRuntime", "SimulatedDisk", "Store", "Wire", "Messaging", "Primitives", nioPosix, nioCore, logging]

@@ -43,8 +43,8 @@ package struct LanDiscovery: Sendable {
     }
 
     private struct Pair: Sendable {
-        /// Of what the other one announces to us.
-        let listening: LanSecret
+        /// Of what the other one announces to us; `nil` where it does not look for us.
+        let listening: LanSecret?
         /// Of what we announce to it; `nil` while we do not look for it.
         var announcing: LanSecret?
         var found: (source: LanSource, port: UInt16, at: Int64)?
@@ -111,12 +111,14 @@ package struct LanDiscovery: Sendable {
     // MARK: Pairs
 
     /// Listens for the other inbox of a pair. Replaces what was there under the same number.
-    /// - Parameter announcing: `nil` while we do not look for it ourselves: our inbox sleeps.
-    package mutating func add(_ number: UInt64, listening: LanSecret, announcing: LanSecret?) {
+    /// - Parameters:
+    ///   - listening: `nil` where the other one does not look for us: it does not know us yet.
+    ///   - announcing: `nil` while we do not look for it ourselves: our inbox sleeps.
+    package mutating func add(_ number: UInt64, listening: LanSecret?, announcing: LanSecret?) {
         remove(number)
         guard pairs.count < LanLimits.pairCount else { return }
         pairs[number] = Pair(listening: listening, announcing: announcing)
-        tags.add(number, listening)
+        if let listening { tags.add(number, listening) }
     }
 
     /// We look for it ourselves from now on, or, with `nil`, no longer.
@@ -126,8 +128,7 @@ package struct LanDiscovery: Sendable {
 
     package mutating func remove(_ number: UInt64) {
         known.remove(number)
-        guard let pair = pairs.removeValue(forKey: number) else { return }
-        tags.remove(number, pair.listening)
+        if let listening = pairs.removeValue(forKey: number)?.listening { tags.remove(number, listening) }
     }
 
     // MARK: What happens
@@ -260,7 +261,10 @@ package struct LanDiscovery: Sendable {
     }
 
     private mutating func move(to now: Int64) {
-        tags.move(to: Self.slot(now), pairs.lazy.map { (key: $0.key, secret: $0.value.listening) })
+        tags.move(
+            to: Self.slot(now),
+            pairs.lazy.compactMap { number, pair in pair.listening.map { (key: number, secret: $0) } }
+        )
         questions.removeAll { now - $0.at > LanLimits.questionLifetime }
     }
 

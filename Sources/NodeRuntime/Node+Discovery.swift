@@ -17,6 +17,8 @@ struct LanSearch {
     var timerDeadline: Int64?
     /// The interfaces are looked at then, whatever the system says of them.
     var looksAt: Int64 = 0
+    /// The creators of conversations that we are joining.
+    var creators: [UInt64: LinkName] = [:]
     /// The machine's addresses, as of the last look.
     var addresses: Set<String>?
     /// A look is on its way.
@@ -66,14 +68,40 @@ extension Node {
 
     // MARK: Pairs
 
-    /// A member's route is there, or can be dialled by now.
+    /// A member's route is there, or can be dialled by now; or an invite's, by which a joiner looks for us.
     func listen(for number: UInt64) {
-        guard lan != nil, case .inbox(let client, .member(let remote))? = routeTargets[number],
-            let listening = routing.lan(ofMember: number)
-        else { return }
-        let announcing = dialTokens[LinkName(client: client, remote: remote)]?.lan
-        lan?.machine.add(number, listening: listening, announcing: announcing)
-        stirDiscovery()
+        guard lan != nil, case .inbox(let client, let route)? = routeTargets[number] else { return }
+        switch route {
+        case .member(let remote):
+            guard let listening = routing.lan(ofMember: number) else { return }
+            let announcing = dialTokens[LinkName(client: client, remote: remote)]?.lan
+            lan?.machine.add(number, listening: listening, announcing: announcing)
+            stirDiscovery()
+        case .invite(let id): lan?.machine.add(number, listening: Self.lanSecret(id), announcing: nil)
+        // A card may be in anybody's hands: who has it must not learn whether we are near.
+        case .contact: break
+        }
+    }
+
+    private static func lanSecret(_ invite: InviteID) -> LanSecret {
+        RoutingSecret.derive(shared: SecretBytes(copying: invite.bytes), purpose: "invite").lan
+    }
+
+    /// The creators of conversations that we are joining have no route of ours; they are looked for all the same.
+    private func noteCreators(_ time: Messaging.Timestamp) {
+        let missed = core.missedCreators(now: time)
+        let clients = Set(missed.map(\.client))
+        for (number, creator) in lan?.creators ?? [:] where !clients.contains(creator.client) {
+            lan?.creators[number] = nil
+            lan?.machine.remove(number)
+        }
+        let known = Set((lan?.creators ?? [:]).values.map(\.client))
+        for join in missed where !known.contains(join.client) {
+            let number = nextRoute
+            nextRoute += 1
+            lan?.creators[number] = LinkName(client: join.client, remote: join.creator)
+            lan?.machine.add(number, listening: nil, announcing: Self.lanSecret(join.invite))
+        }
     }
 
     /// An inbox has gone to sleep: it looks for nobody.
@@ -112,10 +140,12 @@ extension Node {
     private func advanceDiscovery() {
         guard !isStopped, lan != nil else { return }
         let time = now
+        noteCreators(time)
+        let creatorNumbers = (lan?.creators ?? [:]).keys.sorted()
         var random = Randomness.system
         let actions = lan?.machine.advance(
             now: time.milliseconds,
-            missing: { missingPairs(time) },
+            missing: { missingPairs(time) + creatorNumbers },
             using: &random
         )
         perform(actions ?? [])
@@ -147,9 +177,16 @@ extension Node {
     }
 
     private func found(_ number: UInt64, _ source: LanSource, _ port: UInt16) {
-        guard case .inbox(let client, .member(let remote))? = routeTargets[number],
-            let host = source.address.host(interface: source.interface)
-        else { return }
+        guard let host = source.address.host(interface: source.interface) else { return }
+        let (client, remote): (ClientID, PublicKey)
+        if case .inbox(let inbox, .member(let member))? = routeTargets[number] {
+            (client, remote) = (inbox, member)
+        } else if let creator = lan?.creators[number] {
+            (client, remote) = (creator.client, creator.remote)
+        } else {
+            // A joiner, which dials us.
+            return
+        }
         log.debug("a member is on this network", metadata: ["inbox": "\(client)"])
         let endpoint = Messaging.Endpoint(host: host, port: port)
         turn { core.found(client, remote, at: endpoint, &$0) }

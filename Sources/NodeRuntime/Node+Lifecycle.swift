@@ -152,10 +152,9 @@ extension Node {
             listen(for: number)
         }
         for invite in entry.invites {
-            routing.addShared(
-                takeRouteNumber(client, .invite(invite)),
-                secret: .derive(shared: SecretBytes(copying: invite.bytes), purpose: "invite")
-            )
+            let number = takeRouteNumber(client, .invite(invite))
+            routing.addShared(number, secret: .derive(shared: SecretBytes(copying: invite.bytes), purpose: "invite"))
+            listen(for: number)
         }
         return true
     }

@@ -212,6 +212,7 @@ extension Node {
     // MARK: Dialling
 
     func dial(_ client: ClientID, _ dial: NodeAction.Dial) {
+        stirDiscovery()
         let active = ActiveDial(client: client, dial: dial)
         guard let transport, let key = keys[client], !isTroubled(client) else { return failed(active) }
         let number = transport.dial(

@@ -73,6 +73,24 @@ struct LanDiscoveryTests {
         #expect(Set(ann.receive(heard.answers[0], from: 2).found) == Set([11] + (100..<120)))
     }
 
+    @Test("a joiner finds the creator of its invite, who dials nobody, and other joiners hear nothing")
+    func invite() throws {
+        var creator = TestMachine(1)
+        var (joiner, other) = (TestMachine(2), TestMachine(3))
+        creator.discovery.add(5, listening: secret(9), announcing: nil)
+        joiner.discovery.add(6, listening: nil, announcing: secret(9))
+        other.discovery.add(7, listening: nil, announcing: secret(9))
+        #expect(creator.announcements(missing: [5]).isEmpty)
+        let announcement = try #require(joiner.announcements(missing: [6]).first)
+        #expect(other.receive(announcement, from: 2).isEmpty)
+        let answer = try #require(creator.receive(announcement, from: 2).answers.first)
+        #expect(other.receive(answer, from: 1).isEmpty)
+        #expect(joiner.receive(answer, from: 1).found == [6])
+        joiner.discovery.remove(6)
+        joiner.now += 3 * LanLimits.slotLength
+        #expect(joiner.announcements(missing: [6]).isEmpty)
+    }
+
     @Test("a pair that is gone is not found")
     func removed() throws {
         var (ann, bob) = pair()

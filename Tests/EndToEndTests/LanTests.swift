@@ -127,6 +127,24 @@ struct LanTests {
         }
     }
 
+    @Test("An invite whose addresses are no longer true is good all the same: the joiner finds its creator")
+    func joining() throws {
+        let cable = try Cable()
+        try cable.move(to: 77)
+        try withHomes("ann", "bob") { nodes in
+            let (ann, bob) = (nodes[0], nodes[1])
+            for (node, name) in zip(nodes, cable.names) { node.prefix = ["ip", "netns", "exec", name] }
+            try ann.start(["--listen", "tcp://0.0.0.0:7440", "--discover", "lan"])
+            try ann.ok("conversation", "create", "--name", "room", "--as", "ann")
+            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            try cable.move(to: 78)
+            try bob.start(["--listen", "tcp://0.0.0.0:7440", "--discover", "lan"])
+            #expect(try bob.ok("join", slug, "--as", "bob", "--timeout", "90")["state"].string == "ready")
+            try say("welcome", ann)
+            for node in nodes { try node.stop() }
+        }
+    }
+
     @Test("Without --discover there is no socket, no group and no datagram; with it there is, until the node stops")
     func off() throws {
         try withStrangers { cable, ann, bob in

@@ -217,6 +217,73 @@ struct HeardTests {
     }
 }
 
+@Suite("Creators heard on this network")
+struct HeardCreatorTests {
+    private let place = Endpoint(host: "10.0.0.7", port: 7_440)
+
+    /// A joiner whose creator nobody reaches.
+    private func joining() throws -> Assembly {
+        var all = Assembly(2)
+        all.cut = [[0, 1]]
+        let client = all.clients[0]
+        all.step(0) { core, turn in
+            (try? core.createConversation(client, name: "talk", profile: "p0", &turn)) ?? []
+        }
+        try all.join(1)
+        return all
+    }
+
+    private func dials(_ all: inout Assembly, _ body: (inout NodeStateMachine, inout Turn) -> [NodeAction])
+        -> [NodeAction.Dial]
+    {
+        var result: [NodeAction.Dial] = []
+        all.step(1) { core, turn in
+            let actions = body(&core, &turn)
+            for case .dial(_, let dial) in actions { result.append(dial) }
+            return actions.filter { if case .dial = $0 { false } else { true } }
+        }
+        return result
+    }
+
+    @Test("a joiner looks for its creator until it has a link, and dials it first where it was heard")
+    func found() throws {
+        var all = try joining()
+        let (client, creator, invite) = (all.clients[1], all.keys[0].publicKey, all.invites[0].invite)
+        let missed = all.nodes[1].missedCreators(now: all.now)
+        #expect(missed.map(\.client) == [client] && missed.map(\.creator) == [creator])
+        #expect(missed.map(\.invite) == [invite.id])
+        #expect(all.nodes[0].missedCreators(now: all.now).isEmpty)
+        let place = place
+        #expect(dials(&all) { core, turn in core.found(client, creator, at: place, &turn) }.isEmpty)
+        all.now = all.now + Limits.redialYield
+        let next = dials(&all) { core, turn in core.advance(&turn) }
+        #expect(next.map(\.endpoints) == [[place] + invite.endpoints])
+        #expect(next.map(\.route) == [.invite(invite.id)])
+        let other = Endpoint(host: "10.0.0.8", port: 1)
+        #expect(
+            dials(&all) { core, turn in core.found(client, creator, at: other, &turn) }.map(\.endpoints) == [[other]]
+        )
+        all.step(1) { core, turn in
+            core.linkOpened(LinkID(99), client: client, remote: creator, weDialled: true, &turn)
+        }
+        #expect(all.nodes[1].missedCreators(now: all.now).isEmpty)
+    }
+
+    @Test("only its creator is dialled, and nobody once the join has ended")
+    func others() throws {
+        var all = try joining()
+        let (client, creator, place) = (all.clients[1], all.keys[0].publicKey, place)
+        var random = Randomness.seeded(9)
+        let stranger = makeKey(&random).publicKey
+        _ = dials(&all) { core, turn in core.found(client, stranger, at: place, &turn) }
+        all.now = all.now + .minute
+        #expect(!dials(&all) { core, turn in core.advance(&turn) }.contains { $0.endpoints.contains(place) })
+        all.step(1) { core, _ in core.cancelJoin(client) ?? [] }
+        #expect(dials(&all) { core, turn in core.found(client, creator, at: place, &turn) }.isEmpty)
+        #expect(all.nodes[1].missedCreators(now: all.now).isEmpty)
+    }
+}
+
 extension Limits {
     fileprivate static let day: Milliseconds = .day
 }

@@ -184,9 +184,8 @@ extension ConversationStateMachine {
     }
 
     private func dial(_ member: PublicKey, _ turn: Turn) -> NodeAction {
-        let heard = heardEndpoints(of: member, now: turn.now)
         let known = record.members.first { $0.key == member }?.endpoints ?? []
-        let endpoints = heard + known.filter { !heard.contains($0) }
+        let endpoints = members[member]?.heard.endpoints(now: turn.now, before: known) ?? known
         return .dial(client, NodeAction.Dial(remote: member, endpoints: endpoints, route: .member))
     }
 
@@ -195,10 +194,7 @@ extension ConversationStateMachine {
     /// A member has said on this network where it is: it is dialled there first from now on.
     package mutating func found(_ member: PublicKey, at endpoint: Endpoint, _ turn: inout Turn) -> [NodeAction] {
         guard members[member] != nil, !isShunned(member, now: turn.now) else { return [] }
-        var heard = members[member]!.heard
-        heard.removeAll { $0.endpoint == endpoint || turn.now - $0.at >= Limits.heardLifetime }
-        heard.insert((endpoint, turn.now), at: 0)
-        members[member]!.heard = Array(heard.prefix(Limits.heardCount))
+        members[member]!.heard.note(endpoint, now: turn.now)
         return members[member]!.link.found(now: turn.now).map { action in
             switch action {
             case .dial:
@@ -211,7 +207,7 @@ extension ConversationStateMachine {
 
     /// Where a member was heard on this network of late, the newest first.
     package func heardEndpoints(of member: PublicKey, now: Timestamp) -> [Endpoint] {
-        (members[member]?.heard ?? []).filter { now - $0.at < Limits.heardLifetime }.map(\.endpoint)
+        members[member]?.heard.endpoints(now: now) ?? []
     }
 
     /// The machine's addresses have changed: who is still there?

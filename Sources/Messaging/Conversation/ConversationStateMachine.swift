@@ -26,8 +26,7 @@ package struct ConversationStateMachine: Sendable {
         var forgeries = TokenBucket(interval: Limits.forgeryInterval, burst: Limits.forgeryBurst)
         /// It is not heard before this time.
         var shunnedUntil: Timestamp?
-        /// Where it was heard on this network, the newest first. In memory only, and told to nobody.
-        var heard: [(endpoint: Endpoint, at: Timestamp)] = []
+        var heard = HeardPlaces()
 
         func isShunned(now: Timestamp) -> Bool { shunnedUntil.map { now < $0 } ?? false }
     }

@@ -14,6 +14,8 @@ package struct JoiningStateMachine: Sendable {
     package private(set) var attempts = 0
     /// What we said of ourselves on the newest link.
     private var own: Member?
+    /// Where the creator was heard on this network.
+    private var heard = HeardPlaces()
 
     package init(client: ClientID, key: IdentityKey, record: JoinRecord, now: Timestamp) {
         self.client = client
@@ -150,6 +152,33 @@ package struct JoiningStateMachine: Sendable {
         link.hurry(now: turn.now)
     }
 
+    private func dial(_ endpoints: [Endpoint]) -> NodeAction {
+        let route = NodeAction.DialRoute.invite(record.invite.id)
+        return .dial(client, NodeAction.Dial(remote: record.creator, endpoints: endpoints, route: route))
+    }
+
+    // MARK: On this network
+
+    /// The invite by which the creator is looked for; `nil` while that is not needed.
+    package func missedInvite(now: Timestamp) -> InviteID? {
+        joiner.state == .joining && link.isMissed(now: now) ? record.invite.id : nil
+    }
+
+    /// The creator has said on this network where it is: it is dialled there first from now on.
+    package mutating func found(at endpoint: Endpoint, _ turn: inout Turn) -> [NodeAction] {
+        guard joiner.state == .joining else { return [] }
+        heard.note(endpoint, now: turn.now)
+        return link.found(now: turn.now).map { action in
+            switch action {
+            case .dial:
+                attempts += 1
+                return dial([endpoint])
+            case .ping(let link): return .transmit(link, .ping(turn.random.next()))
+            case .use, .retire, .drop: preconditionFailure("who was found is dialled or asked, not \(action)")
+            }
+        }
+    }
+
     /// - Returns: whether there was something to cancel.
     package mutating func cancel() -> Bool {
         defer { record.state = joiner.state }
@@ -174,13 +203,8 @@ package struct JoiningStateMachine: Sendable {
             switch action {
             case .dial:
                 attempts += 1
-                let route = NodeAction.DialRoute.invite(record.invite.id)
-                result.append(
-                    .dial(
-                        client,
-                        NodeAction.Dial(remote: record.creator, endpoints: record.invite.endpoints, route: route)
-                    )
-                )
+                let endpoints = heard.endpoints(now: turn.now, before: record.invite.endpoints)
+                result.append(dial(endpoints))
             case .ping(let link): result.append(.transmit(link, .ping(0)))
             case .drop(let link): result.append(.close(link))
             case .use, .retire: preconditionFailure("time opens no link: \(action)")

@@ -179,16 +179,33 @@ extension NodeStateMachine {
         }
     }
 
-    /// A member of a conversation has said on this network where it is. A sleeping inbox sleeps on: who looks for it dials.
+    /// A member of a conversation, or the creator of one that we join, has said on this network where it is. A sleeping
+    /// inbox sleeps on: who looks for it dials.
     package mutating func found(
         _ client: ClientID,
         _ member: PublicKey,
         at endpoint: Endpoint,
         _ turn: inout Turn
     ) -> [NodeAction] {
-        guard case .conversation? = inboxes[client], case .conversation(var machine)? = take(client) else { return [] }
-        defer { inboxes[client] = .conversation(machine) }
-        return machine.found(member, at: endpoint, &turn)
+        switch take(client) {
+        case nil, .unused: return []
+        case .contact(let machine):
+            inboxes[client] = .contact(machine)
+            return []
+        case .joining(var machine):
+            defer { inboxes[client] = .joining(machine) }
+            return machine.record.creator == member ? machine.found(at: endpoint, &turn) : []
+        case .conversation(var machine):
+            defer { inboxes[client] = .conversation(machine) }
+            return machine.found(member, at: endpoint, &turn)
+        }
+    }
+
+    /// Joins whose creators are looked for, with the invites by which they know us.
+    package func missedCreators(now: Timestamp) -> [(client: ClientID, creator: PublicKey, invite: InviteID)] {
+        joins.compactMap { join in
+            join.missedInvite(now: now).map { (join.client, join.record.creator, $0) }
+        }
     }
 
     /// The machine's addresses have changed: the members of conversations that are awake are asked whether they are there.
