@@ -84,7 +84,9 @@ package final class LanTransport: @unchecked Sendable {
 
     /// Calls `changed` when interfaces or addresses may have changed.
     package func watch(_ changed: @escaping @Sendable () -> Void) {
-        network.watch(on: loop, changed: changed).assumeIsolated().whenSuccess { [weak self] channel in
+        let bound = NIOLoopBound(self, eventLoop: loop)
+        let told: @Sendable () -> Void = { if !bound.value.isClosed { changed() } }
+        network.watch(on: loop, changed: told).assumeIsolated().whenSuccess { [weak self] channel in
             guard let self, !self.isClosed else { return channel.close(promise: nil) }
             self.watcher = channel
         }

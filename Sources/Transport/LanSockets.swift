@@ -6,27 +6,20 @@ import NIOPosix
 extension Sockets: LanNetwork {
     /// Those that are up, carry multicast and are no tunnels: whoever is at the other end of a tunnel is not near.
     package func interfaces() -> [LanInterface] {
-        var first: UnsafeMutablePointer<ifaddrs>?
-        guard getifaddrs(&first) == 0 else { return [] }
-        defer { freeifaddrs(first) }
         var found: [String: LanInterface] = [:]
-        var next = first
-        while let entry = next {
-            next = entry.pointee.ifa_next
-            let flags = Int(entry.pointee.ifa_flags)
-            let wanted = Int(IFF_UP) | Int(IFF_RUNNING) | Int(IFF_MULTICAST)
-            let unwanted = Int(IFF_LOOPBACK) | Int(IFF_POINTOPOINT)
-            guard flags & wanted == wanted, flags & unwanted == 0, let address = entry.pointee.ifa_addr,
-                let own = LanAddress(address), let name = entry.pointee.ifa_name
+        var flags: [String: UInt16] = [:]
+        for device in (try? System.enumerateDevices()) ?? [] {
+            guard let own = device.address.flatMap({ LanAddress($0) }),
+                let index = UInt32(exactly: device.interfaceIndex)
             else { continue }
-            let index = if_nametoindex(name)
-            guard index != 0 else { continue }
-            let text = String(cString: name)
-            let mask = entry.pointee.ifa_netmask.flatMap { LanAddress($0, family: address.pointee.sa_family) }
+            if flags[device.name] == nil { flags[device.name] = LanDescriptor.flags(of: device.name) }
+            guard let flags = flags[device.name], LanDescriptor.isUsable(flags) else { continue }
             let width = own.isIPv4 ? 32 : 128
-            let prefix = mask.map { Self.leadingOnes($0.bytes) } ?? width
-            found[text, default: LanInterface(index: index, name: text, addresses: [])].addresses
-                .append(LanInterface.Own(address: own, prefixLength: min(prefix, width)))
+            let mask = device.netmask.flatMap { LanAddress($0) }
+            found[device.name, default: LanInterface(index: index, name: device.name, addresses: [])].addresses
+                .append(
+                    LanInterface.Own(address: own, prefixLength: mask.map { Self.leadingOnes($0.bytes) } ?? width)
+                )
         }
         return found.values.sorted { $0.index < $1.index }
     }
@@ -158,15 +151,36 @@ private final class LanReader: ChannelInboundHandler {
     func errorCaught(context: ChannelHandlerContext, error: any Error) {}
 }
 
-/// What the kernel has to be told.
+/// What the kernel has to be told. Its structures are written byte by byte: as types they would belong to whichever
+/// module happens to have read their header first.
 private enum LanDescriptor {
+    /// Of an interface: SIOCGIFFLAGS, netdevice(7); 0 for one that is gone.
+    static func flags(of name: String) -> UInt16 {
+        let descriptor = socket(AF_INET, CInt(SOCK_DGRAM.rawValue) | CInt(SOCK_CLOEXEC.rawValue), 0)
+        guard descriptor >= 0 else { return 0 }
+        defer { Glibc.close(descriptor) }
+        // struct ifreq: the name, 16 bytes, then the answer.
+        var request = Array(name.utf8.prefix(15))
+        request += [UInt8](repeating: 0, count: 40 - request.count)
+        let result = request.withUnsafeMutableBytes { ioctl(descriptor, 0x8913, $0.baseAddress!) }
+        return result == 0 ? UInt16(request[16]) | UInt16(request[17]) << 8 : 0
+    }
+
+    /// Up, running and with multicast; neither a loopback nor point-to-point.
+    static func isUsable(_ flags: UInt16) -> Bool {
+        let (up, loopback, pointToPoint, running, multicast): (UInt16, UInt16, UInt16, UInt16, UInt16) =
+            (0x1, 0x8, 0x10, 0x40, 0x1000)
+        return flags & (up | running | multicast) == up | running | multicast
+            && flags & (loopback | pointToPoint) == 0
+    }
+
     /// A bound socket that never blocks.
     ///
     /// For the group: bound to the group's address, so that nothing else comes by it, on one interface, shared with other
     /// nodes of this machine. For a place: bound to our address, any port, and with a time to live of one hop.
     static func open(_ role: LanSocketRole, port: UInt16) throws -> CInt {
         let isIPv4: Bool
-        var bound: LanAddress
+        let bound: LanAddress
         switch role {
         case .group(_, let family):
             isIPv4 = family
@@ -180,31 +194,26 @@ private enum LanDescriptor {
         guard descriptor >= 0 else { throw IOError(errnoCode: errno, reason: "socket") }
         do {
             let ip = isIPv4 ? CInt(IPPROTO_IP) : CInt(IPPROTO_IPV6)
-            if !isIPv4 { try set(descriptor, ip, 26, CInt(1)) }  // IPV6_V6ONLY
+            if !isIPv4 { try set(descriptor, ip, 26, native(1)) }  // IPV6_V6ONLY
             switch role {
             case .group(let interface, _):
-                try set(descriptor, SOL_SOCKET, SO_REUSEADDR, CInt(1))
+                try set(descriptor, SOL_SOCKET, SO_REUSEADDR, native(1))
                 // Only what we have joined ourselves, not what others of this machine have.
-                try set(descriptor, ip, isIPv4 ? 49 : 29, CInt(0))  // IP_MULTICAST_ALL, IPV6_MULTICAST_ALL
+                try set(descriptor, ip, isIPv4 ? 49 : 29, native(0))  // IP_MULTICAST_ALL, IPV6_MULTICAST_ALL
                 try bind(descriptor, bound, port, scope: interface)
-                if isIPv4 {
-                    try set(descriptor, ip, 35, membership(interface))  // IP_ADD_MEMBERSHIP
-                } else {
-                    // IPV6_JOIN_GROUP, struct ipv6_mreq: the group, and the interface as the machine has numbers.
-                    try set(descriptor, ip, 20, (bound.high.bigEndian, bound.low.bigEndian, interface), 20)
-                }
+                // IP_ADD_MEMBERSHIP and struct ip_mreqn; IPV6_JOIN_GROUP and struct ipv6_mreq.
+                let group = isIPv4 ? membership(interface) : bound.bytes + native(interface)
+                try set(descriptor, ip, isIPv4 ? 35 : 20, group)
             case .place(let place):
                 try bind(descriptor, bound, 0, scope: place.address.isLinkLocal ? place.interface : 0)
-                if isIPv4 {
-                    try set(descriptor, ip, 32, membership(place.interface))  // IP_MULTICAST_IF
-                } else {
-                    try set(descriptor, ip, 17, CInt(bitPattern: place.interface))  // IPV6_MULTICAST_IF
-                }
+                // IP_MULTICAST_IF, IPV6_MULTICAST_IF.
+                let interface = isIPv4 ? membership(place.interface) : native(place.interface)
+                try set(descriptor, ip, isIPv4 ? 32 : 17, interface)
                 // IP_MULTICAST_TTL and IP_TTL; IPV6_MULTICAST_HOPS and IPV6_UNICAST_HOPS: never behind a router.
-                try set(descriptor, ip, isIPv4 ? 33 : 18, CInt(1))
-                try set(descriptor, ip, isIPv4 ? 2 : 16, CInt(1))
+                try set(descriptor, ip, isIPv4 ? 33 : 18, native(1))
+                try set(descriptor, ip, isIPv4 ? 2 : 16, native(1))
                 // IP_MULTICAST_LOOP, IPV6_MULTICAST_LOOP: other nodes of this machine are near, too.
-                try set(descriptor, ip, isIPv4 ? 34 : 19, CInt(1))
+                try set(descriptor, ip, isIPv4 ? 34 : 19, native(1))
             }
         } catch {
             Glibc.close(descriptor)
@@ -213,24 +222,16 @@ private enum LanDescriptor {
         return descriptor
     }
 
-    private static func membership(_ interface: UInt32) -> ip_mreqn {
-        var result = ip_mreqn()
-        result.imr_multiaddr = address4(LanLimits.group4)
-        result.imr_ifindex = CInt(bitPattern: interface)
-        return result
+    /// As the machine has numbers.
+    private static func native(_ number: UInt32) -> [UInt8] { withUnsafeBytes(of: number) { Array($0) } }
+
+    /// struct ip_mreqn: group, no address, interface.
+    private static func membership(_ interface: UInt32) -> [UInt8] {
+        LanLimits.group4.bytes + [0, 0, 0, 0] + native(interface)
     }
 
-    private static func set<Value: BitwiseCopyable>(
-        _ descriptor: CInt,
-        _ level: CInt,
-        _ name: CInt,
-        _ value: Value,
-        _ byteCount: Int? = nil
-    )
-        throws
-    {
-        var value = value
-        guard setsockopt(descriptor, level, name, &value, socklen_t(byteCount ?? MemoryLayout<Value>.size)) == 0 else {
+    private static func set(_ descriptor: CInt, _ level: CInt, _ name: CInt, _ value: [UInt8]) throws {
+        guard setsockopt(descriptor, level, name, value, socklen_t(value.count)) == 0 else {
             throw IOError(errnoCode: errno, reason: "setsockopt")
         }
     }
@@ -240,40 +241,21 @@ private enum LanDescriptor {
         guard result == 0 else { throw IOError(errnoCode: errno, reason: "bind") }
     }
 
-    static func address4(_ address: LanAddress) -> in_addr {
-        in_addr(s_addr: UInt32(truncatingIfNeeded: address.low).bigEndian)
-    }
-
-    static func address6(_ address: LanAddress) -> in6_addr {
-        var result = in6_addr()
-        withUnsafeMutableBytes(of: &result) { $0.copyBytes(from: address.bytes) }
-        return result
-    }
-
     static func withSocketAddress<Result>(
         _ address: LanAddress,
         _ port: UInt16,
         scope: UInt32,
         _ body: (UnsafePointer<sockaddr>, socklen_t) -> Result
     ) -> Result {
-        if address.isIPv4 {
-            var value = sockaddr_in()
-            value.sin_family = sa_family_t(AF_INET)
-            value.sin_port = port.bigEndian
-            value.sin_addr = address4(address)
-            let size = socklen_t(MemoryLayout<sockaddr_in>.size)
-            return withUnsafePointer(to: &value) {
-                $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { body($0, size) }
-            }
-        }
-        var value = sockaddr_in6()
-        value.sin6_family = sa_family_t(AF_INET6)
-        value.sin6_port = port.bigEndian
-        value.sin6_addr = address6(address)
-        value.sin6_scope_id = scope
-        let size = socklen_t(MemoryLayout<sockaddr_in6>.size)
-        return withUnsafePointer(to: &value) {
-            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { body($0, size) }
+        let family = withUnsafeBytes(of: UInt16(address.isIPv4 ? AF_INET : AF_INET6)) { Array($0) }
+        let head = family + [UInt8(port >> 8), UInt8(port & 0xff)]
+        // sockaddr_in: address, padding. sockaddr_in6: flow, address, scope.
+        let bytes =
+            address.isIPv4
+            ? head + address.bytes + [UInt8](repeating: 0, count: 8)
+            : head + [0, 0, 0, 0] + address.bytes + native(scope)
+        return bytes.withUnsafeBytes { bytes in
+            bytes.withMemoryRebound(to: sockaddr.self) { body($0.baseAddress!, socklen_t(bytes.count)) }
         }
     }
 }
@@ -325,27 +307,10 @@ extension LanAddress {
     /// `nil` for what is no address of the Internet.
     package init?(_ address: SocketAddress) {
         switch address {
-        case .v4(let address): self.init(withUnsafeBytes(of: address.address.sin_addr) { Array($0) })
-        case .v6(let address): self.init(withUnsafeBytes(of: address.address.sin6_addr) { Array($0) })
+        // sockaddr_in: family 2, port 2, address 4. sockaddr_in6: family 2, port 2, flow 4, address 16.
+        case .v4(let address): self.init(withUnsafeBytes(of: address.address) { Array($0[4..<8]) })
+        case .v6(let address): self.init(withUnsafeBytes(of: address.address) { Array($0[8..<24]) })
         case .unixDomainSocket: return nil
-        }
-    }
-
-    fileprivate init?(_ address: UnsafePointer<sockaddr>, family: sa_family_t? = nil) {
-        switch CInt(family ?? address.pointee.sa_family) {
-        case AF_INET:
-            self.init(
-                address.withMemoryRebound(to: sockaddr_in.self, capacity: 1) {
-                    withUnsafeBytes(of: $0.pointee.sin_addr) { Array($0) }
-                }
-            )
-        case AF_INET6:
-            self.init(
-                address.withMemoryRebound(to: sockaddr_in6.self, capacity: 1) {
-                    withUnsafeBytes(of: $0.pointee.sin6_addr) { Array($0) }
-                }
-            )
-        default: return nil
         }
     }
 

@@ -172,6 +172,63 @@ struct LanTests {
         }
     }
 
+    /// Datagrams of the right form and no meaning, from an address, for so many seconds, as fast as it can.
+    private static let flood = """
+        import os, socket, sys, time
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 1)
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(sys.argv[1]))
+        end, sent = time.time() + float(sys.argv[2]), 0
+        while time.time() < end:
+            for _ in range(64):
+                body = os.urandom(1034)
+                sender.sendto(bytes([1, 1 + (sent & 1)]) + body, ("239.255.109.102", 7441))
+                sent += 1
+        print(sent)
+        """
+
+    @Test("A flood of announcements from the same network disturbs no chat and takes no memory")
+    func flooding() throws {
+        try withStrangers { cable, ann, bob in
+            try cable.move(to: 78)
+            for node in [ann, bob] { try node.start(["--listen", "tcp://0.0.0.0:7440", "--discover", "lan"]) }
+            try say("before", ann)
+            let script = "\(ann.directory)/flood.py"
+            try Self.flood.write(toFile: script, atomically: true, encoding: .utf8)
+            let before = (resident(ann), processorTime(ann))
+            let output = "\(ann.directory)/flood.out"
+            let flooder = try Child(
+                ["ip", "netns", "exec", cable.names[1], "python3", script, "10.78.0.2", "5"],
+                input: try Descriptor("/dev/null", O_RDONLY),
+                output: try Descriptor(output, O_WRONLY | O_CREAT),
+                errors: try Descriptor("/dev/null", O_WRONLY)
+            )
+            var count = 0
+            while flooder.isRunning {
+                count += 1
+                try say("among the flood \(count)", count % 2 == 0 ? ann : bob)
+            }
+            let sent = Program.text(output).trimmingCharacters(in: .whitespacesAndNewlines)
+            let growth = resident(ann) - before.0
+            let spent = processorTime(ann) - before.1
+            print("LAN flood: \(sent) datagrams in 5 s, \(count) messages, \(growth) KiB, \(spent) s of processor time")
+            #expect(count >= 2 && (Int(sent) ?? 0) > 1_000)
+            #expect(growth < 32 << 10)
+        }
+    }
+
+    /// In KiB.
+    private func resident(_ node: TestNode) -> Int {
+        let line = Program.text("/proc/\(node.pid)/status").split(separator: "\n").first { $0.hasPrefix("VmRSS:") }
+        return line?.split(separator: " ").dropFirst().first.flatMap { Int($0) } ?? 0
+    }
+
+    /// In seconds; proc(5), the 14th and 15th field, in hundredths.
+    private func processorTime(_ node: TestNode) -> Double {
+        let fields = Program.text("/proc/\(node.pid)/stat").split(separator: ")").last?.split(separator: " ") ?? []
+        return fields.count > 12 ? ((Double(fields[11]) ?? 0) + (Double(fields[12]) ?? 0)) / 100 : 0
+    }
+
     @Test("A network that is named wrongly is refused, on the command line and in the configuration")
     func refusals() throws {
         try withHomes("ann") { nodes in
