@@ -261,6 +261,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
                 carrier: .tcp,
                 localAddress: context.channel.localAddress,
                 remoteAddress: context.channel.remoteAddress,
+                isRelayed: context.channel is StreamChannel,
                 loop: context.eventLoop,
                 handler: self
             )
@@ -275,6 +276,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
                 carrier: .tcp,
                 localAddress: context.channel.localAddress,
                 remoteAddress: context.channel.remoteAddress,
+                isRelayed: context.channel is StreamChannel,
                 loop: context.eventLoop,
                 handler: self
             )

@@ -75,6 +75,9 @@ package final class LinkTransport: @unchecked Sendable {
     /// The race of each attempt under way.
     private var attempts: [UInt64: (race: UInt64, attempt: DialRace.Attempt)] = [:]
     private var nextRace: UInt64 = 1
+    /// The number of each dial over a stream, by that at TCP's transport, and back.
+    private var streamDials: [UInt64: UInt64] = [:]
+    private var streamNames: [UInt64: UInt64] = [:]
 
     /// - Parameter datagrams: where UDP comes from; `nil` for TCP alone.
     package init(
@@ -159,8 +162,50 @@ package final class LinkTransport: @unchecked Sendable {
         return number
     }
 
+    /// Dials over a stream that is there; as ``dial(_:)``. The dial's endpoints are not used.
+    package func dial(_ dial: Dial, over channel: StreamChannel) -> UInt64 {
+        let number = nextRace
+        nextRace += 1
+        guard let token = dial.token() else {
+            loop.assumeIsolated().execute { self.dialEnded(number, .unresolvable, false) }
+            channel.fail()
+            return number
+        }
+        let whole = TCPTransport.Dial(
+            endpoint: Endpoint(host: "", port: 0),
+            token: token,
+            identity: dial.identity,
+            remote: dial.remote,
+            route: number
+        )
+        do {
+            let name = try tcp.initiate(whole, over: channel)
+            streamDials[name] = number
+            streamNames[number] = name
+        } catch {
+            loop.assumeIsolated().execute { self.dialEnded(number, .system(0), false) }
+        }
+        return number
+    }
+
+    /// Takes on a stream to us.
+    package func accept(_ channel: StreamChannel) throws { try tcp.accept(channel) }
+
+    /// Knocks over a stream that is there; as ``knock(at:token:sealed:completion:)``.
+    package func knock(
+        over channel: StreamChannel,
+        token: RoutingToken,
+        sealed: [UInt8],
+        completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
+    ) {
+        tcp.knock(over: channel, token: token, sealed: sealed, completion: completion)
+    }
+
     /// Gives a dial up; ``dialEnded`` comes before this returns. Nothing happens to a link that is already open.
-    package func cancelDial(_ number: UInt64) { step(number) { $0.cancel() } }
+    package func cancelDial(_ number: UInt64) {
+        if let name = streamNames[number] { return tcp.cancelDial(name) }
+        step(number) { $0.cancel() }
+    }
 
     /// See ``TCPTransport/knock(at:token:sealed:completion:)``: over TCP, and over UDP when that takes long or has failed.
     package func knock(
@@ -268,6 +313,10 @@ package final class LinkTransport: @unchecked Sendable {
 
     private func linkOpened(_ connection: PeerConnection) {
         guard connection.role == .initiator else { return events.linkOpened(connection) }
+        if let number = streamDials.removeValue(forKey: connection.id) {
+            streamNames[number] = nil
+            return events.linkOpened(connection)
+        }
         guard let (number, attempt) = attempts.removeValue(forKey: connection.id) else { return connection.abort() }
         races[number]?.numbers[attempt] = nil
         step(number) { $0.opened(attempt) }
@@ -276,6 +325,12 @@ package final class LinkTransport: @unchecked Sendable {
     }
 
     private func dialFailed(_ name: UInt64, _ failure: DialFailure) {
+        if let number = streamDials.removeValue(forKey: name) {
+            streamNames[number] = nil
+            let wasUnknown = failure == .closedBeforeActTwo
+            if wasUnknown { tokenRefused(number) }
+            return dialEnded(number, failure, wasUnknown)
+        }
         guard let (number, attempt) = attempts.removeValue(forKey: name) else { return }
         races[number]?.numbers[attempt] = nil
         if failure == .closedBeforeActTwo {

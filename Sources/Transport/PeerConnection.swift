@@ -44,6 +44,8 @@ package final class PeerConnection: @unchecked Sendable {
     /// Over UDP a peer may move.
     package internal(set) var remoteAddress: SocketAddress?
     package let carrier: Carrier
+    /// Its bytes go through a rendezvous node; the remote address is that node's.
+    package let isRelayed: Bool
     /// By the event loop's clock.
     package let openedAt: NIODeadline
     /// Sealed bytes received and sent since the link was opened.
@@ -63,6 +65,7 @@ package final class PeerConnection: @unchecked Sendable {
         carrier: Carrier,
         localAddress: SocketAddress?,
         remoteAddress: SocketAddress?,
+        isRelayed: Bool = false,
         loop: any EventLoop,
         handler: (any LinkEnd)? = nil
     ) {
@@ -72,6 +75,7 @@ package final class PeerConnection: @unchecked Sendable {
         self.token = token
         self.role = role
         self.carrier = carrier
+        self.isRelayed = isRelayed
         self.localAddress = localAddress
         self.remoteAddress = remoteAddress
         self.loop = loop

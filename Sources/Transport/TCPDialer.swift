@@ -59,6 +59,21 @@ extension TCPTransport {
         }
     }
 
+    /// Knocks over a connection that is there; as ``knock(at:token:sealed:completion:)``.
+    package func knock(
+        over channel: any Channel,
+        token: RoutingToken,
+        sealed: [UInt8],
+        completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
+    ) {
+        let handler = makeKnockHandler(token, sealed, completion)
+        do {
+            try channel.pipeline.syncOperations.addHandler(handler)
+        } catch {
+            loop.assumeIsolated().execute { handler.end(.failure(DialFailure(error))) }
+        }
+    }
+
     private func connect<Handler: ChannelHandler>(
         to endpoint: Endpoint,
         _ handler: Handler,

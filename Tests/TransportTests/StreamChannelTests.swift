@@ -1,0 +1,208 @@
+import NIOCore
+import NIOPosix
+import Noise
+import Primitives
+import Testing
+import Transport
+
+/// A node whose links run over streams. On its loop alone.
+private final class StreamSide: @unchecked Sendable {
+    let identity: IdentityKey
+    let transport: LinkTransport
+    var links: [PeerConnection] = []
+    var frames: [[UInt8]] = []
+    var closed: [LinkCloseReason] = []
+    var failures: [DialFailure] = []
+    var changed: () -> Void = {}
+
+    init(_ loop: any EventLoop, key: UInt8) throws {
+        identity = IdentityKey(try SecretKey(SecretBytes(copying: [UInt8](repeating: key, count: 32))))
+        transport = LinkTransport(loop: loop, datagrams: nil)
+        transport.events.linkOpened = { [unowned self] in
+            links.append($0)
+            changed()
+        }
+        transport.events.frame = { [unowned self] _, frame in
+            frames.append(frame)
+            changed()
+        }
+        transport.events.linkClosed = { [unowned self] _, reason in
+            closed.append(reason)
+            changed()
+        }
+        transport.dialEnded = { [unowned self] _, failure, _ in
+            failures.append(failure)
+            changed()
+        }
+    }
+}
+
+/// Two stream channels that carry each other's bytes, at most a window of them at a time.
+private final class Carrier: @unchecked Sendable {
+    let channels: [StreamChannel]
+    private var credit: [Int]
+    private var hasEnded = [false, false]
+    var isCut = false
+
+    init(_ loop: any EventLoop, window: Int) {
+        channels = [StreamChannel(loop: loop, through: nil), StreamChannel(loop: loop, through: nil)]
+        credit = [window, window]
+        for side in 0..<2 {
+            channels[side].events.hasOutput = { [unowned self] in pump(side) }
+            channels[side].events.consumed = { [unowned self] count in
+                credit[1 - side] += count
+                loop.execute { self.pump(1 - side) }
+            }
+            channels[side].events.closed = { [unowned self] in
+                let other = channels[1 - side]
+                loop.execute { other.finish() }
+            }
+        }
+    }
+
+    private func pump(_ side: Int) {
+        guard !isCut else { return }
+        let bytes = channels[side].take(credit[side])
+        credit[side] -= bytes.count
+        if !bytes.isEmpty { channels[1 - side].arrive(bytes) }
+        if channels[side].isDrained, !hasEnded[side] {
+            hasEnded[side] = true
+            channels[1 - side].endInput()
+        }
+    }
+}
+
+@Suite("Channels of relayed streams")
+struct StreamChannelTests {
+    private static let token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(
+        day: 1,
+        counter: 1
+    )
+
+    private func run(
+        window: Int,
+        knows: Bool = true,
+        _ begin: @escaping @Sendable (_ near: StreamSide, _ far: StreamSide, _ carrier: Carrier) -> Void,
+        until isDone: @escaping @Sendable (_ near: StreamSide, _ far: StreamSide) -> Bool,
+        check: @escaping @Sendable (_ near: StreamSide, _ far: StreamSide) -> Void
+    ) async throws {
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        let loop = group.next()
+        let done = loop.makePromise(of: Void.self)
+        let held = try await loop.submit {
+            let near = try StreamSide(loop, key: 1)
+            let far = try StreamSide(loop, key: 2)
+            let identity = far.identity
+            let remote = near.identity.publicKey
+            far.transport.events.route = { _ in knows ? RouteMatch(identity: identity, route: 7, remote: remote) : nil }
+            let carrier = Carrier(loop, window: window)
+            for side in [near, far] {
+                side.changed = { [unowned near, unowned far] in
+                    if isDone(near, far) { done.succeed(()) }
+                }
+            }
+            try far.transport.accept(carrier.channels[1])
+            let dial = LinkTransport.Dial(
+                endpoints: [],
+                token: { Self.token },
+                identity: near.identity,
+                remote: far.identity.publicKey
+            )
+            _ = near.transport.dial(dial, over: carrier.channels[0])
+            for channel in carrier.channels { channel.begin() }
+            begin(near, far, carrier)
+            return NIOLoopBound((near, far, carrier), eventLoop: loop)
+        }.get()
+        try await done.futureResult.get()
+        try await loop.submit {
+            let (near, far, carrier) = held.value
+            check(near, far)
+            near.transport.close()
+            far.transport.close()
+            withExtendedLifetime(carrier) {}
+        }.get()
+        try await group.shutdownGracefully()
+    }
+
+    @Test(
+        "a link over a stream carries frames of every length both ways, whatever the window",
+        arguments: [1, 100, 65_536]
+    )
+    func frames(window: Int) async throws {
+        let counts = [0, 1, 1_000, 65_535]
+        try await run(window: window) { near, far, _ in
+            let heard = near.changed
+            near.changed = {
+                heard()
+                guard near.links.count == 1, near.frames.isEmpty else { return }
+                for count in counts { try? near.links[0].send([UInt8](repeating: 1, count: count)) }
+                near.links[0].flush()
+            }
+            let told = far.changed
+            far.changed = {
+                told()
+                guard far.frames.count == counts.count, near.frames.isEmpty else { return }
+                for count in counts { try? far.links[0].send([UInt8](repeating: 2, count: count)) }
+                far.links[0].flush()
+            }
+        } until: { near, far in
+            near.frames.count == counts.count && far.frames.count == counts.count
+        } check: { near, far in
+            #expect(far.frames.map(\.count) == counts && near.frames.map(\.count) == counts)
+            #expect(near.links.allSatisfy(\.isRelayed) && far.links.allSatisfy(\.isRelayed))
+            #expect(near.links[0].carrier == .tcp && far.links[0].route == 7)
+        }
+    }
+
+    @Test("a link that is closed loses nothing of what was sent before")
+    func closing() async throws {
+        try await run(window: 1_000) { near, _, _ in
+            let heard = near.changed
+            near.changed = {
+                heard()
+                guard near.links.count == 1, near.closed.isEmpty else { return }
+                for index in 0..<50 { try? near.links[0].send([UInt8](repeating: UInt8(index), count: 900)) }
+                near.links[0].close()
+            }
+        } until: { near, far in
+            !near.closed.isEmpty && !far.closed.isEmpty
+        } check: { near, far in
+            #expect(far.frames.count == 50 && far.frames.last?.first == 49)
+            #expect(near.closed == [.requested] && far.closed == [.closedByPeer])
+        }
+    }
+
+    @Test("a stream that is lost ends its link on both sides, and a dial over it")
+    func lost() async throws {
+        try await run(window: 1_000) { near, _, carrier in
+            let heard = near.changed
+            near.changed = {
+                heard()
+                guard near.links.count == 1, !carrier.isCut else { return }
+                carrier.isCut = true
+                for channel in carrier.channels { channel.finish() }
+            }
+        } until: { near, far in
+            !near.closed.isEmpty && !far.closed.isEmpty
+        } check: { near, far in
+            #expect(near.closed == [.closedByPeer] && far.closed == [.closedByPeer])
+        }
+        try await run(window: 1_000) { _, _, carrier in
+            for channel in carrier.channels { channel.fail() }
+        } until: { near, _ in
+            !near.failures.isEmpty
+        } check: { near, far in
+            #expect(near.failures == [.closedBeforeActTwo] && near.links.isEmpty && far.links.isEmpty)
+        }
+    }
+
+    @Test("a token that nobody knows closes the stream")
+    func unknown() async throws {
+        try await run(window: 1_000, knows: false) { _, _, _ in
+        } until: { near, _ in
+            !near.failures.isEmpty
+        } check: { near, far in
+            #expect(near.failures == [.closedBeforeActTwo] && far.links.isEmpty && far.transport.connectionCount == 0)
+        }
+    }
+}
