@@ -24,6 +24,8 @@ package struct Turn {
     package let contents: ContentLookup
     /// Our bound on what is kept, where a conversation has none of its own.
     package let defaultCap: LifetimeCap
+    /// Stands for the address prefix of a link's other side; `nil` if it has none.
+    package let sourceOf: (LinkID) -> UInt64?
 
     package init(
         now: Timestamp,
@@ -36,7 +38,8 @@ package struct Turn {
         hasRoom: @escaping (ClientID) -> Bool = { _ in true },
         isNamedPeer: @escaping (PublicKey) -> Bool = { _ in false },
         contents: ContentLookup = ContentLookup(),
-        defaultCap: LifetimeCap = .none
+        defaultCap: LifetimeCap = .none,
+        sourceOf: @escaping (LinkID) -> UInt64? = { _ in nil }
     ) {
         self.now = now
         self.random = random
@@ -49,6 +52,7 @@ package struct Turn {
         self.isNamedPeer = isNamedPeer
         self.contents = contents
         self.defaultCap = defaultCap
+        self.sourceOf = sourceOf
     }
 }
 

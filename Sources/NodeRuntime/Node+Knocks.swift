@@ -13,6 +13,15 @@ enum KnockName: Hashable {
     case report(ConversationID)
 }
 
+/// One with what it says, and where it goes next if nobody takes it there.
+struct PendingKnock {
+    var name: KnockName
+    var payload: [UInt8]
+    var secret: KnockSecret
+    var token: RoutingToken
+    var rest: [Messaging.Endpoint]
+}
+
 /// Knocks (section 7): sealed words without a handshake, to tell of an explosion and to ask for one.
 extension Node {
     /// The first byte of a knock's sealed bytes, and of its answer, says what it is.
@@ -128,24 +137,48 @@ extension Node {
         _ name: KnockName
     ) {
         guard let transport, let endpoint = endpoints.first, knocking.insert(name).inserted else { return }
-        let token = secret.token(day: now.day)
+        let knock = PendingKnock(
+            name: name,
+            payload: payload,
+            secret: secret,
+            token: secret.token(day: now.day),
+            rest: Array(endpoints.dropFirst())
+        )
+        guard endpoint.relay == nil else {
+            openStream(at: endpoint, for: .knock(knock))
+            return
+        }
         transport.knock(
             at: Transport.Endpoint(host: endpoint.host, port: Int(endpoint.port)),
-            token: token,
-            sealed: payload
-        ) { [weak self] result in
-            // A connection may outlive the node that made it.
-            self?.assumeIsolated { node in
-                node.knocking.remove(name)
-                guard !node.isStopped else { return }
-                switch (result, name) {
-                case (.success(let answer?), _): node.receive(answer, to: name, secret, token)
-                // A receipt has no answer.
-                case (.success(nil), .report): break
-                case (.success(nil), _), (.failure, _):
-                    node.send(payload, secret, to: Array(endpoints.dropFirst()), name)
-                }
-            }
+            token: knock.token,
+            sealed: payload,
+            completion: completion(of: knock)
+        )
+    }
+
+    /// Over a stream that a rendezvous node passes on.
+    func knock(_ knock: PendingKnock, over channel: StreamChannel) {
+        transport?.knock(
+            over: channel,
+            token: knock.token,
+            sealed: knock.payload,
+            completion: completion(of: knock)
+        )
+    }
+
+    private func completion(of knock: PendingKnock) -> (Result<[UInt8]?, DialFailure>) -> Void {
+        // A connection may outlive the node that made it.
+        { [weak self] result in self?.assumeIsolated { $0.knocked(result, knock) } }
+    }
+
+    func knocked(_ result: Result<[UInt8]?, DialFailure>, _ knock: PendingKnock) {
+        knocking.remove(knock.name)
+        guard !isStopped else { return }
+        switch (result, knock.name) {
+        case (.success(let answer?), _): receive(answer, to: knock.name, knock.secret, knock.token)
+        // A receipt has no answer.
+        case (.success(nil), .report): break
+        case (.success(nil), _), (.failure, _): send(knock.payload, knock.secret, to: knock.rest, knock.name)
         }
     }
 

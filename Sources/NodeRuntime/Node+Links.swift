@@ -30,10 +30,12 @@ struct LinkName: Hashable {
     var remote: PublicKey
 }
 
-/// A dial by all ways that there are.
+/// One way of a dial of the core's.
 struct ActiveDial {
     var client: ClientID
     var dial: NodeAction.Dial
+    /// The dial, by its number.
+    var group: UInt64
 }
 
 struct ActiveLink {
@@ -98,7 +100,7 @@ extension Node {
         return try? Self.identityKey(row, in: store)
     }
 
-    private func isTroubled(_ client: ClientID) -> Bool { troubled[client].map { now < $0 } ?? false }
+    func isTroubled(_ client: ClientID) -> Bool { troubled[client].map { now < $0 } ?? false }
 
     func register(_ client: ClientID, _ route: NodeAction.Route) {
         guard let key = keys[client] else { return }
@@ -137,6 +139,8 @@ extension Node {
         case .contact:
             guard let secret = core.contact?.record.routingSecret else { return }
             routing.addShared(number, secret: .derive(shared: SecretBytes(copying: secret), purpose: "card"))
+            // The contact inbox is there, or as it was on the disk.
+            loop.assumeIsolated().execute { self.assumeIsolated { $0.rendezvousChanged() } }
         }
     }
 
@@ -211,22 +215,7 @@ extension Node {
 
     // MARK: Dialling
 
-    func dial(_ client: ClientID, _ dial: NodeAction.Dial) {
-        stirDiscovery()
-        let active = ActiveDial(client: client, dial: dial)
-        guard let transport, let key = keys[client], !isTroubled(client) else { return failed(active) }
-        let number = transport.dial(
-            LinkTransport.Dial(
-                endpoints: dial.endpoints.map { Transport.Endpoint(host: $0.host, port: Int($0.port)) },
-                token: { [unowned self] in assumeIsolated { $0.token(for: active) } },
-                identity: key,
-                remote: dial.remote
-            )
-        )
-        dials[number] = active
-    }
-
-    private func token(for active: ActiveDial) -> RoutingToken? {
+    func token(for active: ActiveDial) -> RoutingToken? {
         let day = now.day
         var random = SystemRandomness()
         switch active.dial.route {
@@ -241,27 +230,6 @@ extension Node {
         }
     }
 
-    private func tokenRefused(_ number: UInt64) {
-        guard let active = dials[number], active.dial.route == .member else { return }
-        dialTokens[LinkName(client: active.client, remote: active.dial.remote)]?.closedBeforeActTwo()
-    }
-
-    private func dialEnded(_ number: UInt64, _ hearing: LinkTransport.TokenHearing) {
-        guard let active = dials.removeValue(forKey: number), !isStopped else { return }
-        // Over UDP a token that is used up gets no answer.
-        if hearing == .silence, active.dial.route == .member {
-            dialTokens[LinkName(client: active.client, remote: active.dial.remote)]?.unanswered()
-        }
-        failed(active, isUnknownThere: hearing != .none)
-    }
-
-    private func failed(_ active: ActiveDial, isUnknownThere: Bool = false) {
-        stirDiscovery()
-        turn {
-            core.dialFailed(active.client, to: active.dial.remote, isUnknownThere: isUnknownThere, &$0)
-        }
-    }
-
     // MARK: Links
 
     private func linkOpened(_ connection: PeerConnection) {
@@ -269,8 +237,10 @@ extension Node {
         let weDialled = connection.role == .initiator
         let client: ClientID
         if weDialled {
+            if guestLinkOpened(connection) { return }
             guard let active = dials.removeValue(forKey: connection.route) else { return connection.abort() }
             client = active.client
+            dialSucceeded(active, connection)
             if active.dial.route == .member {
                 dialTokens[LinkName(client: client, remote: active.dial.remote)]?.succeeded()
                 saveCounters(client)
@@ -290,6 +260,7 @@ extension Node {
         if core.contact?.client == client, isBlocked(connection.peer.publicKey) { return connection.abort() }
         links[id] = ActiveLink(client: client, connection: connection)
         noteLink(of: client, connection)
+        if !connection.isRelayed { dropRelays(of: client, to: connection.peer.publicKey) }
         if core.isSleeping(client) {
             // It fell asleep while it was dialling.
             transmit(.closing(asleep: true), on: id)
@@ -301,6 +272,7 @@ extension Node {
                 client: client,
                 remote: connection.peer.publicKey,
                 weDialled: weDialled,
+                isRelayed: connection.isRelayed,
                 &$0
             )
         }
@@ -314,7 +286,7 @@ extension Node {
 
     private func receive(_ bytes: [UInt8], on connection: PeerConnection) {
         let id = LinkID(connection.id)
-        guard let link = links[id] else { return }
+        guard let link = links[id] else { return receiveAsGuest(bytes, on: connection) }
         let frame: Frame
         do throws(WireError) {
             frame = try FrameCodec.decode(bytes)
@@ -328,9 +300,10 @@ extension Node {
 
     private func linkClosed(_ connection: PeerConnection) {
         let id = LinkID(connection.id)
-        guard links.removeValue(forKey: id) != nil else { return }
+        guard links.removeValue(forKey: id) != nil else { return guestLinkClosed(id) }
         servedLinks.remove(id)
         stirDiscovery()
+        endStreams(on: id)
         turn { core.linkClosed(id, &$0) }
     }
 
@@ -373,9 +346,15 @@ extension Node {
 
     // MARK: Addresses
 
-    /// Where others can reach this node: what it was told to advertise, else what it listens on; a wildcard stands for
-    /// the addresses of this machine's interfaces.
+    /// Where others can reach this node, those ways last that go through rendezvous nodes.
     var advertised: [Messaging.Endpoint] {
+        let relayed = core.contact?.relayedEndpoints ?? []
+        return directlyAdvertised.prefix(Limits.endpointCount - relayed.count) + relayed
+    }
+
+    /// Where others can reach this node directly: what it was told to advertise, else what it listens on; a wildcard stands for
+    /// the addresses of this machine's interfaces.
+    private var directlyAdvertised: [Messaging.Endpoint] {
         if !configuration.advertise.isEmpty { return Array(configuration.advertise.prefix(Limits.endpointCount)) }
         var result: [Messaging.Endpoint] = []
         // Before it listens, what it will listen on, as far as that is known.

@@ -11,6 +11,8 @@ package struct LinkPath: Sendable {
         /// The other side is on a network that this machine is on.
         case lan
         case direct
+        /// Through a rendezvous node; the address is that node's.
+        case relayed
     }
 
     package var kind: Kind
@@ -47,7 +49,7 @@ extension Node {
         guard let connection = links[link]?.connection, let address = connection.remoteAddress else { return nil }
         let age = (loop.now - connection.openedAt).nanoseconds / 1_000_000
         return LinkPath(
-            kind: isNeighbour(address) ? .lan : .direct,
+            kind: connection.isRelayed ? .relayed : isNeighbour(address) ? .lan : .direct,
             carrier: connection.carrier,
             address: address,
             openedAt: now - age,

@@ -115,6 +115,7 @@ extension Node {
         edit(&changed.peers)
         do throws(HomeFileError) { try changed.save(home: options.home) } catch { throw .homeFile(error) }
         peers = changed
+        rendezvousChanged()
     }
 
     /// The card by which others can introduce themselves to this node.

@@ -25,6 +25,8 @@ package actor Node {
         package var sessionGrace: Milliseconds = Limits.sessionGrace
         /// How many inboxes are to be awake; overrides the configuration's number.
         package var capacity: Int?
+        /// Whether this is a rendezvous node; overrides the configuration's word.
+        package var isRendezvous: Bool?
         /// Whether links run over UDP, too; overrides the configuration's word.
         package var datagrams: Bool?
         /// Overrides the configuration's.
@@ -118,6 +120,13 @@ package actor Node {
     var nextRoute: UInt64 = 1
     var dialTokens: [LinkName: DialTokens] = [:]
     var dials: [UInt64: ActiveDial] = [:]
+    var groups: [UInt64: DialGroup] = [:]
+    var nextGroup: UInt64 = 1
+    /// Dials of rendezvous nodes, by the transport's numbers, and the links that came of them.
+    var guestDials: [UInt64: RelayGuestDial] = [:]
+    var relayGuests: [LinkID: RelayGuestLink] = [:]
+    /// Relayed streams that end here.
+    var relayEnds: [RelayEndName: RelayEnd] = [:]
     var links: [LinkID: ActiveLink] = [:]
     var knocking: Set<KnockName> = []
     /// `nil` unless peers look for each other on this network.
@@ -330,7 +339,8 @@ package actor Node {
                 sendsReadReceipts: configuration.readReceipts ?? false,
                 awaitsStorage: { [unowned self] client, id in archive.awaitsStorage(id, client: client) }
             ),
-            defaultCap: defaultCap
+            defaultCap: defaultCap,
+            sourceOf: { [unowned self] link in links[link]?.connection.sourcePrefix }
         )
     }
 

@@ -23,6 +23,8 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     package var readReceipts: Bool?
     /// Whether links run over UDP, too; yes if absent.
     package var datagrams: Bool?
+    /// What this node does for others as a rendezvous node; nothing if absent.
+    package var rendezvous: Rendezvous?
     /// How much of what peers send is stored; absent for the usual.
     package var storage: Storage?
 
@@ -81,6 +83,57 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     /// Whether peers look for each other on this network, as ``DiscoverySetting``; `off` if absent.
     package var discover: String?
 
+    /// A rendezvous node's part: whom it serves, and how much.
+    package struct Rendezvous: Hashable, Sendable, Codable {
+        package var serve: Bool?
+        /// `peers`, those in `peers.json`; or `everybody` who holds our card.
+        package var admit: Admission?
+        /// Nodes that are served at one time.
+        package var reservations: Int?
+        package var streamsPerReservation: Int?
+        package var streams: Int?
+        /// In one direction of a stream, and of all.
+        package var bytesPerSecond: Int?
+        package var bytesPerSecondTotal: Int?
+        /// After which a silent stream is ended.
+        package var idleSeconds: Int?
+
+        package enum Admission: String, Hashable, Sendable, Codable { case peers, everybody }
+
+        fileprivate enum CodingKeys: String, CodingKey, CaseIterable {
+            case serve, admit, reservations, streamsPerReservation, streams, bytesPerSecond, bytesPerSecondTotal
+            case idleSeconds
+        }
+
+        /// Where a number is too small or too large.
+        fileprivate var mistake: (name: String, reason: String)? {
+            let numbers: [(String, Int?, ClosedRange<Int>)] = [
+                ("reservations", reservations, 1...4_096), ("streamsPerReservation", streamsPerReservation, 1...1_024),
+                ("streams", streams, 1...16_384), ("bytesPerSecond", bytesPerSecond, 1_024...(1 << 30)),
+                ("bytesPerSecondTotal", bytesPerSecondTotal, 1_024...(1 << 32)),
+                ("idleSeconds", idleSeconds, 30...86_400),
+            ]
+            for (name, number, range) in numbers {
+                guard let number, !range.contains(number) else { continue }
+                return (name, "found \(number); it is a number from \(range.lowerBound) to \(range.upperBound)")
+            }
+            return nil
+        }
+
+        package var terms: RelayTerms {
+            var terms = RelayTerms()
+            terms.isServing = serve ?? false
+            terms.isOpen = admit == .everybody
+            terms.reservationCount = reservations ?? terms.reservationCount
+            terms.streamsPerReservation = streamsPerReservation ?? terms.streamsPerReservation
+            terms.streamCount = streams ?? terms.streamCount
+            terms.byteRate = bytesPerSecond ?? terms.byteRate
+            terms.byteRateTotal = bytesPerSecondTotal ?? terms.byteRateTotal
+            if let idleSeconds { terms.idle = Milliseconds(idleSeconds) * .second }
+            return terms
+        }
+    }
+
     /// Programs that are started when something happens; absent means none.
     package var hooks: [Hook]?
 
@@ -133,6 +186,14 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
                 reason: "`discover`: expected off, lan or lan:INTERFACE,…, found \(discover)"
             )
         }
+        if let (name, reason) = configuration.rendezvous?.mistake {
+            throw HomeFileError(
+                kind: .malformed,
+                path: "\(home)/\(fileName)",
+                line: HomeFile.line(of: ["rendezvous", FilePathKey(stringValue: name)], fileName, home: home),
+                reason: "`rendezvous.\(name)`: \(reason)"
+            )
+        }
         if LifetimePolicy(configuration.policy) == nil {
             throw HomeFileError(
                 kind: .malformed,
@@ -147,6 +208,7 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     private enum CodingKeys: String, CodingKey, CaseIterable {
         case name, listen, advertise, policy, capacity, cap, attachmentByteCount, readReceipts, storage, discover, hooks
         case datagrams = "udp"
+        case rendezvous
     }
 
     /// The file's names alone: one that means nothing is a mistake of whoever wrote it, and is not passed over.
@@ -156,6 +218,9 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
             try Self.check(file, CodingKeys.allCases.map(\.rawValue))
             if let storage = try? file.nestedContainer(keyedBy: FilePathKey.self, forKey: "storage") {
                 try Self.check(storage, Storage.CodingKeys.allCases.map(\.rawValue))
+            }
+            if let rendezvous = try? file.nestedContainer(keyedBy: FilePathKey.self, forKey: "rendezvous") {
+                try Self.check(rendezvous, Rendezvous.CodingKeys.allCases.map(\.rawValue))
             }
             if var hooks = try? file.nestedUnkeyedContainer(forKey: "hooks") {
                 while !hooks.isAtEnd, let hook = try? hooks.nestedContainer(keyedBy: FilePathKey.self) {

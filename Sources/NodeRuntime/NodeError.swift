@@ -47,4 +47,6 @@ package enum NodeError: Error {
     case attachmentIncomplete(MessageID, count: Int, of: Int)
     /// Its file did not come, or is not kept any more.
     case attachmentLost(MessageID)
+    /// As many rendezvous nodes as there may be are in use.
+    case tooManyRendezvous
 }

@@ -20,6 +20,8 @@ package struct PeersFile: Hashable, Sendable, Codable {
         package var blocked: Bool?
         /// Absent means ``Invitations/ask``.
         package var invitations: Invitations?
+        /// Others may reach us through it; absent means no.
+        package var rendezvous: Bool?
 
         package init(name: String, contact: ContactCard?, endpoints: [Endpoint]?) {
             self.name = name
@@ -28,6 +30,7 @@ package struct PeersFile: Hashable, Sendable, Codable {
         }
 
         package var isBlocked: Bool { blocked ?? false }
+        package var isRendezvous: Bool { rendezvous ?? false }
         package var invitationPolicy: Invitations { invitations ?? .ask }
 
         /// The card to dial with: its endpoints are ours if we have noted any.

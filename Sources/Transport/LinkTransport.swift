@@ -167,7 +167,7 @@ package final class LinkTransport: @unchecked Sendable {
         let number = nextRace
         nextRace += 1
         guard let token = dial.token() else {
-            loop.assumeIsolated().execute { self.dialEnded(number, .unresolvable, false) }
+            loop.assumeIsolated().execute { self.dialEnded(number, .unresolvable, .none) }
             channel.fail()
             return number
         }
@@ -183,7 +183,7 @@ package final class LinkTransport: @unchecked Sendable {
             streamDials[name] = number
             streamNames[number] = name
         } catch {
-            loop.assumeIsolated().execute { self.dialEnded(number, .system(0), false) }
+            loop.assumeIsolated().execute { self.dialEnded(number, .system(0), .none) }
         }
         return number
     }
@@ -329,7 +329,7 @@ package final class LinkTransport: @unchecked Sendable {
             streamNames[number] = nil
             let wasUnknown = failure == .closedBeforeActTwo
             if wasUnknown { tokenRefused(number) }
-            return dialEnded(number, failure, wasUnknown)
+            return dialEnded(number, failure, wasUnknown ? .unknown : .none)
         }
         guard let (number, attempt) = attempts.removeValue(forKey: name) else { return }
         races[number]?.numbers[attempt] = nil

@@ -38,6 +38,8 @@ package enum FrameCodec {
             proto.attachmentRequest.count = UInt32(clamping: count)
         case .attachmentChunk(let chunk): proto.attachmentChunk = ProtoAttachmentChunk(chunk)
         case .attachmentGone(let id): proto.attachmentGone = Data(id.bytes)
+        case .relayRequest(let request): proto.relayRequest = ProtoRelayRequest(request)
+        case .relayAnswer(let answer): proto.relayAnswer = ProtoRelayAnswer(answer)
         }
         return serialized(proto)
     }
@@ -66,6 +68,8 @@ package enum FrameCodec {
             )
         case .attachmentChunk(let chunk): return .attachmentChunk(try AttachmentChunk(chunk))
         case .attachmentGone(let id): return .attachmentGone(try identifier(id, "attachment_gone"))
+        case .relayRequest(let request): return try RelayRequest.read(request).map { .relayRequest($0) } ?? .unknown
+        case .relayAnswer(let answer): return try RelayAnswer.read(answer).map { .relayAnswer($0) } ?? .unknown
         case nil: return .unknown
         }
     }

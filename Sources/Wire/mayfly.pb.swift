@@ -76,6 +76,7 @@ package nonisolated struct ProtoFrame: Sendable {
     set {body = .pong(newValue)}
   }
 
+  /// true: another link takes its place; false: the sender goes to sleep
   package var closing: Bool {
     get {
       if case .closing(let v)? = body {return v}
@@ -117,6 +118,22 @@ package nonisolated struct ProtoFrame: Sendable {
     set {body = .attachmentGone(newValue)}
   }
 
+  package var relayRequest: ProtoRelayRequest {
+    get {
+      if case .relayRequest(let v)? = body {return v}
+      return ProtoRelayRequest()
+    }
+    set {body = .relayRequest(newValue)}
+  }
+
+  package var relayAnswer: ProtoRelayAnswer {
+    get {
+      if case .relayAnswer(let v)? = body {return v}
+      return ProtoRelayAnswer()
+    }
+    set {body = .relayAnswer(newValue)}
+  }
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package nonisolated enum OneOf_Body: Equatable, Sendable {
@@ -125,12 +142,199 @@ package nonisolated struct ProtoFrame: Sendable {
     case acknowledgement(ProtoAcknowledgement)
     case ping(UInt64)
     case pong(UInt64)
+    /// true: another link takes its place; false: the sender goes to sleep
     case closing(Bool)
     case explosion(Data)
     case attachmentRequest(ProtoAttachmentRequest)
     case attachmentChunk(ProtoAttachmentChunk)
     /// a message id
     case attachmentGone(Data)
+    case relayRequest(ProtoRelayRequest)
+    case relayAnswer(ProtoRelayAnswer)
+
+  }
+
+  package init() {}
+}
+
+/// What the users of a rendezvous node say to it.
+package nonisolated struct ProtoRelayRequest: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var body: ProtoRelayRequest.OneOf_Body? = nil
+
+  /// false: release
+  package var reserve: Bool {
+    get {
+      if case .reserve(let v)? = body {return v}
+      return false
+    }
+    set {body = .reserve(newValue)}
+  }
+
+  /// a reservation, 16 bytes
+  package var `open`: Data {
+    get {
+      if case .open(let v)? = body {return v}
+      return Data()
+    }
+    set {body = .open(newValue)}
+  }
+
+  package var stream: ProtoRelayStream {
+    get {
+      if case .stream(let v)? = body {return v}
+      return ProtoRelayStream()
+    }
+    set {body = .stream(newValue)}
+  }
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package nonisolated enum OneOf_Body: Equatable, Sendable {
+    /// false: release
+    case reserve(Bool)
+    /// a reservation, 16 bytes
+    case `open`(Data)
+    case stream(ProtoRelayStream)
+
+  }
+
+  package init() {}
+}
+
+/// What a rendezvous node says to its users.
+package nonisolated struct ProtoRelayAnswer: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var body: ProtoRelayAnswer.OneOf_Body? = nil
+
+  package var reserved: ProtoRelayGrant {
+    get {
+      if case .reserved(let v)? = body {return v}
+      return ProtoRelayGrant()
+    }
+    set {body = .reserved(newValue)}
+  }
+
+  /// 1 no rendezvous, 2 not a peer of it, 3 full
+  package var refused: UInt32 {
+    get {
+      if case .refused(let v)? = body {return v}
+      return 0
+    }
+    set {body = .refused(newValue)}
+  }
+
+  /// the number of a stream
+  package var incoming: UInt32 {
+    get {
+      if case .incoming(let v)? = body {return v}
+      return 0
+    }
+    set {body = .incoming(newValue)}
+  }
+
+  package var stream: ProtoRelayStream {
+    get {
+      if case .stream(let v)? = body {return v}
+      return ProtoRelayStream()
+    }
+    set {body = .stream(newValue)}
+  }
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package nonisolated enum OneOf_Body: Equatable, Sendable {
+    case reserved(ProtoRelayGrant)
+    /// 1 no rendezvous, 2 not a peer of it, 3 full
+    case refused(UInt32)
+    /// the number of a stream
+    case incoming(UInt32)
+    case stream(ProtoRelayStream)
+
+  }
+
+  package init() {}
+}
+
+package nonisolated struct ProtoRelayGrant: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var reservation: Data = Data()
+
+  package var streams: UInt32 = 0
+
+  /// bytes a second in one direction of a stream
+  package var byteRate: UInt32 = 0
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+/// What the two ends of a stream say to each other.
+package nonisolated struct ProtoRelayStream: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// 0 on a link that was made for the stream
+  package var number: UInt32 = 0
+
+  package var body: ProtoRelayStream.OneOf_Body? = nil
+
+  /// 1 to 16,384 bytes
+  package var data: Data {
+    get {
+      if case .data(let v)? = body {return v}
+      return Data()
+    }
+    set {body = .data(newValue)}
+  }
+
+  /// 1 to 65,536 bytes
+  package var credit: UInt32 {
+    get {
+      if case .credit(let v)? = body {return v}
+      return 0
+    }
+    set {body = .credit(newValue)}
+  }
+
+  package var end: Bool {
+    get {
+      if case .end(let v)? = body {return v}
+      return false
+    }
+    set {body = .end(newValue)}
+  }
+
+  /// 1 closed, 2 unknown reservation, 3 busy, 4 idle, 5 violation
+  package var close: UInt32 {
+    get {
+      if case .close(let v)? = body {return v}
+      return 0
+    }
+    set {body = .close(newValue)}
+  }
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package nonisolated enum OneOf_Body: Equatable, Sendable {
+    /// 1 to 16,384 bytes
+    case data(Data)
+    /// 1 to 65,536 bytes
+    case credit(UInt32)
+    case end(Bool)
+    /// 1 closed, 2 unknown reservation, 3 busy, 4 idle, 5 violation
+    case close(UInt32)
 
   }
 
@@ -817,7 +1021,7 @@ fileprivate nonisolated let _protobuf_package = "mayfly"
 
 nonisolated extension ProtoFrame: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Frame"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}session\0\u{1}content\0\u{1}acknowledgement\0\u{1}ping\0\u{1}pong\0\u{1}closing\0\u{1}explosion\0\u{4}\u{d}attachment_request\0\u{3}attachment_chunk\0\u{3}attachment_gone\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}session\0\u{1}content\0\u{1}acknowledgement\0\u{1}ping\0\u{1}pong\0\u{1}closing\0\u{1}explosion\0\u{4}\u{d}attachment_request\0\u{3}attachment_chunk\0\u{3}attachment_gone\0\u{4}\u{8}relay_request\0\u{3}relay_answer\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -930,6 +1134,32 @@ nonisolated extension ProtoFrame: SwiftProtobuf.Message, SwiftProtobuf._MessageI
           self.body = .attachmentGone(v)
         }
       }()
+      case 30: try {
+        var v: ProtoRelayRequest?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .relayRequest(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .relayRequest(v)
+        }
+      }()
+      case 31: try {
+        var v: ProtoRelayAnswer?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .relayAnswer(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .relayAnswer(v)
+        }
+      }()
       default: break
       }
     }
@@ -981,12 +1211,311 @@ nonisolated extension ProtoFrame: SwiftProtobuf.Message, SwiftProtobuf._MessageI
       guard case .attachmentGone(let v)? = self.body else { preconditionFailure() }
       try visitor.visitSingularBytesField(value: v, fieldNumber: 22)
     }()
+    case .relayRequest?: try {
+      guard case .relayRequest(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 30)
+    }()
+    case .relayAnswer?: try {
+      guard case .relayAnswer(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 31)
+    }()
     case nil: break
     }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: ProtoFrame, rhs: ProtoFrame) -> Bool {
+    if lhs.body != rhs.body {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoRelayRequest: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".RelayRequest"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}reserve\0\u{1}open\0\u{1}stream\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try {
+        var v: Bool?
+        try decoder.decodeSingularBoolField(value: &v)
+        if let v = v {
+          if self.body != nil {try decoder.handleConflictingOneOf()}
+          self.body = .reserve(v)
+        }
+      }()
+      case 2: try {
+        var v: Data?
+        try decoder.decodeSingularBytesField(value: &v)
+        if let v = v {
+          if self.body != nil {try decoder.handleConflictingOneOf()}
+          self.body = .open(v)
+        }
+      }()
+      case 3: try {
+        var v: ProtoRelayStream?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .stream(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .stream(v)
+        }
+      }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    switch self.body {
+    case .reserve?: try {
+      guard case .reserve(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularBoolField(value: v, fieldNumber: 1)
+    }()
+    case .open?: try {
+      guard case .open(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularBytesField(value: v, fieldNumber: 2)
+    }()
+    case .stream?: try {
+      guard case .stream(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
+    }()
+    case nil: break
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoRelayRequest, rhs: ProtoRelayRequest) -> Bool {
+    if lhs.body != rhs.body {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoRelayAnswer: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".RelayAnswer"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}reserved\0\u{1}refused\0\u{1}incoming\0\u{1}stream\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try {
+        var v: ProtoRelayGrant?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .reserved(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .reserved(v)
+        }
+      }()
+      case 2: try {
+        var v: UInt32?
+        try decoder.decodeSingularUInt32Field(value: &v)
+        if let v = v {
+          if self.body != nil {try decoder.handleConflictingOneOf()}
+          self.body = .refused(v)
+        }
+      }()
+      case 3: try {
+        var v: UInt32?
+        try decoder.decodeSingularUInt32Field(value: &v)
+        if let v = v {
+          if self.body != nil {try decoder.handleConflictingOneOf()}
+          self.body = .incoming(v)
+        }
+      }()
+      case 4: try {
+        var v: ProtoRelayStream?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .stream(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .stream(v)
+        }
+      }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    switch self.body {
+    case .reserved?: try {
+      guard case .reserved(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
+    }()
+    case .refused?: try {
+      guard case .refused(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularUInt32Field(value: v, fieldNumber: 2)
+    }()
+    case .incoming?: try {
+      guard case .incoming(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularUInt32Field(value: v, fieldNumber: 3)
+    }()
+    case .stream?: try {
+      guard case .stream(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 4)
+    }()
+    case nil: break
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoRelayAnswer, rhs: ProtoRelayAnswer) -> Bool {
+    if lhs.body != rhs.body {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoRelayGrant: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".RelayGrant"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}reservation\0\u{1}streams\0\u{3}byte_rate\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.reservation) }()
+      case 2: try { try decoder.decodeSingularUInt32Field(value: &self.streams) }()
+      case 3: try { try decoder.decodeSingularUInt32Field(value: &self.byteRate) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.reservation.isEmpty {
+      try visitor.visitSingularBytesField(value: self.reservation, fieldNumber: 1)
+    }
+    if self.streams != 0 {
+      try visitor.visitSingularUInt32Field(value: self.streams, fieldNumber: 2)
+    }
+    if self.byteRate != 0 {
+      try visitor.visitSingularUInt32Field(value: self.byteRate, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoRelayGrant, rhs: ProtoRelayGrant) -> Bool {
+    if lhs.reservation != rhs.reservation {return false}
+    if lhs.streams != rhs.streams {return false}
+    if lhs.byteRate != rhs.byteRate {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoRelayStream: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".RelayStream"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}number\0\u{1}data\0\u{1}credit\0\u{1}end\0\u{1}close\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularUInt32Field(value: &self.number) }()
+      case 2: try {
+        var v: Data?
+        try decoder.decodeSingularBytesField(value: &v)
+        if let v = v {
+          if self.body != nil {try decoder.handleConflictingOneOf()}
+          self.body = .data(v)
+        }
+      }()
+      case 3: try {
+        var v: UInt32?
+        try decoder.decodeSingularUInt32Field(value: &v)
+        if let v = v {
+          if self.body != nil {try decoder.handleConflictingOneOf()}
+          self.body = .credit(v)
+        }
+      }()
+      case 4: try {
+        var v: Bool?
+        try decoder.decodeSingularBoolField(value: &v)
+        if let v = v {
+          if self.body != nil {try decoder.handleConflictingOneOf()}
+          self.body = .end(v)
+        }
+      }()
+      case 5: try {
+        var v: UInt32?
+        try decoder.decodeSingularUInt32Field(value: &v)
+        if let v = v {
+          if self.body != nil {try decoder.handleConflictingOneOf()}
+          self.body = .close(v)
+        }
+      }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    if self.number != 0 {
+      try visitor.visitSingularUInt32Field(value: self.number, fieldNumber: 1)
+    }
+    switch self.body {
+    case .data?: try {
+      guard case .data(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularBytesField(value: v, fieldNumber: 2)
+    }()
+    case .credit?: try {
+      guard case .credit(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularUInt32Field(value: v, fieldNumber: 3)
+    }()
+    case .end?: try {
+      guard case .end(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularBoolField(value: v, fieldNumber: 4)
+    }()
+    case .close?: try {
+      guard case .close(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularUInt32Field(value: v, fieldNumber: 5)
+    }()
+    case nil: break
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoRelayStream, rhs: ProtoRelayStream) -> Bool {
+    if lhs.number != rhs.number {return false}
     if lhs.body != rhs.body {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true

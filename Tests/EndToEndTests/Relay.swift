@@ -20,12 +20,17 @@ final class Relay: Sendable {
         var isClosed = false
     }
 
-    /// - Parameter target: a port of 127.0.0.1.
-    init(to target: UInt16) throws {
+    /// - Parameters:
+    ///   - target: a port of 127.0.0.1.
+    ///   - own: where to stand; a free port if 0.
+    init(to target: UInt16, at own: UInt16 = 0) throws {
         self.target = target
         listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         var address = sockaddr_in()
         address.sin_family = sa_family_t(AF_INET)
+        address.sin_port = own.bigEndian
+        var yes: Int32 = 1
+        setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, socklen_t(MemoryLayout<Int32>.size))
         address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
         var length = socklen_t(MemoryLayout<sockaddr_in>.size)
         let result = withUnsafeMutablePointer(to: &address) { [listener] pointer in

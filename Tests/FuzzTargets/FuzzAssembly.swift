@@ -188,6 +188,8 @@ struct FuzzAssembly {
             case .transmitChunk(let link, _, let id, let index):
                 let chunk = AttachmentChunk(message: id, index: index, isDeflated: false, bytes: [1, 2, 3])
                 send(.attachmentChunk(chunk), on: link, from: node)
+            case .forward(let link, let frame): send(frame, on: link, from: node)
+            case .relayed, .endpointsMayHaveChanged: break
             }
         }
     }

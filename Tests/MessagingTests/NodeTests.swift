@@ -125,6 +125,8 @@ struct Pair {
             case .knock(let knock): knocks[node].append(knock)
             case .armExplosion(_, let record, _): armed[node] = record
             case .saveTombstone, .removeTombstone, .register, .unregister: break
+            case .forward(let link, let frame): wire.append((1 - node, link, frame))
+            case .relayed, .endpointsMayHaveChanged: break
             }
         }
     }

@@ -50,7 +50,8 @@ final class HostileMember: @unchecked Sendable {
         case .profile(let member): keep(member, in: &members)
         case .welcome(let welcome): keep(welcome.group, in: &groups)
         case .lifetime, .joinRequest, .joinError, .explosion, .deletionReceipt, .invitation, .memberLeft, .ping, .pong,
-            .closing, .unknown, .receipt, .attachmentRequest, .attachmentChunk, .attachmentGone, .joinCancelled:
+            .closing, .unknown, .receipt, .attachmentRequest, .attachmentChunk, .attachmentGone, .joinCancelled,
+            .relayRequest, .relayAnswer:
             break
         }
     }

@@ -290,6 +290,7 @@ extension Simulation {
             mix(chunk.message.bytes)
             mix(UInt64(clamping: chunk.index))
         case .attachmentGone(let id): mix(id.bytes + [24])
+        case .relayRequest, .relayAnswer: mix(26)
         }
     }
 }
@@ -332,6 +333,8 @@ extension Frame {
         case .group(let update):
             "group \(update.state?.version ?? 0) members \(update.members.count) departures \(update.departures.count)"
         case .profile: "profile"
+        case .relayRequest: "relay request"
+        case .relayAnswer: "relay answer"
         }
     }
 }
@@ -370,6 +373,9 @@ extension NodeAction {
         case .verifyAttachment: "verify"
         case .serveChunks: "serve"
         case .transmitChunk(_, _, _, let index): "transmit chunk \(index)"
+        case .forward(_, let frame): "forward \(frame.summary)"
+        case .relayed: "relayed"
+        case .endpointsMayHaveChanged: "endpoints"
         }
     }
 }

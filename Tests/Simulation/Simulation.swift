@@ -410,6 +410,8 @@ package final class Simulation {
                 node.disk.messages[client]?[id]?.merge([delivery])
             case .keepChunk, .forgetChunks, .verifyAttachment, .serveChunks, .transmitChunk:
                 violation("node \(node.index) deals with a file that nobody has sent")
+            case .forward, .relayed, .endpointsMayHaveChanged:
+                violation("node \(node.index) deals with a relay that nobody has")
             }
         }
         checkAfterStep(node)

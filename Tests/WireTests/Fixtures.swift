@@ -161,7 +161,22 @@ struct Fixtures {
             .group(GroupUpdate(state: group, members: [member, member], departures: [departure])),
             .group(GroupUpdate(state: nil, members: [], departures: [])),
             .profile(member),
+        ] + relayFrames()
+    }
+
+    mutating func relayFrames() -> [Frame] {
+        let grant = RelayGrant(reservation: .random(&random), streamCount: 32, byteRate: 1 << 20)
+        let pieces: [RelayStreamFrame] = [
+            .data(random.bytes(40)), .credit(1), .credit(Limits.relayWindow), .end,
         ]
+        let closings = RelayCloseReason.allCases.map { RelayStreamFrame.close($0) }
+        return [
+            .relayRequest(.reserve), .relayRequest(.release), .relayRequest(.open(.random(&random))),
+            .relayAnswer(.reserved(grant)), .relayAnswer(.incoming(RelayStreamID(.max))),
+        ] + RelayRefusal.allCases.map { .relayAnswer(.refused($0)) }
+            + (pieces + closings).flatMap { piece -> [Frame] in
+                [.relayRequest(.stream(.guest, piece)), .relayAnswer(.stream(RelayStreamID(9), piece))]
+            }
     }
 
     mutating func content(_ type: ContentType, body: ContentBody) -> Content {

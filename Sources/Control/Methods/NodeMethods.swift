@@ -66,6 +66,56 @@ package struct HookCounts: Codable, Hashable, Sendable {
     }
 }
 
+/// What a rendezvous node does for others, and what it may do at most.
+package struct RendezvousCounts: Codable, Hashable, Sendable {
+    /// Nodes that others reach through this one, now.
+    package var reservations: Int
+    package var reservationsMax: Int
+    /// Streams that are passed on, now.
+    package var streams: Int
+    package var streamsMax: Int
+    package var streamsPerReservation: Int
+    /// In one direction of a stream, and of all.
+    package var bytesPerSecond: Int
+    package var bytesPerSecondTotal: Int
+    /// Since the start: streams that were opened, and bytes that were passed on.
+    package var opened: Int64
+    package var bytes: Int64
+    /// Since the start: requests that were refused, and streams that were ended for what one end sent.
+    package var refused: Int64
+    package var violations: Int64
+    /// Whether everybody who holds the card is served, not only named peers.
+    package var everybody: Bool
+
+    package init(
+        reservations: Int,
+        reservationsMax: Int,
+        streams: Int,
+        streamsMax: Int,
+        streamsPerReservation: Int,
+        bytesPerSecond: Int,
+        bytesPerSecondTotal: Int,
+        opened: Int64,
+        bytes: Int64,
+        refused: Int64,
+        violations: Int64,
+        everybody: Bool
+    ) {
+        self.reservations = reservations
+        self.reservationsMax = reservationsMax
+        self.streams = streams
+        self.streamsMax = streamsMax
+        self.streamsPerReservation = streamsPerReservation
+        self.bytesPerSecond = bytesPerSecond
+        self.bytesPerSecondTotal = bytesPerSecondTotal
+        self.opened = opened
+        self.bytes = bytes
+        self.refused = refused
+        self.violations = violations
+        self.everybody = everybody
+    }
+}
+
 /// The answer of `status`.
 package struct NodeStatus: Codable, Hashable, Sendable {
     /// Always true in an answer of the node; the command line says false when there is none.
@@ -94,6 +144,8 @@ package struct NodeStatus: Codable, Hashable, Sendable {
     package var hooks: HookCounts?
     /// Networks on which members are looked for, as `--discover` has them; absent when that is off.
     package var discovery: String?
+    /// What it does for others as a rendezvous node; absent when it is none.
+    package var rendezvous: RendezvousCounts?
 
     package init(
         running: Bool,
@@ -110,7 +162,8 @@ package struct NodeStatus: Codable, Hashable, Sendable {
         nextExpiry: Timestamp? = nil,
         checks: [HealthCheck]? = nil,
         hooks: HookCounts? = nil,
-        discovery: String? = nil
+        discovery: String? = nil,
+        rendezvous: RendezvousCounts? = nil
     ) {
         self.running = running
         self.version = version
@@ -127,6 +180,7 @@ package struct NodeStatus: Codable, Hashable, Sendable {
         self.checks = checks
         self.hooks = hooks
         self.discovery = discovery
+        self.rendezvous = rendezvous
     }
 }
 

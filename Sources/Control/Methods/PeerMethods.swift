@@ -24,6 +24,8 @@ package struct Peer: Codable, Hashable, Sendable {
     @Nullable package var rttMs: Double?
     /// The link over which it was last heard.
     @Nullable package var link: Link?
+    /// Whether others may reach this node through it.
+    package var rendezvous: Bool
 
     package init(
         name: String,
@@ -34,7 +36,8 @@ package struct Peer: Codable, Hashable, Sendable {
         lastSeen: Timestamp? = nil,
         path: String? = nil,
         rttMs: Double? = nil,
-        link: Link? = nil
+        link: Link? = nil,
+        rendezvous: Bool = false
     ) {
         self.name = name
         self.endpoints = endpoints
@@ -45,6 +48,7 @@ package struct Peer: Codable, Hashable, Sendable {
         self.path = path
         self.rttMs = rttMs
         self.link = link
+        self.rendezvous = rendezvous
     }
 }
 
@@ -176,7 +180,7 @@ package enum PeerSetMethod: ControlMethod {
     /// What `peer.set` is asked.
     package struct Params: Codable, Hashable, Sendable {
         package var name: String
-        /// `invitations`, `endpoints`…
+        /// `invitations`, `endpoints` or `rendezvous`.
         package var key: String
         package var value: String
 

@@ -54,8 +54,12 @@ package struct ContactCard: Hashable, Sendable, Codable, CustomStringConvertible
         endpoints = []
         let text = String(decoding: body[head...], as: UTF8.self)
         for line in text.split(separator: "\n") {
-            guard let endpoint = Endpoint(line), endpoints.count < Limits.endpointCount else { throw .invalidEndpoint }
-            endpoints.append(endpoint)
+            guard endpoints.count < Limits.endpointCount else { throw .invalidEndpoint }
+            if let endpoint = Endpoint(line) {
+                endpoints.append(endpoint)
+            } else if !Endpoint.isOfUnknownKind(line) {
+                throw .invalidEndpoint
+            }
         }
     }
 

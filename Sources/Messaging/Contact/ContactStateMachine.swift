@@ -29,20 +29,25 @@ package struct ContactRecord: Hashable, Sendable, Codable {
     }
 }
 
-/// The contact inbox: carries invitations and pings between nodes that know each other's cards, never chat.
+/// The contact inbox: carries invitations and pings between nodes that know each other's cards, never chat; and is where
+/// rendezvous nodes and those that use them meet.
 package struct ContactStateMachine: Sendable {
     /// One remote contact inbox with which we have business now.
-    private struct Remote: Sendable {
+    struct Remote: Sendable {
         var card: ContactCard
         var link: LinkStateMachine
         var pings: Set<UInt64> = []
+        /// Of a rendezvous node of ours.
+        var reservation: RelayReservationStateMachine?
     }
 
     package let client: ClientID
     package let key: IdentityKey
     /// The record as it is to be saved.
     package private(set) var record: ContactRecord
-    private var remotes: [PublicKey: Remote] = [:]
+    var remotes: [PublicKey: Remote] = [:]
+    /// What this node does for others as a rendezvous node.
+    package internal(set) var relay = RelayServiceStateMachine()
 
     package init(client: ClientID, key: IdentityKey, record: ContactRecord, now: Timestamp) {
         self.client = client
@@ -54,14 +59,15 @@ package struct ContactStateMachine: Sendable {
     /// When ``advance(_:)`` has something to do; `nil` for never.
     package var nextDeadline: Timestamp? {
         let links = remotes.values.compactMap(\.link.nextDeadline)
+        let reservations = remotes.values.compactMap(\.reservation?.nextDeadline)
         let ends = record.outgoing.map(\.deadline)
-        return (links + ends).min()
+        return (links + reservations + ends + [relay.nextDeadline].compactMap { $0 }).min()
     }
 
     /// Whether we have business of our own with this remote.
     package func isAwaited(_ remote: PublicKey) -> Bool { remotes[remote] != nil }
 
-    private mutating func connect(_ card: ContactCard, now: Timestamp) {
+    mutating func connect(_ card: ContactCard, now: Timestamp) {
         if remotes[card.key] != nil {
             remotes[card.key]!.card = card
             remotes[card.key]!.link.hurry(now: now)
@@ -118,8 +124,10 @@ package struct ContactStateMachine: Sendable {
                     result.append(.transmit(link, .invitation(outgoing.invitation)))
                 }
                 for nonce in remotes[remote]!.pings.sorted() { result.append(.transmit(link, .ping(nonce))) }
+                result += reservationLinked(link, to: remote, turn)
             case .retire(let link): result += [.transmit(link, .closing(asleep: false)), .close(link)]
-            case .dial, .ping, .drop: preconditionFailure("an opened link is used or retired, not \(action)")
+            case .dial, .ping, .drop, .upgrade:
+                preconditionFailure("an opened link is used or retired, not \(action)")
             }
         }
         return result
@@ -130,6 +138,7 @@ package struct ContactStateMachine: Sendable {
         -> [NodeAction]
     {
         remotes[remote]?.link.heard(link, now: turn.now)
+        relay.heard(link, now: turn.now)
         switch frame {
         case .ping(let nonce): return [.transmit(link, .pong(nonce))]
         case .pong(let nonce):
@@ -146,6 +155,17 @@ package struct ContactStateMachine: Sendable {
             .memberLeft, .joinCancelled, .unknown, .group, .profile, .receipt, .attachmentRequest,
             .attachmentChunk, .attachmentGone:
             return [.close(link)]
+        case .relayRequest(let request):
+            return relay.receive(
+                request,
+                from: remote,
+                on: link,
+                own: key,
+                isPeer: turn.isNamedPeer(remote),
+                source: turn.sourceOf(link),
+                now: turn.now
+            )
+        case .relayAnswer(let answer): return receive(answer, from: remote, on: link, turn)
         }
     }
 
@@ -191,10 +211,14 @@ package struct ContactStateMachine: Sendable {
     }
 
     /// A link is gone.
-    package mutating func linkClosed(_ link: LinkID, to remote: PublicKey, _ turn: Turn) {
-        guard remotes[remote] != nil else { return }
-        _ = remotes[remote]!.link.closed(link, now: turn.now)
+    package mutating func linkClosed(_ link: LinkID, to remote: PublicKey, _ turn: Turn) -> [NodeAction] {
+        let result = relay.linkClosed(link)
+        guard remotes[remote] != nil else { return result }
+        if remotes[remote]!.link.closed(link, now: turn.now) {
+            _ = remotes[remote]!.reservation?.closed(link, now: turn.now)
+        }
         release(remote)
+        return result
     }
 
     /// A dial of ours came to nothing at all endpoints.
@@ -213,27 +237,31 @@ package struct ContactStateMachine: Sendable {
         for remote in remotes.keys.sorted() {
             for action in remotes[remote]!.link.advance(now: turn.now) {
                 switch action {
-                case .dial:
+                case .dial, .upgrade:
                     let card = remotes[remote]!.card
                     let route = NodeAction.DialRoute.contact(card.routingSecret)
-                    result.append(
-                        .dial(client, NodeAction.Dial(remote: remote, endpoints: card.endpoints, route: route))
-                    )
+                    // Through one rendezvous node to another nobody is to be reached.
+                    let isRendezvous = remotes[remote]!.reservation != nil
+                    let endpoints = card.endpoints.filter { !isRendezvous || $0.relay == nil }
+                    result.append(.dial(client, NodeAction.Dial(remote: remote, endpoints: endpoints, route: route)))
                 case .ping(let link): result.append(.transmit(link, .ping(turn.random.next())))
-                case .drop(let link): result.append(.close(link))
+                case .drop(let link):
+                    _ = remotes[remote]!.reservation?.closed(link, now: turn.now)
+                    result.append(.close(link))
                 case .use, .retire: preconditionFailure("time opens no link: \(action)")
                 }
             }
+            result += advanceReservation(remote, turn)
             if let link = release(remote) { result.append(.close(link)) }
         }
-        return result
+        return result + relay.advance(now: turn.now)
     }
 
     /// Ends our interest in a remote with which there is nothing left to do.
     /// - Returns: its link, to be closed.
     @discardableResult
-    private mutating func release(_ remote: PublicKey) -> LinkID? {
-        guard let state = remotes[remote], state.pings.isEmpty,
+    mutating func release(_ remote: PublicKey) -> LinkID? {
+        guard let state = remotes[remote], state.pings.isEmpty, state.reservation == nil,
             !record.outgoing.contains(where: { $0.card.key == remote })
         else { return nil }
         remotes[remote] = nil

@@ -217,7 +217,7 @@ extension ConversationStateMachine {
         case .unknown: return []
         case .closing(asleep: false): return receiveClosing(from: member, on: link, turn)
         case .closing(asleep: true): return receiveSleep(of: member, on: link, &turn)
-        case .joinRequest, .welcome, .joinError, .deletionReceipt, .invitation:
+        case .joinRequest, .welcome, .joinError, .deletionReceipt, .invitation, .relayRequest, .relayAnswer:
             droppedCount += 1
             return []
         case .receipt(let receipt): return receiveReceipt(receipt, from: member, turn)

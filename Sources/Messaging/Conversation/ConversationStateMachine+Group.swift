@@ -57,6 +57,8 @@ extension ConversationStateMachine {
         guard !record.isRemoved, record.own.endpointTexts != Member.fitting(turn.endpoints).map(\.description) else {
             return []
         }
+        // Another place may have another way to those whom only a relay reaches.
+        for member in memberKeys { members[member]?.link.seekDirect(now: turn.now) }
         return describe(record.own.profile, &turn)
     }
 

@@ -9,6 +9,7 @@ extension ConversationStateMachine {
         _ link: LinkID,
         to member: PublicKey,
         weDialled: Bool,
+        isRelayed: Bool = false,
         _ turn: inout Turn
     ) -> [NodeAction] {
         guard members[member] != nil else { return [.close(link)] }
@@ -19,7 +20,7 @@ extension ConversationStateMachine {
         let dialer = weDialled ? key.publicKey : member
         let lostAt = members[member]!.link.lostAt
         let wasEstablished = members[member]!.isEstablished
-        let actions = members[member]!.link.opened(link, dialer: dialer, now: turn.now)
+        let actions = members[member]!.link.opened(link, dialer: dialer, isRelayed: isRelayed, now: turn.now)
         var result: [NodeAction] = []
         for action in actions {
             switch action {
@@ -35,7 +36,8 @@ extension ConversationStateMachine {
             // The transport ends our side behind what was sent and still hands over what comes; and it does not wait for
             // ever for a peer that keeps its side open.
             case .retire(let link): result += [.transmit(link, .closing(asleep: false)), .close(link)]
-            case .dial, .ping, .drop: preconditionFailure("an opened link is used or retired, not \(action)")
+            case .dial, .ping, .drop, .upgrade:
+                preconditionFailure("an opened link is used or retired, not \(action)")
             }
         }
         return result
@@ -169,6 +171,7 @@ extension ConversationStateMachine {
             for action in members[member]!.link.advance(now: turn.now) {
                 switch action {
                 case .dial: result.append(dial(member, turn))
+                case .upgrade: result.append(dial(member, isUpgrade: true, turn))
                 case .ping(let link): result.append(.transmit(link, .ping(turn.random.next())))
                 case .drop(let link):
                     result += linkLost(to: member, turn)
@@ -183,10 +186,12 @@ extension ConversationStateMachine {
         return result + advanceFiles(turn)
     }
 
-    private func dial(_ member: PublicKey, _ turn: Turn) -> NodeAction {
+    private func dial(_ member: PublicKey, isUpgrade: Bool = false, _ turn: Turn) -> NodeAction {
         let known = record.members.first { $0.key == member }?.endpoints ?? []
-        let endpoints = members[member]?.heard.endpoints(now: turn.now, before: known) ?? known
-        return .dial(client, NodeAction.Dial(remote: member, endpoints: endpoints, route: .member))
+        var endpoints = members[member]?.heard.endpoints(now: turn.now, before: known) ?? known
+        if isUpgrade { endpoints.removeAll { $0.relay != nil } }
+        let dial = NodeAction.Dial(remote: member, endpoints: endpoints, route: .member, isUpgrade: isUpgrade)
+        return .dial(client, dial)
     }
 
     // MARK: On this network
@@ -200,7 +205,8 @@ extension ConversationStateMachine {
             case .dial:
                 .dial(client, NodeAction.Dial(remote: member, endpoints: [endpoint], route: .member))
             case .ping(let link): .transmit(link, .ping(turn.random.next()))
-            case .use, .retire, .drop: preconditionFailure("who was found is dialled or asked, not \(action)")
+            case .use, .retire, .drop, .upgrade:
+                preconditionFailure("who was found is dialled or asked, not \(action)")
             }
         }
     }

@@ -70,6 +70,7 @@ extension ConversationStateMachine {
         verified: VerifiedInvite?,
         from joiner: PublicKey,
         on link: LinkID,
+        isRelayed: Bool = false,
         _ turn: inout Turn
     ) -> [NodeAction] {
         // An admission is durable before the welcome leaves; a locked node cannot make it so, and the joiner asks again.
@@ -94,7 +95,7 @@ extension ConversationStateMachine {
             let error = JoinError(errorType: type, inviteTag: tag, timestamp: turn.now)
             return [.transmit(link, .joinError(error)), .close(link)]
         case .welcomeAgain:
-            return welcome(joiner, on: link, tag: ours!.invite.tag, &turn)
+            return welcome(joiner, on: link, isRelayed: isRelayed, tag: ours!.invite.tag, &turn)
         case .admit:
             issuer!.recordAdmission(of: joiner, by: ours!.invite.id)
             let newcomer = request.member
@@ -106,13 +107,15 @@ extension ConversationStateMachine {
                 state.membership += 1
             }
             return [event(.joinRequested(joiner), turn)] + enter(newcomer, turn) + told
-                + lifetimeMembersChanged(&turn) + welcome(joiner, on: link, tag: ours!.invite.tag, &turn)
+                + lifetimeMembersChanged(&turn)
+                + welcome(joiner, on: link, isRelayed: isRelayed, tag: ours!.invite.tag, &turn)
         }
     }
 
     private mutating func welcome(
         _ joiner: PublicKey,
         on link: LinkID,
+        isRelayed: Bool,
         tag: InviteTag,
         _ turn: inout Turn
     ) -> [NodeAction] {
@@ -126,6 +129,7 @@ extension ConversationStateMachine {
             agreement: standingAgreement?.keeping(memberKeys + [key.publicKey])
         )
         // The link of the join is the first link of the member.
-        return [.transmit(link, .welcome(welcome))] + linkOpened(link, to: joiner, weDialled: false, &turn)
+        return [.transmit(link, .welcome(welcome))]
+            + linkOpened(link, to: joiner, weDialled: false, isRelayed: isRelayed, &turn)
     }
 }

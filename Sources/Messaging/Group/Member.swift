@@ -52,7 +52,13 @@ package struct Member: Hashable, Sendable, Codable {
     /// As many of a node's endpoints as a description may hold.
     package static func fitting(_ endpoints: [Endpoint]) -> [Endpoint] {
         var result = Array(endpoints.prefix(Limits.endpointCount))
-        while byteCount(result.map(\.description)) > Limits.endpointsByteCount { result.removeLast() }
+        while byteCount(result.map(\.description)) > Limits.endpointsByteCount {
+            // One of each kind stays as long as may be: the one is the shortest way, the other goes everywhere.
+            let relayed = result.indices.filter { result[$0].relay != nil }
+            let direct = result.indices.filter { result[$0].relay == nil }
+            let last = relayed.count > 1 ? relayed.last : direct.count > 1 ? direct.last : nil
+            result.remove(at: last ?? result.count - 1)
+        }
         return result
     }
 

@@ -80,7 +80,8 @@ package struct JoiningStateMachine: Sendable {
                 )
                 result.append(.transmit(link, .joinRequest(request)))
             case .retire(let link): result.append(.close(link))
-            case .dial, .ping, .drop: preconditionFailure("an opened link is used or retired, not \(action)")
+            case .dial, .ping, .drop, .upgrade:
+                preconditionFailure("an opened link is used or retired, not \(action)")
             }
         }
         return result
@@ -115,7 +116,8 @@ package struct JoiningStateMachine: Sendable {
         // A creator that has admitted us before we know it speaks to us as to a member, and then answers our request.
         case .session, .group, .profile, .pong, .unknown: return .pending([])
         case .content, .acknowledgement, .lifetime, .joinRequest, .explosion, .deletionReceipt, .invitation,
-            .memberLeft, .joinCancelled, .closing, .receipt, .attachmentRequest, .attachmentChunk, .attachmentGone:
+            .memberLeft, .joinCancelled, .closing, .receipt, .attachmentRequest, .attachmentChunk, .attachmentGone,
+            .relayRequest, .relayAnswer:
             return .pending([.close(link)])
         }
     }
@@ -201,7 +203,7 @@ package struct JoiningStateMachine: Sendable {
         var result: [NodeAction] = []
         for action in link.advance(now: turn.now) {
             switch action {
-            case .dial:
+            case .dial, .upgrade:
                 attempts += 1
                 let endpoints = heard.endpoints(now: turn.now, before: record.invite.endpoints)
                 result.append(dial(endpoints))

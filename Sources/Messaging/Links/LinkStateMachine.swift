@@ -8,6 +8,7 @@ import Primitives
 ///                      └──found elsewhere──▶ dialling there, too
 ///     an incoming link opens from any state ──▶ up
 ///     up ──either side goes to sleep──▶ idle, without a time: dialled when there is something to send
+///     up, relayed ──direct link opens──▶ up; until then one is looked for now and then
 package struct LinkStateMachine: Hashable, Sendable {
     private enum State: Hashable, Sendable {
         /// Entered at start and after a loss or a failure. May go to `dialling` at `dialAt`, and to `up`.
@@ -28,11 +29,23 @@ package struct LinkStateMachine: Hashable, Sendable {
         case ping(LinkID)
         /// Silent for too long.
         case drop(LinkID)
+        /// The link in use is relayed: look for a direct one, and keep it meanwhile.
+        case upgrade
+    }
+
+    /// Of a relayed link in use.
+    private struct Upgrade: Hashable, Sendable {
+        /// When a direct way is looked for; `nil` while it is being dialled.
+        var dialAt: Timestamp?
+        /// Dials that came to nothing.
+        var failures = 0
     }
 
     private let own: PublicKey
     private let remote: PublicKey
     private var state: State
+    /// `nil` unless there is a link in use, and it is relayed.
+    private var upgrade: Upgrade?
     private var failures = 0
     /// Something has come over the link in use: whoever is there wants it.
     private var hasHeard = false
@@ -61,7 +74,10 @@ package struct LinkStateMachine: Hashable, Sendable {
         case .idle(let dialAt): dialAt
         case .dialling: nil
         case .up(_, _, _, let heardAt, let pingedAt):
-            heardAt + (pingedAt != nil ? Limits.keepaliveTimeout : Limits.keepaliveInterval)
+            min(
+                heardAt + (pingedAt != nil ? Limits.keepaliveTimeout : Limits.keepaliveInterval),
+                upgrade?.dialAt ?? .latest
+            )
         }
     }
 
@@ -79,7 +95,12 @@ package struct LinkStateMachine: Hashable, Sendable {
                 lost(now: now)
                 return [.drop(link)]
             }
-            return silence >= Limits.keepaliveInterval ? ask(now: now) : []
+            var result = silence >= Limits.keepaliveInterval ? ask(now: now) : []
+            if let dialAt = upgrade?.dialAt, dialAt <= now {
+                upgrade?.dialAt = nil
+                result.append(.upgrade)
+            }
+            return result
         }
     }
 
@@ -91,18 +112,32 @@ package struct LinkStateMachine: Hashable, Sendable {
     }
 
     /// A handshake has ended.
-    /// - Parameter dialer: the public key of the side that dialled.
-    package mutating func opened(_ link: LinkID, dialer: PublicKey, now: Timestamp) -> [Action] {
+    /// - Parameters:
+    ///   - dialer: the public key of the side that dialled.
+    ///   - isRelayed: it goes through a rendezvous node.
+    package mutating func opened(
+        _ link: LinkID,
+        dialer: PublicKey,
+        isRelayed: Bool = false,
+        now: Timestamp
+    ) -> [Action] {
         isResting = false
         hasHeard = false
         if case .up(link, _, _, _, _) = state { return [.use(link)] }
+        let wasRelayed = upgrade != nil
+        let next = isRelayed ? Upgrade(dialAt: isDialable ? now + Limits.upgradeFirst : nil) : nil
         if case .up(let current, let currentDialer, let openedAt, _, _) = state {
             // Both sides keep the link whose dialer has the smaller key. A peer that dials long after has lost the
             // current one, whatever we believe of it.
-            if currentDialer < dialer, now - openedAt < Limits.simultaneousDialWindow { return [.retire(link)] }
+            let isSimultaneous = now - openedAt < Limits.simultaneousDialWindow
+            // A direct one takes the place of a relayed one at any time, and never the other way round at the same time.
+            let keeps = wasRelayed == isRelayed ? currentDialer < dialer : isRelayed
+            if keeps, isSimultaneous { return [.retire(link)] }
+            upgrade = next
             state = .up(link, dialer: dialer, openedAt: now, heardAt: now, pingedAt: nil)
             return [.use(link), .retire(current)]
         }
+        upgrade = next
         state = .up(link, dialer: dialer, openedAt: now, heardAt: now, pingedAt: nil)
         return [.use(link)]
     }
@@ -124,6 +159,11 @@ package struct LinkStateMachine: Hashable, Sendable {
 
     /// No endpoint answered: the next dial waits longer, at random.
     package mutating func dialFailed(now: Timestamp, random: inout some RandomNumberGenerator) {
+        if let failed = upgrade, failed.dialAt == nil {
+            let wait = min(Limits.upgradeFirst << Milliseconds(min(failed.failures, 10)), Limits.upgradeLongest)
+            let jitter = Milliseconds(random.next(upperBound: UInt64(wait / 4)))
+            upgrade = Upgrade(dialAt: isDialable ? now + wait + jitter : nil, failures: failed.failures + 1)
+        }
         guard case .dialling(let count) = state else { return }
         guard count <= 1 else {
             state = .dialling(count: count - 1)
@@ -136,7 +176,9 @@ package struct LinkStateMachine: Hashable, Sendable {
 
     /// There is a reason to try now: a new address, something to send, the user asks.
     package mutating func hurry(now: Timestamp) {
+        if !isDialable, upgrade != nil { upgrade = Upgrade(dialAt: now) }
         isDialable = true
+        seekDirect(now: now)
         if case .idle(let dialAt) = state, dialAt.map({ $0 > now }) ?? true {
             failures = min(failures, 2)
             state = .idle(dialAt: now)
@@ -159,18 +201,30 @@ package struct LinkStateMachine: Hashable, Sendable {
             state = .dialling(count: count + 1)
             return [.dial]
         case .up(_, _, let openedAt, _, let pingedAt):
+            if upgrade != nil {
+                // It is near, and reached through somebody else.
+                guard upgrade?.dialAt != nil else { return [] }
+                upgrade?.dialAt = nil
+                return [.dial]
+            }
             guard now - openedAt >= Limits.simultaneousDialWindow else { return [] }
             guard let pingedAt else { return ask(now: now) }
             return now - pingedAt >= Limits.pingPatience ? [.dial] : []
         }
     }
 
-    /// There is no link though one is wanted, or one that does not answer.
+    /// There is no link though one is wanted, or one that does not answer, or only a relayed one.
     package func isMissed(now: Timestamp) -> Bool {
         switch state {
         case .idle, .dialling: !isResting
-        case .up(_, _, _, _, let pingedAt): pingedAt.map { now - $0 >= Limits.pingPatience } ?? false
+        case .up(_, _, _, _, let pingedAt):
+            upgrade != nil || pingedAt.map { now - $0 >= Limits.pingPatience } ?? false
         }
+    }
+
+    /// One of the two is at another place now: if the link is relayed, a direct way is looked for at once.
+    package mutating func seekDirect(now: Timestamp) {
+        if let dialAt = upgrade?.dialAt, dialAt > now { upgrade = Upgrade(dialAt: now) }
     }
 
     /// The peer has gone to sleep: no loss, and it is left in peace for a while; an incoming link or ``wanted(at:)`` ends
@@ -189,6 +243,7 @@ package struct LinkStateMachine: Hashable, Sendable {
         if case .up = state { lostAt = nil }
         failures = 0
         isResting = true
+        upgrade = nil
         state = .idle(dialAt: nil)
     }
 
@@ -218,6 +273,7 @@ package struct LinkStateMachine: Hashable, Sendable {
 
     private mutating func lost(now: Timestamp) {
         lostAt = now
+        upgrade = nil
         var wait = own < remote ? Limits.redialFirst / 4 : Limits.redialYield
         if !hasHeard {
             // Opened and closed without a word: the other side cannot take us now.

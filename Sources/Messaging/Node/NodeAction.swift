@@ -67,6 +67,15 @@ package enum NodeAction: Hashable, Sendable {
     /// Send a chunk from the archive.
     case transmitChunk(LinkID, ClientID, MessageID, index: Int)
 
+    // MARK: Relay
+
+    /// Send at once a frame that says nothing of what is on the disk.
+    case forward(LinkID, Frame)
+    /// Of a stream that ends here, over a link to a rendezvous node: its end is the shell's.
+    case relayed(LinkID, RelayAnswer)
+    /// Where this node can be reached may have changed.
+    case endpointsMayHaveChanged
+
     /// Where a message is kept.
     package enum Keeping: Hashable, Sendable {
         /// In memory until the conversation is closed or the node stops.
@@ -91,11 +100,14 @@ package enum NodeAction: Hashable, Sendable {
         package var remote: PublicKey
         package var endpoints: [Endpoint]
         package var route: DialRoute
+        /// There is a relayed link: a direct one is looked for, and nobody needs to hear that there is none.
+        package var isUpgrade: Bool
 
-        package init(remote: PublicKey, endpoints: [Endpoint], route: DialRoute) {
+        package init(remote: PublicKey, endpoints: [Endpoint], route: DialRoute, isUpgrade: Bool = false) {
             self.remote = remote
             self.endpoints = endpoints
             self.route = route
+            self.isUpgrade = isUpgrade
         }
     }
 

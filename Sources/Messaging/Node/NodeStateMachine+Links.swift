@@ -8,9 +8,10 @@ extension NodeStateMachine {
         client: ClientID,
         remote: PublicKey,
         weDialled: Bool,
+        isRelayed: Bool = false,
         _ turn: inout Turn
     ) -> [NodeAction] {
-        links[link] = OpenLink(client: client, remote: remote)
+        links[link] = OpenLink(client: client, remote: remote, isRelayed: isRelayed)
         switch take(client) {
         case nil, .unused:
             links[link] = nil
@@ -29,7 +30,14 @@ extension NodeStateMachine {
                 return machine.record.former.contains(remote)
                     ? machine.turnAway(remote, on: link, &turn) : welcomeGuest(link, turn)
             }
-            return settle(machine.linkOpened(link, to: remote, weDialled: weDialled, &turn), &turn)
+            let actions = machine.linkOpened(
+                link,
+                to: remote,
+                weDialled: weDialled,
+                isRelayed: isRelayed,
+                &turn
+            )
+            return settle(actions, &turn)
         }
     }
 
@@ -66,7 +74,10 @@ extension NodeStateMachine {
         case nil, .unused: return [.close(link)]
         case .contact(var machine):
             defer { inboxes[open.client] = .contact(machine) }
-            return machine.receive(frame, from: open.remote, on: link, turn)
+            let actions = machine.receive(frame, from: open.remote, on: link, turn)
+            // Counted there; it has its own limits.
+            if machine.relay.serves(link) { guestLeft(link) }
+            return actions
         case .joining(var machine):
             let outcome = machine.receive(frame, from: open.remote, on: link, turn)
             inboxes[open.client] = .joining(machine)
@@ -84,6 +95,7 @@ extension NodeStateMachine {
                     verified: verify(request.invite),
                     from: open.remote,
                     on: link,
+                    isRelayed: open.isRelayed,
                     &turn
                 )
                 for case .transmit(link, .joinError(let error)) in actions
@@ -153,7 +165,8 @@ extension NodeStateMachine {
             actions.append(.notify(joined))
             actions += machine.enter(under: agreement, &turn)
             actions += machine.enterSchedule(&turn)
-            actions += machine.linkOpened(link, to: creator, weDialled: true, &turn)
+            let isRelayed = links[link]?.isRelayed ?? false
+            actions += machine.linkOpened(link, to: creator, weDialled: true, isRelayed: isRelayed, &turn)
             inboxes[client] = .conversation(machine)
             return actions
         }
@@ -166,9 +179,8 @@ extension NodeStateMachine {
         switch take(open.client) {
         case nil, .unused: return []
         case .contact(var machine):
-            machine.linkClosed(link, to: open.remote, turn)
-            inboxes[open.client] = .contact(machine)
-            return []
+            defer { inboxes[open.client] = .contact(machine) }
+            return machine.linkClosed(link, to: open.remote, turn)
         case .joining(var machine):
             machine.linkClosed(link, &turn)
             inboxes[open.client] = .joining(machine)

@@ -17,6 +17,8 @@ package struct NodeStateMachine: Sendable {
         /// Of a guest, who came by an invite or a contact card and with whom we have no business of our own: when its
         /// patience with us, and ours with it, ends.
         var guestUntil: Timestamp?
+        /// It goes through a rendezvous node.
+        var isRelayed = false
     }
 
     struct Explosion: Sendable {

@@ -14,6 +14,7 @@ struct PeerCommand: ParsableCommand {
               mayfly peer add bob --endpoint tcp://10.0.0.7:7440
               mayfly peer ping ann
               mayfly peer set ann invitations=accept
+              mayfly peer set hub rendezvous=on                    be reached through it
             """,
         subcommands: [
             Add.self, List.self, Show.self, Remove.self, Ping.self, Block.self, Unblock.self, Set.self, Card.self,
@@ -28,6 +29,7 @@ struct PeerCommand: ParsableCommand {
             ("contact", peer.contact.map(safe) ?? "-"),
             ("blocked", peer.blocked ? "yes" : "no"),
             ("invitations", safe(peer.invitations)),
+            ("rendezvous", peer.rendezvous ? "yes" : "no"),
             ("last seen", shown(peer.lastSeen, now: wallClock())),
             ("path", peer.path.map(safe) ?? "-"),
             ("round trip", milliseconds(peer.rttMs)),
@@ -170,8 +172,15 @@ extension PeerCommand {
         static let configuration = CommandConfiguration(
             abstract: "Change one property of a named node.",
             discussion: """
+                Keys: invitations (ask, accept, refuse), endpoints (separated by commas; none for those of its card),
+                rendezvous (on, off).
+
+                With rendezvous=on others may reach this node through that one, which has to run with --rendezvous and
+                has to have this node among its peers. It passes sealed bytes on, and sees addresses, sizes and times.
+
                 Example:
                   mayfly peer set ann invitations=accept
+                  mayfly peer set hub rendezvous=on
                 """
         )
 

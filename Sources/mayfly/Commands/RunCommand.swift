@@ -42,6 +42,8 @@ struct RunCommand: AsyncParsableCommand {
         )
     )
     var discover: String?
+    @Flag(help: "Be a rendezvous node: nodes in peers.json may be reached by others through this one.")
+    var rendezvous = false
     @Option(help: "How much to log, on standard error.")
     var logLevel = LogLevel.notice
     @OptionGroup var global: GlobalOptions
@@ -56,6 +58,7 @@ struct RunCommand: AsyncParsableCommand {
                 capacity: try checkedCapacity(capacity),
                 datagrams: udp,
                 discover: try checkedDiscovery(discover),
+                isRendezvous: rendezvous ? true : nil,
                 logLevel: logLevel.rawValue,
                 json: global.json
             )

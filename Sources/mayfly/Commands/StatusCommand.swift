@@ -39,6 +39,16 @@ struct StatusCommand: NodeCommand {
             ("outbox", String(status.outbox)),
             ("next expiry", shown(status.nextExpiry, now: wallClock())),
         ])
+        if let relay = status.rendezvous {
+            terminal.fields([
+                ("rendezvous", "for \(relay.everybody ? "everybody who holds the card" : "named peers")"),
+                ("reservations", "\(relay.reservations) of \(relay.reservationsMax)"),
+                ("streams", "\(relay.streams) of \(relay.streamsMax), \(relay.streamsPerReservation) to one node"),
+                ("rate", "\(relay.bytesPerSecond) bytes/s for a stream, \(relay.bytesPerSecondTotal) in all"),
+                ("relayed", "\(relay.opened) streams, \(relay.bytes) bytes since the start"),
+                ("refused", "\(relay.refused) requests; \(relay.violations) streams ended for a violation"),
+            ])
+        }
         if status.locked { terminal.note("unlock it with `mayfly unlock`") }
     }
 }

@@ -135,6 +135,12 @@ private func nodeError(_ error: NodeError) -> ControlError {
             "the file of message \(id.description.prefix(12)) is not here",
             hint: "it did not arrive as it was sent, or is no longer kept; ask for it again"
         )
+    case .tooManyRendezvous:
+        return ControlError(
+            .refused,
+            "\(Limits.rendezvousCount) rendezvous nodes are in use already",
+            hint: "take one out: mayfly peer set NAME rendezvous=off"
+        )
     }
 }
 

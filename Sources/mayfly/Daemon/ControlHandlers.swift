@@ -173,8 +173,18 @@ struct ControlHandlers: Sendable {
                 )
                 _ = try node.changePeer(params.name) { $0.endpoints = endpoints.isEmpty ? nil : endpoints }
                 return try Self.peer(params.name, node)
+            case "rendezvous":
+                guard ["on", "off"].contains(params.value) else {
+                    throw ControlError(.usage, "rendezvous: `\(params.value)` is not one of on, off")
+                }
+                try node.setRendezvous(params.name, params.value == "on")
+                return try Self.peer(params.name, node)
             default:
-                throw ControlError(.usage, "`\(params.key)` cannot be set", hint: "keys: invitations, endpoints")
+                throw ControlError(
+                    .usage,
+                    "`\(params.key)` cannot be set",
+                    hint: "keys: invitations, endpoints, rendezvous"
+                )
             }
         }
         later(&router, PeerPingMethod.self) { node, params, _ in

@@ -25,6 +25,8 @@ struct DaemonOptions: Sendable {
     let datagrams: Bool?
     /// Whether peers look for each other on this network; `nil` for the configured value.
     let discover: DiscoverySetting?
+    /// Whether this is a rendezvous node; `nil` for the configured value.
+    let isRendezvous: Bool?
     let logLevel: String
     let json: Bool
 }
@@ -46,6 +48,7 @@ enum Daemon {
         nodeOptions.capacity = options.capacity
         nodeOptions.datagrams = options.datagrams
         nodeOptions.discover = options.discover
+        nodeOptions.isRendezvous = options.isRendezvous
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let service = NodeService(
             options: nodeOptions,

@@ -37,6 +37,7 @@ enum NodeView {
                 HealthCheck(name: "store", state: .warning, message: "damaged: \(damage)", hint: "check the disk")
             )
         }
+        checks += node.rendezvousStandings().map(rendezvousCheck)
         return NodeStatus(
             running: true,
             version: node.options.version,
@@ -52,7 +53,8 @@ enum NodeView {
             nextExpiry: status.nextExpiry.map(timestamp),
             checks: checks,
             hooks: hooks?.counts,
-            discovery: node.discovery
+            discovery: node.discovery,
+            rendezvous: node.relayService.map { RendezvousCounts($0.counts, $0.terms) }
         )
     }
 
@@ -66,7 +68,8 @@ enum NodeView {
             lastSeen: seen.map { timestamp($0.at) },
             path: seen?.path?.kind.rawValue,
             rttMs: seen.map { rounded($0.rttMilliseconds) },
-            link: seen?.path.map(link)
+            link: seen?.path.map(link),
+            rendezvous: peer.isRendezvous
         )
     }
 

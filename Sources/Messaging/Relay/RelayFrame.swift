@@ -1,0 +1,84 @@
+/// Names a stream on one link to or from a rendezvous node.
+package struct RelayStreamID: Hashable, Sendable, Comparable {
+    package let number: UInt32
+
+    package init(_ number: UInt32) { self.number = number }
+
+    /// The one stream of a link that was made for it: a guest's.
+    package static let guest = RelayStreamID(0)
+
+    package static func < (left: RelayStreamID, right: RelayStreamID) -> Bool { left.number < right.number }
+}
+
+/// What the users of a rendezvous node say to it.
+package enum RelayRequest: Hashable, Sendable {
+    /// Pass on to us, over this link, the streams of those who name our reservation.
+    case reserve
+    /// Do so no longer.
+    case release
+    /// From a stranger, first on its link: open a stream to whoever has this reservation.
+    case open(ReservationID)
+    case stream(RelayStreamID, RelayStreamFrame)
+}
+
+/// What a rendezvous node says to its users.
+package enum RelayAnswer: Hashable, Sendable {
+    case reserved(RelayGrant)
+    case refused(RelayRefusal)
+    /// Somebody has opened a stream to you. It has its whole window in both directions.
+    case incoming(RelayStreamID)
+    case stream(RelayStreamID, RelayStreamFrame)
+}
+
+/// What the two ends of a stream say to each other. The rendezvous node passes it on.
+package enum RelayStreamFrame: Hashable, Sendable {
+    /// 1…``Limits/relayPieceByteCount`` bytes.
+    case data([UInt8])
+    /// So many more bytes may be sent: 1…``Limits/relayWindow``.
+    case credit(Int)
+    /// No more bytes come in this direction.
+    case end
+    /// The stream is over in both directions.
+    case close(RelayCloseReason)
+}
+
+/// Why a stream is over.
+package enum RelayCloseReason: UInt32, Hashable, Sendable, CaseIterable {
+    /// One end has closed it.
+    case closed = 1
+    /// Nobody has this reservation, or nobody has it now.
+    case unknownReservation = 2
+    /// As many streams as there may be, or opened too often.
+    case busy = 3
+    /// Nothing has come for ``Limits/relayIdle``.
+    case idle = 4
+    /// One end has sent what it may not.
+    case violation = 5
+}
+
+/// Why a rendezvous node gives no reservation.
+package enum RelayRefusal: UInt32, Hashable, Sendable, Codable, CaseIterable {
+    /// It is none.
+    case notServing = 1
+    /// The asking node is not among its peers.
+    case unknownPeer = 2
+    /// It serves as many as it may.
+    case full = 3
+    /// For a reason of a later version.
+    case other = 4
+}
+
+/// A reservation and its limits.
+package struct RelayGrant: Hashable, Sendable {
+    package var reservation: ReservationID
+    /// Streams at one time.
+    package var streamCount: Int
+    /// Bytes a second in one direction of a stream.
+    package var byteRate: Int
+
+    package init(reservation: ReservationID, streamCount: Int, byteRate: Int) {
+        self.reservation = reservation
+        self.streamCount = streamCount
+        self.byteRate = byteRate
+    }
+}

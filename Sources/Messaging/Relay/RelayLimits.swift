@@ -1,0 +1,46 @@
+extension Limits {
+    // MARK: Relay, specification: peers rely on these.
+
+    /// Most bytes of one piece of a relayed stream.
+    package static let relayPieceByteCount = 16_384
+    /// Bytes of one direction of a relayed stream that may be on their way, from the sender to the receiver's end.
+    package static let relayWindow = 65_536
+    /// Most endpoints at one rendezvous node that a node advertises, and at all of them.
+    package static let relayEndpointCount = 2
+
+    // MARK: Relay, implementation: may be tuned.
+
+    /// Nodes that a rendezvous node serves at one time, unless its configuration says otherwise.
+    package static let reservationCount = 128
+    /// Streams to one of them, and to all.
+    package static let streamsPerReservation = 32
+    package static let relayedStreamCount = 512
+    /// Bytes a second in one direction of a stream, and of all streams together.
+    package static let relayedByteRate = 1 << 20
+    package static let relayedByteRateTotal = 16 << 20
+    /// What a stream may be ahead of its rate, and all of them.
+    package static let relayBurst: Milliseconds = 50
+    /// A stream over which nothing has come for this long is ended.
+    package static let relayIdle: Milliseconds = 2 * .minute
+    /// Streams that are opened to one node, and by those behind one address prefix: bursts of so many, then one each
+    /// interval.
+    package static let relayOpenBurst = 32
+    package static let relayOpenInterval: Milliseconds = 2 * .second
+    /// Address prefixes that are counted.
+    package static let relaySourceCount = 1_024
+    /// A served node that has said nothing for this long is gone. It asks after ``keepaliveInterval`` of silence.
+    package static let reservationSilence: Milliseconds = 90 * .second
+    /// Rendezvous nodes that a node uses at one time.
+    package static let rendezvousCount = 4
+    /// How long a rendezvous node may take to answer.
+    package static let reservationPatience: Milliseconds = 10 * .second
+    /// A rendezvous node that has refused is asked again after this long.
+    package static let reservationRetry: Milliseconds = 5 * .minute
+    /// A reservation whose link is lost is advertised for this long: it is the same when the link is back.
+    package static let reservationGrace: Milliseconds = .minute
+    /// Direct ways have this long before a relay is asked.
+    package static let relayHeadStart: Milliseconds = .second
+    /// While a link is relayed a direct way is looked for after this long, and at most after that.
+    package static let upgradeFirst: Milliseconds = 15 * .second
+    package static let upgradeLongest: Milliseconds = 15 * .minute
+}

@@ -1,0 +1,324 @@
+import Primitives
+
+/// The rendezvous node's part: it keeps reservations for its peers and passes the streams of strangers on to them. It dials
+/// nobody, keeps nothing on the disk, and reads nothing of what it passes on.
+///
+/// A link to the contact inbox is, for the relay,
+///
+///     stranger ──reserve, granted──▶ holder ──release, refused later, silent, closed──▶ gone
+///     stranger ──open, granted────▶ guest  ──its stream is over, closed──▶ gone
+///
+/// A stranger whose request is refused is told why, and stays one or is sent away. Each guest's link carries one stream;
+/// a holder's link carries all of its own.
+package struct RelayServiceStateMachine: Sendable {
+    private struct Holder: Sendable {
+        let key: PublicKey
+        let reservation: ReservationID
+        var guests: [RelayStreamID: LinkID] = [:]
+        var lastNumber: UInt32 = 0
+        var opens = TokenBucket(interval: Limits.relayOpenInterval, burst: Limits.relayOpenBurst)
+        var heardAt: Timestamp
+    }
+
+    private struct Guest: Sendable {
+        let holder: LinkID
+        let number: RelayStreamID
+        var stream = RelayedStream()
+        var heardAt: Timestamp
+    }
+
+    /// The bytes from one side of a stream.
+    private struct Flow: Hashable, Sendable {
+        let guest: LinkID
+        let sender: RelayedStream.Side
+    }
+
+    package private(set) var terms = RelayTerms()
+    private var holders: [LinkID: Holder] = [:]
+    private var reservations: [ReservationID: LinkID] = [:]
+    private var guests: [LinkID: Guest] = [:]
+    /// Flows whose credit is withheld, the longest first.
+    private var waiting: [Flow] = []
+    private var total = RelayPace()
+    private var sources: [UInt64: TokenBucket] = [:]
+    /// Not after the first moment at which something is due.
+    private var dueAt: Timestamp?
+    private var counted = RelayCounts()
+
+    package init() {}
+
+    /// What it has done, and how much of it there is.
+    package var counts: RelayCounts {
+        var result = counted
+        result.reservations = holders.count
+        result.streams = guests.count
+        return result
+    }
+
+    /// When ``advance(now:)`` has something to do; `nil` for never.
+    package var nextDeadline: Timestamp? { dueAt }
+
+    /// Whether this link is a holder's or a guest's: it may stay as long as it is used.
+    package func serves(_ link: LinkID) -> Bool { holders[link] != nil || guests[link] != nil }
+
+    /// Whether there is nothing to forget.
+    package var isIdle: Bool { holders.isEmpty && guests.isEmpty }
+
+    // MARK: Admission
+
+    /// The configuration, or the list of peers, has changed: who may no longer be served is told, and sent away.
+    package mutating func configure(_ terms: RelayTerms, isPeer: (PublicKey) -> Bool) -> [NodeAction] {
+        self.terms = terms
+        var result: [NodeAction] = []
+        for link in holders.keys.sorted() {
+            guard let holder = holders[link], let refusal = refusal(of: holder.key, isPeer: isPeer(holder.key)) else {
+                continue
+            }
+            result += [.forward(link, .relayAnswer(.refused(refusal)))] + endHolder(link, .unknownReservation)
+            result.append(.close(link))
+        }
+        return result
+    }
+
+    private func refusal(of key: PublicKey, isPeer: Bool) -> RelayRefusal? {
+        if !terms.isServing { return .notServing }
+        return isPeer || terms.isOpen ? nil : .unknownPeer
+    }
+
+    // MARK: Requests
+
+    /// - Parameters:
+    ///   - isPeer: `remote` is a named peer, and not blocked.
+    ///   - source: stands for the address prefix of the other side; `nil` if there is none.
+    package mutating func receive(
+        _ request: RelayRequest,
+        from remote: PublicKey,
+        on link: LinkID,
+        own: IdentityKey,
+        isPeer: Bool,
+        source: UInt64?,
+        now: Timestamp
+    ) -> [NodeAction] {
+        heard(link, now: now)
+        switch request {
+        case .reserve: return reserve(link, remote, own, isPeer: isPeer, now: now)
+        case .release:
+            guard holders[link] != nil else { return violation(of: link) }
+            return endHolder(link, .unknownReservation) + [.close(link)]
+        case .open(let reservation): return open(reservation, link, source: source, now: now)
+        case .stream(let number, let frame): return receive(frame, of: number, on: link, now: now)
+        }
+    }
+
+    private mutating func reserve(
+        _ link: LinkID,
+        _ remote: PublicKey,
+        _ own: IdentityKey,
+        isPeer: Bool,
+        now: Timestamp
+    ) -> [NodeAction] {
+        guard guests[link] == nil else { return violation(of: link) }
+        if let refusal = refusal(of: remote, isPeer: isPeer) { return refuse(link, refusal) }
+        if let holder = holders[link] { return [.forward(link, .relayAnswer(.reserved(grant(holder.reservation))))] }
+        let reservation = ReservationID(rendezvous: own.publicKey, user: remote, own: own)
+        var result: [NodeAction] = []
+        // Its link of before is lost, whatever we know of it.
+        if let before = reservations[reservation] {
+            result += endHolder(before, .unknownReservation) + [.close(before)]
+        }
+        guard holders.count < terms.reservationCount else { return result + refuse(link, .full) }
+        holders[link] = Holder(key: remote, reservation: reservation, heardAt: now)
+        reservations[reservation] = link
+        due(now + Limits.reservationSilence)
+        return result + [.forward(link, .relayAnswer(.reserved(grant(reservation))))]
+    }
+
+    private func grant(_ reservation: ReservationID) -> RelayGrant {
+        RelayGrant(reservation: reservation, streamCount: terms.streamsPerReservation, byteRate: terms.byteRate)
+    }
+
+    private mutating func refuse(_ link: LinkID, _ refusal: RelayRefusal) -> [NodeAction] {
+        counted.refused += 1
+        return [.forward(link, .relayAnswer(.refused(refusal)))]
+    }
+
+    private mutating func open(_ reservation: ReservationID, _ link: LinkID, source: UInt64?, now: Timestamp)
+        -> [NodeAction]
+    {
+        guard !serves(link) else { return violation(of: link) }
+        guard takes(source, now: now) else { return turnAway(link, .busy) }
+        guard terms.isServing, let holding = reservations[reservation], let holder = holders[holding] else {
+            return turnAway(link, .unknownReservation)
+        }
+        guard holder.guests.count < terms.streamsPerReservation, guests.count < terms.streamCount,
+            holders[holding]?.opens.take(now: now) == nil,
+            let number = takeNumber(holding)
+        else { return turnAway(link, .busy) }
+        holders[holding]?.guests[number] = link
+        guests[link] = Guest(holder: holding, number: number, heardAt: now)
+        counted.opened += 1
+        due(now + terms.idle)
+        return [.forward(holding, .relayAnswer(.incoming(number)))]
+    }
+
+    private mutating func turnAway(_ link: LinkID, _ reason: RelayCloseReason) -> [NodeAction] {
+        counted.refused += 1
+        return [.forward(link, .relayAnswer(.stream(.guest, .close(reason)))), .close(link)]
+    }
+
+    private mutating func takeNumber(_ link: LinkID) -> RelayStreamID? {
+        guard let holder = holders[link] else { return nil }
+        var number = holder.lastNumber
+        // Fewer are in use than are tried.
+        for _ in 0...holder.guests.count {
+            number = number == .max ? 1 : number + 1
+            guard holder.guests[RelayStreamID(number)] == nil else { continue }
+            holders[link]?.lastNumber = number
+            return RelayStreamID(number)
+        }
+        return nil
+    }
+
+    /// - Returns: whether another stream is opened for this source.
+    private mutating func takes(_ source: UInt64?, now: Timestamp) -> Bool {
+        guard let source else { return true }
+        if sources[source] == nil, sources.count >= Limits.relaySourceCount {
+            sources = sources.filter { !$0.value.isFull(now: now) }
+            guard sources.count < Limits.relaySourceCount else { return false }
+        }
+        var bucket = sources[source] ?? TokenBucket(interval: Limits.relayOpenInterval, burst: Limits.relayOpenBurst)
+        defer { sources[source] = bucket }
+        return bucket.take(now: now) == nil
+    }
+
+    // MARK: Streams
+
+    private mutating func receive(
+        _ frame: RelayStreamFrame,
+        of number: RelayStreamID,
+        on link: LinkID,
+        now: Timestamp
+    ) -> [NodeAction] {
+        if let holder = holders[link] {
+            // One that has ended meanwhile: what was on its way is dropped.
+            guard let guest = holder.guests[number] else { return [] }
+            return pass(frame, from: .holder, stream: guest, now: now)
+        }
+        guard guests[link] != nil else { return [] }
+        guard number == .guest else { return violation(of: link) }
+        return pass(frame, from: .guest, stream: link, now: now)
+    }
+
+    private mutating func pass(
+        _ frame: RelayStreamFrame,
+        from side: RelayedStream.Side,
+        stream link: LinkID,
+        now: Timestamp
+    ) -> [NodeAction] {
+        guard let outcome = guests[link]?.stream.receive(frame, from: side) else { return [] }
+        guests[link]?.heardAt = now
+        switch outcome {
+        case .forward:
+            if case .data(let bytes) = frame { counted.byteCount += UInt64(bytes.count) }
+            return tell(side.other, of: link, frame)
+        case .withhold:
+            let flow = Flow(guest: link, sender: side.other)
+            return waiting.contains(flow) ? [] : release(flow, now: now)
+        case .forwardLast: return tell(side.other, of: link, frame) + endGuest(link)
+        case .drop: return []
+        case .violation: return violation(of: link)
+        }
+    }
+
+    private func tell(_ side: RelayedStream.Side, of link: LinkID, _ frame: RelayStreamFrame) -> [NodeAction] {
+        guard let guest = guests[link] else { return [] }
+        return switch side {
+        case .holder: [.forward(guest.holder, .relayAnswer(.stream(guest.number, frame)))]
+        case .guest: [.forward(link, .relayAnswer(.stream(.guest, frame)))]
+        }
+    }
+
+    /// Hands credit out, or notes when it may be.
+    private mutating func release(_ flow: Flow, now: Timestamp) -> [NodeAction] {
+        let release = guests[flow.guest]?.stream.release(
+            for: flow.sender,
+            rate: terms.byteRate,
+            total: &total,
+            totalRate: terms.byteRateTotal,
+            now: now
+        )
+        switch release {
+        case .now(let count): return tell(flow.sender, of: flow.guest, .credit(count))
+        case .later(let time):
+            waiting.append(flow)
+            due(time)
+            return []
+        case .nothing, nil: return []
+        }
+    }
+
+    /// Against the protocol: a guest's stream ends for both, and its link; of a holder's link, the link.
+    private mutating func violation(of link: LinkID) -> [NodeAction] {
+        counted.violations += 1
+        if guests[link] != nil { return closeStream(link, .violation) }
+        return endHolder(link, .violation) + [.close(link)]
+    }
+
+    /// Tells both sides, and closes the guest's link.
+    private mutating func closeStream(_ link: LinkID, _ reason: RelayCloseReason) -> [NodeAction] {
+        tell(.holder, of: link, .close(reason)) + tell(.guest, of: link, .close(reason)) + endGuest(link)
+    }
+
+    /// - Returns: what closes the guest's link.
+    private mutating func endGuest(_ link: LinkID) -> [NodeAction] {
+        guard let guest = guests.removeValue(forKey: link) else { return [] }
+        holders[guest.holder]?.guests[guest.number] = nil
+        waiting.removeAll { $0.guest == link }
+        return [.close(link)]
+    }
+
+    /// Ends a reservation; what is left of the link is the caller's.
+    private mutating func endHolder(_ link: LinkID, _ reason: RelayCloseReason) -> [NodeAction] {
+        guard let holder = holders.removeValue(forKey: link) else { return [] }
+        if reservations[holder.reservation] == link { reservations[holder.reservation] = nil }
+        return holder.guests.values.sorted().flatMap { guest in
+            tell(.guest, of: guest, .close(reason)) + endGuest(guest)
+        }
+    }
+
+    // MARK: Links and time
+
+    /// A frame of any kind has come.
+    package mutating func heard(_ link: LinkID, now: Timestamp) { holders[link]?.heardAt = now }
+
+    /// A link is gone: a guest's stream ends for its holder, a holder's streams for their guests.
+    package mutating func linkClosed(_ link: LinkID) -> [NodeAction] {
+        if guests[link] != nil {
+            let told = tell(.holder, of: link, .close(.closed))
+            _ = endGuest(link)
+            return told
+        }
+        return endHolder(link, .unknownReservation)
+    }
+
+    /// Hands out credit that is due, and ends what is silent.
+    package mutating func advance(now: Timestamp) -> [NodeAction] {
+        guard let dueAt, dueAt <= now else { return [] }
+        self.dueAt = nil
+        var result: [NodeAction] = []
+        let flows = waiting
+        waiting = []
+        for flow in flows { result += release(flow, now: now) }
+        for link in guests.keys.sorted() {
+            guard let end = guests[link].map({ $0.heardAt + terms.idle }) else { continue }
+            if end <= now { result += closeStream(link, .idle) } else { due(end) }
+        }
+        for link in holders.keys.sorted() {
+            guard let end = holders[link].map({ $0.heardAt + Limits.reservationSilence }) else { continue }
+            if end <= now { result += endHolder(link, .unknownReservation) + [.close(link)] } else { due(end) }
+        }
+        return result
+    }
+
+    private mutating func due(_ time: Timestamp) { dueAt = min(dueAt ?? time, time) }
+}

@@ -1,0 +1,240 @@
+import Logging
+import Messaging
+import NIOCore
+import Primitives
+import Transport
+import Wire
+
+/// Streams through rendezvous nodes, as far as they end here; passing them on for others is the core's.
+extension Node {
+    // MARK: Rendezvous nodes
+
+    /// The configuration or the peers have changed, or the contact inbox is there.
+    func rendezvousChanged() {
+        guard core.contact != nil else { return }
+        let terms = relayTerms
+        let cards = peers.peers.compactMap { $0.isRendezvous && !$0.isBlocked ? $0.card : nil }
+        turn {
+            core.withContact(&$0) { contact, turn in
+                contact.serve(terms, turn) + contact.use(rendezvous: cards, turn)
+            }
+        }
+        // They are dialled now.
+        turn { core.advance(&$0) }
+    }
+
+    /// Lets others reach us through a peer, or no longer.
+    /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/peerWithoutCard(_:)``, ``NodeError/tooManyRendezvous``,
+    ///   ``NodeError/homeFile(_:)``.
+    package func setRendezvous(_ name: String, _ isRendezvous: Bool) throws(NodeError) {
+        let (peer, _) = try peer(name)
+        if isRendezvous, !peer.isRendezvous {
+            guard peer.card != nil else { throw .peerWithoutCard(name) }
+            guard peers.peers.count(where: \.isRendezvous) < Limits.rendezvousCount else { throw .tooManyRendezvous }
+        }
+        _ = try changePeer(name) { $0.rendezvous = isRendezvous ? true : nil }
+    }
+
+    private var relayTerms: RelayTerms {
+        var terms = configuration.rendezvous?.terms ?? RelayTerms()
+        if let isRendezvous = options.isRendezvous { terms.isServing = isRendezvous }
+        return terms
+    }
+
+    /// Whom others may ask, and what became of it.
+    package func rendezvousStandings() -> [(name: String, standing: RelayReservationStateMachine.Standing?)] {
+        peers.peers.filter { $0.isRendezvous && !$0.isBlocked }.map { peer in
+            (peer.name, peer.card.flatMap { core.contact?.standing(at: $0.key) })
+        }
+    }
+
+    /// What this node does for others; `nil` if it serves nobody.
+    package var relayService: (terms: RelayTerms, counts: RelayCounts)? {
+        guard let relay = core.contact?.relay, relay.terms.isServing else { return nil }
+        return (relay.terms, relay.counts)
+    }
+
+    func endpointsMayHaveChanged() {
+        loop.assumeIsolated().execute {
+            self.assumeIsolated { node in
+                guard !node.isStopped else { return }
+                node.advertisedNow = nil
+                node.announceEndpoints()
+            }
+        }
+    }
+
+    // MARK: Streams to us
+
+    /// Of a stream at a rendezvous node of ours.
+    func relayed(_ answer: RelayAnswer, on link: LinkID) {
+        switch answer {
+        case .incoming(let stream): incoming(RelayEndName(link: link, stream: stream))
+        case .stream(let stream, let frame): receive(frame, for: RelayEndName(link: link, stream: stream))
+        case .reserved, .refused: break
+        }
+    }
+
+    private func incoming(_ name: RelayEndName) {
+        guard let transport, let connection = links[name.link]?.connection else { return }
+        // It opens streams, and forgets or invents none.
+        guard relayEnds[name] == nil else { return connection.abort(.protocolViolation) }
+        guard relayEnds.count(where: { $0.key.link == name.link }) < Limits.streamsPerReservation else {
+            return say([.close(.busy)], of: name)
+        }
+        let end = makeEnd(name, over: connection)
+        do { try transport.accept(end.channel) } catch { return finish(name) }
+        end.channel.begin()
+    }
+
+    private func makeEnd(_ name: RelayEndName, over connection: PeerConnection) -> RelayEnd {
+        let channel = StreamChannel(loop: loop, through: connection)
+        let end = RelayEnd(channel: channel)
+        relayEnds[name] = end
+        channel.events.hasOutput = { [weak self] in self?.assumeIsolated { $0.send(of: name) } }
+        channel.events.consumed = { [weak self] count in
+            self?.assumeIsolated { node in
+                guard let frame = node.relayEnds[name]?.machine.consumed(count) else { return }
+                node.say([frame], of: name)
+            }
+        }
+        channel.events.closed = { [weak self] in
+            self?.assumeIsolated { node in
+                guard let frame = node.relayEnds[name]?.machine.close() else { return node.finish(name) }
+                node.say([frame], of: name)
+                node.finish(name)
+            }
+        }
+        return end
+    }
+
+    private func receive(_ frame: RelayStreamFrame, for name: RelayEndName) {
+        // One that has ended meanwhile: what was on its way is dropped.
+        guard let end = relayEnds[name] else { return }
+        let arrival = end.machine.receive(frame)
+        switch arrival {
+        case .bytes(let bytes): end.channel.arrive(bytes)
+        case .credit: send(of: name)
+        case .ended:
+            end.channel.endInput()
+            if end.machine.isOver { finish(name) }
+        case .closed(let reason):
+            // The other end has closed it, or the rendezvous node, which says nothing of the other end.
+            if reason != .closed { streamLost(name.link) }
+            if case .close = frame {} else { say([.close(reason)], of: name) }
+            finish(name)
+        case .nothing: break
+        }
+    }
+
+    private func send(of name: RelayEndName) {
+        guard let end = relayEnds[name] else { return }
+        let frames = end.output()
+        if !frames.isEmpty { say(frames, of: name) }
+        if end.machine.isOver { finish(name) }
+    }
+
+    private func say(_ frames: [RelayStreamFrame], of name: RelayEndName) {
+        let connection = relayGuests[name.link]?.connection ?? links[name.link]?.connection
+        for frame in frames { try? connection?.send(FrameCodec.encode(.relayRequest(.stream(name.stream, frame)))) }
+        connection?.flush()
+    }
+
+    /// Lets go of an end. What has come and was not read is still read; what was not sent is lost.
+    private func finish(_ name: RelayEndName) {
+        guard let end = relayEnds.removeValue(forKey: name) else { return }
+        end.channel.events = StreamChannel.Events()
+        end.channel.finish()
+        relayGuests[name.link]?.connection.close()
+    }
+
+    /// A link to a rendezvous node is gone, and the streams over it.
+    func endStreams(on link: LinkID) {
+        for name in relayEnds.keys.filter({ $0.link == link }).sorted(by: { $0.stream < $1.stream }) { finish(name) }
+    }
+
+    // MARK: Streams to others
+
+    /// Asks a rendezvous node for a stream; what it is for hears of it, not before this returns.
+    /// - Parameter endpoint: a relayed one.
+    /// - Returns: a number for ``cancelStream(_:)``.
+    @discardableResult
+    func openStream(at endpoint: Messaging.Endpoint, for purpose: RelayGuestDial.Purpose) -> UInt64? {
+        guard let transport, let relay = endpoint.relay else { return nil }
+        let secret = RoutingSecret.derive(shared: SecretBytes(copying: relay.routingSecret), purpose: "card")
+        let dial = LinkTransport.Dial(
+            endpoints: [Transport.Endpoint(host: endpoint.host, port: Int(endpoint.port))],
+            token: { [unowned self] in
+                var random = SystemRandomness()
+                return secret.sharedToken(day: assumeIsolated { $0.now.day }, using: &random)
+            },
+            // Of this link alone: the rendezvous node learns no inbox of ours, and cannot tell that two links are one's.
+            identity: IdentityKey(SecretKey.generate()),
+            remote: relay.key
+        )
+        let number = transport.dial(dial)
+        guestDials[number] = RelayGuestDial(reservation: relay.reservation, purpose: purpose)
+        return number
+    }
+
+    /// Gives it up; nothing is called. Nothing happens to a stream that is open.
+    func cancelStream(_ number: UInt64) {
+        guard guestDials.removeValue(forKey: number) != nil else { return }
+        transport?.cancelDial(number)
+    }
+
+    /// - Returns: whether the link is one to a rendezvous node, for a stream.
+    func guestLinkOpened(_ connection: PeerConnection) -> Bool {
+        guard let dial = guestDials.removeValue(forKey: connection.route) else { return false }
+        let name = RelayEndName(link: LinkID(connection.id), stream: .guest)
+        relayGuests[name.link] = RelayGuestLink(connection: connection)
+        try? connection.send(FrameCodec.encode(.relayRequest(.open(dial.reservation))))
+        connection.flush()
+        let end = makeEnd(name, over: connection)
+        switch dial.purpose {
+        case .dial(let group): attempt(group, over: end, name)
+        case .knock(let knock): self.knock(knock, over: end.channel)
+        }
+        end.channel.begin()
+        return true
+    }
+
+    /// A frame of a rendezvous node's over such a link; nothing happens over another.
+    func receiveAsGuest(_ bytes: [UInt8], on connection: PeerConnection) {
+        let link = LinkID(connection.id)
+        guard relayGuests[link] != nil else { return }
+        let frame = try? FrameCodec.decode(bytes)
+        switch frame {
+        case .relayAnswer(.stream(.guest, let frame)): receive(frame, for: RelayEndName(link: link, stream: .guest))
+        case .ping(let nonce):
+            try? connection.send(FrameCodec.encode(.pong(nonce)))
+            connection.flush()
+        case .closing: connection.close()
+        case .unknown: break
+        default: connection.abort(.protocolViolation)
+        }
+    }
+
+    /// Nothing happens for another link.
+    func guestLinkClosed(_ link: LinkID) {
+        guard relayGuests[link] != nil else { return }
+        streamLost(link)
+        relayGuests[link] = nil
+        endStreams(on: link)
+    }
+
+    /// The rendezvous node has ended the stream, or is gone: which does not say that our token is unknown to anybody.
+    private func streamLost(_ link: LinkID) {
+        if let number = relayGuests[link]?.dial { transport?.cancelDial(number) }
+    }
+
+    /// - Returns: whether it was a dial of such a link.
+    func guestDialEnded(_ number: UInt64) -> Bool {
+        guard let dial = guestDials.removeValue(forKey: number) else { return false }
+        switch dial.purpose {
+        case .dial(let group): streamFailed(group)
+        case .knock(let knock): knocked(.failure(.unreachable), knock)
+        }
+        return true
+    }
+}

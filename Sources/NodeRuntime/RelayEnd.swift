@@ -1,0 +1,67 @@
+import Messaging
+import Transport
+
+/// Names a relayed stream that ends here: on the link to the rendezvous node, by its number there.
+struct RelayEndName: Hashable {
+    var link: LinkID
+    var stream: RelayStreamID
+}
+
+/// One end of a relayed stream: a channel for a link of ours, whose bytes go over a link to a rendezvous node.
+final class RelayEnd {
+    let channel: StreamChannel
+    var machine = RelayStreamStateMachine()
+
+    init(channel: StreamChannel) { self.channel = channel }
+
+    /// Takes what may be said now: bytes as far as the window goes, and the end.
+    func output() -> [RelayStreamFrame] {
+        var result: [RelayStreamFrame] = []
+        while true {
+            let count = machine.take(channel.outputByteCount)
+            let bytes = channel.take(count)
+            guard !bytes.isEmpty else { break }
+            result.append(.data(bytes))
+        }
+        if channel.isDrained, let end = machine.end() { result.append(end) }
+        return result
+    }
+}
+
+/// A dial of a rendezvous node, for one stream through it.
+struct RelayGuestDial {
+    let reservation: ReservationID
+    let purpose: Purpose
+
+    /// What goes over the stream.
+    enum Purpose {
+        /// A link of this dial's.
+        case dial(UInt64)
+        case knock(PendingKnock)
+    }
+}
+
+/// A link to a rendezvous node that was made for one stream, under a key of that link's alone.
+struct RelayGuestLink {
+    let connection: PeerConnection
+    /// The transport's number of the dial over its stream; `nil` for a knock.
+    var dial: UInt64?
+}
+
+/// One dial of the core's, by all ways that there are: directly, and, when that does not come to a link at once, through
+/// rendezvous nodes.
+struct DialGroup {
+    var client: ClientID
+    var dial: NodeAction.Dial
+    /// The transport's numbers of what is under way.
+    var numbers: Set<UInt64> = []
+    /// The dial of a rendezvous node that is under way.
+    var guestDial: UInt64?
+    /// Relays that were not tried yet.
+    var relays: [Messaging.Endpoint] = []
+    /// Some node answered and did not know our token.
+    var isUnknownThere = false
+
+    /// Nothing is under way.
+    var isIdle: Bool { numbers.isEmpty && guestDial == nil }
+}

@@ -1,0 +1,48 @@
+import Control
+import Messaging
+import NodeRuntime
+
+extension RendezvousCounts {
+    init(_ counts: RelayCounts, _ terms: RelayTerms) {
+        self.init(
+            reservations: counts.reservations,
+            reservationsMax: terms.reservationCount,
+            streams: counts.streams,
+            streamsMax: terms.streamCount,
+            streamsPerReservation: terms.streamsPerReservation,
+            bytesPerSecond: terms.byteRate,
+            bytesPerSecondTotal: terms.byteRateTotal,
+            opened: Int64(clamping: counts.opened),
+            bytes: Int64(clamping: counts.byteCount),
+            refused: Int64(clamping: counts.refused),
+            violations: Int64(clamping: counts.violations),
+            everybody: terms.isOpen
+        )
+    }
+}
+
+extension NodeView {
+    /// Whether others reach us through a peer of ours, and what to do if not.
+    static func rendezvousCheck(_ name: String, _ standing: RelayReservationStateMachine.Standing?) -> HealthCheck {
+        func check(_ state: CheckState, _ message: String, _ hint: String? = nil) -> HealthCheck {
+            HealthCheck(name: "rendezvous", state: state, message: "`\(name)` \(message)", hint: hint)
+        }
+        switch standing {
+        case nil: return check(.warning, "is not used", "the node is locked, or the peer has no card")
+        case .unreachable:
+            return check(.warning, "is unreachable", "check that its node runs: mayfly peer ping \(name)")
+        case .asking: return check(.warning, "has not answered yet", "look again in a moment")
+        case .reserved(let grant):
+            return check(
+                .ok,
+                "passes on up to \(grant.streamCount) streams to us, \(grant.byteRate) bytes/s each"
+            )
+        case .refused(.notServing): return check(.warning, "is no rendezvous node", "there: mayfly run --rendezvous")
+        case .refused(.unknownPeer):
+            return check(.warning, "does not know this node", "there: mayfly peer add NAME CARD, with this node's card")
+        case .refused(.full): return check(.warning, "serves as many nodes as it may", "it is asked again by itself")
+        case .refused(.other): return check(.warning, "refuses, for a reason of a later version")
+        case .refused(nil): return check(.warning, "does not answer", "it may be of an earlier version")
+        }
+    }
+}

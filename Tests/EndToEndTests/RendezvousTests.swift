@@ -1,0 +1,215 @@
+import Foundation
+import Testing
+
+/// Two nodes that nobody can connect to, and a third one that passes their bytes on.
+@Suite("Rendezvous")
+struct RendezvousTests {
+    /// At the port that a node behind a NAT tells others there is nobody.
+    private static let nowhere = "tcp://127.0.0.1:9"
+
+    /// `hub` serves; `ann` is reached through it, and directly only at `advertise`; `bob` knows nothing of it, and cannot
+    /// be reached. None of them has found another yet.
+    private func withHub(
+        advertise: String = nowhere,
+        _ body: (_ hub: TestNode, _ ann: TestNode, _ bob: TestNode) throws -> Void
+    ) throws {
+        try withDirectory { directory in
+            let nodes = ["hub", "ann", "bob"].map { TestNode(name: $0, directory: directory) }
+            let (hub, ann, bob) = (nodes[0], nodes[1], nodes[2])
+            defer { for node in nodes { node.crash() } }
+            try hub.initialise()
+            try hub.start(["--rendezvous", "--log-level", "trace"])
+            try ann.initialise(["--advertise", advertise])
+            try bob.initialise(["--advertise", Self.nowhere])
+            for node in [ann, bob] { try node.start() }
+            try introduce(hub, ann)
+            try body(hub, ann, bob)
+            for node in nodes { try node.stop() }
+        }
+    }
+
+    private func introduce(_ hub: TestNode, _ user: TestNode) throws {
+        try hub.ok("peer", "add", user.name, try user.ok("peer", "card")["contact"].string ?? "")
+        try user.ok("peer", "add", "hub", try hub.ok("peer", "card")["contact"].string ?? "")
+        try user.ok("peer", "set", "hub", "rendezvous=on")
+        try reserved(user)
+    }
+
+    private func check(_ node: TestNode) throws -> JSON {
+        try node.ok("status")["checks"].list.first { $0["name"].string == "rendezvous" } ?? JSON(value: nil)
+    }
+
+    private func reserved(_ node: TestNode) throws {
+        try eventually("a reservation") { try check(node)["state"].string == "ok" }
+    }
+
+    private func path(_ node: TestNode) throws -> String? {
+        try node.ok("conversation", "members", "room").json["members"].list.compactMap { $0["path"].string }.first
+    }
+
+    @Test("Two nodes that nobody can connect to meet, agree, chat and send files through a third")
+    func chat() throws {
+        try withHub { hub, ann, bob in
+            let card = try ann.ok("peer", "card")["endpoints"].list.compactMap(\.string)
+            #expect(card.first == Self.nowhere && card.last?.hasPrefix("relay://") == true, "\(card)")
+            let id = try meet(ann, bob)
+            try agree(ann, bob, "1d")
+            for index in 0..<6 { try say("sealed words \(index)", index % 2 == 0 ? ann : bob) }
+            for node in [ann, bob] { #expect(try path(node) == "relayed") }
+            // Several windows of bytes.
+            let file = "\(ann.directory)/file"
+            var random = SystemRandomNumberGenerator()
+            let bytes = (0..<600_000).map { _ in UInt8.random(in: 0...255, using: &random) }
+            #expect(FileManager.default.createFile(atPath: file, contents: Data(bytes)))
+            try ann.ok("send", "room", "--file", file, "--wait", "delivered", "--timeout", "90")
+            try bob.wait("messageState:state=received")
+            #expect(try ann.texts() == bob.texts())
+
+            let status = try hub.ok("status")["rendezvous"]
+            #expect(status["reservations"].integer == 1 && status["streams"].integer == 1, "\(status)")
+            #expect(status["bytes"].integer ?? 0 > 600_000 && status["violations"].integer == 0, "\(status)")
+
+            // The third has seen sealed bytes only, and kept none.
+            #expect(try hub.ok("conversation", "list").lines.allSatisfy { $0["conversations"].list.isEmpty })
+            let names = try [ann, bob].flatMap { node in
+                try node.ok("conversation", "members", "room").json["members"].list.compactMap { $0["member"].string }
+            }
+            let reservation = card.last?.split(separator: "/").last.map { String($0.suffix(20)) } ?? ""
+            #expect(names.count == 2 && reservation.count == 20)
+            let log = Program.text(hub.log)
+            for text in ["sealed words", id, String(id.prefix(12)), reservation, "127.0.0.1:"] + names {
+                #expect(!log.contains(text), "the log of the rendezvous node holds \(text)")
+                #expect(hub.files(holding: text).allSatisfy { ["config.json", "peers.json"].contains($0) }, "\(text)")
+            }
+            #expect(hub.files(holding: "sealed words").isEmpty)
+        }
+    }
+
+    @Test("The chat goes on when the reached node, the rendezvous node and the reaching node are started again")
+    func restarts() throws {
+        try withHub { hub, ann, bob in
+            // Nobody reaches bob otherwise, either: after the rendezvous node each has what it knew of the other, or nothing.
+            try introduce(hub, bob)
+            try meet(ann, bob)
+            try say("before", bob)
+            try ann.stop()
+            try ann.start()
+            try say("after ann", bob)
+            try hub.stop()
+            // Neither can reach the other; both say so, and lose nothing.
+            try ann.ok("send", "room", "while it is away")
+            try eventually("the loss") { try check(ann)["state"].string == "warning" }
+            #expect(try check(ann)["message"].string?.contains("unreachable") == true)
+            try hub.start(["--rendezvous"])
+            try say("after hub", bob)
+            try eventually("what was said meanwhile") { try bob.texts().contains("while it is away") }
+            for node in [ann, bob] { try reserved(node) }
+            try bob.stop()
+            try ann.ok("send", "room", "while bob is away")
+            try bob.start()
+            try say("after bob", ann)
+            try eventually("what was said meanwhile") { try bob.texts().contains("while bob is away") }
+            // Ephemeral: each has what came while it ran, once.
+            #expect(
+                try ann.texts() == ["after ann", "while it is away", "after hub", "while bob is away", "after bob"]
+            )
+            #expect(try bob.texts().sorted() == ["after bob", "while bob is away"])
+            for node in [ann, bob] { #expect(try path(node) == "relayed") }
+        }
+    }
+
+    @Test("When a direct way opens the link moves there by itself, and the chat on it loses and doubles nothing")
+    func upgrade() throws {
+        // A port that is free, and that somebody will stand at later.
+        let reserve = try Relay(to: 1)
+        let port = reserve.port
+        reserve.close()
+        try withHub(advertise: "tcp://127.0.0.1:\(port)") { _, ann, bob in
+            try meet(ann, bob)
+            try agree(ann, bob, "1d")
+            for node in [ann, bob] { #expect(try path(node) == "relayed") }
+            let way = try Relay(to: ann.port, at: port)
+            defer { way.close() }
+            var said: [String] = []
+            let end = ContinuousClock.now + .seconds(90)
+            while try path(ann) != "direct" || path(bob) != "direct" {
+                guard ContinuousClock.now < end else { throw HarnessError("no direct link came about") }
+                for node in [ann, bob] {
+                    said.append("\(node.name) \(said.count)")
+                    try node.ok("send", "room", said[said.count - 1])
+                }
+            }
+            for node in [ann, bob] { try say("at last, \(node.name)", node) }
+            for node in [ann, bob] {
+                try eventually("all of \(said.count)") { try node.texts().count >= said.count + 2 }
+                #expect(try node.texts().filter { !$0.hasPrefix("at last") }.sorted() == said.sorted())
+                let events = try node.run(["watch", "--since", "0", "--timeout", "0.05"]).lines
+                #expect(!events.contains { $0["event"].string == "peerOffline" }, "nobody was away")
+            }
+        }
+    }
+
+    @Test("Who was away when the conversation exploded learns of it through the rendezvous node")
+    func explosion() throws {
+        try withHub { _, ann, bob in
+            try meet(ann, bob)
+            try agree(ann, bob, "1d")
+            try say("to be gone", ann)
+            try bob.stop()
+            try ann.ok("explode", "room", "--force")
+            try bob.start()
+            try bob.wait("exploded")
+            #expect(try bob.ok("conversation", "list").lines.allSatisfy { $0["conversations"].list.isEmpty })
+        }
+    }
+
+    @Test("What is set up wrongly says what is wrong, on the side where it is to be mended")
+    func mistakes() throws {
+        try withHomes("hub", "ann", "bob") { nodes in
+            let (hub, ann, bob) = (nodes[0], nodes[1], nodes[2])
+            try hub.start()
+            try ann.start()
+            let card = try hub.ok("peer", "card")["contact"].string ?? ""
+            try ann.ok("peer", "add", "hub", card)
+            try ann.ok("peer", "add", "place", "--endpoint", Self.nowhere)
+            let refusal = try ann.fails(64, "peer", "set", "hub", "rendezvous=maybe")
+            #expect(refusal.message.contains("on, off"))
+            #expect(try ann.run(["peer", "set", "place", "rendezvous=on"]).code != 0, "it has no card")
+            let shown = try ann.ok("peer", "set", "hub", "rendezvous=on")
+            #expect(shown["rendezvous"].bool == true)
+            func expect(_ words: String) throws {
+                try eventually(words) { try check(ann)["message"].string?.contains(words) == true }
+                #expect(try check(ann)["state"].string == "warning")
+                let checks = try ann.run(["doctor"]).lines.filter { $0["name"].string == "rendezvous" }
+                #expect(checks.count == 1 && checks.first?["hint"].string?.isEmpty == false, "\(checks)")
+            }
+            try expect("is no rendezvous node")
+            try hub.stop()
+            try expect("is unreachable")
+            try hub.start(["--rendezvous"])
+            try expect("does not know this node")
+            #expect(try ann.ok("peer", "card")["endpoints"].list.count == 1)
+            // Told on the other side, it is mended by the next question.
+            try hub.ok("peer", "add", "ann", try ann.ok("peer", "card")["contact"].string ?? "")
+            try ann.ok("peer", "set", "hub", "rendezvous=off")
+            #expect(try check(ann).isNull)
+            try ann.ok("peer", "set", "hub", "rendezvous=on")
+            try reserved(ann)
+            #expect(try ann.ok("peer", "card")["endpoints"].list.count == 2)
+            // Blocked there, it has its reservation no more.
+            try hub.ok("peer", "block", "ann")
+            try eventually("the end of the reservation") { try check(ann)["state"].string == "warning" }
+            #expect(try hub.ok("status")["rendezvous"]["reservations"].integer == 0)
+
+            // Numbers of the configuration are looked at.
+            try bob.replace(
+                "config.json",
+                with: String(decoding: bob.contents("config.json"), as: UTF8.self)
+                    .replacingOccurrences(of: "\"listen\"", with: "\"rendezvous\": {\"streams\": 0}, \"listen\"")
+            )
+            let failure = try bob.tryStart()
+            #expect(failure?.message.contains("rendezvous.streams") == true, "\(failure?.description ?? "it serves")")
+            for node in [hub, ann] { try node.stop() }
+        }
+    }
+}

@@ -1,0 +1,413 @@
+import Messaging
+import Primitives
+import Testing
+
+@Suite("Relay: the link gives way to a direct one")
+struct LinkUpgradeTests {
+    private let keys: [PublicKey]
+    private let relayed = LinkID(1)
+    private let direct = LinkID(2)
+
+    init() {
+        var random = Randomness.seeded(3)
+        keys = [makeKey(&random).publicKey, makeKey(&random).publicKey].sorted()
+    }
+
+    /// With a relayed link that this side has dialled.
+    private func up(_ side: Int = 0) -> LinkStateMachine {
+        var machine = LinkStateMachine(own: keys[side], remote: keys[1 - side], isDialable: true, now: noon)
+        #expect(machine.opened(relayed, dialer: keys[side], isRelayed: true, now: noon) == [.use(relayed)])
+        return machine
+    }
+
+    @Test("a direct way is looked for after 15 s, then later each time, and the link stays")
+    func looks() {
+        var random = Randomness.seeded(1)
+        var machine = up()
+        var now = noon
+        var waits: [Milliseconds] = []
+        for _ in 0..<10 {
+            var due = machine.nextDeadline ?? .latest
+            // Its silence is asked about meanwhile; the other side answers.
+            while !machine.advance(now: due).contains(.upgrade) {
+                machine.heard(relayed, now: due)
+                due = machine.nextDeadline ?? .latest
+            }
+            waits.append(due - now)
+            now = due + .second
+            #expect(machine.link == relayed)
+            machine.dialFailed(now: now, random: &random)
+            machine.heard(relayed, now: now)
+            #expect(machine.link == relayed, "a failed upgrade drops nothing")
+        }
+        #expect(waits[0] == Limits.upgradeFirst)
+        #expect(zip(waits, waits.dropFirst()).allSatisfy { $0 - 5 * .second <= $1 || $1 >= Limits.upgradeLongest })
+        #expect(waits.allSatisfy { $0 <= Limits.upgradeLongest * 5 / 4 + .second } && waits[9] >= Limits.upgradeLongest)
+        // Somebody has moved: at once. While a dial is under way there is no second one.
+        machine.seekDirect(now: now)
+        #expect(machine.advance(now: now) == [.upgrade])
+        machine.seekDirect(now: now)
+        #expect(machine.advance(now: now).isEmpty)
+    }
+
+    @Test("a direct link takes the place of a relayed one at any time, whoever dialled")
+    func replaces() {
+        for dialer in keys {
+            for age in [0, Limits.simultaneousDialWindow, .hour] {
+                var machine = up()
+                let actions = machine.opened(direct, dialer: dialer, now: noon + age)
+                #expect(actions == [.use(direct), .retire(relayed)])
+                // It is direct: there is nothing to look for.
+                #expect(machine.nextDeadline == noon + age + Limits.keepaliveInterval)
+                let wasInUse = machine.closed(relayed, now: noon + age)
+                #expect(!wasInUse && machine.link == direct)
+            }
+        }
+    }
+
+    @Test("a relayed link that was dialled at the same time gives way; a later one replaces a direct link that is lost")
+    func givesWay() {
+        for dialer in keys {
+            var machine = LinkStateMachine(own: keys[0], remote: keys[1], isDialable: true, now: noon)
+            #expect(machine.opened(direct, dialer: keys[1], now: noon) == [.use(direct)])
+            var later = machine
+            #expect(machine.opened(relayed, dialer: dialer, isRelayed: true, now: noon + 1) == [.retire(relayed)])
+            let time = noon + Limits.simultaneousDialWindow
+            let actions = later.opened(relayed, dialer: dialer, isRelayed: true, now: time)
+            #expect(actions == [.use(relayed), .retire(direct)])
+        }
+    }
+
+    @Test("both sides keep the same one of any two, in any order")
+    func agreement() {
+        for dialers in [[0, 0], [0, 1], [1, 0], [1, 1]] {
+            for kinds in [[true, false], [true, true], [false, false]] {
+                let links = [LinkID(1), LinkID(2)]
+                var kept: Set<LinkID?> = []
+                for side in 0..<2 {
+                    for order in [[0, 1], [1, 0]] {
+                        // The same dialer's later one replaces its earlier one: that order is its own.
+                        if dialers[0] == dialers[1], kinds[0] == kinds[1], order == [1, 0] { continue }
+                        var machine = LinkStateMachine(
+                            own: keys[side],
+                            remote: keys[1 - side],
+                            isDialable: true,
+                            now: noon
+                        )
+                        for index in order {
+                            _ = machine.opened(
+                                links[index],
+                                dialer: keys[dialers[index]],
+                                isRelayed: kinds[index],
+                                now: noon
+                            )
+                        }
+                        kept.insert(machine.link)
+                    }
+                }
+                #expect(kept.count == 1, "dialled by \(dialers), relayed \(kinds)")
+            }
+        }
+    }
+
+    @Test("a link that is lost, or rests, has nothing to upgrade")
+    func ends() {
+        var random = Randomness.seeded(1)
+        var lost = up()
+        let wasInUse = lost.closed(relayed, now: noon)
+        #expect(wasInUse)
+        lost.seekDirect(now: noon)
+        #expect(lost.advance(now: noon + .hour) == [.dial])
+        lost.dialFailed(now: noon + .hour, random: &random)
+        #expect(lost.link == nil)
+        var resting = up()
+        resting.rest()
+        #expect(resting.nextDeadline == nil)
+        var deaf = LinkStateMachine(own: keys[0], remote: keys[1], isDialable: false, now: noon)
+        _ = deaf.opened(relayed, dialer: keys[1], isRelayed: true, now: noon)
+        #expect(deaf.advance(now: noon + Limits.upgradeFirst) == [.ping(relayed)], "nobody knows where")
+        deaf.hurry(now: noon + Limits.upgradeFirst)
+        #expect(deaf.advance(now: noon + Limits.upgradeFirst) == [.upgrade], "now somebody does")
+    }
+}
+
+@Suite("Relay: the contact inbox as a user of rendezvous nodes")
+struct RelayContactTests {
+    private var random = Randomness.seeded(5)
+    private let rendezvous: IdentityKey
+    private let card: ContactCard
+    private var contact: ContactStateMachine
+    private let link = LinkID(1)
+
+    init() {
+        rendezvous = makeKey(&random)
+        card = ContactCard(
+            key: rendezvous.publicKey,
+            routingSecret: random.bytes(32),
+            endpoints: [Endpoint(host: "192.0.2.1", port: 7_440), Endpoint(host: "2001:db8::1", port: 7_440)]
+        )
+        contact = ContactStateMachine(
+            client: .generate(&random),
+            key: makeKey(&random),
+            record: ContactRecord(routingSecret: random.bytes(32)),
+            now: noon
+        )
+    }
+
+    private var grant: RelayGrant {
+        let key = contact.key
+        let id = ReservationID(rendezvous: card.key, user: key.publicKey, own: key)
+        return RelayGrant(reservation: id, streamCount: 4, byteRate: 1_000)
+    }
+
+    private mutating func reserve() {
+        var now = turn(random)
+        #expect(contact.use(rendezvous: [card], now).isEmpty)
+        let dials = contact.advance(&now)
+        guard case .dial(_, let dial)? = dials.first else {
+            Issue.record("it is dialled: \(dials)")
+            return
+        }
+        #expect(dial.remote == card.key && dial.endpoints == card.endpoints)
+        #expect(
+            contact.linkOpened(link, to: card.key, weDialled: true, now)
+                == [.forward(link, .relayRequest(.reserve))]
+        )
+        #expect(
+            contact.receive(.relayAnswer(.reserved(grant)), from: card.key, on: link, now)
+                == [.endpointsMayHaveChanged]
+        )
+    }
+
+    @Test("both compute the same reservation, and nobody else")
+    func derivation() {
+        let key = contact.key
+        let ours = ReservationID(rendezvous: card.key, user: key.publicKey, own: key)
+        #expect(ours == ReservationID(rendezvous: card.key, user: key.publicKey, own: rendezvous))
+        // Who serves whom is in it.
+        #expect(ours != ReservationID(rendezvous: key.publicKey, user: card.key, own: key))
+    }
+
+    @Test("a reservation is advertised as endpoints of the rendezvous node, and taken back when it is given up")
+    mutating func advertised() throws {
+        #expect(contact.relayedEndpoints.isEmpty)
+        reserve()
+        let endpoints = contact.relayedEndpoints
+        #expect(endpoints.map(\.host) == ["192.0.2.1", "2001:db8::1"])
+        for endpoint in endpoints {
+            #expect(endpoint.relay?.reservation == grant.reservation && endpoint.relay?.key == card.key)
+            #expect(Endpoint(endpoint.description) == endpoint)
+            #expect(endpoint.description.utf8.count <= Limits.endpointByteCount)
+        }
+        #expect(contact.standing(at: card.key) == .reserved(grant))
+        let now = turn(random)
+        #expect(contact.use(rendezvous: [card], now).isEmpty, "the same again")
+        #expect(
+            contact.use(rendezvous: [], now) == [
+                .endpointsMayHaveChanged, .forward(link, .relayRequest(.release)), .close(link),
+            ]
+        )
+        #expect(contact.relayedEndpoints.isEmpty && contact.standing(at: card.key) == nil)
+    }
+
+    @Test("the link is kept, asked and dialled again, and what was reserved is advertised for a minute")
+    mutating func kept() {
+        reserve()
+        var now = turn(random, now: noon + Limits.keepaliveInterval)
+        guard case .transmit(link, .ping(let nonce))? = contact.advance(&now).first else {
+            Issue.record("a silent rendezvous node is asked")
+            return
+        }
+        #expect(contact.receive(.pong(nonce), from: card.key, on: link, now).isEmpty, "and the link stays")
+        #expect(contact.linkClosed(link, to: card.key, now).isEmpty)
+        #expect(contact.standing(at: card.key) == .unreachable && contact.relayedEndpoints.count == 2)
+        now = turn(random, now: noon + Limits.keepaliveInterval + Limits.reservationGrace)
+        let actions = contact.advance(&now)
+        #expect(actions.contains(.endpointsMayHaveChanged) && contact.relayedEndpoints.isEmpty)
+        #expect(actions.contains { if case .dial = $0 { true } else { false } })
+    }
+
+    @Test("streams of a rendezvous node without a reservation are dropped, and answers of any other node end its link")
+    mutating func strangers() {
+        let other = makeKey(&random).publicKey
+        let now = turn(random)
+        let answers: [RelayAnswer] = [
+            .reserved(grant), .refused(.full), .incoming(RelayStreamID(1)), .stream(RelayStreamID(1), .end),
+        ]
+        for answer in answers {
+            #expect(contact.receive(.relayAnswer(answer), from: other, on: LinkID(9), now) == [.close(LinkID(9))])
+        }
+        reserve()
+        let incoming = RelayAnswer.incoming(RelayStreamID(1))
+        #expect(contact.receive(.relayAnswer(incoming), from: card.key, on: link, now) == [.relayed(link, incoming)])
+        #expect(contact.receive(.relayAnswer(incoming), from: card.key, on: LinkID(9), now).isEmpty, "not this link")
+        // It cannot have us advertised under the reservation of another.
+        var foreign = grant
+        foreign.reservation = .random(&random)
+        #expect(contact.receive(.relayAnswer(.reserved(foreign)), from: card.key, on: link, now) == [.close(link)])
+        #expect(contact.relayedEndpoints.first?.relay?.reservation == grant.reservation)
+        #expect(
+            contact.receive(.relayAnswer(.refused(.full)), from: card.key, on: link, now)
+                == [.endpointsMayHaveChanged]
+        )
+        #expect(contact.receive(.relayAnswer(incoming), from: card.key, on: link, now).isEmpty)
+    }
+
+    @Test("a guest of the contact inbox that has a stream may stay, one that has none may not")
+    mutating func guests() throws {
+        var node = NodeStateMachine()
+        let client = ClientID.generate(&random)
+        let key = makeKey(&random)
+        func now(_ time: Timestamp, isPeer: Bool) -> Turn {
+            Turn(
+                now: time,
+                random: random,
+                endpoints: [],
+                isLocked: false,
+                defaultPolicy: .ask,
+                sessionGrace: 0,
+                isKnown: { _, _ in false },
+                isNamedPeer: { _ in isPeer }
+            )
+        }
+        _ = node.addUnused(client, key: key, now(noon, isPeer: true))
+        var made = now(noon, isPeer: true)
+        _ = node.makeContact(client, &made)
+        var terms = RelayTerms()
+        terms.isServing = true
+        _ = node.withContact(&made) { contact, turn in contact.serve(terms, turn) }
+        let user = makeKey(&random)
+        let links = (1...3).map { LinkID(UInt64($0)) }
+        for (index, link) in links.enumerated() {
+            var opening = now(noon, isPeer: index == 0)
+            let remote = index == 0 ? user.publicKey : makeKey(&random).publicKey
+            #expect(node.linkOpened(link, client: client, remote: remote, weDialled: false, &opening).isEmpty)
+        }
+        var peer = now(noon, isPeer: true)
+        let reserved = node.receive(.relayRequest(.reserve), on: links[0], verify: { _ in nil }, &peer)
+        guard case .forward(_, .relayAnswer(.reserved(let grant)))? = reserved.first else {
+            Issue.record("\(reserved)")
+            return
+        }
+        var stranger = now(noon, isPeer: false)
+        let opened = node.receive(
+            .relayRequest(.open(grant.reservation)),
+            on: links[1],
+            verify: { _ in nil },
+            &stranger
+        )
+        #expect(opened == [.forward(links[0], .relayAnswer(.incoming(RelayStreamID(1))))])
+        var later = now(noon + Limits.guestStay, isPeer: false)
+        #expect(node.advance(&later) == [.close(links[2])])
+        // The user's link is lost: so is the stream.
+        let closed = node.linkClosed(links[0], &later)
+        #expect(closed.contains(.close(links[1])))
+        #expect(node.contact?.relay.isIdle == true)
+    }
+
+    @Test("two nodes may be rendezvous nodes for each other over one link, and nobody mistakes whose stream it is")
+    mutating func mutual() {
+        let cards = [contact.key, rendezvous].map {
+            ContactCard(key: $0.publicKey, routingSecret: card.routingSecret, endpoints: card.endpoints)
+        }
+        var nodes = [contact]
+        nodes.append(
+            ContactStateMachine(
+                client: .generate(&random),
+                key: rendezvous,
+                record: ContactRecord(routingSecret: card.routingSecret),
+                now: noon
+            )
+        )
+        let now = Turn(
+            now: noon,
+            random: random,
+            endpoints: [],
+            isLocked: false,
+            defaultPolicy: .ask,
+            sessionGrace: 0,
+            isKnown: { _, _ in false },
+            isNamedPeer: { _ in true }
+        )
+        var terms = RelayTerms()
+        terms.isServing = true
+        for index in 0..<2 {
+            #expect(nodes[index].serve(terms, now).isEmpty)
+            #expect(nodes[index].use(rendezvous: [cards[1 - index]], now).isEmpty)
+            #expect(
+                nodes[index].linkOpened(link, to: cards[1 - index].key, weDialled: index == 0, now)
+                    == [.forward(link, .relayRequest(.reserve))]
+            )
+        }
+        for index in 0..<2 {
+            let answers = nodes[index].receive(.relayRequest(.reserve), from: cards[1 - index].key, on: link, now)
+            guard case .forward(_, let answer)? = answers.first else {
+                Issue.record("\(answers)")
+                return
+            }
+            let changed = nodes[1 - index].receive(answer, from: cards[index].key, on: link, now)
+            #expect(changed == [.endpointsMayHaveChanged])
+        }
+        #expect(
+            nodes[0].relayedEndpoints.first?.relay?.reservation != nodes[1].relayedEndpoints.first?.relay?.reservation
+        )
+        // A stranger opens a stream to the second one, at the first: number 1. And one to the first, at the second: 1, too.
+        let guest = LinkID(7)
+        let stranger = makeKey(&random).publicKey
+        for index in 0..<2 {
+            let wanted = nodes[1 - index].relayedEndpoints[0].relay?.reservation ?? .random(&random)
+            let opened = nodes[index].receive(.relayRequest(.open(wanted)), from: stranger, on: guest, now)
+            #expect(opened == [.forward(link, .relayAnswer(.incoming(RelayStreamID(1))))])
+        }
+        let piece = RelayStreamFrame.data([1])
+        for index in 0..<2 {
+            // What the other says as our rendezvous node is for our end; what it says as our user is for the guest.
+            let asUser = nodes[index].receive(
+                .relayAnswer(.stream(RelayStreamID(1), piece)),
+                from: cards[1 - index].key,
+                on: link,
+                now
+            )
+            #expect(asUser == [.relayed(link, .stream(RelayStreamID(1), piece))])
+            let asNode = nodes[index].receive(
+                .relayRequest(.stream(RelayStreamID(1), piece)),
+                from: cards[1 - index].key,
+                on: link,
+                now
+            )
+            #expect(asNode == [.forward(guest, .relayAnswer(.stream(.guest, piece)))])
+        }
+    }
+
+    @Test("relayed endpoints: text, bounds, and what is no endpoint")
+    mutating func endpoints() {
+        let relay = RelayAddress(key: card.key, routingSecret: card.routingSecret, reservation: .random(&random))
+        for host in ["192.0.2.7", "2001:db8::7", "host.example"] {
+            let endpoint = Endpoint(host: host, port: 1, relay: relay)
+            #expect(Endpoint(endpoint.description) == endpoint)
+            #expect(endpoint.address == Endpoint(host: host, port: 1) && endpoint != endpoint.address)
+        }
+        let whole = Endpoint(host: "h", port: 1, relay: relay).description
+        for index in whole.indices { #expect(Endpoint(whole[..<index]) == nil) }
+        #expect(
+            Endpoint("\(whole)A") == nil && Endpoint("\(whole)/") == nil && Endpoint("relay://h:0/\(relay.text)") == nil
+        )
+        #expect(Endpoint("relay://h:1/") == nil && Endpoint("relay://h:1") == nil && Endpoint("tcp://h:1/x") == nil)
+        #expect(Endpoint(host: String(repeating: "h", count: 200), port: 1, relay: relay).description.utf8.count > 255)
+        #expect(Endpoint(Endpoint(host: String(repeating: "h", count: 200), port: 1, relay: relay).description) == nil)
+        #expect(Endpoint.isOfUnknownKind("later://x") && !Endpoint.isOfUnknownKind("tcp://x:y"))
+        #expect(!Endpoint.isOfUnknownKind("x") && !Endpoint.isOfUnknownKind("://x") && !Endpoint.isOfUnknownKind(whole))
+        // A card passes over what it does not know, and a description keeps one way of each kind.
+        let later = ContactCard(
+            key: card.key,
+            routingSecret: card.routingSecret,
+            endpoints: [Endpoint(host: "h", port: 1), Endpoint(host: "h", port: 1, relay: relay)]
+        )
+        #expect((try? ContactCard(text: later.description)) == later)
+        let long = (0..<6).map { Endpoint(host: String(repeating: "a", count: 120) + "\($0)", port: 1) }
+        let fitting = Member.fitting(
+            long + [Endpoint(host: "r", port: 1, relay: relay), Endpoint(host: "s", port: 1, relay: relay)]
+        )
+        #expect(fitting.count(where: { $0.relay != nil }) == 1 && fitting.count(where: { $0.relay == nil }) >= 4)
+    }
+}

@@ -1,0 +1,375 @@
+import Messaging
+import Primitives
+import Testing
+
+private let start = Timestamp(milliseconds: 1_795_247_146_000)
+
+/// A rendezvous node's machine with a peer of its and strangers.
+private struct Service {
+    let key = IdentityKey(SecretKey.generate())
+    let peer = IdentityKey(SecretKey.generate())
+    let stranger = IdentityKey(SecretKey.generate())
+    var machine = RelayServiceStateMachine()
+    var now = start
+    /// Not by name, but as an address prefix.
+    var source: UInt64?
+
+    init(_ change: (inout RelayTerms) -> Void = { _ in }) {
+        var terms = RelayTerms()
+        terms.isServing = true
+        change(&terms)
+        #expect(machine.configure(terms, isPeer: { _ in false }).isEmpty)
+    }
+
+    @discardableResult
+    mutating func say(_ request: RelayRequest, _ link: Int, as key: IdentityKey? = nil, isPeer: Bool? = nil)
+        -> [NodeAction]
+    {
+        let key = key ?? stranger
+        return machine.receive(
+            request,
+            from: key.publicKey,
+            on: LinkID(UInt64(link)),
+            own: self.key,
+            isPeer: isPeer ?? (key.publicKey == peer.publicKey),
+            source: source,
+            now: now
+        )
+    }
+
+    var reservation: ReservationID {
+        ReservationID(rendezvous: key.publicKey, user: peer.publicKey, own: peer)
+    }
+    var grant: RelayGrant {
+        RelayGrant(
+            reservation: reservation,
+            streamCount: machine.terms.streamsPerReservation,
+            byteRate: machine.terms.byteRate
+        )
+    }
+}
+
+private func told(_ link: Int, _ answer: RelayAnswer) -> NodeAction {
+    .forward(LinkID(UInt64(link)), .relayAnswer(answer))
+}
+
+private func close(_ link: Int) -> NodeAction { .close(LinkID(UInt64(link))) }
+
+@Suite("Relay: the rendezvous node")
+struct RelayServiceTests {
+    private let holder = 1
+    private let guest = 2
+    private let one = RelayStreamID(1)
+
+    private func reserved(_ change: (inout RelayTerms) -> Void = { _ in }) -> Service {
+        var service = Service(change)
+        #expect(service.say(.reserve, holder, as: service.peer) == [told(holder, .reserved(service.grant))])
+        return service
+    }
+
+    /// With one stream from link 2.
+    private func opened(_ change: (inout RelayTerms) -> Void = { _ in }) -> Service {
+        var service = reserved(change)
+        #expect(service.say(.open(service.reservation), guest) == [told(holder, .incoming(one))])
+        return service
+    }
+
+    // MARK: Cells
+
+    @Test("each request on a stranger's, a holder's and a guest's link")
+    func cells() {
+        let piece = RelayStreamFrame.data([1, 2, 3])
+        let ended = [
+            told(holder, .stream(one, .close(.violation))), told(guest, .stream(.guest, .close(.violation))),
+            close(guest),
+        ]
+        let over = [told(guest, .stream(.guest, .close(.unknownReservation))), close(guest)]
+
+        // A stranger's.
+        var service = opened()
+        #expect(service.say(.reserve, 3) == [told(3, .refused(.unknownPeer))])
+        #expect(!service.machine.serves(LinkID(3)))
+        service = opened()
+        #expect(service.say(.release, 3) == [close(3)])
+        service = opened()
+        #expect(service.say(.stream(.guest, piece), 3).isEmpty)
+        #expect(service.say(.stream(one, .close(.closed)), 3).isEmpty)
+        let two = RelayStreamID(2)
+        #expect(service.say(.open(service.reservation), 3) == [told(holder, .incoming(two))])
+        #expect(service.machine.serves(LinkID(3)))
+
+        // A holder's.
+        service = opened()
+        #expect(service.say(.reserve, holder, as: service.peer) == [told(holder, .reserved(service.grant))])
+        #expect(service.say(.stream(one, piece), holder, as: service.peer) == [told(guest, .stream(.guest, piece))])
+        #expect(service.say(.stream(two, piece), holder, as: service.peer).isEmpty, "no such stream, or none any more")
+        #expect(service.say(.release, holder, as: service.peer) == over + [close(holder)])
+        #expect(service.machine.isIdle)
+        service = opened()
+        let violated = [told(guest, .stream(.guest, .close(.violation))), close(guest), close(holder)]
+        #expect(service.say(.open(service.reservation), holder, as: service.peer) == violated)
+        #expect(service.machine.isIdle)
+
+        // A guest's.
+        service = opened()
+        #expect(service.say(.stream(.guest, piece), guest) == [told(holder, .stream(one, piece))])
+        #expect(service.say(.reserve, guest) == ended)
+        service = opened()
+        #expect(service.say(.release, guest) == ended)
+        service = opened()
+        #expect(service.say(.open(service.reservation), guest) == ended)
+        service = opened()
+        #expect(service.say(.stream(one, piece), guest) == ended, "a guest's link has one stream, and its number is 0")
+        #expect(service.machine.counts.violations == 1)
+    }
+
+    @Test("either side ends the stream, and the other is told")
+    func endings() {
+        var service = opened()
+        #expect(service.say(.stream(.guest, .end), guest) == [told(holder, .stream(one, .end))])
+        #expect(service.say(.stream(one, .data([5])), holder) == [told(guest, .stream(.guest, .data([5])))])
+        #expect(service.say(.stream(one, .end), holder) == [told(guest, .stream(.guest, .end)), close(guest)])
+        #expect(service.machine.counts.streams == 0)
+
+        service = opened()
+        let closing = RelayStreamFrame.close(.closed)
+        #expect(service.say(.stream(one, closing), holder) == [told(guest, .stream(.guest, closing)), close(guest)])
+        // What was on its way.
+        #expect(service.say(.stream(.guest, .data([1])), guest).isEmpty)
+        #expect(service.machine.linkClosed(LinkID(UInt64(guest))).isEmpty)
+
+        service = opened()
+        #expect(service.machine.linkClosed(LinkID(UInt64(guest))) == [told(holder, .stream(one, closing))])
+        service = opened()
+        let gone = RelayStreamFrame.close(.unknownReservation)
+        #expect(
+            service.machine.linkClosed(LinkID(UInt64(holder))) == [told(guest, .stream(.guest, gone)), close(guest)]
+        )
+        #expect(service.machine.isIdle)
+        #expect(service.machine.linkClosed(LinkID(77)).isEmpty)
+    }
+
+    // MARK: Admission
+
+    @Test("only peers have a reservation, unless everybody may; and nobody when it does not serve")
+    func admission() {
+        var service = Service()
+        #expect(service.say(.reserve, 1) == [told(1, .refused(.unknownPeer))])
+        #expect(service.machine.counts.refused == 1)
+        service = Service { $0.isServing = false }
+        #expect(service.say(.reserve, 1, as: service.peer) == [told(1, .refused(.notServing))])
+        #expect(
+            service.say(.open(service.reservation), 2) == [
+                told(2, .stream(.guest, .close(.unknownReservation))), close(2),
+            ]
+        )
+        service = Service { $0.isOpen = true }
+        let id = ReservationID(
+            rendezvous: service.key.publicKey,
+            user: service.stranger.publicKey,
+            own: service.stranger
+        )
+        guard case .forward(_, .relayAnswer(.reserved(let grant)))? = service.say(.reserve, 1).first else {
+            Issue.record("open to everybody")
+            return
+        }
+        #expect(grant.reservation == id, "both sides know it, nobody else does")
+    }
+
+    @Test("a peer that is blocked, or forgotten, loses its reservation at once")
+    func revoked() {
+        var service = opened()
+        var terms = service.machine.terms
+        let peer = service.peer.publicKey
+        #expect(service.machine.configure(terms, isPeer: { $0 == peer }).isEmpty)
+        #expect(
+            service.machine.configure(terms, isPeer: { _ in false }) == [
+                told(holder, .refused(.unknownPeer)), told(guest, .stream(.guest, .close(.unknownReservation))),
+                close(guest), close(holder),
+            ]
+        )
+        #expect(service.machine.isIdle)
+        service = reserved()
+        terms.isServing = false
+        #expect(
+            service.machine.configure(terms, isPeer: { $0 == peer }) == [
+                told(holder, .refused(.notServing)), close(holder),
+            ]
+        )
+    }
+
+    @Test("a reservation that is asked for by another link moves there; it is the same one")
+    func moved() {
+        var service = opened()
+        #expect(
+            service.say(.reserve, 5, as: service.peer) == [
+                told(guest, .stream(.guest, .close(.unknownReservation))), close(guest), close(holder),
+                told(5, .reserved(service.grant)),
+            ]
+        )
+        #expect(service.machine.linkClosed(LinkID(UInt64(holder))).isEmpty, "the older link's end changes nothing")
+        #expect(service.say(.open(service.reservation), guest) == [told(5, .incoming(one))])
+    }
+
+    // MARK: Limits
+
+    @Test("reservations, streams of one and streams of all are counted")
+    func counts() {
+        var service = reserved { terms in
+            terms.reservationCount = 1
+            terms.streamsPerReservation = 2
+        }
+        let another = IdentityKey(SecretKey.generate())
+        #expect(service.say(.reserve, 9, as: another, isPeer: true) == [told(9, .refused(.full))])
+        for link in 2...3 { #expect(service.say(.open(service.reservation), link).count == 1) }
+        let busy = { (link: Int) in [told(link, .stream(.guest, .close(.busy))), close(link)] }
+        #expect(service.say(.open(service.reservation), 4) == busy(4))
+        _ = service.machine.linkClosed(LinkID(3))
+        #expect(service.say(.open(service.reservation), 4).count == 1)
+
+        service = opened { $0.streamCount = 1 }
+        #expect(service.say(.open(service.reservation), 4) == busy(4))
+        #expect(service.machine.counts.streams == 1 && service.machine.counts.opened == 1)
+        #expect(service.machine.counts.refused == 1)
+    }
+
+    @Test("streams are opened at a rate: to one node, and from one place")
+    func rates() {
+        func open(_ service: inout Service, _ count: Int, from source: (Int) -> UInt64?) -> Int {
+            var taken = 0
+            for index in 0..<count {
+                service.source = source(index)
+                let link = 100 + index
+                if service.say(.open(service.reservation), link).contains(close(link)) { continue }
+                taken += 1
+                _ = service.machine.linkClosed(LinkID(UInt64(link)))
+            }
+            return taken
+        }
+        var service = reserved()
+        #expect(open(&service, 100) { UInt64($0) } == Limits.relayOpenBurst, "to one node, from wherever")
+        service.now = service.now + 3 * Limits.relayOpenInterval
+        #expect(open(&service, 100) { UInt64($0) } == 3)
+
+        // Guesses count, too.
+        service = reserved()
+        service.source = 7
+        for index in 0..<Limits.relayOpenBurst {
+            _ = service.say(.open(ReservationID(unchecked: [UInt8](repeating: 1, count: 16))), 1_000 + index)
+        }
+        #expect(open(&service, 5) { _ in 7 } == 0)
+        #expect(open(&service, 5) { _ in 8 } == 5)
+
+        // The list of places is bounded; who is not on it has to wait.
+        service = reserved { $0.isOpen = true }
+        for index in 0..<(2 * Limits.relaySourceCount) {
+            service.source = UInt64(index)
+            _ = service.say(.open(ReservationID(unchecked: [UInt8](repeating: 1, count: 16))), 5_000 + index)
+        }
+        #expect(open(&service, 1) { _ in .max } == 0)
+        service.now = service.now + .hour
+        #expect(open(&service, 1) { _ in .max } == 1)
+    }
+
+    @Test("what is sent beyond the window ends the stream, for both")
+    func beyondCredit() {
+        for side in [holder, guest] {
+            var service = opened()
+            let number = side == guest ? RelayStreamID.guest : one
+            let piece = RelayStreamFrame.data([UInt8](repeating: 0, count: Limits.relayPieceByteCount))
+            for _ in 0..<(Limits.relayWindow / Limits.relayPieceByteCount) {
+                #expect(service.say(.stream(number, piece), side).count == 1)
+            }
+            #expect(
+                service.say(.stream(number, .data([1])), side) == [
+                    told(holder, .stream(one, .close(.violation))), told(guest, .stream(.guest, .close(.violation))),
+                    close(guest),
+                ]
+            )
+            #expect(service.machine.counts.byteCount == UInt64(Limits.relayWindow))
+        }
+    }
+
+    @Test("credit waits until the rate allows it, and goes on by time alone")
+    func paced() {
+        var service = opened { $0.byteRate = 10_000 }
+        let piece = RelayStreamFrame.data([UInt8](repeating: 0, count: 10_000))
+        _ = service.say(.stream(.guest, piece), guest)
+        #expect(service.say(.stream(one, .credit(10_000)), holder) == [told(guest, .stream(.guest, .credit(10_000)))])
+        _ = service.say(.stream(.guest, piece), guest)
+        #expect(service.say(.stream(one, .credit(4_000)), holder).isEmpty)
+        #expect(service.say(.stream(one, .credit(6_000)), holder).isEmpty)
+        let due = start + .second - Limits.relayBurst
+        #expect(service.machine.nextDeadline == due)
+        #expect(service.machine.advance(now: due - 1).isEmpty)
+        #expect(service.machine.advance(now: due) == [told(guest, .stream(.guest, .credit(10_000)))])
+        #expect(service.machine.advance(now: due + .second).isEmpty)
+    }
+
+    @Test("idle streams and silent holders are ended")
+    func silence() {
+        var service = opened()
+        // The holder says something, and that is not of the stream.
+        service.machine.heard(LinkID(UInt64(holder)), now: start + Limits.relayIdle - 1)
+        #expect(service.machine.advance(now: start + Limits.relayIdle - 1).isEmpty)
+        #expect(
+            service.machine.advance(now: start + Limits.relayIdle) == [
+                told(holder, .stream(one, .close(.idle))), told(guest, .stream(.guest, .close(.idle))), close(guest),
+            ]
+        )
+        let end = start + Limits.relayIdle - 1 + Limits.reservationSilence
+        #expect(service.machine.nextDeadline == end)
+        #expect(service.machine.advance(now: end) == [close(holder)])
+        #expect(service.machine.isIdle && service.machine.nextDeadline == nil)
+    }
+
+    @Test("a hundred thousand requests at random keep every bound, and leave nothing behind")
+    func flood() {
+        var service = Service { terms in
+            terms.isOpen = true
+            terms.reservationCount = 4
+            terms.streamsPerReservation = 3
+            terms.streamCount = 8
+            terms.byteRate = 100_000
+        }
+        let keys = (0..<6).map { _ in IdentityKey(SecretKey.generate()) }
+        let ids = keys.map { ReservationID(rendezvous: service.key.publicKey, user: $0.publicKey, own: $0) }
+        var random = Randomness.seeded(11)
+        var closed: Set<LinkID> = []
+        func pick(_ count: Int) -> Int { Int.random(in: 0..<count, using: &random) }
+        for _ in 0..<100_000 {
+            let link = pick(24)
+            let frames: [RelayStreamFrame] = [
+                .data([UInt8](repeating: 1, count: pick(16_384) + 1)),
+                .credit(pick(65_536) + 1), .end, .close(.closed), .data([1]), .credit(1),
+            ]
+            let numbers = (0..<4).map { RelayStreamID($0) }
+            let frame = frames[pick(6)]
+            let request: RelayRequest =
+                switch pick(10) {
+                case 0: .reserve
+                case 1: .open(ids[pick(6)])
+                case 2: pick(20) == 0 ? .release : .open(ids[0])
+                default: .stream(numbers[pick(4)], frame)
+                }
+            service.source = UInt64(pick(50))
+            var actions = service.say(request, link, as: keys[link % 6], isPeer: false)
+            service.now = service.now + Milliseconds(pick(40))
+            actions += service.machine.advance(now: service.now)
+            for case .close(let link) in actions {
+                // The shell's transport says so later.
+                let isServed = service.machine.serves(link)
+                #expect(!isServed, "a link that is closed is served no more")
+                closed.insert(link)
+            }
+            if pick(20) == 0 { actions += service.machine.linkClosed(LinkID(UInt64(link))) }
+            let counts = service.machine.counts
+            if counts.reservations > 4 || counts.streams > 8 { Issue.record("\(counts)") }
+        }
+        #expect(service.machine.counts.opened > 1_000 && service.machine.counts.byteCount > 1_000_000)
+        for link in 0..<24 { _ = service.machine.linkClosed(LinkID(UInt64(link))) }
+        #expect(service.machine.isIdle)
+        _ = service.machine.advance(now: service.now + .hour)
+        #expect(service.machine.nextDeadline == nil)
+    }
+}
