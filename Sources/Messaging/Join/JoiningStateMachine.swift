@@ -176,7 +176,8 @@ package struct JoiningStateMachine: Sendable {
                 attempts += 1
                 return dial([endpoint])
             case .ping(let link): return .transmit(link, .ping(turn.random.next()))
-            case .use, .retire, .drop: preconditionFailure("who was found is dialled or asked, not \(action)")
+            case .use, .retire, .drop, .upgrade:
+                preconditionFailure("who was found is dialled or asked, not \(action)")
             }
         }
     }
