@@ -110,6 +110,20 @@ struct LinkUpgradeTests {
         }
     }
 
+    @Test("a member that is heard on this network is dialled there when only a relay reaches it, one dial at a time")
+    func near() {
+        var random = Randomness.seeded(1)
+        var machine = up()
+        #expect(machine.isMissed(now: noon))
+        #expect(machine.found(now: noon) == [.dial])
+        #expect(machine.found(now: noon).isEmpty)
+        #expect(machine.link == relayed)
+        machine.dialFailed(now: noon, random: &random)
+        #expect(machine.link == relayed && machine.found(now: noon) == [.dial])
+        #expect(machine.opened(direct, dialer: keys[0], now: noon) == [.use(direct), .retire(relayed)])
+        #expect(!machine.isMissed(now: noon) && machine.found(now: noon).isEmpty)
+    }
+
     @Test("a link that is lost, or rests, has nothing to upgrade")
     func ends() {
         var random = Randomness.seeded(1)
