@@ -34,11 +34,30 @@ extension DatagramEndpoint {
             guard admission.takeKnock(at: now) else { return reject(.tooManyKnocks) }
             events.append(.knocked(DatagramKnock(token: token, sealed: sealed, address: address, asker: asker)))
         case .reply(let asker, let sealed):
-            guard case .knocking(let knocking)? = connections[asker], knocking.address == address,
-                let number = numbers[asker]
+            guard case .asking(let asking)? = connections[asker], case .knock = asking.question,
+                asking.address == address, let number = numbers[asker]
             else { return reject(.unknownConnection) }
             remove(asker)
             events.append(.knockEnded(number, sealed))
+        case .observe(let token, let asker):
+            guard source.route(token) != nil else { return reject(.unknownToken) }
+            guard admission.takeKnock(at: now) else { return reject(.tooManyKnocks) }
+            let packet = DatagramPacket.observed(asker: asker, high: address.high, low: address.low, port: address.port)
+            reply(DatagramTransmit(address: address, bytes: packet.bytes))
+        case .observed(let asker, let high, let low, let port):
+            guard case .asking(let asking)? = connections[asker], case .whereAmI = asking.question,
+                asking.address == address, let number = numbers[asker]
+            else { return reject(.unknownConnection) }
+            remove(asker)
+            events.append(.observed(number, DatagramAddress(high: high, low: low, port: port)))
+        case .punch(let nonce):
+            for id in connections.keys.sorted() {
+                guard case .punching(let punching)? = connections[id], punching.nonce == nonce,
+                    let number = numbers[id]
+                else { continue }
+                return events.append(.punched(number, address))
+            }
+            reject(.unknownConnection)
         case .finish(let responder, let actThree):
             receiveFinish(responder, actThree, address, now)
         }
@@ -91,7 +110,7 @@ extension DatagramEndpoint {
                     )
                 )
             )
-        case .answering, .knocking, nil:
+        case .answering, .asking, .punching, nil:
             return reject(.unknownConnection)
         }
         touch(receiver)

@@ -8,7 +8,8 @@ import Primitives
 ///
 /// After each call the owner takes ``nextEvent()`` and ``poll(at:)`` until there are no more.
 ///
-///     datagram ─▶ by kind: knock ─▶ token? load? ─▶ the owner     reply ─▶ Knocking
+///     datagram ─▶ by kind: knock ─▶ token? load? ─▶ the owner     reply, observed ─▶ Asking
+///                          observe ─▶ token? load? an answer     punch ─▶ Punching
 ///                          dial ─▶ repetition? token? load? room? ─▶ Answering ─▶ DatagramLink
 ///                          answer, cookie ─▶ Dialing ─▶ DatagramLink
 ///                          finish ─▶ Answering       sealed ─▶ Dialing or DatagramLink
@@ -17,7 +18,8 @@ package final class DatagramEndpoint {
         case dialing(Dialing)
         case answering(Answering)
         case link(DatagramLink)
-        case knocking(Knocking)
+        case asking(Asking)
+        case punching(Punching)
     }
 
     private struct Alarm: Comparable {
@@ -49,6 +51,7 @@ package final class DatagramEndpoint {
     /// Datagrams the first connection in `ready` has sent in its turn.
     private var turn = 0
     var replies: Deque<DatagramTransmit> = []
+    private var punches = 0
     var events: Deque<DatagramEvent> = []
 
     /// - Parameter cookieKey: 32 random bytes.
@@ -109,8 +112,36 @@ package final class DatagramEndpoint {
             return number
         }
         let id = freshID()
-        let knocking = Knocking(sealed, token: token, to: address, id: id, limits: limits, at: now)
-        add(.knocking(knocking), id, number)
+        let asking = Asking(.knock(sealed: sealed), token: token, to: address, id: id, limits: limits, at: now)
+        add(.asking(asking), id, number)
+        touch(id)
+        return number
+    }
+
+    /// Asks from where the other side sees us. `observed` with this number follows.
+    package func observe(token: [UInt8], at address: DatagramAddress, now: Microseconds) -> UInt64 {
+        let number = takeNumber()
+        guard connections.count < limits.connectionCount else {
+            events.append(.observed(number, nil))
+            return number
+        }
+        let id = freshID()
+        add(.asking(Asking(.whereAmI, token: token, to: address, id: id, limits: limits, at: now)), id, number)
+        touch(id)
+        return number
+    }
+
+    /// Sends packets through our own NAT, and tells with `punched` of those that come from the other side. Ends by itself.
+    /// - Parameters:
+    ///   - nonce: 16 bytes that both sides know.
+    ///   - addresses: the first eight are used.
+    @discardableResult
+    package func punch(_ nonce: [UInt8], to addresses: [DatagramAddress], at now: Microseconds) -> UInt64 {
+        let number = takeNumber()
+        guard connections.count < limits.connectionCount, punches < limits.punches else { return number }
+        let id = freshID()
+        punches += 1
+        add(.punching(Punching(nonce, to: addresses, at: now)), id, number)
         touch(id)
         return number
     }
@@ -188,6 +219,7 @@ package final class DatagramEndpoint {
         if case .answering(let handshake)? = connections[id] {
             admission.finish(DatagramAddress.Network(handshake.name.address))
         }
+        if case .punching? = connections[id] { punches -= 1 }
         connections[id] = nil
         alarmOf[id] = nil
         if let number = numbers.removeValue(forKey: id) { ids[number] = nil }
@@ -228,7 +260,8 @@ package final class DatagramEndpoint {
         case .dialing(let dialing): time = dialing.deadline
         case .answering(let handshake): time = handshake.deadline
         case .link(let link): time = link.deadline
-        case .knocking(let knocking): time = knocking.deadline
+        case .asking(let asking): time = asking.deadline
+        case .punching(let punching): time = punching.deadline
         case nil: time = nil
         }
         guard let time, alarmOf[id] != time else { return }
@@ -274,14 +307,22 @@ package final class DatagramEndpoint {
                     continue
                 }
             case .link(let link): link.timeout(at: now)
-            case .knocking(var knocking):
-                if knocking.timeout(at: now) {
+            case .asking(var asking):
+                if asking.timeout(at: now) {
                     let number = numbers[id]
                     remove(id)
-                    if let number { events.append(.knockEnded(number, nil)) }
+                    switch asking.question {
+                    case .knock: if let number { events.append(.knockEnded(number, nil)) }
+                    case .whereAmI: if let number { events.append(.observed(number, nil)) }
+                    }
                     continue
                 }
-                connections[id] = .knocking(knocking)
+                connections[id] = .asking(asking)
+            case .punching(let punching):
+                if punching.isOver(at: now) {
+                    remove(id)
+                    continue
+                }
             case nil: continue
             }
             touch(id)
@@ -300,9 +341,12 @@ package final class DatagramEndpoint {
             case .link(let link):
                 transmit = link.poll(at: now)
                 if transmit == nil { link.pollEnded() }
-            case .knocking(var knocking):
-                transmit = knocking.poll(at: now)
-                connections[id] = .knocking(knocking)
+            case .asking(var asking):
+                transmit = asking.poll(at: now)
+                connections[id] = .asking(asking)
+            case .punching(var punching):
+                transmit = punching.poll(at: now)
+                connections[id] = .punching(punching)
             case .answering, nil: transmit = nil
             }
             if transmit == nil || turn + 1 >= limits.burst {

@@ -54,6 +54,8 @@ package struct DatagramDial {
     package let remote: PublicKey
     /// The owner's name for the route; handed back with the link.
     package let route: UInt64
+    /// Through a NAT that may not let it in yet: asked more often, five times in all.
+    package var isPunching = false
 
     package init(address: DatagramAddress, token: [UInt8], identity: IdentityKey, remote: PublicKey, route: UInt64) {
         self.address = address
@@ -170,6 +172,10 @@ package enum DatagramEvent: Hashable, Sendable {
     case knocked(DatagramKnock)
     /// The last that is heard of a knock of ours: the answer, empty for none; `nil` if nobody has heard it.
     case knockEnded(UInt64, [UInt8]?)
+    /// From where the other side sees us; `nil` if it has not said so. The last that is heard of the question.
+    case observed(UInt64, DatagramAddress?)
+    /// A packet of the other side has come through, from there.
+    case punched(UInt64, DatagramAddress)
     /// For counting only.
     case rejected(DatagramRejection)
 }

@@ -33,7 +33,10 @@ package struct DatagramLimits: Sendable {
 
     /// Handshakes in flight beyond which a dialer has to show a cookie first.
     package var handshakesBeforeCookie = 64
-    /// Knocks that are read in a second; each costs its reader at least the opening of a seal.
+    /// Ways through NATs that are made at a time.
+    package var punches = 64
+    /// Knocks that are read in a second, and questions where the asker is seen; a knock costs its reader at least the
+    /// opening of a seal.
     package var knocksPerSecond = 256
     /// A cookie is good for one to two of these.
     package var cookiePeriod: Microseconds = 30_000_000

@@ -9,6 +9,9 @@ import Noise
 ///     cookie   kind 4   dialer's id 8 ‖ cookie 16
 ///     knock    kind 6   token 16 ‖ asker's id 8 ‖ sealed 1…1,024
 ///     reply    kind 7   asker's id 8 ‖ sealed 0…1,024
+///     observe  kind 8   token 16 ‖ asker's id 8 ‖ zeros 8
+///     observed kind 9   asker's id 8 ‖ the asker's address 16 ‖ port 2
+///     punch    kind 10  nonce 16
 ///     sealed   kind 5   epoch 1 ‖ receiver's id 8 ‖ packet number 8 ‖ sealed frames ‖ tag 16
 enum DatagramPacket: Hashable {
     /// Below 0x10 it is none of the first bytes that RFC 9443 gives to STUN, TURN, DTLS, RTP and QUIC, and neither of
@@ -25,7 +28,7 @@ enum DatagramPacket: Hashable {
 
     enum Kind: UInt8 {
         case dial = 1
-        case answer, finish, cookie, sealed, knock, reply
+        case answer, finish, cookie, sealed, knock, reply, observe, observed, punch
     }
 
     case dial(token: [UInt8], dialer: UInt64, cookie: [UInt8], actOne: [UInt8])
@@ -34,6 +37,10 @@ enum DatagramPacket: Hashable {
     case cookie(dialer: UInt64, cookie: [UInt8])
     case knock(token: [UInt8], asker: UInt64, sealed: [UInt8])
     case reply(asker: UInt64, sealed: [UInt8])
+    /// As long as its answer at least.
+    case observe(token: [UInt8], asker: UInt64)
+    case observed(asker: UInt64, high: UInt64, low: UInt64, port: UInt16)
+    case punch(nonce: [UInt8])
     /// The rest of the datagram is for the link that has this id.
     case sealed(epoch: UInt8, receiver: UInt64, number: UInt64)
 
@@ -71,6 +78,18 @@ enum DatagramPacket: Hashable {
                 let sealed = reader.array(reader.remaining)
             else { return nil }
             self = .reply(asker: asker, sealed: sealed)
+        case .observe:
+            guard let token = reader.array(Self.tokenByteCount), let asker = reader.number(), reader.number() != nil
+            else { return nil }
+            self = .observe(token: token, asker: asker)
+        case .observed:
+            guard let asker = reader.number(), let high = reader.number(), let low = reader.number(),
+                let first = reader.byte(), let second = reader.byte()
+            else { return nil }
+            self = .observed(asker: asker, high: high, low: low, port: UInt16(first) << 8 | UInt16(second))
+        case .punch:
+            guard let nonce = reader.array(Punching.nonceByteCount) else { return nil }
+            self = .punch(nonce: nonce)
         case .sealed:
             guard let epoch = reader.byte(), let receiver = reader.number(), let number = reader.number(),
                 number <= VariableInteger.maximum, reader.remaining >= PacketCipher.overheadByteCount
@@ -115,6 +134,20 @@ enum DatagramPacket: Hashable {
             bytes.append(kind(.reply))
             bytes.appendBigEndian(asker)
             bytes += sealed
+        case .observe(let token, let asker):
+            bytes.append(kind(.observe))
+            bytes += token
+            bytes.appendBigEndian(asker)
+            bytes.appendBigEndian(UInt64(0))
+        case .observed(let asker, let high, let low, let port):
+            bytes.append(kind(.observed))
+            bytes.appendBigEndian(asker)
+            bytes.appendBigEndian(high)
+            bytes.appendBigEndian(low)
+            bytes += [UInt8(port >> 8), UInt8(truncatingIfNeeded: port)]
+        case .punch(let nonce):
+            bytes.append(kind(.punch))
+            bytes += nonce
         case .sealed(let epoch, let receiver, let number):
             bytes.append(kind(.sealed))
             bytes.append(epoch)

@@ -58,7 +58,7 @@ final class Dialing {
         startedAt = now
         actStartedAt = now
         lastSentAt = now
-        retransmitAfter = 3 * limits.initialRoundTrip
+        retransmitAfter = dial.isPunching ? 200_000 : 3 * limits.initialRoundTrip
     }
 
     /// What the failure is called now.

@@ -13,6 +13,8 @@ package struct LinkPath: Sendable {
         case direct
         /// Through a rendezvous node; the address is that node's.
         case relayed
+        /// Through ways that both sides have made through their NATs.
+        case punched
     }
 
     package var kind: Kind
@@ -49,7 +51,7 @@ extension Node {
         guard let connection = links[link]?.connection, let address = connection.remoteAddress else { return nil }
         let age = (loop.now - connection.openedAt).nanoseconds / 1_000_000
         return LinkPath(
-            kind: connection.isRelayed ? .relayed : isNeighbour(address) ? .lan : .direct,
+            kind: kind(of: connection, at: address),
             carrier: connection.carrier,
             address: address,
             openedAt: now - age,
@@ -57,6 +59,12 @@ extension Node {
             bytesIn: connection.bytesIn,
             bytesOut: connection.bytesOut
         )
+    }
+
+    private func kind(of connection: PeerConnection, at address: SocketAddress) -> LinkPath.Kind {
+        if connection.isRelayed { return .relayed }
+        if isNeighbour(address) { return .lan }
+        return connection.isPunched ? .punched : .direct
     }
 
     /// Whether an address is of a network that this machine is on, other than its own loopback.

@@ -63,6 +63,15 @@ extension DatagramAddress {
         return try? SocketAddress(packedIPAddress: bytes, port: Int(port))
     }
 
-    var isWildcard: Bool { v4 == 0 || (high == 0 && low == 0) }
     var isIPv4: Bool { v4 != nil }
+    var isWildcard: Bool { v4 == 0 || (high == 0 && low == 0) }
+}
+
+extension Endpoint {
+    init?(_ address: DatagramAddress) {
+        guard let address = address.socketAddress, let host = address.ipAddress, let port = address.port else {
+            return nil
+        }
+        self.init(host: host, port: port)
+    }
 }

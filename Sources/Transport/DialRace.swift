@@ -31,6 +31,7 @@ struct DialRace: Sendable {
     /// ``TransportLimits/dialStagger`` and ``TransportLimits/datagramPatience``.
     private let stagger: TimeAmount
     private let datagramPatience: TimeAmount
+    private var isPunching = false
     private var state = State.ready
     private var waiting: [Attempt]
     private var underWay: [Attempt] = []
@@ -49,6 +50,19 @@ struct DialRace: Sendable {
             return ways
         }.filter { seen.insert($0).inserted }
     }
+
+    /// A race through NATs that are just learning to let both sides in: over UDP, to all addresses at once.
+    init(punching endpoints: [Endpoint], limits: TransportLimits = TransportLimits()) {
+        stagger = limits.dialStagger
+        datagramPatience = limits.punchPatience
+        isPunching = true
+        var seen: Set<Attempt> = []
+        waiting = endpoints.prefix(Self.punchCount).map { Attempt(endpoint: $0, carrier: .udp) }
+            .filter { seen.insert($0).inserted }
+    }
+
+    /// Addresses through which a way is tried at a time, those that the other side turns out to have included.
+    private static let punchCount = 8
 
     /// The families in turns, that of the first one first (RFC 8305, section 4).
     private static func interleaved(_ endpoints: [Endpoint]) -> [Endpoint] {
@@ -80,7 +94,7 @@ struct DialRace: Sendable {
             state = .ended
             return [.fail(.unresolvable)]
         }
-        return startNext(now: now)
+        return isPunching ? startAll(now: now) : startNext(now: now)
     }
 
     /// The next one begins when it is time; what is left is given up when that is.
@@ -124,6 +138,16 @@ struct DialRace: Sendable {
         return startNext(now: now)
     }
 
+    /// The other side's packets come from an address that it did not know of.
+    mutating func found(_ endpoint: Endpoint, now: NIODeadline) -> [Action] {
+        let attempt = Attempt(endpoint: endpoint, carrier: .udp)
+        guard case .running = state, isPunching, underWay.count < Self.punchCount, !underWay.contains(attempt) else {
+            return []
+        }
+        waiting.append(attempt)
+        return startAll(now: now)
+    }
+
     /// The owner gives up.
     mutating func cancel() -> [Action] {
         if case .ended = state { return [] }
@@ -137,6 +161,12 @@ struct DialRace: Sendable {
         guard let index = underWay.firstIndex(of: attempt) else { return [] }
         underWay.remove(at: index)
         return [.cancel(attempt)]
+    }
+
+    private mutating func startAll(now: NIODeadline) -> [Action] {
+        var result: [Action] = []
+        while !waiting.isEmpty { result += startNext(now: now) }
+        return result
     }
 
     private mutating func startNext(now: NIODeadline) -> [Action] {

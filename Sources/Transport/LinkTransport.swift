@@ -47,6 +47,7 @@ package final class LinkTransport: @unchecked Sendable {
         /// The number of each attempt that is under way, at its transport.
         var numbers: [DialRace.Attempt: UInt64] = [:]
         var timer: Scheduled<Void>?
+        var isPunching = false
         var hearing = TokenHearing.none
     }
 
@@ -75,9 +76,14 @@ package final class LinkTransport: @unchecked Sendable {
     /// The race of each attempt under way.
     private var attempts: [UInt64: (race: UInt64, attempt: DialRace.Attempt)] = [:]
     private var nextRace: UInt64 = 1
+<<<<<<< HEAD
     /// The number of each dial over a stream, by that at TCP's transport, and back.
     private var streamDials: [UInt64: UInt64] = [:]
     private var streamNames: [UInt64: UInt64] = [:]
+=======
+    /// Addresses to which ways have been made, and until when a link from there is taken to have come by one.
+    private var punchedHosts: [String: NIODeadline] = [:]
+>>>>>>> f63318f (Transport: a node says from where it sees us, and two make ways through their NATs)
 
     /// - Parameter datagrams: where UDP comes from; `nil` for TCP alone.
     package init(
@@ -162,6 +168,7 @@ package final class LinkTransport: @unchecked Sendable {
         return number
     }
 
+<<<<<<< HEAD
     /// Dials over a stream that is there; as ``dial(_:)``. The dial's endpoints are not used.
     package func dial(_ dial: Dial, over channel: StreamChannel) -> UInt64 {
         let number = nextRace
@@ -199,6 +206,49 @@ package final class LinkTransport: @unchecked Sendable {
         completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
     ) {
         tcp.knock(over: channel, token: token, sealed: sealed, completion: completion)
+=======
+    /// Dials through NATs, over UDP alone, while the other side punches with the same nonce; as ``dial(_:)``.
+    /// - Parameter nonce: 16 bytes.
+    package func dial(_ dial: Dial, punchingWith nonce: [UInt8]) -> UInt64 {
+        let number = nextRace
+        nextRace += 1
+        // Without UDP there is nowhere to go.
+        let endpoints = udp == nil ? [] : dial.endpoints
+        races[number] = Race(machine: DialRace(punching: endpoints, limits: limits), dial: dial, isPunching: true)
+        udp?.punch(nonce, to: []) { [weak self] endpoint in
+            guard let self else { return }
+            self.step(number) { $0.found(endpoint, now: self.loop.now) }
+        }
+        loop.assumeIsolated().execute { self.step(number) { $0.begin(now: self.loop.now) } }
+        return number
+    }
+
+    /// Makes a way through our own NAT for a dial of the other side's; its link comes like any other.
+    /// - Parameters:
+    ///   - nonce: 16 bytes.
+    ///   - endpoints: addresses, where the other side may be.
+    package func punch(_ nonce: [UInt8], to endpoints: [Endpoint]) {
+        for endpoint in endpoints { punchedHosts[endpoint.host] = loop.now + limits.punchPatience * 2 }
+        udp?.punch(nonce, to: endpoints) { _ in }
+    }
+
+    /// Asks a node from where it sees us, over UDP.
+    /// - Parameter completion: called once, on the loop; `nil` if there is no answer.
+    package func observe(at endpoint: Endpoint, token: RoutingToken, completion: @escaping (Endpoint?) -> Void) {
+        guard let udp else { return completion(nil) }
+        addresses(of: endpoint) { addresses in
+            guard let address = addresses.first else { return completion(nil) }
+            udp.observe(at: address, token: token, completion: completion)
+        }
+    }
+
+    /// Whether an incoming link came through a way that we have just made.
+    private func wasPunched(_ connection: PeerConnection) -> Bool {
+        let now = loop.now
+        punchedHosts = punchedHosts.filter { $0.value > now }
+        return connection.carrier == .udp
+            && connection.remoteAddress?.ipAddress.map { punchedHosts[$0] != nil } ?? false
+>>>>>>> f63318f (Transport: a node says from where it sees us, and two make ways through their NATs)
     }
 
     /// Gives a dial up; ``dialEnded`` comes before this returns. Nothing happens to a link that is already open.
@@ -273,8 +323,8 @@ package final class LinkTransport: @unchecked Sendable {
         case .udp:
             guard let udp else { return failLater(attempt, of: number, .unresolvable) }
             guard attempt.endpoint.isAddress else { return lookUp(attempt, of: number) }
-            name = udp.dial(dial)
-            if race.hearing == .none { races[number]?.hearing = .silence }
+            name = udp.dial(dial, isPunching: race.isPunching)
+            if race.hearing == .none, !race.isPunching { races[number]?.hearing = .silence }
         }
         races[number]?.numbers[attempt] = name
         attempts[name] = (number, attempt)
@@ -312,13 +362,19 @@ package final class LinkTransport: @unchecked Sendable {
     }
 
     private func linkOpened(_ connection: PeerConnection) {
+<<<<<<< HEAD
         guard connection.role == .initiator else { return events.linkOpened(connection) }
         if let number = streamDials.removeValue(forKey: connection.id) {
             streamNames[number] = nil
+=======
+        guard connection.role == .initiator else {
+            connection.isPunched = wasPunched(connection)
+>>>>>>> f63318f (Transport: a node says from where it sees us, and two make ways through their NATs)
             return events.linkOpened(connection)
         }
         guard let (number, attempt) = attempts.removeValue(forKey: connection.id) else { return connection.abort() }
         races[number]?.numbers[attempt] = nil
+        connection.isPunched = races[number]?.isPunching ?? false
         step(number) { $0.opened(attempt) }
         forget(number)
         events.linkOpened(connection)

@@ -29,6 +29,8 @@ package struct TransportLimits: Sendable {
     package var dialStagger = TimeAmount.milliseconds(250)
     /// How long UDP is waited for when nobody answers over TCP: a node that is down says nothing over UDP.
     package var datagramPatience = TimeAmount.seconds(1)
+    /// How long a way through NATs is tried.
+    package var punchPatience = TimeAmount.seconds(5)
     /// From the request to close to the end, for frames still on their way in either direction.
     package var closeTimeout = TimeAmount.seconds(5)
     /// How long a peer may be out of reach before its link is lost: neither an acknowledgement of what we sent nor, when

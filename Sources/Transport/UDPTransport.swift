@@ -31,6 +31,8 @@ package final class UDPTransport: @unchecked Sendable {
     private var endpointNumbers: [UInt64: UInt64] = [:]
     private var nextNumber = firstNumber
     private var knocks: [UInt64: ([UInt8]?) -> Void] = [:]
+    private var observations: [UInt64: (Endpoint?) -> Void] = [:]
+    private var punches: [UInt64: (Endpoint) -> Void] = [:]
 
     private var isClosed = false
     private var isPumping = false
@@ -142,6 +144,8 @@ package final class UDPTransport: @unchecked Sendable {
         for number in resolving.sorted() + endpointNumbers.keys.sorted() { cancelDial(number) }
         pump()
         for name in knocks.keys.sorted() { knocks.removeValue(forKey: name)?(nil) }
+        for name in observations.keys.sorted() { observations.removeValue(forKey: name)?(nil) }
+        punches = [:]
         timer?.task.cancel()
         timer = nil
         for number in sockets.keys.sorted() { sockets[number]?.close() }
@@ -158,7 +162,8 @@ package final class UDPTransport: @unchecked Sendable {
 
     /// Dials an address; names are looked up by ``LinkTransport``. Either `linkOpened` follows, with a link of this number, or
     /// `dialFailed`; neither before this returns.
-    package func dial(_ dial: TCPTransport.Dial) -> UInt64 {
+    /// - Parameter isPunching: the other side's NAT is just learning to let us in.
+    package func dial(_ dial: TCPTransport.Dial, isPunching: Bool = false) -> UInt64 {
         let number = nextNumber
         nextNumber += 1
         resolving.insert(number)
@@ -168,33 +173,41 @@ package final class UDPTransport: @unchecked Sendable {
             return number
         }
         if let address = try? SocketAddress(ipAddress: target.host, port: target.port) {
-            loop.assumeIsolated().execute { self.start(dial, number, at: address) }
+            loop.assumeIsolated().execute { self.start(dial, number, at: address, isPunching: isPunching) }
             return number
         }
         loop.assumeIsolated().execute { self.fail(number, .unresolvable) }
         return number
     }
 
-    private func start(_ dial: TCPTransport.Dial, _ number: UInt64, at address: SocketAddress) {
+    private func start(
+        _ dial: TCPTransport.Dial,
+        _ number: UInt64,
+        at address: SocketAddress,
+        isPunching: Bool
+    ) {
         guard resolving.contains(number) else { return }
         guard let target = DatagramAddress(address, socket: 0) else { return fail(number, .unresolvable) }
         guard let socket = socket(for: target) else {
             return openSocket(isIPv4: target.isIPv4) { isOpen in
-                if isOpen { self.start(dial, number, at: address) } else { self.fail(number, .unreachable) }
+                if isOpen {
+                    self.start(dial, number, at: address, isPunching: isPunching)
+                } else {
+                    self.fail(number, .unreachable)
+                }
             }
         }
         guard let target = DatagramAddress(address, socket: socket) else { return fail(number, .unresolvable) }
         resolving.remove(number)
-        let name = endpoint.dial(
-            DatagramDial(
-                address: target,
-                token: dial.token.bytes,
-                identity: dial.identity,
-                remote: dial.remote,
-                route: dial.route
-            ),
-            at: now
+        var whole = DatagramDial(
+            address: target,
+            token: dial.token.bytes,
+            identity: dial.identity,
+            remote: dial.remote,
+            route: dial.route
         )
+        whole.isPunching = isPunching
+        let name = endpoint.dial(whole, at: now)
         ownerNumbers[name] = number
         endpointNumbers[number] = name
         pump()
@@ -210,19 +223,51 @@ package final class UDPTransport: @unchecked Sendable {
         sealed: [UInt8],
         completion: @escaping ([UInt8]?) -> Void
     ) {
+        withTarget(endpoint) { target in
+            guard let target else { return completion(nil) }
+            self.knocks[self.endpoint.knock(sealed, token: token.bytes, at: target, now: self.now)] = completion
+            self.pump()
+        }
+    }
+
+    /// Asks a node from where it sees us.
+    /// - Parameters:
+    ///   - endpoint: an address.
+    ///   - completion: called once, on the loop; `nil` if there is no answer.
+    package func observe(at endpoint: Endpoint, token: RoutingToken, completion: @escaping (Endpoint?) -> Void) {
+        withTarget(endpoint) { target in
+            guard let target else { return completion(nil) }
+            self.observations[self.endpoint.observe(token: token.bytes, at: target, now: self.now)] = completion
+            self.pump()
+        }
+    }
+
+    /// Makes a way through our own NAT, for 5 s; the other side's packets that come through are told.
+    package func punch(_ nonce: [UInt8], to endpoints: [Endpoint], punched: @escaping (Endpoint) -> Void) {
+        let targets = endpoints.compactMap { endpoint -> DatagramAddress? in
+            guard let address = try? SocketAddress(ipAddress: endpoint.host, port: endpoint.port),
+                let target = DatagramAddress(address, socket: 0), let socket = socket(for: target)
+            else { return nil }
+            return DatagramAddress(address, socket: socket)
+        }
+        let name = self.endpoint.punch(nonce, to: targets, at: now)
+        punches[name] = punched
+        loop.assumeIsolated().scheduleTask(in: .seconds(6)) { self.punches[name] = nil }
+        pump()
+    }
+
+    /// An address with the socket by which it is reached; one is opened if need be.
+    private func withTarget(_ endpoint: Endpoint, _ body: @escaping (DatagramAddress?) -> Void) {
         guard !isClosed, (1...65_535).contains(endpoint.port),
             let address = try? SocketAddress(ipAddress: endpoint.host, port: endpoint.port),
             let target = DatagramAddress(address, socket: 0)
-        else { return completion(nil) }
+        else { return body(nil) }
         guard let socket = socket(for: target) else {
             return openSocket(isIPv4: target.isIPv4) { isOpen in
-                if !isOpen { return completion(nil) }
-                self.knock(at: endpoint, token: token, sealed: sealed, completion: completion)
+                if isOpen { self.withTarget(endpoint, body) } else { body(nil) }
             }
         }
-        guard let target = DatagramAddress(address, socket: socket) else { return completion(nil) }
-        knocks[self.endpoint.knock(sealed, token: token.bytes, at: target, now: now)] = completion
-        pump()
+        body(DatagramAddress(address, socket: socket))
     }
 
     private func fail(_ number: UInt64, _ failure: DialFailure) {
@@ -297,6 +342,9 @@ package final class UDPTransport: @unchecked Sendable {
             guard let token = RoutingToken(knock.token) else { return }
             endpoint.answer(knock, with: events.knock(token, knock.sealed))
         case .knockEnded(let name, let answer): knocks.removeValue(forKey: name)?(answer)
+        case .observed(let name, let address): observations.removeValue(forKey: name)?(address.flatMap(Endpoint.init))
+        case .punched(let name, let address):
+            if let endpoint = Endpoint(address) { punches[name]?(endpoint) }
         case .rejected(let rejection): if let rejection = Rejection(rejection) { events.rejected(rejection) }
         }
     }

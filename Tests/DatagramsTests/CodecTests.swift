@@ -34,6 +34,8 @@ import Testing
         .cookie(dialer: 3, cookie: bytes(16, 4)),
         .knock(token: bytes(16, 1), asker: 9, sealed: bytes(1_024, 5)),
         .reply(asker: 9, sealed: bytes(1_024, 6)),
+        .observe(token: bytes(16, 1), asker: 9), .observed(asker: 9, high: 1, low: 2, port: 0x1234),
+        .punch(nonce: bytes(16, 7)),
     ]
 
     @Test func `a knock has 1 to 1,024 sealed bytes, and a reply as many or none`() {
@@ -53,7 +55,7 @@ import Testing
             switch packet {
             case .knock: 27
             case .reply: 10
-            case .dial, .answer, .finish, .cookie, .sealed: bytes.count
+            case .dial, .answer, .finish, .cookie, .sealed, .observe, .observed, .punch: bytes.count
             }
         for length in 0..<sealedFrom { #expect(DatagramPacket(Array(bytes.prefix(length))) == nil) }
         #expect(DatagramPacket(bytes + [0]) == nil)
@@ -63,7 +65,7 @@ import Testing
         other = bytes
         other[1] ^= 0x30
         #expect(DatagramPacket(other) == nil)
-        #expect(DatagramPacket([0x0d, 0x10]) == nil && DatagramPacket([0x0d, 0x18]) == nil)
+        #expect(DatagramPacket([0x0d, 0x10]) == nil && DatagramPacket([0x0d, 0x1b]) == nil)
     }
 
     @Test func `a sealed packet has a header, a tag and a number of 62 bits`() {

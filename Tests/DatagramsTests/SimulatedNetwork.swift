@@ -160,6 +160,9 @@ final class SimulatedNode {
     var knocks: [DatagramKnock] = []
     /// What is answered to them.
     var knockAnswer: [UInt8]?
+    /// From where we were seen.
+    var observed: [DatagramAddress?] = []
+    var punched: [DatagramAddress] = []
     /// How our own knocks have ended.
     var knockAnswers: [[UInt8]?] = []
     var received: [[UInt8]] = []
@@ -278,6 +281,8 @@ final class SimulatedNode {
             knocks.append(knock)
             endpoint.answer(knock, with: knockAnswer)
         case .knockEnded(_, let answer): knockAnswers.append(answer)
+        case .observed(_, let address): observed.append(address)
+        case .punched(_, let address): punched.append(address)
         case .rejected(let rejection): rejections.append(rejection)
         }
     }

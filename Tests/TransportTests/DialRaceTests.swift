@@ -141,6 +141,35 @@ import Testing
         #expect(race.resolved(Self.udp(Self.named), as: [], now: Self.start) == [.fail(.refused)])
     }
 
+    @Test func `through NATs all addresses are tried at once, and those that turn up`() {
+        let many = (1...12).map { Endpoint(host: "192.0.2.\($0)", port: 1) }
+        var full = DialRace(punching: many)
+        #expect(full.begin(now: Self.start) == many.prefix(8).map { .start(Self.udp($0)) })
+        #expect(full.found(Self.first, now: Self.start).isEmpty)
+        var race = DialRace(punching: [Self.first, Self.second, Self.first])
+        #expect(race.found(Self.sixth, now: Self.start).isEmpty)
+        #expect(race.begin(now: Self.start) == [.start(Self.udp(Self.first)), .start(Self.udp(Self.second))])
+        #expect(race.found(Self.first, now: Self.start).isEmpty)
+        #expect(race.found(Self.sixth, now: Self.start) == [.start(Self.udp(Self.sixth))])
+        #expect(race.failed(Self.udp(Self.first), .timedOut, now: Self.start).isEmpty)
+        let end = Self.start + .seconds(5)
+        #expect(race.nextDeadline == end)
+        var won = race
+        #expect(won.opened(Self.udp(Self.sixth)) == [.cancel(Self.udp(Self.second))])
+        #expect(won.found(Self.first, now: Self.start).isEmpty)
+        #expect(
+            race.advance(now: end) == [
+                .cancel(Self.udp(Self.second)), .cancel(Self.udp(Self.sixth)), .fail(.timedOut),
+            ]
+        )
+        var none = DialRace(punching: [])
+        #expect(none.begin(now: Self.start) == [.fail(.unresolvable)])
+        // An ordinary race knows no such thing.
+        var ordinary = DialRace([Self.first], hasDatagrams: true)
+        _ = ordinary.begin(now: Self.start)
+        #expect(ordinary.found(Self.second, now: Self.start).isEmpty)
+    }
+
     @Test func `before it begins and after it has ended a race hears nothing`() {
         var ready = DialRace([Self.first], hasDatagrams: true)
         var ended = ready

@@ -264,6 +264,39 @@ private struct BothWays {
         try await none.end()
     }
 
+    @Test func `a way that both sides make is a link, and a node says from where it sees us`() async throws {
+        let net = try await BothWays(network: Firewall(manner: .refuses))
+        let (near, far, loop, endpoint) = (net.near, net.far, net.group.next(), net.endpoint)
+        let seen = try await loop.flatSubmit { () -> EventLoopFuture<Endpoint?> in
+            let promise = loop.makePromise(of: Endpoint?.self)
+            near.transport.observe(at: endpoint, token: BothWays.token) { promise.succeed($0) }
+            return promise.futureResult
+        }.get()
+        let own = try #require(seen)
+        #expect(own.host == "127.0.0.1" && own.port > 0)
+        let nonce = [UInt8](repeating: 4, count: 16)
+        try await loop.flatSubmit { () -> EventLoopFuture<Void> in
+            let promise = loop.makePromise(of: Void.self)
+            far.changed = {
+                guard !far.links.isEmpty else { return }
+                far.changed = {}
+                promise.succeed(())
+            }
+            // The dialer was told a wrong address, and learns the right one from the packet that comes through.
+            let dial = LinkTransport.Dial(
+                endpoints: [Endpoint(host: "127.0.0.1", port: 9)],
+                token: { BothWays.token },
+                identity: near.identity,
+                remote: far.identity.publicKey
+            )
+            _ = near.transport.dial(dial, punchingWith: nonce)
+            far.transport.punch(nonce, to: [own])
+            return promise.futureResult
+        }.get()
+        #expect(far.links.map(\.carrier) == [.udp] && far.links.map(\.isPunched) == [true])
+        try await net.end()
+    }
+
     @Test func `where another program has the UDP port, there is TCP, and the reason is told`() async throws {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let loop = group.next()

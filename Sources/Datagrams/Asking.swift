@@ -1,10 +1,16 @@
-/// A knock of ours: sealed bytes without a handshake, and the answer (protocol, section 7).
+/// A question of ours that needs no handshake: a knock (protocol, section 7), or from where the other side sees us.
 ///
 ///     asking ──answer, empty or not──▶ ended
 ///     asking ──5 s──▶ failed
 ///
 /// It is sent again after 1 s, and then after twice as long each time. Whoever answers sends no more than it has got.
-struct Knocking {
+struct Asking {
+    enum Question {
+        case knock(sealed: [UInt8])
+        case whereAmI
+    }
+
+    let question: Question
     let address: DatagramAddress
     private let bytes: [UInt8]
     private let giveUpAt: Microseconds
@@ -13,15 +19,19 @@ struct Knocking {
     private var owesDatagram = true
 
     init(
-        _ sealed: [UInt8],
+        _ question: Question,
         token: [UInt8],
         to address: DatagramAddress,
         id: UInt64,
         limits: DatagramLimits,
         at now: Microseconds
     ) {
+        self.question = question
         self.address = address
-        bytes = DatagramPacket.knock(token: token, asker: id, sealed: sealed).bytes
+        switch question {
+        case .knock(let sealed): bytes = DatagramPacket.knock(token: token, asker: id, sealed: sealed).bytes
+        case .whereAmI: bytes = DatagramPacket.observe(token: token, asker: id).bytes
+        }
         giveUpAt = now + limits.actTimeout
         lastSentAt = now
         retransmitAfter = 3 * limits.initialRoundTrip
@@ -29,7 +39,7 @@ struct Knocking {
 
     var deadline: Microseconds { owesDatagram ? lastSentAt : min(giveUpAt, lastSentAt + retransmitAfter) }
 
-    /// - Returns: whether the knock has failed.
+    /// - Returns: whether there will be no answer.
     mutating func timeout(at now: Microseconds) -> Bool {
         if giveUpAt <= now { return true }
         if !owesDatagram, lastSentAt + retransmitAfter <= now {
