@@ -42,6 +42,8 @@ package enum Frame: Hashable, Sendable {
     case relayRequest(RelayRequest)
     /// From a rendezvous node.
     case relayAnswer(RelayAnswer)
+    /// Between members with a relayed link.
+    case punch(PunchMessage)
 }
 
 /// What two members tell each other when a link opens, so that both come to the same lifetime (section 6, point 6).

@@ -88,6 +88,9 @@ extension Node {
         case .forward(let link, let frame): transmit(frame, on: link)
         case .relayed(let link, let answer): relayed(answer, on: link)
         case .endpointsMayHaveChanged: endpointsMayHaveChanged()
+        case .gatherCandidates(let client, let remote): gatherCandidates(client, remote)
+        case .dialPunching(let client, let dial, let nonce): self.dial(client, dial, punchingWith: nonce)
+        case .punch(let nonce, let candidates): punch(nonce, candidates)
         }
     }
 
@@ -128,7 +131,7 @@ extension Node {
             case .save, .keep, .setState, .erase, .forgetMemory, .explode, .destroy, .saveTombstone, .removeTombstone,
                 .register, .unregister, .dial, .knock, .armExplosion, .setDelivery, .keepChunk, .forgetChunks,
                 .verifyAttachment, .serveChunks, .transmitChunk, .reschedule, .eraseSent, .wake, .sleep, .forward,
-                .relayed, .endpointsMayHaveChanged:
+                .relayed, .endpointsMayHaveChanged, .gatherCandidates, .dialPunching, .punch:
                 preconditionFailure("\(action) does not leave the node")
             }
         }

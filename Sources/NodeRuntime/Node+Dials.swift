@@ -22,6 +22,26 @@ extension Node {
         }
     }
 
+    /// Dials through NATs. What else is under way goes on.
+    func dial(_ client: ClientID, _ dial: NodeAction.Dial, punchingWith nonce: PunchNonce) {
+        let group = DialGroup(client: client, dial: dial)
+        guard let transport, keys[client] != nil, !isTroubled(client) else { return failed(group) }
+        let number = nextGroup
+        nextGroup += 1
+        let active = ActiveDial(client: client, dial: dial, group: number)
+        guard let known = makeDial(active, []) else { return failed(group) }
+        groups[number] = group
+        let whole = LinkTransport.Dial(
+            endpoints: reachable(dial.endpoints),
+            token: known.token,
+            identity: known.identity,
+            remote: known.remote
+        )
+        let name = transport.dial(whole, punchingWith: nonce.bytes)
+        dials[name] = active
+        groups[number]?.numbers.insert(name)
+    }
+
     private func makeDial(_ active: ActiveDial, _ endpoints: [Messaging.Endpoint]) -> LinkTransport.Dial? {
         keys[active.client].map { key in
             LinkTransport.Dial(

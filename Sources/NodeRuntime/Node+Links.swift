@@ -354,7 +354,7 @@ extension Node {
 
     /// Where others can reach this node directly: what it was told to advertise, else what it listens on; a wildcard stands for
     /// the addresses of this machine's interfaces.
-    private var directlyAdvertised: [Messaging.Endpoint] {
+    var directlyAdvertised: [Messaging.Endpoint] {
         if !configuration.advertise.isEmpty { return Array(configuration.advertise.prefix(Limits.endpointCount)) }
         var result: [Messaging.Endpoint] = []
         // Before it listens, what it will listen on, as far as that is known.

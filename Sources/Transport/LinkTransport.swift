@@ -76,14 +76,11 @@ package final class LinkTransport: @unchecked Sendable {
     /// The race of each attempt under way.
     private var attempts: [UInt64: (race: UInt64, attempt: DialRace.Attempt)] = [:]
     private var nextRace: UInt64 = 1
-<<<<<<< HEAD
     /// The number of each dial over a stream, by that at TCP's transport, and back.
     private var streamDials: [UInt64: UInt64] = [:]
     private var streamNames: [UInt64: UInt64] = [:]
-=======
     /// Addresses to which ways have been made, and until when a link from there is taken to have come by one.
     private var punchedHosts: [String: NIODeadline] = [:]
->>>>>>> f63318f (Transport: a node says from where it sees us, and two make ways through their NATs)
 
     /// - Parameter datagrams: where UDP comes from; `nil` for TCP alone.
     package init(
@@ -168,7 +165,6 @@ package final class LinkTransport: @unchecked Sendable {
         return number
     }
 
-<<<<<<< HEAD
     /// Dials over a stream that is there; as ``dial(_:)``. The dial's endpoints are not used.
     package func dial(_ dial: Dial, over channel: StreamChannel) -> UInt64 {
         let number = nextRace
@@ -206,7 +202,8 @@ package final class LinkTransport: @unchecked Sendable {
         completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void
     ) {
         tcp.knock(over: channel, token: token, sealed: sealed, completion: completion)
-=======
+    }
+
     /// Dials through NATs, over UDP alone, while the other side punches with the same nonce; as ``dial(_:)``.
     /// - Parameter nonce: 16 bytes.
     package func dial(_ dial: Dial, punchingWith nonce: [UInt8]) -> UInt64 {
@@ -248,7 +245,6 @@ package final class LinkTransport: @unchecked Sendable {
         punchedHosts = punchedHosts.filter { $0.value > now }
         return connection.carrier == .udp
             && connection.remoteAddress?.ipAddress.map { punchedHosts[$0] != nil } ?? false
->>>>>>> f63318f (Transport: a node says from where it sees us, and two make ways through their NATs)
     }
 
     /// Gives a dial up; ``dialEnded`` comes before this returns. Nothing happens to a link that is already open.
@@ -362,14 +358,12 @@ package final class LinkTransport: @unchecked Sendable {
     }
 
     private func linkOpened(_ connection: PeerConnection) {
-<<<<<<< HEAD
-        guard connection.role == .initiator else { return events.linkOpened(connection) }
-        if let number = streamDials.removeValue(forKey: connection.id) {
-            streamNames[number] = nil
-=======
         guard connection.role == .initiator else {
             connection.isPunched = wasPunched(connection)
->>>>>>> f63318f (Transport: a node says from where it sees us, and two make ways through their NATs)
+            return events.linkOpened(connection)
+        }
+        if let number = streamDials.removeValue(forKey: connection.id) {
+            streamNames[number] = nil
             return events.linkOpened(connection)
         }
         guard let (number, attempt) = attempts.removeValue(forKey: connection.id) else { return connection.abort() }

@@ -44,13 +44,10 @@ package final class PeerConnection: @unchecked Sendable {
     /// Over UDP a peer may move.
     package internal(set) var remoteAddress: SocketAddress?
     package let carrier: Carrier
-<<<<<<< HEAD
     /// Its bytes go through a rendezvous node; the remote address is that node's.
     package let isRelayed: Bool
-=======
     /// It came through ways that both sides have made through their NATs.
     package internal(set) var isPunched = false
->>>>>>> f63318f (Transport: a node says from where it sees us, and two make ways through their NATs)
     /// By the event loop's clock.
     package let openedAt: NIODeadline
     /// Sealed bytes received and sent since the link was opened.

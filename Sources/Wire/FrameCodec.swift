@@ -40,6 +40,7 @@ package enum FrameCodec {
         case .attachmentGone(let id): proto.attachmentGone = Data(id.bytes)
         case .relayRequest(let request): proto.relayRequest = ProtoRelayRequest(request)
         case .relayAnswer(let answer): proto.relayAnswer = ProtoRelayAnswer(answer)
+        case .punch(let message): proto.punch = ProtoPunch(message)
         }
         return serialized(proto)
     }
@@ -70,6 +71,7 @@ package enum FrameCodec {
         case .attachmentGone(let id): return .attachmentGone(try identifier(id, "attachment_gone"))
         case .relayRequest(let request): return try RelayRequest.read(request).map { .relayRequest($0) } ?? .unknown
         case .relayAnswer(let answer): return try RelayAnswer.read(answer).map { .relayAnswer($0) } ?? .unknown
+        case .punch(let message): return try PunchMessage.read(message).map { .punch($0) } ?? .unknown
         case nil: return .unknown
         }
     }

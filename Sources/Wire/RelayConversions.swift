@@ -88,3 +88,23 @@ extension RelayStreamFrame {
         }
     }
 }
+
+extension ProtoPunch {
+    init(_ message: PunchMessage) {
+        self.init()
+        step = UInt32(message.step.rawValue)
+        nonce = Data(message.nonce.bytes)
+        candidates = message.candidates.map(\.description)
+    }
+}
+
+extension PunchMessage {
+    /// `nil` for a step of a later version.
+    static func read(_ proto: ProtoPunch) throws(WireError) -> PunchMessage? {
+        guard let nonce = PunchNonce(Array(proto.nonce)) else { throw .malformed("punch.nonce") }
+        guard proto.candidates.count <= Limits.punchCandidateCount else { throw .tooLong("punch.candidates") }
+        guard let step = UInt8(exactly: proto.step).flatMap(Step.init(rawValue:)) else { return nil }
+        let candidates = proto.candidates.compactMap { Endpoint($0) }.filter { $0.relay == nil }
+        return PunchMessage(step: step, nonce: nonce, candidates: candidates)
+    }
+}

@@ -134,6 +134,14 @@ package nonisolated struct ProtoFrame: Sendable {
     set {body = .relayAnswer(newValue)}
   }
 
+  package var punch: ProtoPunch {
+    get {
+      if case .punch(let v)? = body {return v}
+      return ProtoPunch()
+    }
+    set {body = .punch(newValue)}
+  }
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package nonisolated enum OneOf_Body: Equatable, Sendable {
@@ -151,8 +159,28 @@ package nonisolated struct ProtoFrame: Sendable {
     case attachmentGone(Data)
     case relayRequest(ProtoRelayRequest)
     case relayAnswer(ProtoRelayAnswer)
+    case punch(ProtoPunch)
 
   }
+
+  package init() {}
+}
+
+/// Between two members with a relayed link, who want a direct one.
+package nonisolated struct ProtoPunch: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// 1 offer, 2 answer, 3 go
+  package var step: UInt32 = 0
+
+  /// 16 bytes
+  package var nonce: Data = Data()
+
+  package var candidates: [String] = []
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
 }
@@ -1021,7 +1049,7 @@ fileprivate nonisolated let _protobuf_package = "mayfly"
 
 nonisolated extension ProtoFrame: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Frame"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}session\0\u{1}content\0\u{1}acknowledgement\0\u{1}ping\0\u{1}pong\0\u{1}closing\0\u{1}explosion\0\u{4}\u{d}attachment_request\0\u{3}attachment_chunk\0\u{3}attachment_gone\0\u{4}\u{8}relay_request\0\u{3}relay_answer\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}session\0\u{1}content\0\u{1}acknowledgement\0\u{1}ping\0\u{1}pong\0\u{1}closing\0\u{1}explosion\0\u{4}\u{d}attachment_request\0\u{3}attachment_chunk\0\u{3}attachment_gone\0\u{4}\u{8}relay_request\0\u{3}relay_answer\0\u{1}punch\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1160,6 +1188,19 @@ nonisolated extension ProtoFrame: SwiftProtobuf.Message, SwiftProtobuf._MessageI
           self.body = .relayAnswer(v)
         }
       }()
+      case 32: try {
+        var v: ProtoPunch?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .punch(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .punch(v)
+        }
+      }()
       default: break
       }
     }
@@ -1219,6 +1260,10 @@ nonisolated extension ProtoFrame: SwiftProtobuf.Message, SwiftProtobuf._MessageI
       guard case .relayAnswer(let v)? = self.body else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 31)
     }()
+    case .punch?: try {
+      guard case .punch(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 32)
+    }()
     case nil: break
     }
     try unknownFields.traverse(visitor: &visitor)
@@ -1226,6 +1271,46 @@ nonisolated extension ProtoFrame: SwiftProtobuf.Message, SwiftProtobuf._MessageI
 
   package static func ==(lhs: ProtoFrame, rhs: ProtoFrame) -> Bool {
     if lhs.body != rhs.body {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoPunch: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".Punch"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}step\0\u{1}nonce\0\u{1}candidates\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularUInt32Field(value: &self.step) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.nonce) }()
+      case 3: try { try decoder.decodeRepeatedStringField(value: &self.candidates) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if self.step != 0 {
+      try visitor.visitSingularUInt32Field(value: self.step, fieldNumber: 1)
+    }
+    if !self.nonce.isEmpty {
+      try visitor.visitSingularBytesField(value: self.nonce, fieldNumber: 2)
+    }
+    if !self.candidates.isEmpty {
+      try visitor.visitRepeatedStringField(value: self.candidates, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoPunch, rhs: ProtoPunch) -> Bool {
+    if lhs.step != rhs.step {return false}
+    if lhs.nonce != rhs.nonce {return false}
+    if lhs.candidates != rhs.candidates {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

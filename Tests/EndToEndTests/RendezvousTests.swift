@@ -7,10 +7,14 @@ struct RendezvousTests {
     /// At the port that a node behind a NAT tells others there is nobody.
     private static let nowhere = "tcp://127.0.0.1:9"
 
+    /// Over UDP the two would soon make a way past the third.
+    private static let relayedOnly = ["--no-udp"]
+
     /// `hub` serves; `ann` is reached through it, and directly only at `advertise`; `bob` knows nothing of it, and cannot
     /// be reached. None of them has found another yet.
     private func withHub(
         advertise: String = nowhere,
+        arguments: [String] = relayedOnly,
         _ body: (_ hub: TestNode, _ ann: TestNode, _ bob: TestNode) throws -> Void
     ) throws {
         try withDirectory { directory in
@@ -21,7 +25,7 @@ struct RendezvousTests {
             try hub.start(["--rendezvous", "--log-level", "trace"])
             try ann.initialise(["--advertise", advertise])
             try bob.initialise(["--advertise", Self.nowhere])
-            for node in [ann, bob] { try node.start() }
+            for node in [ann, bob] { try node.start(arguments) }
             try introduce(hub, ann)
             try body(hub, ann, bob)
             for node in nodes { try node.stop() }
@@ -45,6 +49,24 @@ struct RendezvousTests {
 
     private func path(_ node: TestNode) throws -> String? {
         try node.ok("conversation", "members", "room").json["members"].list.compactMap { $0["path"].string }.first
+    }
+
+    @Test("Two nodes that nobody can connect to make a way past the third over UDP, and lose nothing on it")
+    func punched() throws {
+        try withHub(arguments: []) { hub, ann, bob in
+            try meet(ann, bob)
+            var sent: [String] = []
+            try eventually("a way of their own") {
+                sent.append("on the way \(sent.count)")
+                try say(sent[sent.count - 1], sent.count % 2 == 0 ? ann : bob)
+                return try path(ann) == "punched" && path(bob) == "punched"
+            }
+            try say("past the third", ann)
+            #expect(try ann.texts() == sent + ["past the third"] && bob.texts() == ann.texts())
+            #expect(try hub.ok("status")["rendezvous"]["streams"].integer == 0)
+            let link = try ann.ok("conversation", "members", "room").json["members"].list.map { $0["link"] }
+            #expect(link.contains { $0["transport"].string == "udp" })
+        }
     }
 
     @Test("Two nodes that nobody can connect to meet, agree, chat and send files through a third")
@@ -93,7 +115,7 @@ struct RendezvousTests {
             try meet(ann, bob)
             try say("before", bob)
             try ann.stop()
-            try ann.start()
+            try ann.start(Self.relayedOnly)
             try say("after ann", bob)
             try hub.stop()
             // Neither can reach the other; both say so, and lose nothing.
@@ -106,7 +128,7 @@ struct RendezvousTests {
             for node in [ann, bob] { try reserved(node) }
             try bob.stop()
             try ann.ok("send", "room", "while bob is away")
-            try bob.start()
+            try bob.start(Self.relayedOnly)
             try say("after bob", ann)
             try eventually("what was said meanwhile") { try bob.texts().contains("while bob is away") }
             // Ephemeral: each has what came while it ran, once.
@@ -157,7 +179,7 @@ struct RendezvousTests {
             try say("to be gone", ann)
             try bob.stop()
             try ann.ok("explode", "room", "--force")
-            try bob.start()
+            try bob.start(Self.relayedOnly)
             try bob.wait("exploded")
             #expect(try bob.ok("conversation", "list").lines.allSatisfy { $0["conversations"].list.isEmpty })
         }
@@ -168,7 +190,7 @@ struct RendezvousTests {
         try withHomes("hub", "ann", "bob") { nodes in
             let (hub, ann, bob) = (nodes[0], nodes[1], nodes[2])
             try hub.start()
-            try ann.start()
+            try ann.start(Self.relayedOnly)
             let card = try hub.ok("peer", "card")["contact"].string ?? ""
             try ann.ok("peer", "add", "hub", card)
             try ann.ok("peer", "add", "place", "--endpoint", Self.nowhere)

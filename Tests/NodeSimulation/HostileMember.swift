@@ -51,7 +51,7 @@ final class HostileMember: @unchecked Sendable {
         case .welcome(let welcome): keep(welcome.group, in: &groups)
         case .lifetime, .joinRequest, .joinError, .explosion, .deletionReceipt, .invitation, .memberLeft, .ping, .pong,
             .closing, .unknown, .receipt, .attachmentRequest, .attachmentChunk, .attachmentGone, .joinCancelled,
-            .relayRequest, .relayAnswer:
+            .relayRequest, .relayAnswer, .punch:
             break
         }
     }

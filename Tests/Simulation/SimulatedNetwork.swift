@@ -291,6 +291,7 @@ extension Simulation {
             mix(UInt64(clamping: chunk.index))
         case .attachmentGone(let id): mix(id.bytes + [24])
         case .relayRequest, .relayAnswer: mix(26)
+        case .punch: mix(27)
         }
     }
 }
@@ -335,6 +336,7 @@ extension Frame {
         case .profile: "profile"
         case .relayRequest: "relay request"
         case .relayAnswer: "relay answer"
+        case .punch: "punch"
         }
     }
 }
@@ -376,6 +378,9 @@ extension NodeAction {
         case .forward(_, let frame): "forward \(frame.summary)"
         case .relayed: "relayed"
         case .endpointsMayHaveChanged: "endpoints"
+        case .gatherCandidates: "candidates"
+        case .dialPunching: "dial, punching"
+        case .punch: "punch"
         }
     }
 }

@@ -410,7 +410,7 @@ package final class Simulation {
                 node.disk.messages[client]?[id]?.merge([delivery])
             case .keepChunk, .forgetChunks, .verifyAttachment, .serveChunks, .transmitChunk:
                 violation("node \(node.index) deals with a file that nobody has sent")
-            case .forward, .relayed, .endpointsMayHaveChanged:
+            case .forward, .relayed, .endpointsMayHaveChanged, .gatherCandidates, .dialPunching, .punch:
                 violation("node \(node.index) deals with a relay that nobody has")
             }
         }

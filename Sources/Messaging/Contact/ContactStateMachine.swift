@@ -153,7 +153,7 @@ package struct ContactStateMachine: Sendable {
         case .closing: return [.close(link)]
         case .session, .content, .lifetime, .joinRequest, .welcome, .joinError, .explosion, .deletionReceipt,
             .memberLeft, .joinCancelled, .unknown, .group, .profile, .receipt, .attachmentRequest,
-            .attachmentChunk, .attachmentGone:
+            .attachmentChunk, .attachmentGone, .punch:
             return [.close(link)]
         case .relayRequest(let request):
             return relay.receive(

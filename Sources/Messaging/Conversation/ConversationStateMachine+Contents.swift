@@ -220,6 +220,9 @@ extension ConversationStateMachine {
         case .joinRequest, .welcome, .joinError, .deletionReceipt, .invitation, .relayRequest, .relayAnswer:
             droppedCount += 1
             return []
+        case .punch(let message):
+            guard members[member]!.link.isRelayed(link) else { return [] }
+            return perform(members[member]!.punching.receive(message, now: turn.now), with: member, turn)
         case .receipt(let receipt): return receiveReceipt(receipt, from: member, turn)
         case .attachmentRequest(let id, let first, let count):
             return receiveRequest(id, first: first, count: count, from: member, on: link, turn)

@@ -245,7 +245,8 @@ extension ConversationStateMachine {
                 isDialable: !newcomer.endpoints.isEmpty,
                 now: turn.now
             ),
-            hasEnded: false
+            hasEnded: false,
+            punching: PunchStateMachine(offers: key.publicKey < newcomer.key)
         )
         return [
             .register(client, .member(newcomer.key)),

@@ -25,6 +25,7 @@ extension ConversationStateMachine {
         for action in actions {
             switch action {
             case .use(let link):
+                members[member]!.punching.linkChanged()
                 if wasEstablished {
                     // It takes the place of another: what was in flight goes again, once both have said where they stand.
                     members[member]!.isEstablished = false
@@ -111,6 +112,7 @@ extension ConversationStateMachine {
     }
 
     mutating func linkLost(to member: PublicKey, _ turn: Turn) -> [NodeAction] {
+        members[member]!.punching.linkChanged()
         members[member]!.outbox.linkLost()
         filesLost(to: member)
         members[member]!.sessionSent = nil
@@ -171,7 +173,10 @@ extension ConversationStateMachine {
             for action in members[member]!.link.advance(now: turn.now) {
                 switch action {
                 case .dial: result.append(dial(member, turn))
-                case .upgrade: result.append(dial(member, isUpgrade: true, turn))
+                case .upgrade:
+                    result.append(dial(member, isUpgrade: true, turn))
+                    let punching = members[member]!.punching.start(now: turn.now, random: &turn.random)
+                    result += perform(punching, with: member, turn)
                 case .ping(let link): result.append(.transmit(link, .ping(turn.random.next())))
                 case .drop(let link):
                     result += linkLost(to: member, turn)
@@ -179,6 +184,7 @@ extension ConversationStateMachine {
                 case .use, .retire: preconditionFailure("time opens no link: \(action)")
                 }
             }
+            result += perform(members[member]!.punching.advance(now: turn.now), with: member, turn)
             let isLinked = members[member]!.isEstablished && members[member]!.link.link != nil
             let actions = members[member]!.outbox.advance(now: turn.now, isLinked: isLinked, random: &turn.random)
             result += perform(actions, to: member, on: members[member]!.link.link, turn)
@@ -193,6 +199,29 @@ extension ConversationStateMachine {
         let dial = NodeAction.Dial(remote: member, endpoints: endpoints, route: .member, isUpgrade: isUpgrade)
         return .dial(client, dial)
     }
+
+    // MARK: Ways through NATs
+
+    /// The shell has found out where we may be seen.
+    package mutating func gathered(_ endpoints: [Endpoint], for member: PublicKey, _ turn: Turn) -> [NodeAction] {
+        guard members[member] != nil else { return [] }
+        return perform(members[member]!.punching.gathered(endpoints, now: turn.now), with: member, turn)
+    }
+
+    func perform(_ actions: [PunchStateMachine.Action], with member: PublicKey, _ turn: Turn) -> [NodeAction] {
+        actions.flatMap { action -> [NodeAction] in
+            switch action {
+            case .gather: return [.gatherCandidates(client, member)]
+            case .say(let message):
+                return members[member]?.link.link.map { [.transmit($0, .punch(message))] } ?? []
+            case .dial(let nonce, let endpoints):
+                let dial = NodeAction.Dial(remote: member, endpoints: endpoints, route: .member, isUpgrade: true)
+                return [.dialPunching(client, dial, nonce)]
+            case .punch(let nonce, let endpoints): return [.punch(nonce, endpoints)]
+            }
+        }
+    }
+
 
     // MARK: On this network
 

@@ -27,6 +27,7 @@ package struct ConversationStateMachine: Sendable {
         /// It is not heard before this time.
         var shunnedUntil: Timestamp?
         var heard = HeardPlaces()
+        var punching: PunchStateMachine
 
         func isShunned(now: Timestamp) -> Bool { shunnedUntil.map { now < $0 } ?? false }
     }
@@ -77,7 +78,8 @@ package struct ConversationStateMachine: Sendable {
                     isDialable: !member.endpoints.isEmpty,
                     now: now
                 ),
-                hasEnded: !isFresh
+                hasEnded: !isFresh,
+                punching: PunchStateMachine(offers: key.publicKey < member.key)
             )
         }
         makeLifetimeMachine()
@@ -129,7 +131,8 @@ package struct ConversationStateMachine: Sendable {
         if let deadline = scheduleDeadline { earliest = min(earliest ?? deadline, deadline) }
         for member in members.values {
             let stall = member.serving.isIdle ? nil : member.stallsAt
-            for deadline in [member.link.nextDeadline, member.outbox.nextDeadline, stall] {
+            for deadline in [member.link.nextDeadline, member.outbox.nextDeadline, member.punching.nextDeadline, stall]
+            {
                 if let deadline { earliest = min(earliest ?? deadline, deadline) }
             }
         }

@@ -117,7 +117,7 @@ package struct JoiningStateMachine: Sendable {
         case .session, .group, .profile, .pong, .unknown: return .pending([])
         case .content, .acknowledgement, .lifetime, .joinRequest, .explosion, .deletionReceipt, .invitation,
             .memberLeft, .joinCancelled, .closing, .receipt, .attachmentRequest, .attachmentChunk, .attachmentGone,
-            .relayRequest, .relayAnswer:
+            .relayRequest, .relayAnswer, .punch:
             return .pending([.close(link)])
         }
     }

@@ -68,6 +68,9 @@ package struct LinkStateMachine: Hashable, Sendable {
         if case .up(let link, _, _, _, _) = state { link } else { nil }
     }
 
+    /// Whether this is the link in use, and relayed.
+    package func isRelayed(_ link: LinkID) -> Bool { self.link == link && upgrade != nil }
+
     /// When ``advance(now:)`` has something to do; `nil` for never.
     package var nextDeadline: Timestamp? {
         switch state {

@@ -75,6 +75,12 @@ package enum NodeAction: Hashable, Sendable {
     case relayed(LinkID, RelayAnswer)
     /// Where this node can be reached may have changed.
     case endpointsMayHaveChanged
+    /// Find out where this node may be seen over UDP, and say so with ``NodeStateMachine/gathered(_:_:_:_:)``.
+    case gatherCandidates(ClientID, PublicKey)
+    /// Dial over UDP alone, while the other side punches with the same nonce.
+    case dialPunching(ClientID, Dial, PunchNonce)
+    /// Make a way through our own NAT to these addresses.
+    case punch(PunchNonce, [Endpoint])
 
     /// Where a message is kept.
     package enum Keeping: Hashable, Sendable {

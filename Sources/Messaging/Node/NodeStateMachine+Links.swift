@@ -172,6 +172,18 @@ extension NodeStateMachine {
         }
     }
 
+    /// Where this node may be seen over UDP: see ``NodeAction/gatherCandidates(_:_:)``.
+    package mutating func gathered(
+        _ client: ClientID,
+        _ remote: PublicKey,
+        _ endpoints: [Endpoint],
+        _ turn: inout Turn
+    ) -> [NodeAction] {
+        guard case .conversation(var machine)? = take(client) else { return [] }
+        defer { inboxes[client] = .conversation(machine) }
+        return machine.gathered(endpoints, for: remote, turn)
+    }
+
     /// A link is gone, by whatever cause.
     package mutating func linkClosed(_ link: LinkID, _ turn: inout Turn) -> [NodeAction] {
         guestLeft(link)

@@ -41,6 +41,6 @@ extension Limits {
     /// Direct ways have this long before a relay is asked.
     package static let relayHeadStart: Milliseconds = .second
     /// While a link is relayed a direct way is looked for after this long, and at most after that.
-    package static let upgradeFirst: Milliseconds = 15 * .second
+    package static let upgradeFirst: Milliseconds = 2 * .second
     package static let upgradeLongest: Milliseconds = 15 * .minute
 }

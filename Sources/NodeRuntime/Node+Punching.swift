@@ -1,0 +1,87 @@
+import Messaging
+import NIOCore
+import Primitives
+import Transport
+
+/// Ways through NATs, as far as they need the network: where this node is seen, and the packets.
+extension Node {
+    /// Where others may see this node over UDP: its own addresses, and those from which its rendezvous nodes and the member's
+    /// see it.
+    func gatherCandidates(_ client: ClientID, _ remote: PublicKey) {
+        let own = directlyAdvertised.filter { (try? SocketAddress(ipAddress: $0.host, port: Int($0.port))) != nil }
+        let members = core.conversation(client)?.currentMembers.first { $0.key == remote }?.endpoints ?? []
+        var relays: [Messaging.Endpoint] = []
+        for endpoint in (core.contact?.relayedEndpoints ?? []) + members
+        where endpoint.relay != nil && !relays.contains(where: { ($0.host, $0.port) == (endpoint.host, endpoint.port) })
+        {
+            relays.append(endpoint)
+        }
+        let gathering = Gathering()
+        let finish: () -> Void = { [weak self] in
+            self?.assumeIsolated { node in
+                guard !gathering.isOver else { return }
+                gathering.isOver = true
+                var candidates = gathering.seen
+                for endpoint in own where !candidates.contains(endpoint) { candidates.append(endpoint) }
+                node.turn { node.core.gathered(client, remote, candidates, &$0) }
+            }
+        }
+        for relay in relays.prefix(Self.observerCount) {
+            gathering.underWay += 1
+            observe(at: relay) { seen in
+                if let seen, !gathering.seen.contains(seen) { gathering.seen.append(seen) }
+                gathering.underWay -= 1
+                if gathering.underWay == 0 { finish() }
+            }
+        }
+        let patience = gathering.underWay == 0 ? 0 : Limits.observePatience
+        loop.assumeIsolated().scheduleTask(in: .milliseconds(patience), finish)
+    }
+
+    /// Rendezvous nodes that are asked.
+    private static let observerCount = 4
+
+    /// On the loop alone.
+    private final class Gathering: @unchecked Sendable {
+        var seen: [Messaging.Endpoint] = []
+        var underWay = 0
+        var isOver = false
+    }
+
+    /// Asks a rendezvous node from where it sees us over UDP.
+    /// - Parameter relay: a relayed endpoint.
+    func observe(at relay: Messaging.Endpoint, _ completion: @escaping (Messaging.Endpoint?) -> Void) {
+        guard let transport, let secret = relay.relay?.routingSecret else { return completion(nil) }
+        observe(at: relay, routingSecret: secret, by: transport, completion)
+    }
+
+    private func observe(
+        at endpoint: Messaging.Endpoint,
+        routingSecret: [UInt8],
+        by transport: LinkTransport,
+        _ completion: @escaping (Messaging.Endpoint?) -> Void
+    ) {
+        var random = SystemRandomness()
+        let token = RoutingSecret.derive(shared: SecretBytes(copying: routingSecret), purpose: "card")
+            .sharedToken(day: now.day, using: &random)
+        transport.observe(at: Transport.Endpoint(host: endpoint.host, port: Int(endpoint.port)), token: token) { seen in
+            completion(seen.map { Messaging.Endpoint(host: $0.host, port: UInt16(clamping: $0.port)) })
+        }
+    }
+
+    /// Punches for a dial of the other side's.
+    func punch(_ nonce: PunchNonce, _ candidates: [Messaging.Endpoint]) {
+        transport?.punch(nonce.bytes, to: reachable(candidates))
+    }
+
+    /// Addresses of the other side's choosing: none that means many, or nobody.
+    func reachable(_ candidates: [Messaging.Endpoint]) -> [Transport.Endpoint] {
+        candidates.prefix(Limits.punchCandidateCount).compactMap { candidate in
+            guard candidate.relay == nil, candidate.port > 0,
+                let address = try? SocketAddress(ipAddress: candidate.host, port: Int(candidate.port)),
+                !address.isMulticast, !["0.0.0.0", "::", "255.255.255.255"].contains(candidate.host)
+            else { return nil }
+            return Transport.Endpoint(host: candidate.host, port: Int(candidate.port))
+        }
+    }
+}

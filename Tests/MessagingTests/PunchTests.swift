@@ -1,0 +1,142 @@
+import Messaging
+import Primitives
+import Testing
+
+/// What two members say over a relayed link to make a way through their NATs: every event in every state.
+@Suite struct PunchStateMachineTests {
+    private typealias Action = PunchStateMachine.Action
+    private static let noon = Timestamp(milliseconds: 1_000_000_000)
+    private static let ours = [Endpoint(host: "192.0.2.1", port: 1)]
+    private static let theirs = [Endpoint(host: "198.51.100.2", port: 2), Endpoint(host: "2001:db8::2", port: 3)]
+    private static let other = PunchNonce([UInt8](repeating: 9, count: 16))!
+
+    private static func message(_ step: PunchMessage.Step, _ nonce: PunchNonce, _ candidates: [Endpoint] = [])
+        -> PunchMessage
+    {
+        PunchMessage(step: step, nonce: nonce, candidates: candidates)
+    }
+
+    /// The offering side in `offered`.
+    private func offered() throws -> (PunchStateMachine, PunchNonce) {
+        var machine = PunchStateMachine(offers: true)
+        var random = Randomness.seeded(1)
+        #expect(machine.start(now: Self.noon, random: &random) == [.gather])
+        let actions = machine.gathered(Self.ours, now: Self.noon)
+        guard case .say(let offer)? = actions.first, offer.step == .offer, offer.candidates == Self.ours else {
+            throw CancellationError()
+        }
+        return (machine, offer.nonce)
+    }
+
+    private func answered() -> PunchStateMachine {
+        var machine = PunchStateMachine(offers: false)
+        #expect(machine.receive(Self.message(.offer, Self.other, Self.theirs), now: Self.noon) == [.gather])
+        let answer = Self.message(.answer, Self.other, Self.ours)
+        #expect(machine.gathered(Self.ours, now: Self.noon) == [.say(answer)])
+        return machine
+    }
+
+    @Test func `who offers dials half a round trip after go`() throws {
+        var (machine, nonce) = try offered()
+        let later = Self.noon + 80
+        let answer = Self.message(.answer, nonce, Self.theirs)
+        #expect(machine.receive(answer, now: later) == [.say(Self.message(.go, nonce))])
+        #expect(machine.nextDeadline == later + 40 && machine.advance(now: later + 39).isEmpty)
+        #expect(machine.advance(now: later + 40) == [.dial(nonce, Self.theirs)])
+        #expect(machine.nextDeadline == nil && machine.advance(now: later + 41).isEmpty)
+    }
+
+    @Test func `who answers punches at go, once`() {
+        var machine = answered()
+        let go = Self.message(.go, Self.other)
+        #expect(machine.receive(go, now: Self.noon) == [.punch(Self.other, Self.theirs)])
+        #expect(machine.receive(go, now: Self.noon).isEmpty && machine.nextDeadline == nil)
+    }
+
+    @Test func `the larger key does not offer, and the smaller one does not answer`() {
+        var random = Randomness.seeded(2)
+        var larger = PunchStateMachine(offers: false)
+        #expect(larger.start(now: Self.noon, random: &random).isEmpty)
+        var smaller = PunchStateMachine(offers: true)
+        #expect(smaller.receive(Self.message(.offer, Self.other, Self.theirs), now: Self.noon).isEmpty)
+    }
+
+    @Test func `without a place there is no offer, and an answer that says so ends it`() throws {
+        var random = Randomness.seeded(3)
+        var machine = PunchStateMachine(offers: true)
+        _ = machine.start(now: Self.noon, random: &random)
+        #expect(machine.gathered([], now: Self.noon).isEmpty && machine.nextDeadline == nil)
+        var (asked, nonce) = try offered()
+        #expect(asked.receive(Self.message(.answer, nonce), now: Self.noon).isEmpty && asked.nextDeadline == nil)
+        var answering = PunchStateMachine(offers: false)
+        _ = answering.receive(Self.message(.offer, Self.other, Self.theirs), now: Self.noon)
+        #expect(answering.gathered([], now: Self.noon) == [.say(Self.message(.answer, Self.other))])
+        #expect(answering.nextDeadline == nil)
+        #expect(answering.receive(Self.message(.offer, Self.other), now: Self.noon).isEmpty)
+    }
+
+    @Test func `in any state a long silence and another link end it`() throws {
+        var random = Randomness.seeded(4)
+        var gathering = PunchStateMachine(offers: true)
+        _ = gathering.start(now: Self.noon, random: &random)
+        var (waiting, nonce) = try offered()
+        let offered = waiting
+        _ = waiting.receive(Self.message(.answer, nonce, Self.theirs), now: Self.noon + 100)
+        for machine in [gathering, offered, answered()] {
+            var silent = machine
+            #expect(silent.nextDeadline == Self.noon + Limits.punchPatience)
+            #expect(silent.advance(now: Self.noon + Limits.punchPatience - 1).isEmpty && silent.nextDeadline != nil)
+            #expect(silent.advance(now: Self.noon + Limits.punchPatience).isEmpty && silent.nextDeadline == nil)
+        }
+        for var machine in [gathering, offered, waiting, answered(), PunchStateMachine(offers: true)] {
+            machine.linkChanged()
+            #expect(machine.nextDeadline == nil && machine.gathered(Self.ours, now: Self.noon).isEmpty)
+        }
+    }
+
+    @Test func `a word that does not fit changes nothing`() throws {
+        var random = Randomness.seeded(5)
+        var gathering = PunchStateMachine(offers: true)
+        _ = gathering.start(now: Self.noon, random: &random)
+        var (waiting, nonce) = try offered()
+        let offered = waiting
+        _ = waiting.receive(Self.message(.answer, nonce, Self.theirs), now: Self.noon)
+        let idle = PunchStateMachine(offers: true)
+        // With the wrong nonce nothing fits anywhere; with the right one, only what is awaited.
+        for machine in [idle, gathering, offered, waiting, answered()] {
+            for step in [PunchMessage.Step.answer, .go] {
+                var changed = machine
+                let wrong = PunchNonce([UInt8](repeating: 1, count: 16))!
+                #expect(changed.receive(Self.message(step, wrong, Self.theirs), now: Self.noon).isEmpty)
+                #expect(changed == machine)
+            }
+        }
+        for machine in [idle, gathering, offered, waiting] {
+            for step in [PunchMessage.Step.offer, .go] {
+                var changed = machine
+                #expect(changed.receive(Self.message(step, nonce, Self.theirs), now: Self.noon).isEmpty)
+                #expect(changed == machine)
+            }
+        }
+        var twice = waiting
+        #expect(twice.receive(Self.message(.answer, nonce, Self.theirs), now: Self.noon).isEmpty && twice == waiting)
+        for machine in [offered, waiting, answered()] {
+            var changed = machine
+            #expect(changed.gathered(Self.ours, now: Self.noon).isEmpty && changed == machine)
+            #expect(changed.start(now: Self.noon, random: &random).isEmpty && changed == machine)
+        }
+    }
+
+    @Test func `offers are answered so often and no more`() {
+        var machine = PunchStateMachine(offers: false)
+        func offer(_ time: Timestamp) -> Bool {
+            !machine.receive(Self.message(.offer, Self.other, Self.theirs), now: time).isEmpty
+        }
+        #expect((0..<5).map { _ in offer(Self.noon) } == [true, true, false, false, false])
+        #expect(!offer(Self.noon + Limits.punchInterval - 1) && offer(Self.noon + Limits.punchInterval))
+    }
+
+    @Test func `a nonce has 16 bytes`() {
+        for count in 0..<40 { #expect((PunchNonce([UInt8](repeating: 0, count: count)) != nil) == (count == 16)) }
+    }
+}
