@@ -222,7 +222,6 @@ extension ConversationStateMachine {
         }
     }
 
-
     // MARK: On this network
 
     /// A member has said on this network where it is: it is dialled there first from now on.
