@@ -1,0 +1,127 @@
+import Glibc
+import Logging
+import Messaging
+import NIOCore
+import NIOPosix
+import NodeRuntime
+import Primitives
+import SimulatedDisk
+import Store
+import Synchronization
+import Testing
+
+/// A node on a disk and by a clock of the test's.
+private final class Machine: Sendable {
+    private static let home = "/home"
+    private let disk = SimulatedDisk()
+    private let minutes = Mutex<Milliseconds>(0)
+    private let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+
+    init() throws { try Store.create(home: Self.home, protection: .keyFile, passphrase: nil, fileSystem: disk) }
+
+    func start() async throws -> Node {
+        var surroundings = Surroundings()
+        surroundings.disk = disk
+        surroundings.commitThread = .caller
+        surroundings.realtime = { [self] in 1_700_000_000_000 + minutes.withLock { $0 } * .minute }
+        surroundings.boottime = { [self] in minutes.withLock { $0 } * .minute }
+        surroundings.space = { _ in DiskSpace(total: 1 << 40, available: 1 << 39) }
+        var options = Node.Options(home: Self.home, version: "test")
+        options.listen = []
+        let loop = group.next()
+        let node = try await loop.submit { [options, surroundings] in
+            try Node(
+                options,
+                configuration: NodeConfiguration(name: nil, listen: [], advertise: []),
+                peers: PeersFile(),
+                surroundings: surroundings,
+                loop: loop,
+                log: Logger(label: "test", factory: { _ in SwiftLogNoOpLogHandler() })
+            )
+        }.get()
+        try await node.start(passphrase: nil)
+        return node
+    }
+
+    /// Every call from now on fails.
+    func breakDisk() {
+        disk.with { $0.fault = SimulatedDisk.Fault(at: $0.operations, code: EIO, isLasting: true) }
+    }
+
+    func mendDisk() { disk.with { $0.fault = nil } }
+
+    func wait(minutes more: Milliseconds) { minutes.withLock { $0 += more } }
+
+    func end() async throws { try await group.shutdownGracefully() }
+}
+
+@Suite("Leaving") struct LeavingTests {
+    /// What a node has: conversations by their id, and inboxes.
+    private static func list(_ node: Node) async throws -> (conversations: [ConversationID], inboxes: [ClientID]) {
+        (
+            try await node.conversations().map { conversation in
+                switch conversation {
+                case .asleep(let summary): summary.conversation
+                case .awake(let machine): machine.conversation
+                }
+            },
+            try await node.inboxes().map(\.client)
+        )
+    }
+
+    /// Leaves a conversation while the disk refuses everything.
+    private static func leaveInVain(_ machine: Machine) async throws -> (Node, ConversationID, ClientID) {
+        let node = try await machine.start()
+        let made = try await node.createConversation(name: "tea", profile: nil).get()
+        let (conversation, client) = (made.conversation, made.client)
+        #expect(try await list(node).conversations == [conversation])
+        machine.breakDisk()
+        // As long as its keys are there, nobody is told that it is gone.
+        do throws(NodeError) {
+            _ = try await node.leave(conversation.description)
+            Issue.record("leaving succeeded though the keys are still on the disk")
+        } catch {
+            guard case .store = error else { throw error }
+        }
+        return (node, conversation, client)
+    }
+
+    @Test("while the disk fails is an error, and what is left is destroyed as soon as it can be")
+    func later() async throws {
+        let machine = try Machine()
+        let (node, conversation, client) = try await Self.leaveInVain(machine)
+        // In memory it is gone wholly: nothing can be said in it any more.
+        #expect(try await Self.list(node).conversations.isEmpty)
+        await #expect(throws: NodeError.self) { try await node.leave(conversation.description) }
+        machine.mendDisk()
+        machine.wait(minutes: 5)
+        // A look at the clock.
+        await node.lock()
+        try await node.unlock(passphrase: nil)
+        await node.stop()
+        let again = try await machine.start()
+        let rest = try await Self.list(again)
+        #expect(rest.conversations.isEmpty && !rest.inboxes.contains(client))
+        #expect(await again.status().damage.isEmpty)
+        await again.stop()
+        try await machine.end()
+    }
+
+    @Test("while the disk fails until the node stops leaves the whole conversation, which can be left then")
+    func never() async throws {
+        let machine = try Machine()
+        let (node, conversation, client) = try await Self.leaveInVain(machine)
+        await node.stop()
+        machine.mendDisk()
+        let second = try await machine.start()
+        let rest = try await Self.list(second)
+        #expect(rest.conversations == [conversation] && rest.inboxes.contains(client))
+        #expect(await second.status().damage.isEmpty)
+        #expect(try await second.leave(conversation.description) == conversation)
+        await second.stop()
+        let third = try await machine.start()
+        #expect(try await Self.list(third).conversations.isEmpty)
+        await third.stop()
+        try await machine.end()
+    }
+}
