@@ -55,7 +55,10 @@ let package = Package(
             exclude: ["mayfly.proto"]
         ),
         target("Store", ["Primitives", deque, heap]),
-        target("Transport", ["Datagrams", "Discovery", "Noise", "Primitives", "CLinux", nioCore, nioPosix]),
+        target(
+            "Transport",
+            ["Datagrams", "Discovery", "Noise", "Primitives", "CLinux", nioCore, nioPosix, deque, heap]
+        ),
         target("Control", [nioCore, nioPosix]),
         target(
             "NodeRuntime",
@@ -122,7 +125,7 @@ let package = Package(
         ),
         .executableTarget(
             name: "hostile",
-            dependencies: ["Adversary", "Control", "Messaging", "Transport", "Primitives"],
+            dependencies: ["Adversary", "Control", "Messaging", "Transport", "Noise", "Primitives"],
             path: "Tests/Hostile",
             swiftSettings: settings
         ),

@@ -13,6 +13,9 @@ static inline int process_overwrite_freed(void) { return mallopt(-6, 0xA5); }
 
 extern long syscall(long number, ...);
 
+// What the calling thread is called in ps and top, at most 15 bytes.
+static inline int thread_name(const char *name) { return prctl(PR_SET_NAME, name, 0, 0, 0); }
+
 // A descriptor that becomes readable when a child has ended: pidfd_open(2). -1 and errno before Linux 5.3.
 static inline int process_descriptor(int pid) { return (int)syscall(SYS_pidfd_open, pid, 0); }
 
@@ -28,4 +31,45 @@ static inline int socket_send_messages(int socket, void *messages, unsigned coun
 extern int posix_spawn_file_actions_addclosefrom_np(void *actions, int from);
 static inline int spawn_close_from(void *actions, int from) {
     return posix_spawn_file_actions_addclosefrom_np(actions, from);
+}
+
+// The next connection of a listening socket, which no child inherits and which never blocks: accept4(2).
+static inline int socket_accept(int listener) {
+    return (int)syscall(SYS_accept4, listener, 0, 0, 02000000 | 04000);
+}
+
+// A counter that becomes readable when it is rung: eventfd(2) with EFD_CLOEXEC and EFD_NONBLOCK.
+static inline int bell_make(void) { return (int)syscall(SYS_eventfd2, 0, 02000000 | 04000); }
+
+// epoll(7), without its types: `struct epoll_event` is packed on x86-64.
+#if defined(__x86_64__)
+#define WATCH_PACKED __attribute__((packed))
+#else
+#define WATCH_PACKED
+#endif
+struct watch_event {
+    unsigned events;
+    unsigned long long name;
+} WATCH_PACKED;
+
+// A set of descriptors that no child inherits.
+static inline int watch_make(void) { return (int)syscall(SYS_epoll_create1, 02000000); }
+
+// From now on `name` is told while `descriptor` has something to read, or its peer has ended: EPOLLIN and EPOLLRDHUP.
+static inline int watch_add(int set, int descriptor, unsigned long long name) {
+    struct watch_event event = {0x2001, name};
+    return (int)syscall(SYS_epoll_ctl, set, 1, descriptor, &event);
+}
+
+static inline int watch_remove(int set, int descriptor) {
+    struct watch_event event = {0, 0};
+    return (int)syscall(SYS_epoll_ctl, set, 2, descriptor, &event);
+}
+
+// Waits, at most so many milliseconds (-1: for ever), and tells at most 64 names. -1 and errno on error.
+static inline int watch_wait(int set, unsigned long long *names, int limit, int milliseconds) {
+    struct watch_event events[64];
+    int count = (int)syscall(SYS_epoll_pwait, set, events, limit < 64 ? limit : 64, milliseconds, 0, 8);
+    for (int i = 0; i < count; i++) names[i] = events[i].name;
+    return count;
 }

@@ -47,6 +47,9 @@ struct ActiveLink {
 extension Node {
     func connectEvents(of transport: LinkTransport) {
         transport.events.route = { [unowned self] token in assumeIsolated { $0.route(token) } }
+        transport.events.isKnown = { [unowned self] token in
+            assumeIsolated { $0.routing.match(token).map { !$0.isKnock } ?? false }
+        }
         transport.events.acceptsKnock = { [unowned self] token in
             assumeIsolated { $0.routing.match(token)?.isKnock ?? false }
         }
@@ -246,11 +249,15 @@ extension Node {
                 saveCounters(client)
             }
         } else {
-            guard case .inbox(let target, _)? = routeTargets[connection.route] else { return connection.abort() }
+            guard case .inbox(let target, let route)? = routeTargets[connection.route] else {
+                return connection.abort()
+            }
             client = target
             // First of all: the dialer has used the token up, whether we can wake or not.
             let hasMoved = routing.use(connection.token)
             if core.isSleeping(client) {
+                // Who has nothing but an invite waits for its turn: waking takes the disk and some milliseconds.
+                if case .invite = route, guestWakes.take(now: now) != nil { return connection.abort() }
                 wakeIfPossible(client, .pushNotification)
                 // As many as may be are in use: the member tries again.
                 guard !core.isSleeping(client) else { return connection.abort() }

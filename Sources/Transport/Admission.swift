@@ -29,37 +29,23 @@ struct Admission: Sendable {
     }
 
     private let limits: TransportLimits
-    private var waiting: Set<UInt64> = []
-    /// The waiting in the order in which they came, among others that have left since.
-    private var arrivals: [UInt64] = []
-    /// Where in `arrivals` the first that is still waiting is.
-    private var oldest = 0
+    private var waiting: Waiting
     private var inFlight = 0
     private var byPrefix: [Prefix: Int] = [:]
 
-    init(limits: TransportLimits) { self.limits = limits }
+    init(limits: TransportLimits) {
+        self.limits = limits
+        waiting = Waiting(limit: limits.connectionsBeforeToken)
+    }
 
     /// A connection that has not shown a token.
     /// - Returns: the connection that has to go for it, if there are too many.
     mutating func arrive(_ id: UInt64, using generator: inout some RandomNumberGenerator) -> UInt64? {
-        waiting.insert(id)
-        arrivals.append(id)
-        while oldest < arrivals.count, !waiting.contains(arrivals[oldest]) { oldest += 1 }
-        if arrivals.count > 2 * limits.connectionsBeforeToken {
-            arrivals.removeAll { !waiting.contains($0) }
-            oldest = 0
-        }
-        guard waiting.count > limits.connectionsBeforeToken else { return nil }
-        // Older ones have had their time; at random, so that a flood cannot choose.
-        let half = max(1, (arrivals.count - oldest) / 2)
-        let drawn = arrivals[oldest + Int.random(in: 0..<half, using: &generator)]
-        let victim = waiting.contains(drawn) ? drawn : arrivals[oldest]
-        waiting.remove(victim)
-        return victim
+        waiting.arrive(id, using: &generator)
     }
 
     /// A connection has shown its token, or is gone.
-    mutating func leave(_ id: UInt64) { waiting.remove(id) }
+    mutating func leave(_ id: UInt64) { waiting.leave(id) }
 
     /// A connection with a good token wants to go on.
     /// - Returns: why it may not.

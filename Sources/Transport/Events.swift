@@ -102,6 +102,8 @@ package enum LinkCloseReason: Hashable, Sendable {
 package struct TransportEvents {
     /// Where a token of a link leads; `nil` for one that is for knocks alone (``RoutingTable/Match/isKnock``).
     package var route: (RoutingToken) -> RouteMatch? = { _ in nil }
+    /// Whether `route` may lead somewhere, by a probe of a table. Asked before a connection gets a channel.
+    package var isKnown: (RoutingToken) -> Bool = { _ in true }
     /// Whether a knock with this token is to be read.
     package var acceptsKnock: (RoutingToken) -> Bool = { _ in false }
     /// A knock's sealed bytes.

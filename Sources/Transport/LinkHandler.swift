@@ -34,8 +34,15 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
 
     private var pending = ByteBuffer()
     private var outbound: OutboundBytes
-    private var actTimer: Scheduled<Void>?
-    private var wholeTimer: Scheduled<Void>?
+    private var hasStarted = false
+    /// When a connection to us came, if that was before it got its channel.
+    private var arrival: NIODeadline?
+    /// For the next act.
+    private var actDeadline: NIODeadline?
+    /// For the open link, or for the end of one that closes.
+    private var wholeDeadline: NIODeadline?
+    /// When the transport will ask whether it is too late.
+    private var watchedUntil: NIODeadline?
 
     /// What is known of a dial's failure from elsewhere.
     private var dialFailure: DialFailure?
@@ -49,11 +56,14 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
     private var readByteCount: Int
 
     /// A connection to us.
-    init(responder id: UInt64, transport: TCPTransport) {
+    /// - Parameter opening: what has been read from it before it got its channel.
+    init(responder id: UInt64, opening: Opening?, transport: TCPTransport) {
         self.id = id
         self.transport = transport
         session = Session()
         phase = .beforeToken
+        if let opening { pending = ByteBuffer(bytes: opening.bytes) }
+        arrival = opening?.since
         outbound = OutboundBytes(limits: transport.limits)
         readByteCount = transport.limits.turnByteCount
     }
@@ -88,7 +98,8 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
     }
 
     private func start(_ context: ChannelHandlerContext) {
-        guard actTimer == nil else { return }
+        guard !hasStarted else { return }
+        hasStarted = true
         switch phase {
         case .beforeToken:
             transport.arrived(self)
@@ -111,20 +122,40 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
             // Given up while it connected.
             return context.close(promise: nil)
         }
-        startTimer(&actTimer, limits.actTimeout)
-        startTimer(&wholeTimer, limits.handshakeTimeout)
+        let begin = arrival ?? context.eventLoop.now
+        actDeadline = begin + limits.actTimeout
+        wholeDeadline = begin + limits.handshakeTimeout
+        // It has waited for its channel for too long.
+        if let deadline, deadline <= context.eventLoop.now { return end(.requested, .timedOut) }
+        watchTime()
+        if pending.readableBytes > 0 { process() }
     }
 
-    private func startTimer(_ timer: inout Scheduled<Void>?, _ time: TimeAmount) {
-        timer?.cancel()
-        timer = context?.eventLoop.assumeIsolated().scheduleTask(in: time) { [weak self] in
-            self?.end(.requested, .timedOut)
+    /// The end of its patience with the peer; `nil` for an open link.
+    private var deadline: NIODeadline? {
+        switch (actDeadline, wholeDeadline) {
+        case (let act?, let whole?): min(act, whole)
+        case (let act, let whole): act ?? whole
         }
     }
 
-    private func cancelTimers() {
-        actTimer?.cancel()
-        wholeTimer?.cancel()
+    private func watchTime() {
+        guard let deadline else { return }
+        if let watchedUntil, watchedUntil <= deadline { return }
+        watchedUntil = deadline
+        transport.watch(id, until: deadline)
+    }
+
+    /// See ``TCPTransport/watch(_:until:)``.
+    func timePassed(_ now: NIODeadline) {
+        watchedUntil = nil
+        guard let deadline else { return }
+        if deadline <= now { end(.requested, .timedOut) } else { watchTime() }
+    }
+
+    private func forgetTime() {
+        actDeadline = nil
+        wholeDeadline = nil
     }
 
     // MARK: Inbound
@@ -194,7 +225,8 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         case .send(let actTwo):
             guard let context else { return }
             write(actTwo, context)
-            startTimer(&actTimer, limits.actTimeout)
+            actDeadline = context.eventLoop.now + limits.actTimeout
+            watchTime()
         case .opened(let peer, let actThree):
             opened(peer, actThree)
         case .frame(let frame):
@@ -283,7 +315,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         case .beforeToken, .admitted, .open, .closing, .ended:
             preconditionFailure("only a handshake opens a link")
         }
-        cancelTimers()
+        forgetTime()
         phase = .open(connection)
         limits.applyToOpenLink(context.channel)
         transport.events.linkOpened(connection)
@@ -409,7 +441,8 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         case .open(let connection):
             flush()
             phase = .closing(connection, reason)
-            startTimer(&wholeTimer, limits.closeTimeout)
+            if let context { wholeDeadline = context.eventLoop.now + limits.closeTimeout }
+            watchTime()
             resumeReading()
             endOutputIfDrained()
         case .closing:
@@ -448,7 +481,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         case .dialling, .open, .closing: break
         }
         session.end()
-        cancelTimers()
+        forgetTime()
         transport.forget(self)
         context?.close(promise: nil)
         switch last {

@@ -1,3 +1,4 @@
+import Glibc
 import NIOCore
 import NIOPosix
 
@@ -12,7 +13,7 @@ package protocol Network: Sendable {
         at endpoint: Endpoint,
         limits: TransportLimits,
         on loop: any EventLoop,
-        accept: @escaping @Sendable (any Channel) throws -> Void
+        reception: Reception
     ) -> EventLoopFuture<TCPListener>
 }
 
@@ -42,30 +43,63 @@ package struct Sockets: Network {
         at endpoint: Endpoint,
         limits: TransportLimits,
         on loop: any EventLoop,
-        accept: @escaping @Sendable (any Channel) throws -> Void
+        reception: Reception
     ) -> EventLoopFuture<TCPListener> {
         // An address is taken as it is; a name is looked up, which waits: listeners are made when the node starts.
         guard (0...65_535).contains(endpoint.port),
             let address = try? SocketAddress.makeAddressResolvingHost(endpoint.host, port: endpoint.port)
         else { return loop.makeFailedFuture(ListenFailure.unresolvable(endpoint)) }
-        guard let bootstrap = ServerBootstrap(validatingGroup: loop) else {
-            preconditionFailure("a listener needs an event loop with sockets")
+        do throws(ListenFailure) {
+            let (descriptor, bound) = try Self.open(address, endpoint, limits)
+            do {
+                let door = try Doorway(descriptor, limits: limits, loop: loop, reception: reception)
+                return loop.makeSucceededFuture(TCPListener(address: bound, close: { door.close() }))
+            } catch {
+                Glibc.close(descriptor)
+                throw ListenFailure(error, endpoint)
+            }
+        } catch {
+            return loop.makeFailedFuture(error)
         }
-        return
-            bootstrap
-            .serverChannelOption(.backlog, value: limits.backlog)
-            .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
-            .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
-            .childChannelOption(.allowRemoteHalfClosure, value: true)
-            .childChannelOption(.recvAllocator, value: limits.firstReads)
-            .childChannelInitializer { channel in
-                channel.eventLoop.makeCompletedFuture { try accept(channel) }
+    }
+
+    /// A listening socket and where it listens. What is set on it holds for its connections, too.
+    private static func open(_ address: SocketAddress, _ endpoint: Endpoint, _ limits: TransportLimits)
+        throws(ListenFailure) -> (descriptor: CInt, bound: SocketAddress)
+    {
+        let isIPv6 = if case .v6 = address { true } else { false }
+        let type = CInt(SOCK_STREAM.rawValue) | CInt(SOCK_NONBLOCK.rawValue) | CInt(SOCK_CLOEXEC.rawValue)
+        let descriptor = socket(isIPv6 ? AF_INET6 : AF_INET, type, 0)
+        guard descriptor >= 0 else { throw .system(endpoint, errno) }
+        func set(_ level: CInt, _ name: CInt, _ value: CInt) {
+            var value = value
+            _ = setsockopt(descriptor, level, name, &value, socklen_t(MemoryLayout<CInt>.size))
+        }
+        set(SOL_SOCKET, SO_REUSEADDR, 1)
+        set(CInt(IPPROTO_TCP), TCP_NODELAY, 1)
+        // All of IPv6 is all of IPv4, too.
+        if isIPv6 { set(CInt(IPPROTO_IPV6), 26, 0) }  // IPV6_V6ONLY
+        let result = address.withSockAddr { pointer, size in Glibc.bind(descriptor, pointer, socklen_t(size)) }
+        var storage = sockaddr_storage()
+        var size = socklen_t(MemoryLayout<sockaddr_storage>.size)
+        let isListening =
+            result == 0 && Glibc.listen(descriptor, limits.backlog) == 0
+            && withUnsafeMutablePointer(to: &storage) { pointer in
+                pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { getsockname(descriptor, $0, &size) == 0 }
             }
-            .bind(to: address)
-            .flatMapThrowing { channel in
-                guard let address = channel.localAddress else { throw ListenFailure.system(endpoint, 0) }
-                return TCPListener(address: address, channel: channel)
+        let bound: SocketAddress? =
+            if !isListening {
+                nil
+            } else if isIPv6 {
+                withUnsafeBytes(of: storage) { SocketAddress($0.load(as: sockaddr_in6.self)) }
+            } else {
+                withUnsafeBytes(of: storage) { SocketAddress($0.load(as: sockaddr_in.self)) }
             }
-            .flatMapErrorThrowing { throw $0 as? ListenFailure ?? ListenFailure($0, endpoint) }
+        guard let bound else {
+            let code = errno
+            Glibc.close(descriptor)
+            throw ListenFailure(IOError(errnoCode: code, reason: "listen"), endpoint)
+        }
+        return (descriptor, bound)
     }
 }

@@ -40,21 +40,18 @@ package struct Endpoint: Hashable, Sendable {
 package final class TCPListener: Sendable {
     /// Where it listens, with the port that the system chose for 0.
     package let address: SocketAddress
-    private let channel: any Channel
+    private let closing: @Sendable () -> EventLoopFuture<Void>
 
-    package init(address: SocketAddress, channel: any Channel) {
+    /// - Parameter close: see ``close()``.
+    package init(address: SocketAddress, close: @escaping @Sendable () -> EventLoopFuture<Void>) {
         self.address = address
-        self.channel = channel
+        closing = close
     }
 
-    /// Takes no more connections. Those that are there stay.
+    /// Takes no more connections. Those that have shown a token stay.
+    /// - Returns: when the address is free.
     @discardableResult
-    package func close() -> EventLoopFuture<Void> {
-        let promise = channel.eventLoop.makePromise(of: Void.self)
-        channel.close(promise: nil)
-        channel.closeFuture.cascade(to: promise)
-        return promise.futureResult
-    }
+    package func close() -> EventLoopFuture<Void> { closing() }
 }
 
 extension TCPTransport {
@@ -63,8 +60,20 @@ extension TCPTransport {
     /// - Returns: a future that fails with ``ListenFailure`` and nothing else.
     package func listen(host: String, port: Int) -> EventLoopFuture<TCPListener> {
         let bound = NIOLoopBound(self, eventLoop: loop)
-        return network.listen(at: Endpoint(host: host, port: port), limits: limits, on: loop) { channel in
-            try bound.value.accept(channel)
+        let reception = Reception(
+            refuses: { bytes in bound.value.refuses(bytes) },
+            accept: { channel, opening in try bound.value.accept(channel, opening) },
+            rejected: { rejection in bound.value.events.rejected(rejection) }
+        )
+        return network.listen(at: Endpoint(host: host, port: port), limits: limits, on: loop, reception: reception)
+    }
+
+    /// Why a connection that begins like this gets no channel.
+    private func refuses(_ bytes: [UInt8]) -> Rejection? {
+        guard let preamble = Preamble(Array(bytes.prefix(Preamble.byteCount))) else { return .unknownProtocol }
+        switch preamble.kind {
+        case .link: return events.isKnown(preamble.token) ? nil : .unknownToken
+        case .knock: return events.acceptsKnock(preamble.token) ? nil : .unknownToken
         }
     }
 }

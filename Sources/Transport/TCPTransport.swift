@@ -14,6 +14,8 @@ package final class TCPTransport: @unchecked Sendable {
     let makeEphemeral: () -> SecretKey
 
     var admission: Admission
+    private var deadlines = Deadlines()
+    private var alarm: (time: NIODeadline, task: Scheduled<Void>)?
     private var handlers: [UInt64: LinkHandler] = [:]
     private var knocks: [UInt64: KnockHandler] = [:]
     private var nextID: UInt64 = 1
@@ -48,13 +50,16 @@ package final class TCPTransport: @unchecked Sendable {
     package func close() {
         for id in handlers.keys.sorted() { handlers[id]?.end(.shutDown, .shutDown) }
         for id in knocks.keys.sorted() { knocks[id]?.end(.failure(.cancelled)) }
+        alarm?.task.cancel()
+        alarm = nil
     }
 
     // MARK: Connections
 
-    /// Takes on a connection to us. The channel is of this transport's loop: the listener's, or a test's.
-    package func accept(_ channel: any Channel) throws {
-        let handler = LinkHandler(responder: takeID(), transport: self)
+    /// Takes on a connection to us. The channel is of this transport's loop: a listener's, or a test's.
+    /// - Parameter opening: what has been read from it before.
+    package func accept(_ channel: any Channel, _ opening: Opening? = nil) throws {
+        let handler = LinkHandler(responder: takeID(), opening: opening, transport: self)
         handlers[handler.id] = handler
         do {
             try channel.pipeline.syncOperations.addHandler(handler)
@@ -109,6 +114,29 @@ package final class TCPTransport: @unchecked Sendable {
         if let victim = admission.arrive(handler.id, using: &generator) {
             handlers[victim]?.end(.requested, .crowdedOut)
         }
+    }
+
+    // MARK: Time
+
+    /// ``LinkHandler/timePassed(_:)`` is called at `deadline`, or soon after it when many are due at once.
+    func watch(_ id: UInt64, until deadline: NIODeadline) {
+        deadlines.add(id, at: deadline)
+        setAlarm(deadline)
+    }
+
+    private func setAlarm(_ time: NIODeadline) {
+        if let alarm, alarm.time <= time { return }
+        alarm?.task.cancel()
+        let task = loop.assumeIsolated().scheduleTask(deadline: time) { [weak self] () -> Void in self?.ring() }
+        alarm = (time, task)
+    }
+
+    private func ring() {
+        alarm = nil
+        let now = loop.now
+        for id in deadlines.due(at: now, limit: limits.endsPerTurn) { handlers[id]?.timePassed(now) }
+        // What is due as well waits until those who have something to say had their turn.
+        if let next = deadlines.next { setAlarm(max(next, now + limits.pauseBetweenTurns)) }
     }
 
     private func takeID() -> UInt64 {

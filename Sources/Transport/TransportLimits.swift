@@ -14,7 +14,8 @@ package struct TransportLimits: Sendable {
     /// The same from one /24 (IPv4) or /48 (IPv6). Loopback and private networks are no exception: many nodes behind
     /// one address, or a test on one machine, want a larger number here.
     package var handshakesPerPrefix = 8
-    /// Connections that have not shown a token yet; beyond it one of the older half is dropped at random.
+    /// Connections of one listener that have not shown a token yet; beyond it, or beyond half of the descriptors that the
+    /// process may have, one of the older half is dropped at random.
     package var connectionsBeforeToken = 10_000
     /// Bytes held for a connection that is not authenticated.
     package var bytesBeforeAuthentication = 4_096
@@ -52,8 +53,12 @@ package struct TransportLimits: Sendable {
     /// some 40 us, so a link keeps the others waiting for some milliseconds at most; and a proposal, 400 bytes, for half
     /// of one.
     package var turnByteCount = 4_096
-    /// Connections that the kernel may hold for us.
-    package var backlog: Int32 = 1_024
+    /// Connections whose time is over and that are ended in one turn of the event loop.
+    package var endsPerTurn = 16
+    /// Between two such turns when more are over.
+    package var pauseBetweenTurns = TimeAmount.milliseconds(1)
+    /// Connections that the kernel may hold for us; it has a limit of its own (`net.core.somaxconn`).
+    package var backlog: Int32 = 4_096
 
     package init() {}
 }

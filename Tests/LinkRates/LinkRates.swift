@@ -175,9 +175,9 @@ private struct ControlledSockets: Network {
         at endpoint: Endpoint,
         limits: TransportLimits,
         on loop: any EventLoop,
-        accept: @escaping @Sendable (any Channel) throws -> Void
+        reception: Reception
     ) -> EventLoopFuture<TCPListener> {
-        Sockets().listen(at: endpoint, limits: limits, on: loop, accept: accept)
+        Sockets().listen(at: endpoint, limits: limits, on: loop, reception: reception)
     }
 }
 

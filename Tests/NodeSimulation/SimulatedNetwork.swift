@@ -244,14 +244,6 @@ final class SimulatedNetwork: @unchecked Sendable {
         }
     }
 
-    /// A listener is only asked for its address, and closed when its node stops, which none does here.
-    fileprivate func listeningChannel(_ loop: SimulatedEventLoop) -> any Channel {
-        let connection = Connection(0, from: -1, to: -1, addresses: [nil, nil], delay: 0, network: self)
-        let channel = SimulatedChannel(loop, connection, .listener)
-        Graveyard.bury(channel)
-        return channel
-    }
-
     // MARK: Strangers
 
     /// Somebody who belongs to no conversation connects: with rubbish, with the beginning of something, or with what
@@ -309,17 +301,19 @@ struct MachineNetwork: Network, @unchecked Sendable {
         at endpoint: Transport.Endpoint,
         limits: TransportLimits,
         on loop: any EventLoop,
-        accept: @escaping @Sendable (any Channel) throws -> Void
+        reception: Reception
     ) -> EventLoopFuture<TCPListener> {
         guard let loop = loop as? SimulatedEventLoop else { preconditionFailure("a loop of the simulation") }
         network.listen(
-            SimulatedNetwork.Listener(machine: machine, loop: loop, accept: accept),
+            SimulatedNetwork.Listener(machine: machine, loop: loop, accept: { try reception.accept($0, nil) }),
             at: endpoint.host,
             endpoint.port
         )
         do {
             let address = try SocketAddress(ipAddress: endpoint.host, port: endpoint.port)
-            return loop.makeSucceededFuture(TCPListener(address: address, channel: network.listeningChannel(loop)))
+            return loop.makeSucceededFuture(
+                TCPListener(address: address, close: { loop.makeSucceededVoidFuture() })
+            )
         } catch {
             return loop.makeFailedFuture(ListenFailure.unresolvable(endpoint))
         }

@@ -11,6 +11,8 @@ final class Side {
     let identity: IdentityKey
     /// Tokens of links, and where they lead.
     var routes: [RoutingToken: RouteMatch] = [:]
+    /// How often it was asked for one.
+    var routesAsked = 0
     var knockTokens: Set<RoutingToken> = []
     var answer: [UInt8]?
 
@@ -34,7 +36,11 @@ final class Side {
         identity = IdentityKey(try SecretKey(SecretBytes(copying: [UInt8](repeating: key, count: 32))))
         transport = TCPTransport(loop: loop, limits: limits, generator: SplitMix(state: UInt64(key)))
         var events = TransportEvents()
-        events.route = { [unowned self] in routes[$0] }
+        events.route = { [unowned self] in
+            routesAsked += 1
+            return routes[$0]
+        }
+        events.isKnown = { [unowned self] in routes[$0] != nil }
         events.acceptsKnock = { [unowned self] in knockTokens.contains($0) }
         events.knock = { [unowned self] in
             knocks.append($1)

@@ -1,0 +1,209 @@
+import NIOCore
+import NIOEmbedded
+import NIOPosix
+import Noise
+import Primitives
+import Testing
+import Transport
+
+/// A listening transport, and connections to it that follow no protocol.
+private struct Street {
+    private let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+    private let side: NIOLoopBound<Side>
+    private let loop: any EventLoop
+    let listener: TCPListener
+    let token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(day: 1, counter: 1)
+
+    init(_ limits: TransportLimits = TransportLimits()) async throws {
+        let loop = group.next()
+        let token = token
+        side = try await loop.submit {
+            let side = try Side(loop, key: 0x21, limits: limits)
+            side.knockTokens = [token]
+            side.answer = [7]
+            return NIOLoopBound(side, eventLoop: loop)
+        }.get()
+        self.loop = loop
+        let bound = side
+        listener = try await loop.flatSubmit { bound.value.transport.listen(host: "127.0.0.1", port: 0) }.get()
+    }
+
+    /// Collects what comes; the channel closes when the other side does.
+    private final class Ear: ChannelInboundHandler {
+        typealias InboundIn = ByteBuffer
+        let end: EventLoopPromise<[UInt8]>
+        var bytes: [UInt8] = []
+
+        init(_ end: EventLoopPromise<[UInt8]>) { self.end = end }
+
+        func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+            bytes += unwrapInboundIn(data).readableBytesView
+        }
+        func errorCaught(context: ChannelHandlerContext, error: any Error) { context.close(promise: nil) }
+        func handlerRemoved(context: ChannelHandlerContext) { end.succeed(bytes) }
+    }
+
+    /// A connection that has said nothing, and what it hears until it is closed.
+    func connect() async throws -> (channel: any Channel, heard: EventLoopFuture<[UInt8]>) {
+        let loop = group.next()
+        let end = loop.makePromise(of: [UInt8].self)
+        let channel = try await ClientBootstrap(group: loop)
+            .channelOption(.tcpOption(.tcp_nodelay), value: 1)
+            .channelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture {
+                    try channel.pipeline.syncOperations.addHandler(Ear(end))
+                }
+            }
+            .connect(to: listener.address).get()
+        return (channel, end.futureResult)
+    }
+
+    func say(_ bytes: [UInt8], _ channel: any Channel) async throws {
+        try await channel.writeAndFlush(ByteBuffer(bytes: bytes)).get()
+    }
+
+    var knock: [UInt8] { [0x6b] + token.bytes + [0, 3, 1, 2, 3] }
+
+    /// Whoever comes later has been heard after all before it.
+    func knockAndListen() async throws {
+        let (channel, heard) = try await connect()
+        try await say(knock, channel)
+        #expect(try await heard.get() == [0, 1, 7])
+    }
+
+    func rejections() async throws -> [Rejection] { try await loop.submit { side.value.rejections }.get() }
+    func routesAsked() async throws -> Int { try await loop.submit { side.value.routesAsked }.get() }
+    func connectionCount() async throws -> Int { try await loop.submit { side.value.transport.connectionCount }.get() }
+
+    func end() async throws {
+        try await listener.close().get()
+        try await loop.submit { side.value.transport.close() }.get()
+        try await group.shutdownGracefully()
+    }
+}
+
+@Suite struct DoorwayTests {
+    @Test func `who says nothing is sent away in time and is never a connection of the loop's`() async throws {
+        var limits = TransportLimits()
+        limits.actTimeout = .milliseconds(200)
+        let street = try await Street(limits)
+        var ends: [EventLoopFuture<[UInt8]>] = []
+        for number in 0..<100 {
+            let (channel, heard) = try await street.connect()
+            // A part of a preamble is nothing.
+            if number.isMultiple(of: 2) { try await street.say([0x4d, 1, 2], channel) }
+            ends.append(heard)
+        }
+        #expect(try await street.connectionCount() == 0)
+        for end in ends { #expect(try await end.get() == []) }
+        try await street.knockAndListen()
+        #expect(try await street.rejections() == [Rejection](repeating: .timedOut, count: 100))
+        try await street.end()
+    }
+
+    @Test func `a preamble may come byte by byte`() async throws {
+        let street = try await Street()
+        let (channel, heard) = try await street.connect()
+        for byte in street.knock { try await street.say([byte], channel) }
+        #expect(try await heard.get() == [0, 1, 7])
+        try await street.end()
+    }
+
+    @Test func `unknown tokens and protocols are sent away before they are a connection of the loop's`() async throws {
+        let street = try await Street()
+        var ends: [EventLoopFuture<[UInt8]>] = []
+        for number in 0..<300 {
+            let (channel, heard) = try await street.connect()
+            let kind: UInt8 = [0x4d, 0x6b, 0x47][number % 3]
+            try await street.say([kind] + [UInt8](repeating: UInt8(number % 251), count: 66), channel)
+            ends.append(heard)
+        }
+        for end in ends { #expect(try await end.get() == []) }
+        try await street.knockAndListen()
+        let rejections = try await street.rejections()
+        #expect(rejections.count { $0 == .unknownToken } == 200 && rejections.count { $0 == .unknownProtocol } == 100)
+        #expect(try await street.routesAsked() == 0)
+        try await street.end()
+    }
+
+    @Test func `too many silent connections: one of the older goes, and those who speak are heard`() async throws {
+        var limits = TransportLimits()
+        limits.connectionsBeforeToken = 10
+        let street = try await Street(limits)
+        var connections: [(channel: any Channel, heard: EventLoopFuture<[UInt8]>)] = []
+        for _ in 0..<30 { connections.append(try await street.connect()) }
+        // The door takes them on in the order in which they came: after this one's turn all are there.
+        try await street.knockAndListen()
+        let rejections = try await street.rejections()
+        #expect(rejections == [Rejection](repeating: .crowdedOut, count: rejections.count))
+        #expect((20...21).contains(rejections.count))
+        // The newest is among the older half of nobody.
+        try await street.say(street.knock, connections[29].channel)
+        #expect(try await connections[29].heard.get() == [0, 1, 7])
+        // Whoever still waits is sent away when the door closes.
+        try await street.listener.close().get()
+        for connection in connections { _ = try await connection.heard.get() }
+        try await street.end()
+    }
+
+    @Test func `who hangs up at once leaves nothing behind`() async throws {
+        let street = try await Street()
+        for _ in 0..<50 {
+            let (channel, heard) = try await street.connect()
+            try await channel.close().get()
+            _ = try await heard.get()
+        }
+        try await street.knockAndListen()
+        let rejections = try await street.rejections()
+        #expect(rejections == [Rejection](repeating: .disconnected, count: rejections.count))
+        try await street.end()
+    }
+}
+
+/// Limits of time, and what has been said before there is a channel.
+@Suite struct OpeningTests {
+    @Test func `many whose time is over at once are ended a few in a turn`() throws {
+        let wire = try Wire()
+        for _ in 0..<100 { _ = try wire.connection() }
+        wire.loop.advanceTime(by: TransportLimits().actTimeout - .nanoseconds(1))
+        #expect(wire.responder.rejections.isEmpty)
+        wire.loop.advanceTime(by: .nanoseconds(1))
+        let share = TransportLimits().endsPerTurn
+        #expect(wire.responder.rejections.count == share)
+        wire.loop.advanceTime(by: TransportLimits().pauseBetweenTurns)
+        #expect(wire.responder.rejections.count == 2 * share)
+        wire.loop.advanceTime(by: .milliseconds(20))
+        #expect(wire.responder.rejections == [Rejection](repeating: .timedOut, count: 100))
+        #expect(wire.responder.transport.connectionCount == 0)
+    }
+
+    @Test func `what was read before there was a channel counts, and so does the time`() throws {
+        let wire = try Wire()
+        let near = try wire.dial()
+        let greeting = try wire.written(near)
+        func accept(_ bytes: [UInt8], after age: TimeAmount) throws -> EmbeddedChannel {
+            let channel = EmbeddedChannel(loop: wire.loop)
+            wire.loop.advanceTime(by: age)
+            let since = wire.loop.now - age
+            try wire.responder.transport.accept(channel, Opening(bytes: bytes, since: since))
+            try channel.connect(to: SocketAddress(ipAddress: "192.0.2.1", port: 4_000)).wait()
+            return channel
+        }
+        let far = try accept(greeting, after: .seconds(4))
+        try wire.pump(near, far)
+        #expect(wire.dialer.links.count == 1 && wire.responder.links.count == 1)
+        // The preamble alone: act 1 may take what is left of its five seconds.
+        let slow = try accept(Array(greeting.prefix(17)), after: .seconds(4))
+        #expect(slow.isActive)
+        wire.loop.advanceTime(by: .milliseconds(999))
+        #expect(slow.isActive)
+        wire.loop.advanceTime(by: .milliseconds(1))
+        #expect(!slow.isActive && wire.responder.rejections == [.timedOut])
+        // Too late altogether.
+        let late = try accept(greeting, after: .seconds(11))
+        wire.loop.run()
+        #expect(!late.isActive)
+        _ = try? near.finish()
+        _ = try? far.finish()
+    }
+}
