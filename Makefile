@@ -107,9 +107,12 @@ soak: build
 	python3 Tests/Soak/soak.py $(MAYFLY) --seconds $(SECONDS) --seed $(SEED)
 
 # What hostile peers do to a node, while an honest pair chats: make hostile SECONDS=200
+# One attack at length, and what it does to memory: make hostile SECONDS=1200 ATTACK="--only proposals --units 1000000"
+# Each attack also on something else, for comparison: make hostile SECONDS=400 ATTACK="--control yes"
+ATTACK ?=
 hostile: build
 	$(SWIFT) build $(RELEASE) --product hostile
-	$(SCRATCH)/release/hostile --mayfly $(MAYFLY) --seconds $(SECONDS)
+	$(SCRATCH)/release/hostile --mayfly $(MAYFLY) --seconds $(SECONDS) $(ATTACK)
 
 install: build
 	install -D -m 0755 $(MAYFLY) $(DESTDIR)$(PREFIX)/bin/mayfly

@@ -196,4 +196,7 @@ package enum Limits {
     /// Read receipts to one member that wait for a link, and messages that are remembered as said to be read.
     package static let pendingReceiptCount = 4_096
     package static let receiptedCount = 16_384
+    /// Sleeping inboxes that are woken by holders of invites: 16 at once, then one every 250 ms. Members are not counted.
+    package static let guestWakeInterval: Milliseconds = 250
+    package static let guestWakeBurst = 16
 }

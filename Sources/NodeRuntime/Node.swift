@@ -53,6 +53,8 @@ package actor Node {
     let store: Store
     let log: Logger
     var transport: LinkTransport?
+    /// How often holders of invites wake what sleeps.
+    var guestWakes = TokenBucket(interval: Limits.guestWakeInterval, burst: Limits.guestWakeBurst)
     var listeners: [TCPListener] = []
     /// ``advertised`` as of the last tick: asking the system for its addresses takes longer than a turn.
     var advertisedNow: [Messaging.Endpoint]?

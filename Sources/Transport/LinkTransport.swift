@@ -101,6 +101,7 @@ package final class LinkTransport: @unchecked Sendable {
     private func relayed() -> TransportEvents {
         var result = TransportEvents()
         result.route = { [weak self] in self?.events.route($0) }
+        result.isKnown = { [weak self] in self?.events.isKnown($0) ?? false }
         result.acceptsKnock = { [weak self] in self?.events.acceptsKnock($0) ?? false }
         result.knock = { [weak self] in self?.events.knock($0, $1) }
         result.linkOpened = { [weak self] connection in

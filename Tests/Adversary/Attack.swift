@@ -104,6 +104,16 @@ package enum Attack: String, CaseIterable, Sendable {
     case bombs = "inflation bombs of a member"
     case control = "garbage on the control socket"
 
+    /// Whether it is made of connections that get nowhere: whoever takes connections on will do for it.
+    package var needsNoNode: Bool {
+        switch self {
+        case .slowloris, .halfOpen, .badTokens, .knocks: true
+        case .goodTokens, .replays, .garbage, .frames, .invitations, .joins, .wakes, .proposals, .forgeries, .contents,
+            .bombs, .control:
+            false
+        }
+    }
+
     /// Does it, and says how often.
     package func run(_ target: Target, _ effort: Effort) -> Tally {
         switch self {
@@ -160,7 +170,8 @@ func inParallel(_ count: Int, _ body: @escaping @Sendable (Int) -> Tally) -> Tal
     let done = DispatchSemaphore(value: 0)
     for thread in 0..<count {
         Thread.detachNewThread {
-            setpriority(__priority_which_t(PRIO_PROCESS.rawValue), 0, 10)
+            // Of this thread alone.
+            _ = nice(10)
             let tally = body(thread)
             sum.withLock { $0 = $0 + tally }
             done.signal()

@@ -13,7 +13,12 @@ final class Campaign {
     private let pair: HonestPair
     private let target: Target
     private let crowd: Int
+    /// After so many of it an attack ends.
+    private let units: Int?
     private let door: String
+    /// Makes what else may be attacked, when that is wanted.
+    private let makeDecoy: (() throws -> Node)?
+    private var decoy: (node: Node, target: Target)?
     /// Seconds of the processor that the node takes in a second for the honest pair.
     private var idleLoad = 0.0
 
@@ -24,40 +29,48 @@ final class Campaign {
     /// Descriptors beside those of the connections that wait for a token.
     private static let descriptorBound = 1_000
 
-    init(mayfly: String, directory: String, crowd: Int) throws {
+    init(mayfly: String, directory: String, crowd: Int, units: Int?, hasControl: Bool) throws {
         self.crowd = crowd
+        self.units = units
         let ann = try Node(mayfly: mayfly, home: "\(directory)/ann")
         let bob = try Node(mayfly: mayfly, home: "\(directory)/bob")
         let carol = try Node(mayfly: mayfly, home: "\(directory)/carol")
-        func text(_ value: JSONValue?) throws -> String {
-            guard let text = value?.stringValue else { throw Failure("no text in an answer") }
-            return text
-        }
-        // The attackers' conversation, the honest pair's, and one for late comers.
-        func room(_ name: String) throws -> (id: String, slug: String) {
-            let id = try text(ann.client.call("conversation.create", ["name": .string(name)])["conversation"])
-            return (id, try text(ann.client.call("invite.create", ["conversation": .string(id)])["slug"]))
-        }
-        let sleeping = try (0..<Self.sleepers).map { try room("sleeper \($0)").slug }
-        let enemies = try room("enemies")
-        let crowded = try room("crowded")
-        door = try room("door").slug
-        let friends = try room("friends")
+        target = try Self.furnish(ann)
+        door = try Self.room("door", in: ann).slug
+        let friends = try Self.room("friends", in: ann)
         let joined = try bob.client.call("join", ["slug": .string(friends.slug), "timeout": "10s"])
         guard joined["state"] == "ready" else { throw Failure("the honest pair did not meet") }
-        let cardText = try text(ann.client.call("peer.card", [:])["contact"])
-        _ = try carol.client.call("peer.add", ["name": "ann", "card": .string(cardText)])
-        let card = try ContactCard(text: cardText)
-        guard let endpoint = card.endpoints.first else { throw Failure("the card names no endpoint") }
+        _ = try carol.client.call("peer.add", ["name": "ann", "card": .string(target.card.description)])
         (self.ann, self.bob, self.carol) = (ann, bob, carol)
         pair = HonestPair(ann: ann, bob: bob, carol: carol, conversation: friends.id)
-        target = Target(
+        makeDecoy = hasControl ? { try Node(mayfly: mayfly, home: "\(directory)/dan") } : nil
+    }
+
+    private static func text(_ value: JSONValue?) throws -> String {
+        guard let text = value?.stringValue else { throw Failure("no text in an answer") }
+        return text
+    }
+
+    /// A conversation and an invite of it.
+    private static func room(_ name: String, in node: Node) throws -> (id: String, slug: String) {
+        let id = try text(node.client.call("conversation.create", ["name": .string(name)])["conversation"])
+        return (id, try text(node.client.call("invite.create", ["conversation": .string(id)])["slug"]))
+    }
+
+    /// Makes what enemies need: a conversation of their own, one to be crowded, and many that sleep.
+    private static func furnish(_ node: Node) throws -> Target {
+        let sleeping = try (0..<sleepers).map { try room("sleeper \($0)", in: node).slug }
+        let enemies = try room("enemies", in: node)
+        let crowded = try room("crowded", in: node)
+        let card = try ContactCard(text: text(node.client.call("peer.card", [:])["contact"]))
+        guard let endpoint = card.endpoints.first else { throw Failure("the card names no endpoint") }
+        return Target(
             port: endpoint.port,
             card: card,
             invite: enemies.slug,
             crowded: crowded.slug,
             sleeping: sleeping,
-            socket: ControlSocket(home: ann.home).path,
+            socket: ControlSocket(home: node.home).path,
             day: UInt32(time(nil) / 86_400)
         )
     }
@@ -65,10 +78,11 @@ final class Campaign {
     /// - Returns: whether every bound that does not depend on the machine held.
     func run(_ attacks: [Attack], seconds: Double) throws -> Bool {
         let each = max(3, seconds / Double(attacks.count + 1))
+        let rest = min(each, 30)
         _ = pair.chat(seconds: 2) {}
         let before = ann.processorTime
-        let (idle, _) = pair.chat(seconds: each) {}
-        idleLoad = (ann.processorTime - before) / each
+        let (idle, _) = pair.chat(seconds: rest) {}
+        idleLoad = (ann.processorTime - before) / rest
         show(
             "attack",
             "units/s",
@@ -78,8 +92,10 @@ final class Campaign {
             "RSS MiB",
             "fds",
             "message p50/p99",
+            "x",
             "connect p50/p99",
-            "x"
+            "x",
+            "wrong"
         )
         show(
             "none",
@@ -90,54 +106,117 @@ final class Campaign {
             String(format: "%.0f", ann.memory()),
             "\(ann.descriptors)",
             figures(idle.message(0.5), idle.message(0.99)),
+            "",
             figures(idle.connect(0.5), idle.connect(0.99)),
+            "",
             ""
         )
         var isWhole = true
-        for attack in attacks { if try !run(attack, each, idle) { isWhole = false } }
-        let hasEnded = [ann, bob, carol].map { $0.stop() }.allSatisfy { $0 }
+        for attack in attacks {
+            if makeDecoy != nil { try runElsewhere(attack, each, idle) }
+            if try !run(attack, each, idle) { isWhole = false }
+        }
+        let nodes = [ann, bob, carol] + (decoy.map { [$0.node] } ?? [])
+        let hasEnded = nodes.map { $0.stop() }.allSatisfy { $0 }
         if !hasEnded { print("a node did not end cleanly") }
         return isWhole && hasEnded
     }
 
     private func run(_ attack: Attack, _ seconds: Double, _ idle: HonestPair.Samples) throws -> Bool {
         let (memory, processor) = (ann.memory(), ann.processorTime)
-        var (peak, descriptors) = (memory, 0)
         let start = ContinuousClock.now
         let watcher = Watcher(ann)
-        let target = target
-        let (isLate, carol, door, crowd) = (attack == .joins, carol, door, crowd)
-        let (samples, tally) = pair.chat(seconds: seconds) {
+        let (isLate, carol, door) = (attack == .joins, carol, door)
+        let (target, effort) = (target, effort(attack, seconds))
+        let (samples, tally) = pair.chat(seconds: units == nil ? seconds : 0) {
             let late = isLate ? Late(home: carol.home, slug: door) : nil
-            let effort = Effort(seconds: seconds, crowd: attack == .slowloris ? min(crowd, 2_000) : crowd)
             let tally = attack.run(target, effort)
             late?.report()
             return tally
         }
         let time = (ContinuousClock.now - start) / .seconds(1)
-        (peak, descriptors) = watcher.end()
+        let seen = watcher.end()
         let cost = max(0, ann.processorTime - processor - idleLoad * time) / Double(max(1, tally.count)) * 1_000_000
-        let slowest = max(samples.message(0.99) / idle.message(0.99), samples.connect(0.99) / idle.connect(0.99))
         var wrong: [String] = []
         if !ann.isAlive { wrong.append("the node is gone") }
-        if peak - memory > Self.memoryBound { wrong.append("memory") }
-        if descriptors > crowd + Self.descriptorBound { wrong.append("descriptors") }
+        if seen.peak - memory > Self.memoryBound { wrong.append("memory") }
+        if seen.descriptors > crowd + Self.descriptorBound { wrong.append("descriptors") }
         if samples.failures > 0 { wrong.append("\(samples.failures) honest failures") }
         if let failure = tally.failure { wrong.append(failure) }
-        let heads = String(format: "%.1f", slowest)
         show(
             attack.rawValue + (tally.held > 0 ? " (\(tally.held) held)" : ""),
             String(format: "%.1f", Double(tally.count) / time),
             "\(tally.answered)",
             "\(tally.refused)",
             String(format: "%.0f", cost),
-            String(format: "%.0f→%.0f", memory, peak),
-            "\(descriptors)",
-            figures(samples.message(0.5), samples.message(0.99)),
-            figures(samples.connect(0.5), samples.connect(0.99)),
-            heads + (wrong.isEmpty ? "" : " " + wrong.joined(separator: ", "))
+            String(format: "%.0f→%.0f", memory, seen.peak),
+            "\(seen.descriptors)",
+            honest(samples, idle),
+            wrong.joined(separator: ", ")
         )
+        if units != nil {
+            let course = seen.course.map { String(format: "%.1f", $0) }.joined(separator: " ")
+            print("\(tally.count) in \(Int(time)) s; memory at each tenth of the time, in MiB: \(course)")
+            fflush(nil)
+        }
         return wrong.isEmpty
+    }
+
+    private func effort(_ attack: Attack, _ seconds: Double) -> Effort {
+        Effort(seconds: seconds, crowd: attack == .slowloris ? min(crowd, 2_000) : crowd, limit: units ?? .max)
+    }
+
+    /// The same attack on something that the honest pair has nothing to do with but to share the machine: whoever takes
+    /// connections on where that is enough, otherwise another node.
+    private func runElsewhere(_ attack: Attack, _ seconds: Double, _ idle: HonestPair.Samples) throws {
+        var sink: Child?
+        var target: Target
+        if attack.needsNoNode {
+            let child = try Child([CommandLine.arguments[0], "--sink", "5"])
+            guard let port = UInt16(String(decoding: try child.readLine(), as: UTF8.self)) else {
+                throw Failure("the sink has no port")
+            }
+            (sink, target) = (child, self.target)
+            target.port = port
+        } else {
+            if decoy == nil, let makeDecoy {
+                let node = try makeDecoy()
+                decoy = (node, try Self.furnish(node))
+            }
+            target = decoy?.target ?? self.target
+        }
+        defer {
+            if let sink {
+                kill(sink.pid, SIGKILL)
+                _ = sink.wait()
+            }
+        }
+        let (goal, effort) = (target, effort(attack, seconds))
+        let start = ContinuousClock.now
+        let (samples, tally) = pair.chat(seconds: units == nil ? seconds : 0) { attack.run(goal, effort) }
+        let time = (ContinuousClock.now - start) / .seconds(1)
+        show(
+            attack.rawValue + (sink == nil ? ", on another node" : ", on a sink"),
+            String(format: "%.1f", Double(tally.count) / time),
+            "\(tally.answered)",
+            "\(tally.refused)",
+            "",
+            "",
+            "",
+            honest(samples, idle),
+            tally.failure ?? ""
+        )
+    }
+
+    /// How the honest pair fared: for messages and for new connections p50 and p99, and how many times the p99 is that of
+    /// a quiet node.
+    private func honest(_ samples: HonestPair.Samples, _ idle: HonestPair.Samples) -> String {
+        [
+            figures(samples.message(0.5), samples.message(0.99)),
+            String(format: "%.1f", samples.message(0.99) / idle.message(0.99)),
+            figures(samples.connect(0.5), samples.connect(0.99)),
+            String(format: "%.1f", samples.connect(0.99) / idle.connect(0.99)),
+        ].joined(separator: " | ")
     }
 
     private func figures(_ median: Double, _ tail: Double) -> String { String(format: "%.2f/%.2f ms", median, tail) }

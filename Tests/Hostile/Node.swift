@@ -105,12 +105,25 @@ final class Node {
     }
 }
 
-/// Notes the highest figures of a node while something goes on.
+/// Notes the figures of a node while something goes on.
 final class Watcher: @unchecked Sendable {
+    struct Figures: Sendable {
+        /// MiB, five times a second.
+        var memory: [Double] = []
+        var descriptors = 0
+
+        var peak: Double { memory.max() ?? 0 }
+        /// At each tenth of the time.
+        var course: [Double] {
+            guard let last = memory.indices.last else { return [] }
+            return (0...10).map { memory[last * $0 / 10] }
+        }
+    }
+
     private let node: Node
     private let lock = NSLock()
     private var isOver = false
-    private var figures = (memory: 0.0, descriptors: 0)
+    private var figures = Figures()
     private let done = DispatchSemaphore(value: 0)
 
     init(_ node: Node) {
@@ -119,7 +132,8 @@ final class Watcher: @unchecked Sendable {
             while !lock.withLock({ isOver }) {
                 let seen = (self.node.memory(), self.node.descriptors)
                 lock.withLock {
-                    figures = (max(figures.memory, seen.0), max(figures.descriptors, seen.1))
+                    figures.memory.append(seen.0)
+                    figures.descriptors = max(figures.descriptors, seen.1)
                 }
                 usleep(200_000)
             }
@@ -127,7 +141,7 @@ final class Watcher: @unchecked Sendable {
         }
     }
 
-    func end() -> (memory: Double, descriptors: Int) {
+    func end() -> Figures {
         lock.withLock { isOver = true }
         done.wait()
         return figures

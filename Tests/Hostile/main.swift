@@ -6,30 +6,23 @@ import Messaging
 
 // `make hostile`: every attack in turn against a real node, while an honest pair chats; a table at the end.
 //
-//     hostile --mayfly PATH [--seconds 200] [--only NAME] [--crowd 10000] [--directory DIR]
+//     hostile --mayfly PATH [--seconds 200] [--only NAME] [--crowd 10000] [--directory DIR] [--units N] [--control yes]
+//
+// With --units an attack ends after so many, and what memory did meanwhile is shown. With --control each attack is also
+// made on something else, so that what it costs the honest pair for want of processors alone is known.
 
 var mayfly = ".build/release/mayfly"
 var seconds = 200.0
 var crowd = 10_000
 var only: String?
+var units: Int?
+var hasControl = false
 var directory = "/tmp"
 var arguments = CommandLine.arguments.dropFirst()
 func complain(_ text: String) -> Never {
     FileHandle.standardError.write(Data("\(text)\n".utf8))
     exit(2)
 }
-while let option = arguments.popFirst() {
-    guard let value = arguments.popFirst() else { complain("\(option) needs a value") }
-    switch option {
-    case "--mayfly": mayfly = value
-    case "--seconds": seconds = Double(value) ?? seconds
-    case "--crowd": crowd = Int(value) ?? crowd
-    case "--only": only = value
-    case "--directory": directory = value
-    default: complain("unknown option \(option)")
-    }
-}
-
 var limit = rlimit()
 if getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 {
     limit.rlim_cur = limit.rlim_max
@@ -37,11 +30,27 @@ if getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 {
 }
 signal(SIGPIPE, SIG_IGN)
 
+while let option = arguments.popFirst() {
+    guard let value = arguments.popFirst() else { complain("\(option) needs a value") }
+    switch option {
+    case "--mayfly": mayfly = value
+    case "--seconds": seconds = Double(value) ?? seconds
+    case "--crowd": crowd = Int(value) ?? crowd
+    case "--only": only = value
+    case "--units": units = Int(value)
+    case "--control": hasControl = value == "yes"
+    case "--sink": Sink.run(seconds: Double(value) ?? 5)
+    case "--directory": directory = value
+    default: complain("unknown option \(option)")
+    }
+}
+
 let home = "\(directory)/mf-hostile-\(getpid())"
 mkdir(home, 0o700)
 var isWhole = true
 do {
-    let campaign = try Campaign(mayfly: mayfly, directory: home, crowd: crowd)
+    let campaign = try Campaign(mayfly: mayfly, directory: home, crowd: crowd, units: units, hasControl: hasControl)
+    print(Floors.measure())
     let attacks = Attack.allCases.filter { attack in only.map { attack.rawValue.contains($0) } ?? true }
     isWhole = try campaign.run(attacks, seconds: seconds)
 } catch {

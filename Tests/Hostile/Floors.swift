@@ -1,0 +1,55 @@
+import Foundation
+import Noise
+import Primitives
+
+/// What cannot be had for less on this machine, now.
+enum Floors {
+    static func measure() -> String {
+        let near = SecretKey.generate()
+        let far = SecretKey.generate()
+        let product = microseconds(2_000) { _ = near.sharedSecret(with: far.publicKey) }
+        let key = microseconds(2_000) { _ = SecretKey.generate() }
+        var handshakes = 0.0
+        let count = 500
+        for _ in 0..<count { handshakes += answer(near, far) }
+        handshakes /= Double(count)
+        return String(
+            format: """
+                floors: an ECDH %.0f us, a key %.0f us; the responder's part of a handshake (a key and three ECDH) %.0f us \\
+                without any connection: at most %.0f/s on a core
+                """,
+            product,
+            key,
+            handshakes,
+            1_000_000 / handshakes
+        )
+    }
+
+    private static func microseconds(_ count: Int, _ body: () -> Void) -> Double {
+        let start = ContinuousClock.now
+        for _ in 0..<count { body() }
+        return (ContinuousClock.now - start) / .microseconds(1) / Double(count)
+    }
+
+    /// The time that the responder takes for its part, in microseconds.
+    private static func answer(_ near: borrowing SecretKey, _ far: borrowing SecretKey) -> Double {
+        var time = Duration.zero
+        guard
+            var initiator = try? LinkHandshake.initiator(
+                identity: near,
+                remote: far.publicKey,
+                ephemeral: SecretKey.generate(),
+                prologue: [1]
+            ), let one = try? initiator.write()
+        else { return .infinity }
+        var start = ContinuousClock.now
+        var responder = LinkHandshake.responder(identity: far, ephemeral: SecretKey.generate(), prologue: [1])
+        guard (try? responder.read(one)) != nil, let two = try? responder.write() else { return .infinity }
+        time += .now - start
+        guard (try? initiator.read(two)) != nil, let three = try? initiator.write() else { return .infinity }
+        start = .now
+        guard (try? responder.read(three)) != nil else { return .infinity }
+        time += .now - start
+        return time / .microseconds(1)
+    }
+}
