@@ -274,13 +274,14 @@ package actor Node {
         timer?.cancel()
         for waiter in commitWaiters { waiter.promise.fail(NodeError.stopping) }
         commitWaiters = []
-        for listener in listeners { listener.close() }
+        let closed = EventLoopFuture.andAllComplete(listeners.map { $0.close() }, on: loop)
         stopDiscovery()
         try? store.saveClockMark(readClock().confirmed.milliseconds)
         store.commit { [self] _ in
             loop.execute {
                 self.assumeIsolated { node in node.close() }
-                whenStopped()
+                // Whoever waits for this may shut the loop down, of which a listener's thread still wants something.
+                closed.whenComplete { _ in whenStopped() }
             }
         }
     }
