@@ -420,13 +420,21 @@ struct MessageArchive {
             listed.append(self.listed(message, arrivedAt, client))
         }
         let firstHeld = after.flatMap { heldIndex[client]?[$0] }.map { $0 + 1 } ?? 0
-        for index in (held[client] ?? []).indices {
-            held[client]![index].isUnread = false
-            let entry = held[client]![index]
-            if index < firstHeld || entry.message.content.isAnnotation { continue }
-            if let expiresAt = entry.message.expiresAt, expiresAt <= now { continue }
-            listed.append(Listed(message: entry.message, arrivedAt: entry.arrivedAt, isStored: false))
+        // In place, and the newest first: a long conversation in memory is not copied for its last word.
+        var inMemory: [Listed] = []
+        if var entries = held.removeValue(forKey: client) {
+            for index in entries.indices.reversed() {
+                entries[index].isUnread = false
+                guard index >= firstHeld, inMemory.count < last ?? .max,
+                    !entries[index].message.content.isAnnotation,
+                    entries[index].message.expiresAt.map({ $0 > now }) ?? true
+                else { continue }
+                let entry = entries[index]
+                inMemory.append(Listed(message: entry.message, arrivedAt: entry.arrivedAt, isStored: false))
+            }
+            held[client] = entries
         }
+        listed += inMemory.reversed()
         if let start { listed.removeAll { $0.arrivedAt < start } }
         // Both parts are in order; a stable sort merges them.
         let sorted = listed.enumerated().sorted {

@@ -41,6 +41,9 @@ struct ActiveDial {
 struct ActiveLink {
     var client: ClientID
     var connection: PeerConnection
+    /// Frames that came to nothing, and how many of them it may send.
+    var idleFrameCount = 0
+    var idleFrames = TokenBucket(interval: Limits.idleFrameInterval, burst: Limits.idleFrameBurst)
 }
 
 /// Links: the transport's events into the core, the core's dials and frames into the transport.
@@ -302,7 +305,28 @@ extension Node {
             return connection.abort(.protocolViolation)
         }
         if case .pong(let nonce) = frame { pongReceived(nonce, on: id) }
-        turn { core.receive(frame, on: id, verify: InviteSlug.verify, &$0) }
+        var isIdle = false
+        turn { turn in
+            let actions = core.receive(frame, on: id, verify: InviteSlug.verify, &turn)
+            isIdle = actions.isEmpty
+            return actions
+        }
+        if isIdle { noteIdleFrame(on: id) }
+    }
+
+    /// A frame changed nothing: it was dropped, or known. A peer that sends many of them is heard more slowly, so that the
+    /// loop has time for the others; what it has to say waits at its own end.
+    private func noteIdleFrame(on id: LinkID) {
+        guard var link = links[id] else { return }
+        link.idleFrameCount += 1
+        let isTooFast =
+            link.idleFrameCount.isMultiple(of: Limits.idleFrameGroup) && link.idleFrames.take(now: now) != nil
+        links[id] = link
+        guard isTooFast else { return }
+        link.connection.pauseReading()
+        loop.assumeIsolated().scheduleTask(in: .milliseconds(Limits.idlePause)) {
+            self.assumeIsolated { $0.links[id]?.connection.resumeReading() }
+        }
     }
 
     private func linkClosed(_ connection: PeerConnection) {

@@ -24,9 +24,9 @@ private struct Firewall: Network {
         at endpoint: Endpoint,
         limits: TransportLimits,
         on loop: any EventLoop,
-        accept: @escaping @Sendable (any Channel) throws -> Void
+        reception: Reception
     ) -> EventLoopFuture<TCPListener> {
-        Sockets().listen(at: endpoint, limits: limits, on: loop, accept: accept)
+        Sockets().listen(at: endpoint, limits: limits, on: loop, reception: reception)
     }
 }
 
