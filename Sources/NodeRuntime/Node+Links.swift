@@ -44,6 +44,11 @@ struct ActiveLink {
     /// Frames that came to nothing, and how many of them it may send.
     var idleFrameCount = 0
     var idleFrames = TokenBucket(interval: Limits.idleFrameInterval, burst: Limits.idleFrameBurst)
+    /// Whoever comes to the contact inbox has little to say.
+    static let strangersIdleFrames = TokenBucket(
+        interval: Limits.idleFrameInterval,
+        burst: Limits.idleFrameStrangerBurst
+    )
 }
 
 /// Links: the transport's events into the core, the core's dials and frames into the transport.
@@ -269,6 +274,7 @@ extension Node {
         }
         if core.contact?.client == client, isBlocked(connection.peer.publicKey) { return connection.abort() }
         links[id] = ActiveLink(client: client, connection: connection)
+        if core.contact?.client == client { links[id]?.idleFrames = ActiveLink.strangersIdleFrames }
         noteLink(of: client, connection)
         if !connection.isRelayed { dropRelays(of: client, to: connection.peer.publicKey) }
         if core.isSleeping(client) {
