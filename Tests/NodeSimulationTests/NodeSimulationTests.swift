@@ -36,7 +36,7 @@ import Testing
         for seed in mistake.seeds {
             let options = NodeSimulation.Options(seed: seed, seconds: 40, mistake: mistake, machines: 3)
             let report = NodeSimulation.run(options)
-            guard let first = report.violations.first else { continue }
+            guard let first = report.violations.first(where: { !mistake.alsoCauses($0) }) else { continue }
             #expect(first.contains(mistake.invariant), "\(first)")
             return
         }
@@ -47,6 +47,16 @@ import Testing
 extension PlantedMistake {
     /// Among so many seeds one shows it.
     fileprivate var seeds: ClosedRange<UInt64> { 1...40 }
+
+    /// Whether it is another consequence of the same: a disk that lies loses the mark of the clock as well.
+    fileprivate func alsoCauses(_ violation: String) -> Bool {
+        switch self {
+        case .lyingFsync, .lateFsync: violation.contains("I3 the clock") && violation.contains("lost")
+        case .forgottenClock, .slowClock, .droppedAgreement, .keptRow, .restoredBackup, .lostAcknowledgements,
+            .shownTwice:
+            false
+        }
+    }
 
     /// What it breaks.
     fileprivate var invariant: String {

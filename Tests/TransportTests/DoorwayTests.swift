@@ -14,11 +14,17 @@ private struct Street {
     let listener: TCPListener
     let token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(day: 1, counter: 1)
 
-    init(_ limits: TransportLimits = TransportLimits()) async throws {
+    /// - Parameter patience: for the first act. Long, unless it is what is tested: a busy machine is no silent one.
+    init(patience: TimeAmount = .hours(1), crowd: Int = 10_000) async throws {
+        var limits = TransportLimits()
+        limits.actTimeout = patience
+        limits.handshakeTimeout = .hours(1)
+        limits.connectionsBeforeToken = crowd
+        let settled = limits
         let loop = group.next()
         let token = token
         side = try await loop.submit {
-            let side = try Side(loop, key: 0x21, limits: limits)
+            let side = try Side(loop, key: 0x21, limits: settled)
             side.knockTokens = [token]
             side.answer = [7]
             return NIOLoopBound(side, eventLoop: loop)
@@ -84,20 +90,21 @@ private struct Street {
 
 @Suite struct DoorwayTests {
     @Test func `who says nothing is sent away in time and is never a connection of the loop's`() async throws {
-        var limits = TransportLimits()
-        limits.actTimeout = .milliseconds(200)
-        let street = try await Street(limits)
+        let street = try await Street(patience: .milliseconds(200))
         var ends: [EventLoopFuture<[UInt8]>] = []
         for number in 0..<100 {
             let (channel, heard) = try await street.connect()
             // A part of a preamble is nothing.
-            if number.isMultiple(of: 2) { try await street.say([0x4d, 1, 2], channel) }
+            if number.isMultiple(of: 2) { try? await street.say([0x4d, 1, 2], channel) }
             ends.append(heard)
         }
         #expect(try await street.connectionCount() == 0)
         for end in ends { #expect(try await end.get() == []) }
-        try await street.knockAndListen()
-        #expect(try await street.rejections() == [Rejection](repeating: .timedOut, count: 100))
+        #expect(try await street.connectionCount() == 0)
+        // What became of them is told soon after.
+        var rejections: [Rejection] = []
+        while rejections.count < 100 { rejections = try await street.rejections() }
+        #expect(rejections == [Rejection](repeating: .timedOut, count: 100))
         try await street.end()
     }
 
@@ -127,9 +134,7 @@ private struct Street {
     }
 
     @Test func `too many silent connections: one of the older goes, and those who speak are heard`() async throws {
-        var limits = TransportLimits()
-        limits.connectionsBeforeToken = 10
-        let street = try await Street(limits)
+        let street = try await Street(crowd: 10)
         var connections: [(channel: any Channel, heard: EventLoopFuture<[UInt8]>)] = []
         for _ in 0..<30 { connections.append(try await street.connect()) }
         // The door takes them on in the order in which they came: after this one's turn all are there.
@@ -150,7 +155,8 @@ private struct Street {
         let street = try await Street()
         for _ in 0..<50 {
             let (channel, heard) = try await street.connect()
-            try await channel.close().get()
+            // Unless the other side has been faster.
+            try? await channel.close().get()
             _ = try await heard.get()
         }
         try await street.knockAndListen()
