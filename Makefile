@@ -85,16 +85,21 @@ forensic: deps
 # Optimised, with a scratch directory of its own; the C++ library is libFuzzer's. Fails if anything fails. With dead code
 # the linker would strip the counters by which libFuzzer sees what an input reaches. Told of two
 # sanitizers one after the other, the compiler uses the last; and the package manager draws their order anew each time.
+# It goes on where earlier campaigns of the same code stopped, until RUNS inputs of each target, JOBS targets at a time.
+# Tests/CFuzz stands between the program and the functions of FUZZ_WRAPPED.
 .PHONY: fuzz
 FUZZ_SCRATCH ?= .build-fuzz
+FUZZ_WRAPPED = __sanitizer_cov_8bit_counters_init __sanitizer_cov_pcs_init $(addprefix secp256k1_,ec_pubkey_create \
+	ec_pubkey_parse ecdh keypair_create schnorrsig_sign32 schnorrsig_verify ecdsa_recover ecdsa_sign_recoverable)
 RUNS ?= 10000000
 TARGET ?=
 fuzz:
 	@sh .ci/packages $(PACKAGES) libstdc++-12-dev
 	$(SWIFT) build -c release --scratch-path $(FUZZ_SCRATCH) --sanitize=fuzzer --sanitize=address \
 		-Xswiftc -sanitize=fuzzer,address \
-		-Xswiftc -enable-testing -Xswiftc -DFUZZING --disable-dead-strip --product fuzz
-	MERGE=$(MERGE) Tests/Fuzz/fuzz.sh $(FUZZ_SCRATCH)/release/fuzz $(FUZZ_SCRATCH)/campaign $(SECONDS) $(RUNS) $(TARGET)
+		-Xswiftc -enable-testing -Xswiftc -DFUZZING --disable-dead-strip \
+		$(addprefix -Xlinker --wrap=,$(FUZZ_WRAPPED)) --product fuzz
+	MERGE=$(MERGE) JOBS=$(JOBS) Tests/Fuzz/fuzz.sh $(FUZZ_SCRATCH)/release/fuzz $(FUZZ_SCRATCH)/campaign $(SECONDS) $(RUNS) $(TARGET)
 
 # Thread, then AddressSanitizer: the tests of the shell, and three nodes under load for SECONDS each.
 .PHONY: sanitize soak

@@ -108,10 +108,12 @@ let package = Package(
             path: "Tests/FuzzTargets",
             swiftSettings: settings
         ),
+        // Between the program and libFuzzer: only with `make fuzz`, otherwise empty.
+        .target(name: "CFuzz", path: "Tests/CFuzz"),
         // Its entry is libFuzzer's: `make fuzz`. Without it, it says so.
         .executableTarget(
             name: "fuzz",
-            dependencies: ["FuzzTargets"],
+            dependencies: ["FuzzTargets", "CFuzz"],
             path: "Tests/Fuzz",
             exclude: ["Corpus", "Dictionaries", "fuzz.sh"],
             swiftSettings: settings

@@ -21,7 +21,7 @@ package struct Timestamp: Hashable, Sendable, Comparable {
         return "\(date)T\(time)\(fraction == 0 ? "" : ".\(Self.digits(fraction, 3))")Z"
     }
 
-    /// Reads `2026-11-21T06:53:53[.123](Z|±hh:mm)`, the form of RFC 3339; years 1970 to 9999.
+    /// Reads `2026-11-21T06:53:53[.123](Z|±hh:mm)`, the form of RFC 3339; years 1970 to 9999, in UTC as it is written.
     package init?(iso8601 text: String) {
         let bytes = Array(text.utf8)
         func number(_ start: Int, _ count: Int) -> Int64? {
@@ -66,6 +66,8 @@ package struct Timestamp: Hashable, Sendable, Comparable {
         default: return nil
         }
         let seconds = Self.day(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second - zone
+        // An offset may lead out of the years that have four digits.
+        guard seconds >= 0, seconds < 253_402_300_800 else { return nil }
         self.init(milliseconds: seconds * 1000 + fraction)
     }
 

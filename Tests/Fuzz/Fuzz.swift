@@ -1,3 +1,4 @@
+import CFuzz
 import FuzzTargets
 import Glibc
 
@@ -6,7 +7,7 @@ import Glibc
 //
 //     fuzz --target=NAME [libFuzzer's options] [corpus directories]
 //     fuzz --write-seeds=DIRECTORY      a directory for each target
-//     fuzz --list
+//     fuzz --list                         name, longest input, modules
 
 nonisolated(unsafe) private var target: FuzzTarget?
 
@@ -15,20 +16,26 @@ public func initialize(
     _ count: UnsafeMutablePointer<CInt>,
     _ arguments: UnsafeMutablePointer<UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>>
 ) -> CInt {
+    var isMerging = false
     for index in 1..<max(1, Int(count.pointee)) {
         guard let pointer = arguments.pointee[index] else { continue }
         let argument = String(cString: pointer)
         if argument == "--list" {
-            for target in FuzzTarget.all { print(target.name, target.byteCountLimit) }
+            for target in FuzzTarget.all {
+                print(target.name, target.byteCountLimit, target.modules.joined(separator: " "))
+            }
             exit(0)
         }
         if argument.hasPrefix("--write-seeds=") { writeSeeds(String(argument.dropFirst(14))) }
         if argument.hasPrefix("--target=") { target = FuzzTarget.named(String(argument.dropFirst(9))) }
+        if argument.hasPrefix("-merge=") { isMerging = true }
     }
     guard target != nil else {
         print("fuzz: name a target: --target=NAME; --list lists them")
         exit(64)
     }
+    fuzz_counters_begin()
+    if isMerging { fuzz_counters_show_all() }
     return 0
 }
 
@@ -39,6 +46,7 @@ public func runOne(_ bytes: UnsafePointer<UInt8>?, _ count: Int) -> CInt {
     } catch {
         fatalError("\(target?.name ?? ""): \(error)")
     }
+    fuzz_counters_show()
     return 0
 }
 

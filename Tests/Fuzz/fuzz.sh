@@ -1,68 +1,132 @@
 #!/bin/bash
-# A campaign of every target (or of one) with libFuzzer and AddressSanitizer.
+# A campaign of every target (or of some) with libFuzzer and AddressSanitizer.
 #
 #     fuzz.sh PROGRAM WORK SECONDS RUNS [TARGET...]
 #
-# Each target runs SECONDS, or RUNS inputs if that is sooner. WORK keeps what was learned for the next time, and the inputs
-# that have failed. Ends with an error if one fails, hangs for 5 s or takes 256 MiB; or if the planted mistake is not found.
-# MERGE=1 puts what covers more into the repository's corpus at the end.
+# Each target runs SECONDS, or until RUNS inputs were run of the same code, those of earlier campaigns in WORK with them; a
+# target that has had them is passed over. JOBS processes at a time (as many as there are cores). WORK keeps what was
+# learned for the next time, the inputs that have failed, and in `runs` a line for every run: commit, code, target, inputs,
+# seconds of processor time, result. Of the same code are runs with equal sources of the modules under the target.
+# Ends with an error if an input fails, hangs for TIMEOUT (5 s; more where others come first) or takes 256 MiB; or if the
+# planted mistake is not found. MERGE=1 puts what covers more into the repository's corpus at the end.
 set -euo pipefail
 program=$1 work=$2 seconds=$3 runs=$4
 shift 4
 here=$(cd "$(dirname "$0")" && pwd)
 export SWIFT_BACKTRACE=enable=no
-# What is freed and kept by the sanitizer counts as memory: little of it.
-export ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=16
+# What is freed and kept by the sanitizer counts as memory: little of it. Where a block was made is asked again of an input
+# that has failed. What an input has taught is run once more at the end, with all checks.
+quick=detect_leaks=0:quarantine_size_mb=4:malloc_context_size=1:detect_stack_use_after_return=0
+thorough=detect_leaks=0:quarantine_size_mb=16:detect_stack_use_after_return=1
 mkdir -p "$work/corpus" "$work/failed" "$work/log"
+touch "$work/runs"
 "$program" --write-seeds="$work/seeds" >/dev/null
 
-limits=(-timeout=5 -rss_limit_mb=256 -print_final_stats=1 -verbosity=0 -close_fd_mask=1)
+limits=(-timeout="${TIMEOUT:-5}" -rss_limit_mb=256 -print_final_stats=1 -verbosity=0 -print_funcs=0 -close_fd_mask=1)
 
 # The harness must be able to fail.
 mkdir -p "$work/corpus/canary"
-if "$program" --target=canary "${limits[@]}" -max_len=64 -max_total_time=60 -artifact_prefix="$work/canary-" \
-    "$work/corpus/canary" >"$work/log/canary" 2>&1; then
+if ASAN_OPTIONS=$quick "$program" --target=canary "${limits[@]}" -max_len=64 -max_total_time=60 \
+    -artifact_prefix="$work/canary-" "$work/corpus/canary" >"$work/log/canary" 2>&1; then
     echo "fuzz: the planted mistake was not found" >&2
     exit 1
 fi
 grep -q "reads byte" "$work/log/canary" || { cat "$work/log/canary" >&2; exit 1; }
-if "$program" --target=memory-canary "${limits[@]}" -runs=1 -artifact_prefix="$work/canary-" \
+if ASAN_OPTIONS=$quick "$program" --target=memory-canary "${limits[@]}" -runs=1 -artifact_prefix="$work/canary-" \
     >"$work/log/memory-canary" 2>&1 || ! grep -q "heap-buffer-overflow" "$work/log/memory-canary"; then
     echo "fuzz: AddressSanitizer does not see the planted mistake" >&2
     exit 1
 fi
 rm -f "$work"/canary-*
 
-targets=("$@")
-failed=0
-printf '%-18s %12s %9s %6s %7s %s\n' target inputs inputs/s MiB corpus result
-while read -r name length; do
-    if [ ${#targets[@]} -gt 0 ] && [[ ! " ${targets[*]} " == *" $name "* ]]; then continue; fi
+commit=$(git -C "$here" rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+# The code of some modules: the same for every commit that leaves them as they are.
+code_of() {
+    local paths=() module
+    for module in "$@"; do paths+=("../../Sources/$module/*.swift"); done
+    local changes=
+    git -C "$here" diff --quiet HEAD -- "${paths[@]}" 2>/dev/null || changes=+
+    echo "$(git -C "$here" ls-files -s -- "${paths[@]}" 2>/dev/null | sha256sum | head -c 12)$changes"
+}
+# Inputs of a target so far: of this code, or of any.
+count_of() { awk -F '\t' -v target="$1" -v code="${2:-}" '$3 == target && (code == "" || $2 == code) { sum += $4 }
+    END { printf "%d", sum }' "$work/runs"; }
+
+row='%-18s %11s %8s %12s %12s %5s %7s %s\n'
+# shellcheck disable=SC2059
+show() { printf "$row" "$@"; }
+stat() { sed -n "s/^stat::$2: *//p" "$work/log/$1" | tail -1; }
+
+# One target, in a process of its own; what it says in the end is a line of the table.
+run_target() {
+    local name=$1 length=$2 code=$3 known result=ok
+    known=$(count_of "$name" "$code")
     mkdir -p "$work/corpus/$name" "$here/Corpus/$name"
-    options=("${limits[@]}" -max_len="$length" -max_total_time="$seconds" -runs="$runs")
+    if [ "$known" -ge "$runs" ]; then
+        show "$name" 0 - "$known" "$(count_of "$name")" - "$(find "$work/corpus/$name" -type f | wc -l)" "enough"
+        return 0
+    fi
+    local options=("${limits[@]}" -max_len="$length" -max_total_time="$seconds" -runs=$((runs - known)))
     options+=(-artifact_prefix="$work/failed/$name-")
     case $name in
         *-json | json | control | response | peers-file | configuration | inbox-snapshot | fan-out)
             options+=(-dict="$here/Dictionaries/json") ;;
     esac
-    result=ok
-    "$program" --target="$name" "${options[@]}" "$work/corpus/$name" "$work/seeds/$name" "$here/Corpus/$name" \
-        >"$work/log/$name" 2>&1 || { result=FAILED; failed=1; }
-    stat() { sed -n "s/^stat::$1: *//p" "$work/log/$name" | tail -1; }
-    printf '%-18s %12s %9s %6s %7s %s\n' "$name" "$(stat number_of_executed_units)" "$(stat average_exec_per_sec)" \
-        "$(stat peak_rss_mb)" "$(find "$work/corpus/$name" -type f | wc -l)" "$result"
-    if [ "$result" = FAILED ]; then grep -aE "Fatal|ERROR|SUMMARY|Test unit written" "$work/log/$name" >&2 || true; fi
-    if [ "${MERGE:-}" = 1 ]; then
-        rm -rf "$work/merged" && mkdir -p "$work/merged"
-        "$program" --target="$name" -merge=1 -max_len=1024 -timeout=5 "$work/merged" "$here/Corpus/$name" \
-            "$work/corpus/$name" >"$work/log/$name-merge" 2>&1 || true
-        # The smallest first, at most twelve: together they stay well below a megabyte.
-        rm -f "$here/Corpus/$name"/*
-        find "$work/merged" -type f -printf '%s %p\n' | sort -n | awk -v most=12 '
-            { line[NR] = $2 } END { step = NR > most ? NR / most : 1
-                for (i = 1; i <= NR; i += step) print line[int(i)] }' | head -12 | while read -r file; do
-            cp "$file" "$here/Corpus/$name/"
-        done
+    local corpus=("$work/corpus/$name" "$work/seeds/$name" "$here/Corpus/$name")
+    local TIMEFORMAT='processor %U %S'
+    { time ASAN_OPTIONS=$quick "$program" --target="$name" "${options[@]}" "${corpus[@]}" \
+        >"$work/log/$name" 2>&1; } 2>"$work/log/$name-time" || result=FAILED
+    if [ $result = ok ]; then
+        ASAN_OPTIONS=$thorough "$program" --target="$name" "${options[@]}" -runs=0 "${corpus[@]}" \
+            >"$work/log/$name-thorough" 2>&1 || { result=FAILED; cat "$work/log/$name-thorough" >>"$work/log/$name"; }
     fi
+    local inputs processor
+    inputs=$(stat "$name" number_of_executed_units)
+    processor=$(awk '/^processor/ { printf "%.1f", $2 + $3 }' "$work/log/$name-time")
+    printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$commit" "$code" "$name" "${inputs:-0}" "$processor" "$result" >>"$work/runs"
+    show "$name" "${inputs:-0}" "$(awk -v n="${inputs:-0}" -v s="$processor" 'BEGIN { printf "%d", s > 0 ? n / s : 0 }')" \
+        "$(count_of "$name" "$code")" "$(count_of "$name")" "$(stat "$name" peak_rss_mb)" \
+        "$(find "$work/corpus/$name" -type f | wc -l)" "$result"
+    [ "$result" = ok ] && return 0
+    grep -aE "Fatal|ERROR|SUMMARY|Test unit written" "$work/log/$name" >&2 || true
+    return 1
+}
+
+merge_target() {
+    local name=$1
+    rm -rf "$work/merged/$name" && mkdir -p "$work/merged/$name"
+    ASAN_OPTIONS=$quick "$program" --target="$name" -merge=1 -max_len=1024 -timeout=5 "$work/merged/$name" \
+        "$here/Corpus/$name" "$work/corpus/$name" >"$work/log/$name-merge" 2>&1 || true
+    # The smallest first, at most twelve: together they stay well below a megabyte.
+    rm -f "$here/Corpus/$name"/*
+    find "$work/merged/$name" -type f -printf '%s %p\n' | sort -n | awk -v most=12 '
+        { line[NR] = $2 } END { step = NR > most ? NR / most : 1
+            for (i = 1; i <= NR; i += step) print line[int(i)] }' | head -12 | while read -r file; do
+        cp "$file" "$here/Corpus/$name/"
+    done
+}
+
+targets=("$@")
+failed=0 running=0 jobs=${JOBS:-$(nproc)}
+show target inputs per-cpu-s "of this code" "in all" MiB corpus result
+while read -r name length modules; do
+    if [ ${#targets[@]} -gt 0 ] && [[ ! " ${targets[*]} " == *" $name "* ]]; then continue; fi
+    # shellcheck disable=SC2086
+    code=$(code_of $modules)
+    if [ "$running" -ge "$jobs" ]; then
+        wait -n || failed=1
+        running=$((running - 1))
+    fi
+    {
+        status=0
+        run_target "$name" "$length" "$code" || status=1
+        if [ "${MERGE:-}" = 1 ]; then merge_target "$name"; fi
+        exit $status
+    } </dev/null &
+    running=$((running + 1))
 done < <("$program" --list)
+while [ "$running" -gt 0 ]; do
+    wait -n || failed=1
+    running=$((running - 1))
+done
 exit $failed

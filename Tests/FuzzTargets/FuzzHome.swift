@@ -130,11 +130,13 @@
         // MARK: Seeds
 
         static var seeds: [[UInt8]] {
-            var seeds: [[UInt8]] = [FuzzScript().byte(0).bytes]
+            var seeds: [[UInt8]] = [FuzzScript().byte(14).bytes]
             // One change of each kind to each file, at the time of the last commit and long after.
             for kind in 1..<16 {
                 for file in [0, 1, 2, 3, 4, 5, 7, 9] {
-                    let script = FuzzScript().byte(1 + kind % 4).byte(kind).byte(file).short(file * 700)
+                    let script = FuzzScript().byte(1 + kind % 4 + 7 * (file % 3)).byte(kind).byte(file).short(
+                        file * 700
+                    )
                     seeds.append(script.byte(1).run([1, 2, 3, 4, 5, 6, 7, 8]).number(UInt64(start)).bytes)
                 }
             }
@@ -143,18 +145,22 @@
 
         // MARK: Running
 
-        /// Nothing is served but what was stored, and nothing after its time; and nobody is stopped by anything.
+        /// Nothing is served but what was stored, and nothing after its time; and nobody is stopped by anything. The first
+        /// byte says when the home is opened, and what is done with it then: it is read, lived in, or opened once more.
         @Sendable static func check(_ bytes: [UInt8]) throws {
             let base = try base.get()
             let disk = base.disk.copy()
             var input = FuzzInput(bytes)
             let offsets = [0, hour / 2, hour, 2 * hour, 25 * hour, 40 * 24 * hour, -hour]
-            let now = start + offsets[input.index(below: offsets.count)]
+            let head = Int(input.byte())
+            let now = start + offsets[head % offsets.count]
+            let life = head / offsets.count % 3
             for _ in 0..<16 where !input.isAtEnd { disk.with { state in change(&state, base, &input) } }
             guard let store = try? open(disk, now: now) else { return }
             defer { store.close() }
             do { try store.unlock(passphrase: nil) } catch { return }
             try read(store, base, now: now)
+            guard life > 0 else { return }
             for row in store.liveRows() {
                 let id = [UInt8](repeating: 0xee, count: 16)
                 try? store.append(row, id: id, tier: .oneHour, expiresAt: now + hour, payload: [9])
@@ -164,6 +170,7 @@
             store.commit { _ in }
             _ = store.reap(hide: now + 3 * hour, destroy: now + 3 * hour)
             try read(store, base, now: now + 3 * hour)
+            guard life > 1 else { return }
             store.collect(limit: .max)
             store.lock()
             do { try store.unlock(passphrase: nil) } catch { return }

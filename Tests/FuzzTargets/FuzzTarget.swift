@@ -18,6 +18,8 @@ package struct FuzzTarget: Sendable {
     package let seeds: @Sendable () throws -> [[UInt8]]
     /// - Throws: ``FuzzFailure``.
     package let run: @Sendable ([UInt8]) throws -> Void
+    /// The modules that it tries, and those below them: inputs count as run of the same code while these stay the same.
+    package private(set) var modules: [String] = []
 
     init(
         _ name: String,
@@ -35,8 +37,25 @@ package struct FuzzTarget: Sendable {
 
     /// Every target but the one that must fail.
     package static let all: [FuzzTarget] =
-        wireTargets + textTargets + handshakeTargets + linkTargets + controlTargets + homeTargets + storedTargets
-        + storeTargets + coreTargets + datagramTargets + discoveryTargets
+        of(wire, wireTargets) + of(["Control"] + core, textTargets) + of(noise, handshakeTargets)
+        + of(transport, linkTargets) + of(["Control"], controlTargets) + of(runtime, homeTargets)
+        + of(wire, storedTargets) + of(["Store", "Primitives"], storeTargets) + of(wire, coreTargets)
+        + of(datagrams, datagramTargets) + of(["Discovery", "Primitives"], discoveryTargets)
+
+    private static let noise = ["Noise", "Primitives"]
+    private static let datagrams = ["Datagrams"] + noise
+    private static let transport = ["Transport", "Discovery"] + datagrams
+    private static let core = ["Messaging", "Primitives"]
+    private static let wire = ["Wire"] + core
+    private static let runtime = ["NodeRuntime", "Store", "Wire", "Messaging"] + transport
+
+    private static func of(_ modules: [String], _ targets: [FuzzTarget]) -> [FuzzTarget] {
+        targets.map { target in
+            var target = target
+            target.modules = modules
+            return target
+        }
+    }
 
     package static func named(_ name: String) -> FuzzTarget? {
         (all + [.canary, .memoryCanary]).first { $0.name == name }
