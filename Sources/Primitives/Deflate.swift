@@ -12,12 +12,13 @@ package enum Deflate {
     /// - Parameter level: 1, fast, to 9, small.
     package static func compress(_ bytes: [UInt8], level: Int32 = 9) -> [UInt8] {
         var stream = z_stream()
+        let (window, memory) = sizes(for: bytes.count)
         let started = deflateInit2_(
             &stream,
             level,
             Z_DEFLATED,
-            -15,
-            9,
+            -window,
+            memory,
             Z_DEFAULT_STRATEGY,
             ZLIB_VERSION,
             Int32(MemoryLayout<z_stream>.size)
@@ -37,6 +38,16 @@ package enum Deflate {
             }
             count = capacity - Int(stream.avail_out)
         }
+    }
+
+    /// A window that holds all of it, and memory to match: the quarter of a megabyte of the largest takes longer to clear
+    /// than a short text takes to pack. Shorter texts are packed into the same bytes or nearly so.
+    /// - Returns: the logarithm of the window's bytes, 10 to 15, and zlib's `memLevel`.
+    private static func sizes(for byteCount: Int) -> (window: Int32, memory: Int32) {
+        // zlib looks back no further than the window without the 262 bytes that it looks ahead.
+        let bits = Int32(Int.bitWidth - min(byteCount, 1 << 15).advanced(by: 261).leadingZeroBitCount)
+        let window = min(max(bits, 10), 15)
+        return (window, min(window - 5, 9))
     }
 
     /// - Parameters:

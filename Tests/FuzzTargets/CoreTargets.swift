@@ -10,6 +10,11 @@ let coreTargets: [FuzzTarget] = [
     core("core-joining", CoreScenario.joining), core("core-contact", CoreScenario.contact),
 ]
 
+/// How long the nodes go on after the script, and after a restart.
+private let endings: [(first: Milliseconds, second: Milliseconds?)] = [
+    (.minute, 5 * .minute), (2 * .second, .minute), (.minute, nil), (2 * .second, nil),
+]
+
 private func core(_ name: String, _ scenario: CoreScenario) -> FuzzTarget {
     FuzzTarget(
         name,
@@ -20,16 +25,17 @@ private func core(_ name: String, _ scenario: CoreScenario) -> FuzzTarget {
             var session = try scenario.start()
             var input = FuzzInput(bytes)
             let head = input.byte()
-            session.all.random = .seeded(UInt64(head >> 2))
+            let ending = endings[min(Int(head & 15), endings.count - 1)]
+            session.all.random = .seeded(UInt64(head >> 4))
             session.all.budget = 0
             for _ in 0..<24 where !input.isAtEnd {
                 session.act(&input)
                 try session.all.check()
             }
-            session.all.run(for: head & 1 == 0 ? 2 * .second : .minute)
-            if head & 2 != 0 {
+            session.all.run(for: ending.first)
+            if let second = ending.second {
                 session.all.restart()
-                session.all.run(for: head & 1 == 0 ? .minute : 5 * .minute)
+                session.all.run(for: second)
             }
             try session.all.check()
         }
@@ -55,7 +61,7 @@ enum CoreScenario: Sendable {
     }
 
     /// Every operation once, and a few that belong together; with every end.
-    var seeds: [[UInt8]] { scripts.enumerated().map { [UInt8($0.offset & 3)] + $0.element } }
+    var seeds: [[UInt8]] { scripts.enumerated().map { [UInt8($0.offset % endings.count)] + $0.element } }
 
     private var scripts: [[UInt8]] {
         var seeds = (0..<FuzzSession.frameCount).map { kind in

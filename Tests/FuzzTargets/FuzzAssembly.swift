@@ -10,6 +10,8 @@ struct FuzzAssembly {
         var link: LinkID
         /// `nil`: the other side has closed, and nothing follows.
         var bytes: [UInt8]?
+        /// What the bytes were read as when they were sent.
+        var frame: Frame?
     }
 
     var random = Randomness.seeded(1)
@@ -214,9 +216,10 @@ struct FuzzAssembly {
     private mutating func send(_ frame: Frame, on link: LinkID, from node: Int) {
         let bytes = FrameCodec.encode(frame)
         if bytes.count > 65_535 { failure = failure ?? "a frame of \(bytes.count) bytes" }
-        if (try? FrameCodec.decode(bytes)) != frame { failure = failure ?? "\(frame) does not come back" }
+        let read = try? FrameCodec.decode(bytes)
+        if read != frame { failure = failure ?? "\(frame) does not come back" }
         guard let ends = links[link], ends.contains(node), let other = ends.first(where: { $0 != node }) else { return }
-        wire.append(InFlight(to: other, link: link, bytes: bytes))
+        wire.append(InFlight(to: other, link: link, bytes: bytes, frame: read))
     }
 
     private mutating func connect(_ dial: NodeAction.Dial, from node: Int) {
@@ -281,9 +284,9 @@ struct FuzzAssembly {
         guard budget < Self.budget else { return false }
         if !wire.isEmpty {
             let next = wire.removeFirst()
-            if let bytes = next.bytes {
-                deliver(bytes, to: next.to, on: next.link)
-            } else {
+            if let frame = next.frame {
+                receive(frame, next.to, on: next.link)
+            } else if next.bytes == nil {
                 close(next.link, by: next.to)
             }
             return true

@@ -1,3 +1,4 @@
+import Glibc
 import Primitives
 
 /// An input as a script: small numbers and runs of bytes, as long as there are any. Past its end everything is zero.
@@ -41,6 +42,12 @@ struct FuzzInput {
         }
     }
 
+    /// Up to 65,535, most of them short: what is long takes long.
+    mutating func length() -> Int {
+        let value = Int(byte()) + 1
+        return value << Int(byte() % 9) - 1
+    }
+
     mutating func signed() -> Int64 { Int64(bitPattern: number()) }
 
     /// A run whose length one byte says, or two when `isLong`.
@@ -69,12 +76,25 @@ struct FuzzScript {
 
     func byte(_ value: Int) -> FuzzScript { FuzzScript(bytes + [UInt8(truncatingIfNeeded: value)]) }
     func short(_ value: Int) -> FuzzScript { byte(value >> 8).byte(value) }
+    /// One of the lengths that ``FuzzInput/length()`` reads: one less than a number below 257, doubled `times` times.
+    func length(_ value: Int, doubled times: Int) -> FuzzScript { byte(value - 1).byte(times) }
     func number(_ value: UInt64) -> FuzzScript {
         FuzzScript(bytes + [255] + (0..<8).reversed().map { UInt8(truncatingIfNeeded: value >> (8 * UInt64($0))) })
     }
     func run(_ value: [UInt8], isLong: Bool = false) -> FuzzScript {
         let head = isLong ? short(value.count) : byte(value.count)
         return FuzzScript(head.bytes + value)
+    }
+}
+
+/// Whether two frames are the same, without a look of the fuzzer at every byte.
+func areSame(_ left: [UInt8]?, _ right: [UInt8]) -> Bool {
+    guard let left, left.count == right.count else { return false }
+    return left.withUnsafeBytes { left in
+        right.withUnsafeBytes { right in
+            guard let first = left.baseAddress, let second = right.baseAddress else { return true }
+            return memcmp(first, second, left.count) == 0
+        }
     }
 }
 

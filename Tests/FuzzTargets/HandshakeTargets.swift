@@ -48,7 +48,7 @@ let handshakeTargets: [FuzzTarget] = [
             return [
                 plain.bytes, FuzzScript(plain.bytes).byte(1).byte(3).byte(1).run([9, 9]).bytes,
                 FuzzScript(plain.bytes).byte(2).run([UInt8](repeating: 0, count: 18)).bytes,
-                FuzzScript().byte(1).byte(3).short(65_535).byte(4).byte(200).byte(0).run([7]).bytes,
+                FuzzScript().byte(1).byte(3).length(256, doubled: 8).byte(4).byte(60).byte(0).run([7]).bytes,
             ]
         },
         run: checkSealedFrames
@@ -116,7 +116,7 @@ private func refuseOrTake(_ bytes: [UInt8], _ handshake: inout LinkHandshake, go
     func key(_ byte: UInt8) -> SecretBytes { SecretBytes(copying: [UInt8](repeating: byte, count: 32)) }
     var input = FuzzInput(bytes)
     // A frame takes two numbers, of 1,000.
-    let nonce = 998 - 2 * UInt64(input.byte())
+    let nonce = 998 - 2 * UInt64(input.byte() & 63)
     var near = TransportState(
         sending: CipherState(key: key(1), nonce: nonce),
         receiving: CipherState(key: key(2)),
@@ -142,12 +142,12 @@ private func refuseOrTake(_ bytes: [UInt8], _ handshake: inout LinkHandshake, go
         }
         return nil
     }
-    for _ in 0..<64 where !input.isAtEnd {
+    for _ in 0..<24 where !input.isAtEnd {
         switch input.index(below: 5) {
         case 0:
             let frame = input.run()
             let sealed = try near.seal(frame)
-            try expect(arrive(sealed, &far) == frame, "a frame does not arrive")
+            try expect(areSame(arrive(sealed, &far), frame), "a frame does not arrive")
         case 1:
             let at = Int(input.short())
             let change = input.byte() | 1
@@ -162,11 +162,11 @@ private func refuseOrTake(_ bytes: [UInt8], _ handshake: inout LinkHandshake, go
             try expect(arrive(sealed, &far) == nil, "a stranger's frame arrives")
             return
         case 3:
-            let frame = [UInt8](repeating: 1, count: Int(input.short()))
+            let frame = [UInt8](repeating: 1, count: input.length())
             let sealed = try near.seal(frame)
-            try expect(arrive(sealed, &far) == frame, "a long frame does not arrive")
+            try expect(areSame(arrive(sealed, &far), frame), "a long frame does not arrive")
         default:
-            for _ in 0..<input.byte() {
+            for _ in 0..<(input.byte() & 63) {
                 let sealed = try near.seal([])
                 try expect(arrive(sealed, &far) == [], "an empty frame does not arrive")
             }

@@ -52,7 +52,7 @@ let linkTargets: [FuzzTarget] = [
         seeds: {
             [
                 FuzzScript().byte(0).byte(0).run([1, 2, 3]).byte(1).run([4]).byte(7).bytes,
-                FuzzScript().byte(1).byte(0).run([1, 2, 3]).byte(2).short(1_000).byte(8).byte(9).bytes,
+                FuzzScript().byte(1).byte(0).run([1, 2, 3]).byte(2).length(250, doubled: 2).byte(8).byte(9).bytes,
                 FuzzScript().byte(40).byte(0).run([5]).byte(3).short(20).byte(7).byte(0).run([6]).byte(7).bytes,
                 FuzzScript().byte(0).byte(4).byte(0).run([5]).byte(7).byte(5).byte(7).byte(6).byte(7).bytes,
                 FuzzScript().byte(0).byte(10).byte(11).byte(12).run([9]).byte(7).bytes,
@@ -243,7 +243,7 @@ private func checkSession(_ bytes: [UInt8]) throws {
         switch operation {
         case 0, 1, 2:
             let side = operation & 1
-            let frame = operation == 2 ? [UInt8](repeating: 8, count: Int(input.short())) : input.run()
+            let frame = operation == 2 ? [UInt8](repeating: 8, count: input.length()) : input.run()
             // To the dialer from the responder, and the other way.
             if let connection = side == 0 ? link.atDialer : link.atResponder, (try? connection.send(frame)) != nil {
                 sent[1 - side].append(frame)

@@ -117,7 +117,8 @@ let wireTargets: [FuzzTarget] = [
         run: { bytes in
             var input = FuzzInput(bytes)
             let ratio = Int(input.byte()) + 1
-            let limit = (Int(input.byte()) + 1) * 1_024
+            let head = Int(input.byte())
+            let limit = (head + 1) * 1_024
             let packed = input.rest
             if let plain = try? Deflate.decompress(packed, limit: limit, ratio: ratio) {
                 try expect(
@@ -125,8 +126,10 @@ let wireTargets: [FuzzTarget] = [
                     "a bomb of \(plain.count) bytes"
                 )
             }
-            let again = try? Deflate.decompress(Deflate.compress(packed, level: 1), limit: 1 << 20, ratio: 1 << 20)
-            if !packed.isEmpty { try expect(again == packed, "DEFLATE loses something") }
+            // Packing takes ten times as long: for one in four.
+            guard head & 3 == 3, !packed.isEmpty else { return }
+            let again = try? Deflate.decompress(Deflate.compress(packed, level: 1), limit: 1 << 16, ratio: 1 << 16)
+            try expect(areSame(again, packed), "DEFLATE loses something")
         }
     ),
     FuzzTarget(

@@ -2,6 +2,27 @@ import Primitives
 import Testing
 
 @Suite struct DeflateTests {
+    // Around the places where the window grows, and up to the largest.
+    @Test(
+        arguments: [
+            200, 500, 761, 762, 763, 1_024, 1_500, 1_786, 1_787, 2_048, 4_000, 8_192, 16_122, 16_123, 32_000, 32_506,
+        ]
+    )
+    func `what the end repeats of the beginning is found`(count: Int) throws {
+        var random = Randomness.seeded(UInt64(count))
+        let beginning = random.bytes(100)
+        let text = beginning + random.bytes(count - 200) + beginning
+        let packed = Deflate.compress(text)
+        #expect(packed.count < count - 80)
+        #expect(try Deflate.decompress(packed, limit: count, ratio: 1_000) == text)
+    }
+
+    @Test(arguments: [0, 1, 2, 33_000, 100_000]) func `nothing and long texts come back`(count: Int) throws {
+        let text = [UInt8](repeating: 7, count: count)
+        let packed = Deflate.compress(text, level: 1)
+        #expect(try Deflate.decompress(packed, limit: max(1, count), ratio: 2_000) == text)
+    }
+
     @Test func `what is compressed comes back`() throws {
         var generator = SplitMix(state: 1)
         for count in [0, 1, 2, 255, 4_096, 65_536] {
