@@ -75,9 +75,11 @@ run_target() {
         core-* | link-* | datagram-* | store-open | sealed-frames) options+=(-entropic_scale_per_exec_time=1) ;;
     esac
     local corpus=("$work/corpus/$name" "$work/seeds/$name" "$here/Corpus/$name")
-    local TIMEFORMAT='processor %U %S'
+    local TIMEFORMAT='processor %U %S' status=0
     { time ASAN_OPTIONS=$quick "$program" --target="$name" "${options[@]}" "${corpus[@]}" \
-        >"$work/log/$name" 2>&1; } 2>"$work/log/$name-time" || result=FAILED
+        >"$work/log/$name" 2>&1; } 2>"$work/log/$name-time" || status=$?
+    # 72: told to stop, and what it has done counts.
+    case $status in 0) ;; 72) result=stopped ;; *) result=FAILED ;; esac
     if [ $result = ok ]; then
         ASAN_OPTIONS=$thorough "$program" --target="$name" "${options[@]}" -runs=0 "${corpus[@]}" \
             >"$work/log/$name-thorough" 2>&1 || { result=FAILED; cat "$work/log/$name-thorough" >>"$work/log/$name"; }
@@ -89,7 +91,7 @@ run_target() {
     show "$name" "${inputs:-0}" "$(awk -v n="${inputs:-0}" -v s="$processor" 'BEGIN { printf "%d", (s > 0 ? n / s : 0) }')" \
         "$(count_of "$name" "$code")" "$(count_of "$name")" "$(stat_of "$name" peak_rss_mb)" \
         "$(find "$work/corpus/$name" -type f | wc -l)" "$result"
-    [ "$result" = ok ] && return 0
+    [ "$result" != FAILED ] && return 0
     grep -aE "Fatal|ERROR|SUMMARY|Test unit written" "$work/log/$name" >&2 || true
     return 1
 }
@@ -108,27 +110,33 @@ merge_target() {
     done
 }
 
-targets=("$@")
-failed=0 running=0 jobs=${JOBS:-$(nproc)}
-show target inputs per-cpu-s "of this code" "in all" MiB corpus result
+# Those that are asked for, with the code that the program was made of.
+wanted=()
 while read -r name length modules; do
-    if [ ${#targets[@]} -gt 0 ] && [[ ! " ${targets[*]} " == *" $name "* ]]; then continue; fi
+    if [ $# -gt 0 ] && [[ ! " $* " == *" $name "* ]]; then continue; fi
     # shellcheck disable=SC2086
-    code=$(code_of $modules)
-    if [ "$running" -ge "$jobs" ]; then
-        wait -n || failed=1
-        running=$((running - 1))
-    fi
+    wanted+=("$name $length $(code_of $modules)")
+done < <("$program" --list)
+
+failed=0 running=0 stopped=0 jobs=${JOBS:-$(nproc)}
+# What runs is told to stop, too, and says how far it came.
+trap 'stopped=1; kill -INT $(ps -o pid= --ppid "$(jobs -p | paste -sd,)") 2>/dev/null' INT TERM
+show target inputs per-cpu-s "of this code" "in all" MiB corpus result
+for line in "${wanted[@]}"; do
+    [ $stopped = 0 ] || break
+    read -r name length code <<<"$line"
     {
+        trap '' INT TERM
         status=0
         run_target "$name" "$length" "$code" || status=1
         if [ "${MERGE:-}" = 1 ]; then merge_target "$name"; fi
         exit $status
     } </dev/null &
     running=$((running + 1))
-done < <("$program" --list)
-while [ "$running" -gt 0 ]; do
-    wait -n || failed=1
-    running=$((running - 1))
+    if [ "$running" -ge "$jobs" ]; then
+        wait -n || failed=1
+        running=$((running - 1))
+    fi
 done
+while [ -n "$(jobs -p)" ]; do wait -n || failed=1; done
 exit $failed
