@@ -9,9 +9,9 @@ import Testing
         ]
     )
     func `what the end repeats of the beginning is found`(count: Int) throws {
-        var random = Randomness.seeded(UInt64(count))
-        let beginning = random.bytes(100)
-        let text = beginning + random.bytes(count - 200) + beginning
+        var generator = SplitMix(state: 1)
+        let beginning = generator.bytes(100)
+        let text = beginning + generator.bytes(count - 200) + beginning
         let packed = Deflate.compress(text)
         #expect(packed.count < count - 80)
         #expect(try Deflate.decompress(packed, limit: count, ratio: 1_000) == text)
