@@ -28,7 +28,7 @@ public func initialize(
         }
         if argument.hasPrefix("--write-seeds=") { writeSeeds(String(argument.dropFirst(14))) }
         if argument.hasPrefix("--target=") { target = FuzzTarget.named(String(argument.dropFirst(9))) }
-        if argument.hasPrefix("-merge=") { isMerging = true }
+        if argument.hasPrefix("-merge") { isMerging = true }
     }
     guard target != nil else {
         print("fuzz: name a target: --target=NAME; --list lists them")
