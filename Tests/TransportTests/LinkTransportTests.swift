@@ -162,8 +162,8 @@ private struct BothWays {
         try await loop.submit {
             near.transport.close()
             far.transport.close()
-            listening.tcp.close()
         }.get()
+        try await listening.tcp.close().get()
         try await group.shutdownGracefully()
     }
 }
@@ -308,9 +308,9 @@ private struct BothWays {
         let listening = try await loop.flatSubmit { side.transport.listen(host: "127.0.0.1", port: port) }.get()
         #expect(listening.withoutDatagrams == .addressInUse(Endpoint(host: "127.0.0.1", port: port)))
         try await loop.submit {
-            listening.tcp.close()
             side.transport.close()
         }.get()
+        try await listening.tcp.close().get()
         try await udp.close().get()
         try await group.shutdownGracefully()
     }

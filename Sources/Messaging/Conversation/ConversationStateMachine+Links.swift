@@ -209,17 +209,19 @@ extension ConversationStateMachine {
     }
 
     func perform(_ actions: [PunchStateMachine.Action], with member: PublicKey, _ turn: Turn) -> [NodeAction] {
-        actions.flatMap { action -> [NodeAction] in
+        var result: [NodeAction] = []
+        let link = link(to: member)
+        for action in actions {
             switch action {
-            case .gather: return [.gatherCandidates(client, member)]
-            case .say(let message):
-                return members[member]?.link.link.map { [.transmit($0, .punch(message))] } ?? []
+            case .gather: result.append(.gatherCandidates(client, member))
+            case .say(let message): if let link { result.append(.transmit(link, .punch(message))) }
             case .dial(let nonce, let endpoints):
                 let dial = NodeAction.Dial(remote: member, endpoints: endpoints, route: .member, isUpgrade: true)
-                return [.dialPunching(client, dial, nonce)]
-            case .punch(let nonce, let endpoints): return [.punch(nonce, endpoints)]
+                result.append(.dialPunching(client, dial, nonce))
+            case .punch(let nonce, let endpoints): result.append(.punch(nonce, endpoints))
             }
         }
+        return result
     }
 
     // MARK: On this network
