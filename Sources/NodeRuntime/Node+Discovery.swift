@@ -19,16 +19,10 @@ struct LanSearch {
     var looksAt: Int64 = 0
     /// The creators of conversations that we are joining.
     var creators: [UInt64: LinkName] = [:]
-    /// The machine's addresses, as of the last look.
-    var addresses: Set<String>?
-    /// A look is on its way.
-    var isLooking = false
 
     static let lookInterval: Int64 = 30_000
     /// An address that has just come may not be ready yet.
     static let retryPause: Int64 = 1_000
-    /// Changes come many at once.
-    static let gathering = TimeAmount.milliseconds(50)
 }
 
 /// Members of our conversations that are on the same network are found without being told where (LanDiscovery.md).
@@ -56,7 +50,6 @@ extension Node {
             names: names.map(Set.init)
         )
         for number in routeTargets.keys.sorted() { listen(for: number) }
-        transport.watch { [unowned self] in assumeIsolated { $0.interfacesMayHaveChanged() } }
         lookAtInterfaces()
     }
 
@@ -194,16 +187,9 @@ extension Node {
 
     // MARK: Interfaces
 
-    /// Changes come many at once: the interfaces are looked at when they are over.
-    private func interfacesMayHaveChanged() {
-        guard lan?.isLooking == false, !isStopped else { return }
-        lan?.isLooking = true
-        loop.assumeIsolated().scheduleTask(in: LanSearch.gathering) {
-            self.assumeIsolated { node in
-                node.lan?.isLooking = false
-                node.lookAtInterfaces()
-            }
-        }
+    /// Does nothing unless members are looked for.
+    func interfacesMayHaveChanged() {
+        if lan != nil { lookAtInterfaces() }
     }
 
     private func lookAtInterfaces() {
@@ -221,7 +207,6 @@ extension Node {
         let places = lan?.machine.places ?? []
         let isWell = search.transport.update(interfaces, places: places)
         lan?.looksAt = now.milliseconds + (isWell ? LanSearch.lookInterval : LanSearch.retryPause)
-        addressesMayHaveChanged()
         scheduleDiscovery()
     }
 
@@ -236,34 +221,6 @@ extension Node {
             }
         }
         return nil
-    }
-
-    /// What else depends on the machine's addresses need not wait for the next tick.
-    private func addressesMayHaveChanged() {
-        let before = lan?.addresses
-        devicesNow = nil
-        let addresses = Set(machineDevices.compactMap { $0.address?.ipAddress })
-        lan?.addresses = addresses
-        guard let before, before != addresses else { return }
-        advertisedNow = nil
-        endLinks(from: before.subtracting(addresses))
-        noteNetwork()
-        announceEndpoints()
-        // Who does not answer now is looked for.
-        turn { core.askLinks(&$0) }
-        loop.assumeIsolated().scheduleTask(in: .milliseconds(Limits.pingPatience + 100)) {
-            self.assumeIsolated { $0.stirDiscovery() }
-        }
-    }
-
-    /// A connection from an address that this machine has no longer is dead, whatever TCP still hopes for.
-    private func endLinks(from lost: Set<String>) {
-        for id in links.keys.sorted() {
-            guard let connection = links[id]?.connection, connection.carrier == .tcp,
-                let address = connection.localAddress?.ipAddress, lost.contains(address)
-            else { continue }
-            connection.abort()
-        }
     }
 
     private func lanTroubled(_ role: LanSocketRole, _ error: (any Error)?) {

@@ -406,6 +406,10 @@ extension Node {
                 result.append(Messaging.Endpoint(host: host, port: endpoint.port))
             }
         }
+        // A machine without a network can still talk to itself.
+        if result.isEmpty {
+            result = addresses.map { Messaging.Endpoint(host: $0.host == "::" ? "::1" : "127.0.0.1", port: $0.port) }
+        }
         return Array(result.prefix(Limits.endpointCount))
     }
 
@@ -417,20 +421,12 @@ extension Node {
         return devices
     }
 
-    /// Links over UDP outlive a change of the machine's addresses.
-    func noteNetwork() {
-        guard let transport, transport.hasDatagrams else { return }
-        let addresses = machineDevices.compactMap(\.address)
-        defer { addressesSeen = addresses }
-        if let addressesSeen, addressesSeen != addresses { transport.networkChanged() }
-    }
-
     private func interfaceAddresses(ipv6: Bool) -> [String] {
         var result: [String] = []
         for device in machineDevices {
             switch device.address {
             case .v4(let address):
-                if address.host != "127.0.0.1", let ip = device.address?.ipAddress, !ip.hasPrefix("127.") {
+                if !ipv6, address.host != "127.0.0.1", let ip = device.address?.ipAddress, !ip.hasPrefix("127.") {
                     result.append(ip)
                 }
             case .v6:
@@ -439,7 +435,6 @@ extension Node {
             case .unixDomainSocket, nil: break
             }
         }
-        // A machine without a network can still talk to itself.
-        return result.isEmpty ? ["127.0.0.1"] : result
+        return result
     }
 }

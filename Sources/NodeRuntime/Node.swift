@@ -60,8 +60,11 @@ package actor Node {
     var advertisedNow: [Messaging.Endpoint]?
     /// ``machineDevices`` as of the last tick.
     var devicesNow: [NIONetworkDevice]?
-    /// The machine's addresses when links over UDP were last shown them.
-    var addressesSeen: [SocketAddress]?
+    /// The machine's addresses as of the last look.
+    var addressesSeen: Set<String>?
+    /// A look at them is on its way.
+    var isLookingAtAddresses = false
+    var addressWatch: (any Channel)?
     /// What the members of our conversations were told last.
     var announced: [Messaging.Endpoint]?
     var clock: NodeClock
@@ -248,6 +251,7 @@ package actor Node {
     /// - Parameter more: listeners that the caller has made.
     package func begin(listeners more: [TCPListener] = []) throws {
         listeners += more
+        watchAddresses()
         startDiscovery()
         if !store.isLocked { try load() }
         tick()
@@ -276,6 +280,7 @@ package actor Node {
         commitWaiters = []
         let closed = EventLoopFuture.andAllComplete(listeners.map { $0.close() }, on: loop)
         stopDiscovery()
+        addressWatch?.close(promise: nil)
         try? store.saveClockMark(readClock().confirmed.milliseconds)
         store.commit { [self] _ in
             loop.execute {
@@ -390,7 +395,7 @@ package actor Node {
             self.homeGone = nil
             homeGone()
         }
-        noteNetwork()
+        noteAddresses()
         announceEndpoints()
         turn { core.advance(&$0) }
     }

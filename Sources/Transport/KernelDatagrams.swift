@@ -12,7 +12,7 @@ extension Sockets: DatagramNetwork {
         receive: @escaping @Sendable ((DatagramAddress, [UInt8])?) -> Void
     ) -> EventLoopFuture<NIOLoopBound<any DatagramSocket>> {
         guard (0...65_535).contains(endpoint.port),
-            let address = try? SocketAddress.makeAddressResolvingHost(endpoint.host, port: endpoint.port)
+            let address = SocketAddress(at: endpoint)
         else { return loop.makeFailedFuture(ListenFailure.unresolvable(endpoint)) }
         guard let bootstrap = DatagramBootstrap(validatingGroup: loop) else {
             preconditionFailure("a socket needs an event loop with sockets")

@@ -65,7 +65,6 @@ package final class LanTransport: @unchecked Sendable {
     private var sockets: [LanSocketRole: Slot] = [:]
     private var failed: Set<LanSocketRole> = []
     private var isClosed = false
-    private var watcher: (any Channel)?
 
     package init(
         loop: any EventLoop,
@@ -80,16 +79,6 @@ package final class LanTransport: @unchecked Sendable {
         self.port = port
         self.receive = receive
         self.troubled = troubled
-    }
-
-    /// Calls `changed` when interfaces or addresses may have changed.
-    package func watch(_ changed: @escaping @Sendable () -> Void) {
-        let bound = NIOLoopBound(self, eventLoop: loop)
-        let told: @Sendable () -> Void = { if !bound.value.isClosed { changed() } }
-        network.watch(on: loop, changed: told).assumeIsolated().whenSuccess { [weak self] channel in
-            guard let self, !self.isClosed else { return channel.close(promise: nil) }
-            self.watcher = channel
-        }
     }
 
     /// Sockets that are open.
@@ -153,7 +142,6 @@ package final class LanTransport: @unchecked Sendable {
 
     package func close() {
         isClosed = true
-        watcher?.close(promise: nil)
         for slot in sockets.values { if case .open(let socket) = slot { socket.close() } }
         sockets = [:]
     }

@@ -47,7 +47,7 @@ package struct Sockets: Network {
     ) -> EventLoopFuture<TCPListener> {
         // An address is taken as it is; a name is looked up, which waits: listeners are made when the node starts.
         guard (0...65_535).contains(endpoint.port),
-            let address = try? SocketAddress.makeAddressResolvingHost(endpoint.host, port: endpoint.port)
+            let address = SocketAddress(at: endpoint)
         else { return loop.makeFailedFuture(ListenFailure.unresolvable(endpoint)) }
         do throws(ListenFailure) {
             let (descriptor, bound) = try Self.open(address, endpoint, limits)
@@ -77,8 +77,8 @@ package struct Sockets: Network {
         }
         set(SOL_SOCKET, SO_REUSEADDR, 1)
         set(CInt(IPPROTO_TCP), TCP_NODELAY, 1)
-        // All of IPv6 is all of IPv4, too.
-        if isIPv6 { set(CInt(IPPROTO_IPV6), 26, 0) }  // IPV6_V6ONLY
+        // Both families may have the same port, each with a socket of its own.
+        if isIPv6 { set(CInt(IPPROTO_IPV6), 26, 1) }  // IPV6_V6ONLY
         let result = address.withSockAddr { pointer, size in Glibc.bind(descriptor, pointer, socklen_t(size)) }
         var storage = sockaddr_storage()
         var size = socklen_t(MemoryLayout<sockaddr_storage>.size)
@@ -101,5 +101,20 @@ package struct Sockets: Network {
             throw ListenFailure(IOError(errnoCode: code, reason: "listen"), endpoint)
         }
         return (descriptor, bound)
+    }
+}
+
+extension SocketAddress {
+    /// Where to bind. A name is looked up, which waits; an address is taken as it is: on a machine with one family the
+    /// system gives an address of the other one as its own.
+    init?(at endpoint: Endpoint) {
+        if let address = try? SocketAddress(ipAddress: endpoint.host, port: endpoint.port) {
+            self = address
+            return
+        }
+        guard let address = try? SocketAddress.makeAddressResolvingHost(endpoint.host, port: endpoint.port) else {
+            return nil
+        }
+        self = address
     }
 }

@@ -117,6 +117,80 @@ struct HeardTests {
         #expect(machine.ask(now: noon + 2) == [.ping(LinkID(1))])
     }
 
+    @Test("our addresses have changed: a link answers in 3 s or is given up, and its member dialled at once")
+    func moved() {
+        for side in [0, 1] {
+            var silent = machine(side)
+            _ = silent.opened(LinkID(1), dialer: keys[0], now: noon)
+            let moved = noon + 5_000
+            #expect(silent.addressesChanged(now: moved) == [.ping(LinkID(1))])
+            var answered = silent
+            let late = moved + Limits.pingPatience
+            #expect(silent.nextDeadline == late)
+            #expect(silent.advance(now: late - 1).isEmpty)
+            #expect(silent.advance(now: late) == [.drop(LinkID(1))])
+            #expect(silent.lostAt == late && silent.nextDeadline == late)
+            #expect(silent.advance(now: late) == [.dial])
+            answered.heard(LinkID(1), now: late - 1)
+            #expect(answered.advance(now: late).isEmpty)
+            #expect(answered.link == LinkID(1))
+        }
+    }
+
+    @Test("our addresses have changed again: the link is asked again; the one that takes its place need not answer")
+    func movedTwice() {
+        var machine = machine(0)
+        _ = machine.opened(LinkID(1), dialer: keys[1], now: noon)
+        #expect(machine.addressesChanged(now: noon) == [.ping(LinkID(1))])
+        #expect(machine.addressesChanged(now: noon + 1_000) == [.ping(LinkID(1))])
+        #expect(machine.nextDeadline == noon + 1_000 + Limits.pingPatience)
+        _ = machine.opened(LinkID(2), dialer: keys[0], now: noon + 1_500)
+        #expect(machine.advance(now: noon + 1_000 + Limits.pingPatience).isEmpty)
+        #expect(machine.link == LinkID(2))
+    }
+
+    @Test("our addresses have changed while there is no link: it is dialled now, unless nobody wants it")
+    func movedWithout() {
+        var random = Randomness.seeded(1)
+        var machine = machine(0)
+        _ = machine.advance(now: noon)
+        #expect(machine.addressesChanged(now: noon).isEmpty)
+        #expect(machine.nextDeadline == nil)
+        machine.dialFailed(now: noon, random: &random)
+        #expect(machine.addressesChanged(now: noon).isEmpty)
+        #expect(machine.advance(now: noon) == [.dial])
+        machine.rest()
+        #expect(machine.addressesChanged(now: noon).isEmpty)
+        #expect(machine.nextDeadline == nil)
+        var unknown = self.machine(0, isDialable: false)
+        #expect(unknown.addressesChanged(now: noon).isEmpty)
+        #expect(unknown.nextDeadline == nil)
+        _ = unknown.opened(LinkID(1), dialer: keys[1], now: noon)
+        _ = unknown.addressesChanged(now: noon)
+        #expect(unknown.advance(now: noon + Limits.pingPatience) == [.drop(LinkID(1))])
+        #expect(unknown.nextDeadline == nil)
+    }
+
+    @Test("the other of two links was closed, and the peer may have lost the one in use: it is asked for an answer")
+    func doubted() {
+        var silent = machine(1)
+        _ = silent.opened(LinkID(1), dialer: keys[0], now: noon)
+        let now = noon + 1_000
+        #expect(silent.opened(LinkID(2), dialer: keys[1], now: now) == [.retire(LinkID(2))])
+        #expect(silent.nextDeadline.map { $0 <= now } == true)
+        #expect(silent.advance(now: now) == [.ping(LinkID(1))])
+        #expect(silent.advance(now: now).isEmpty)
+        // However often it dials.
+        _ = silent.opened(LinkID(3), dialer: keys[1], now: now + 1_000)
+        #expect(silent.advance(now: now + 1_000).isEmpty)
+        var answered = silent
+        #expect(silent.advance(now: now + Limits.pingPatience) == [.drop(LinkID(1))])
+        #expect(silent.advance(now: now + Limits.pingPatience) == [.dial])
+        answered.heard(LinkID(1), now: now + 1)
+        #expect(answered.advance(now: now + Limits.pingPatience).isEmpty)
+        #expect(answered.link == LinkID(1))
+    }
+
     // MARK: The conversation
 
     /// A conversation of two whose link was cut, and which dials no more before `now`.

@@ -227,6 +227,17 @@ package struct ContactStateMachine: Sendable {
         release(remote)
     }
 
+    /// The machine's addresses have changed: who is still there?
+    package mutating func addressesChanged(_ turn: inout Turn) -> [NodeAction] {
+        var result: [NodeAction] = []
+        for remote in remotes.keys.sorted() {
+            for case .ping(let link) in remotes[remote]!.link.addressesChanged(now: turn.now) {
+                result.append(.transmit(link, .ping(turn.random.next())))
+            }
+        }
+        return result
+    }
+
     /// Dials, pings and ends what is due.
     package mutating func advance(_ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []

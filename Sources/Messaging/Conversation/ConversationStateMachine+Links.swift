@@ -247,10 +247,10 @@ extension ConversationStateMachine {
     }
 
     /// The machine's addresses have changed: who is still there?
-    package mutating func askLinks(_ turn: inout Turn) -> [NodeAction] {
+    package mutating func addressesChanged(_ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         for member in memberKeys {
-            for case .ping(let link) in members[member]!.link.ask(now: turn.now) {
+            for case .ping(let link) in members[member]!.link.addressesChanged(now: turn.now) {
                 result.append(.transmit(link, .ping(turn.random.next())))
             }
         }

@@ -47,6 +47,10 @@ package struct LinkStateMachine: Hashable, Sendable {
     /// `nil` unless there is a link in use, and it is relayed.
     private var upgrade: Upgrade?
     private var failures = 0
+    /// The link in use is given up if nothing comes over it by then: it may stand on an address that is gone.
+    private var answerBy: Timestamp?
+    /// The peer has just opened another link: it may have lost the one in use.
+    private var isDoubted = false
     /// Something has come over the link in use: whoever is there wants it.
     private var hasHeard = false
     /// Nobody is dialled for the sake of a link alone.
@@ -78,8 +82,10 @@ package struct LinkStateMachine: Hashable, Sendable {
         case .dialling: nil
         case .up(_, _, _, let heardAt, let pingedAt):
             min(
+                isDoubted ? heardAt : .latest,
                 heardAt + (pingedAt != nil ? Limits.keepaliveTimeout : Limits.keepaliveInterval),
-                upgrade?.dialAt ?? .latest
+                upgrade?.dialAt ?? .latest,
+                answerBy ?? .latest
             )
         }
     }
@@ -98,7 +104,13 @@ package struct LinkStateMachine: Hashable, Sendable {
                 lost(now: now)
                 return [.drop(link)]
             }
-            var result = silence >= Limits.keepaliveInterval ? ask(now: now) : []
+            if let answerBy, answerBy <= now {
+                lost(now: now)
+                // If our place is new the peer cannot dial us there.
+                if isDialable { state = .idle(dialAt: now) }
+                return [.drop(link)]
+            }
+            var result = isDoubted ? demandAnswer(now: now) : silence >= Limits.keepaliveInterval ? ask(now: now) : []
             if let dialAt = upgrade?.dialAt, dialAt <= now {
                 upgrade?.dialAt = nil
                 result.append(.upgrade)
@@ -135,12 +147,17 @@ package struct LinkStateMachine: Hashable, Sendable {
             let isSimultaneous = now - openedAt < Limits.simultaneousDialWindow
             // A direct one takes the place of a relayed one at any time, and never the other way round at the same time.
             let keeps = wasRelayed == isRelayed ? currentDialer < dialer : isRelayed
-            if keeps, isSimultaneous { return [.retire(link)] }
+            if keeps, isSimultaneous {
+                isDoubted = answerBy == nil
+                return [.retire(link)]
+            }
             upgrade = next
+            (answerBy, isDoubted) = (nil, false)
             state = .up(link, dialer: dialer, openedAt: now, heardAt: now, pingedAt: nil)
             return [.use(link), .retire(current)]
         }
         upgrade = next
+        (answerBy, isDoubted) = (nil, false)
         state = .up(link, dialer: dialer, openedAt: now, heardAt: now, pingedAt: nil)
         return [.use(link)]
     }
@@ -149,6 +166,7 @@ package struct LinkStateMachine: Hashable, Sendable {
     package mutating func heard(_ link: LinkID, now: Timestamp) {
         guard case .up(link, let dialer, let openedAt, _, _) = state else { return }
         hasHeard = true
+        (answerBy, isDoubted) = (nil, false)
         failures = 0
         state = .up(link, dialer: dialer, openedAt: openedAt, heardAt: now, pingedAt: nil)
     }
@@ -186,6 +204,30 @@ package struct LinkStateMachine: Hashable, Sendable {
             failures = min(failures, 2)
             state = .idle(dialAt: now)
         }
+    }
+
+    /// The machine's addresses have changed: the peer is asked, and dialled anew if it does not answer soon; if there is no
+    /// link it is dialled now.
+    package mutating func addressesChanged(now: Timestamp) -> [Action] {
+        seekDirect(now: now)
+        switch state {
+        case .idle(let dialAt?):
+            guard !isResting, dialAt > now else { return [] }
+            failures = min(failures, 2)
+            state = .idle(dialAt: now)
+            return []
+        case .idle(nil), .dialling: return []
+        case .up: return demandAnswer(now: now)
+        }
+    }
+
+    /// Asks the other side whether it is still there: it has less time than after a mere silence.
+    private mutating func demandAnswer(now: Timestamp) -> [Action] {
+        guard case .up(let link, let dialer, let openedAt, let heardAt, _) = state else { return [] }
+        state = .up(link, dialer: dialer, openedAt: openedAt, heardAt: heardAt, pingedAt: now)
+        isDoubted = false
+        answerBy = now + Limits.pingPatience
+        return [.ping(link)]
     }
 
     /// The peer has said on this network where it is, and that it has no link with us.
@@ -245,6 +287,7 @@ package struct LinkStateMachine: Hashable, Sendable {
         // The last loss was made good by the link that is closed now.
         if case .up = state { lostAt = nil }
         failures = 0
+        (answerBy, isDoubted) = (nil, false)
         isResting = true
         upgrade = nil
         state = .idle(dialAt: nil)
@@ -277,6 +320,7 @@ package struct LinkStateMachine: Hashable, Sendable {
     private mutating func lost(now: Timestamp) {
         lostAt = now
         upgrade = nil
+        (answerBy, isDoubted) = (nil, false)
         var wait = own < remote ? Limits.redialFirst / 4 : Limits.redialYield
         if !hasHeard {
             // Opened and closed without a word: the other side cannot take us now.

@@ -232,17 +232,18 @@ extension NodeStateMachine {
         }
     }
 
-    /// The machine's addresses have changed: the members of conversations that are awake are asked whether they are there.
-    package mutating func askLinks(_ turn: inout Turn) -> [NodeAction] {
+    /// The machine's addresses have changed: contacts and the members of conversations that are
+    /// awake are asked whether they are there.
+    package mutating func addressesChanged(_ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         for client in awakeClients {
             guard case .conversation? = inboxes[client], case .conversation(var machine)? = take(client) else {
                 continue
             }
-            result += machine.askLinks(&turn)
+            result += machine.addressesChanged(&turn)
             inboxes[client] = .conversation(machine)
         }
-        return result
+        return result + withContact(&turn) { $0.addressesChanged(&$1) }
     }
 
     /// Members of conversations that are awake to which there is no link, though one is wanted.
