@@ -32,10 +32,12 @@ lint:
 	$(SWIFT) format lint --strict --recursive --configuration .swift-format Sources Tests Package.swift
 
 test: deps lint
-	@sh .ci/packages strace e2fsprogs iproute2
+	@sh .ci/packages strace e2fsprogs iproute2 nftables
 	$(SWIFT) build --build-tests --scratch-path $(SCRATCH) --explicit-target-dependency-import-check error
 	@$(call RUN_TESTS,--skip EndToEndTests,units.log)
 	@$(call RUN_TESTS,--filter EndToEndTests,scripts.log)
+	@# 77: no network namespaces here, which it says.
+	@python3 Tests/Matrix/matrix.py $(SCRATCH)/debug/mayfly --quick || [ $$? -eq 77 ]
 
 bench: build
 	$(SWIFT) build $(RELEASE) --product benchmarks
@@ -119,6 +121,13 @@ ATTACK ?=
 hostile: build
 	$(SWIFT) build $(RELEASE) --product hostile
 	$(SCRATCH)/release/hostile --mayfly $(MAYFLY) --seconds $(SECONDS) $(ATTACK)
+
+# Two nodes behind every pair of kinds of network, in network namespaces; as root. All cells, or make matrix CELLS="cone:* lan:lan"
+.PHONY: matrix
+CELLS ?=
+matrix: build
+	@sh .ci/packages iproute2 nftables
+	python3 Tests/Matrix/matrix.py $(MAYFLY) --seed $(SEED) --cells '$(CELLS)'
 
 install: build
 	install -D -m 0755 $(MAYFLY) $(DESTDIR)$(PREFIX)/bin/mayfly
