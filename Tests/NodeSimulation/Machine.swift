@@ -106,6 +106,7 @@ final class Machine: @unchecked Sendable {
     private var surroundings: Surroundings {
         var result = Surroundings()
         result.disk = disk
+        result.lan = nil
         result.datagrams = MachineDatagrams(datagrams: world.datagrams, machine: index)
         result.network = MachineNetwork(network: world.network, machine: index, host: host)
         result.realtime = { [unowned self] in realtime }
