@@ -121,7 +121,7 @@ let package = Package(
         tests("FuzzTests", ["FuzzTargets"]),
         .target(
             name: "Adversary",
-            dependencies: ["Transport", "Noise", "Wire", "Messaging", "Primitives"],
+            dependencies: ["Transport", "Datagrams", "Noise", "Wire", "Messaging", "Primitives"],
             path: "Tests/Adversary",
             swiftSettings: settings
         ),

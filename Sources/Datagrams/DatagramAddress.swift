@@ -9,6 +9,9 @@ package struct DatagramAddress: Hashable, Sendable {
     package let scope: UInt32
     /// The shell's name for its own socket: an answer leaves by the one that the question came by.
     package let socket: UInt32
+    /// The shell's name for the address of the machine that it came to, so that an answer leaves from there; 0 leaves the
+    /// choice to the system. A hint, no part of what the address is.
+    package var local: UInt32 = 0
 
     package init(high: UInt64, low: UInt64, port: UInt16, scope: UInt32 = 0, socket: UInt32 = 0) {
         self.high = high
@@ -20,6 +23,19 @@ package struct DatagramAddress: Hashable, Sendable {
 
     package init(v4: UInt32, port: UInt16, socket: UInt32 = 0) {
         self.init(high: 0, low: 0xffff_0000_0000 | UInt64(v4), port: port, socket: socket)
+    }
+
+    package static func == (left: DatagramAddress, right: DatagramAddress) -> Bool {
+        (left.high, left.low, left.port, left.scope, left.socket)
+            == (right.high, right.low, right.port, right.scope, right.socket)
+    }
+
+    package func hash(into hasher: inout Hasher) {
+        hasher.combine(high)
+        hasher.combine(low)
+        hasher.combine(port)
+        hasher.combine(scope)
+        hasher.combine(socket)
     }
 
     /// The IPv4 address, if it is one.

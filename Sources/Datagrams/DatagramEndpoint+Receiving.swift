@@ -40,7 +40,7 @@ extension DatagramEndpoint {
             remove(asker)
             events.append(.knockEnded(number, sealed))
         case .observe(let token, let asker):
-            guard source.route(token) != nil else { return reject(.unknownToken) }
+            guard source.isKnown(token) else { return reject(.unknownToken) }
             guard admission.takeKnock(at: now) else { return reject(.tooManyKnocks) }
             let packet = DatagramPacket.observed(asker: asker, high: address.high, low: address.low, port: address.port)
             reply(DatagramTransmit(address: address, bytes: packet.bytes))
@@ -51,13 +51,10 @@ extension DatagramEndpoint {
             remove(asker)
             events.append(.observed(number, DatagramAddress(high: high, low: low, port: port)))
         case .punch(let nonce):
-            for id in connections.keys.sorted() {
-                guard case .punching(let punching)? = connections[id], punching.nonce == nonce,
-                    let number = numbers[id]
-                else { continue }
-                return events.append(.punched(number, address))
+            guard let ids = punchers[nonce] else { return reject(.unknownConnection) }
+            for id in ids {
+                if let number = numbers[id] { events.append(.punched(number, address)) }
             }
-            reject(.unknownConnection)
         case .finish(let responder, let actThree):
             receiveFinish(responder, actThree, address, now)
         }
@@ -130,7 +127,7 @@ extension DatagramEndpoint {
             if let again = handshake.repeated(actOne, at: now) { reply(again) }
             return
         }
-        guard let route = source.route(token) else { return reject(.unknownToken) }
+        guard source.isKnown(token) else { return reject(.unknownToken) }
         guard connections.count < limits.connectionCount else { return reject(.tooManyHandshakes) }
         if admission.isUnderLoad,
             !cookies.isValid(cookie, name.address, dialer: name.dialer, token: token, at: now)
@@ -142,6 +139,10 @@ extension DatagramEndpoint {
         }
         let network = DatagramAddress.Network(name.address)
         if let rejection = admission.begin(network) { return reject(rejection) }
+        guard let route = source.route(token) else {
+            admission.finish(network)
+            return reject(.unknownToken)
+        }
         do throws(HandshakeError) {
             let handshake = try Answering(
                 name,

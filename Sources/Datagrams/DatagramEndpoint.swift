@@ -51,6 +51,8 @@ package final class DatagramEndpoint {
     /// Datagrams the first connection in `ready` has sent in its turn.
     private var turn = 0
     var replies: Deque<DatagramTransmit> = []
+    /// Those that expect packets with a nonce: two, if both ends are ours.
+    private(set) var punchers: [[UInt8]: [UInt64]] = [:]
     private var punches = 0
     var events: Deque<DatagramEvent> = []
 
@@ -141,6 +143,7 @@ package final class DatagramEndpoint {
         guard connections.count < limits.connectionCount, punches < limits.punches else { return number }
         let id = freshID()
         punches += 1
+        punchers[nonce, default: []].append(id)
         add(.punching(Punching(nonce, to: addresses, at: now)), id, number)
         touch(id)
         return number
@@ -219,7 +222,11 @@ package final class DatagramEndpoint {
         if case .answering(let handshake)? = connections[id] {
             admission.finish(DatagramAddress.Network(handshake.name.address))
         }
-        if case .punching? = connections[id] { punches -= 1 }
+        if case .punching(let punching)? = connections[id] {
+            punches -= 1
+            let others = punchers[punching.nonce]?.filter { $0 != id } ?? []
+            punchers[punching.nonce] = others.isEmpty ? nil : others
+        }
         connections[id] = nil
         alarmOf[id] = nil
         if let number = numbers.removeValue(forKey: id) { ids[number] = nil }

@@ -7,8 +7,11 @@ package struct DatagramSource {
     package var randomBytes: (Int) -> [UInt8]
     /// A fresh key for each handshake.
     package var makeEphemeral: () -> SecretKey
-    /// Where a token of 16 bytes leads; `nil` for one that leads nowhere. One probe of a dictionary, no curve operation.
+    /// Where a token of 16 bytes leads; `nil` for one that leads nowhere. May derive a key: asked when `isKnown` has said so
+    /// and the load allows it.
     package var route: ([UInt8]) -> DatagramRoute?
+    /// Whether `route` may lead somewhere. One probe of a dictionary.
+    package var isKnown: ([UInt8]) -> Bool
     /// Whether a knock with this token of 16 bytes is to be read. One probe of a dictionary.
     package var acceptsKnock: ([UInt8]) -> Bool
 
@@ -16,11 +19,13 @@ package struct DatagramSource {
         randomBytes: @escaping (Int) -> [UInt8],
         makeEphemeral: @escaping () -> SecretKey,
         route: @escaping ([UInt8]) -> DatagramRoute? = { _ in nil },
+        isKnown: @escaping ([UInt8]) -> Bool = { _ in false },
         acceptsKnock: @escaping ([UInt8]) -> Bool = { _ in false }
     ) {
         self.randomBytes = randomBytes
         self.makeEphemeral = makeEphemeral
         self.route = route
+        self.isKnown = isKnown
         self.acceptsKnock = acceptsKnock
     }
 

@@ -16,36 +16,52 @@ extension Node {
         {
             relays.append(endpoint)
         }
-        let gathering = Gathering()
-        let finish: () -> Void = { [weak self] in
+        let gathering = Gathering(loop) { [weak self] seen in
             self?.assumeIsolated { node in
-                guard !gathering.isOver else { return }
-                gathering.isOver = true
-                var candidates = gathering.seen
-                for endpoint in own where !candidates.contains(endpoint) { candidates.append(endpoint) }
+                let candidates = seen + own.filter { !seen.contains($0) }
                 node.turn { node.core.gathered(client, remote, candidates, &$0) }
             }
         }
-        for relay in relays.prefix(Self.observerCount) {
-            gathering.underWay += 1
-            observe(at: relay) { seen in
-                if let seen, !gathering.seen.contains(seen) { gathering.seen.append(seen) }
-                gathering.underWay -= 1
-                if gathering.underWay == 0 { finish() }
-            }
-        }
-        let patience = gathering.underWay == 0 ? 0 : Limits.observePatience
-        loop.assumeIsolated().scheduleTask(in: .milliseconds(patience), finish)
+        let asked = relays.prefix(Self.observerCount)
+        gathering.begin(asked.count)
+        for relay in asked { observe(at: relay) { gathering.answered($0) } }
     }
 
     /// Rendezvous nodes that are asked.
     private static let observerCount = 4
 
-    /// On the loop alone.
+    /// What several rendezvous nodes say, until all have answered, or one has and the others take their time. They tell the
+    /// same, mostly. On the loop alone.
     private final class Gathering: @unchecked Sendable {
-        var seen: [Messaging.Endpoint] = []
-        var underWay = 0
-        var isOver = false
+        private let loop: any EventLoop
+        private var finish: (([Messaging.Endpoint]) -> Void)?
+        private var seen: [Messaging.Endpoint] = []
+        private var underWay = 0
+
+        init(_ loop: any EventLoop, finish: @escaping ([Messaging.Endpoint]) -> Void) {
+            self.loop = loop
+            self.finish = finish
+        }
+
+        func begin(_ count: Int) {
+            underWay = count
+            end(after: count == 0 ? 0 : Limits.observePatience)
+        }
+
+        func answered(_ endpoint: Messaging.Endpoint?) {
+            if let endpoint, !seen.contains(endpoint) { seen.append(endpoint) }
+            underWay -= 1
+            if underWay == 0 { end() } else if endpoint != nil { end(after: Limits.observeGrace) }
+        }
+
+        private func end(after time: Milliseconds) {
+            loop.assumeIsolated().scheduleTask(in: .milliseconds(time)) { self.end() }
+        }
+
+        private func end() {
+            finish?(seen)
+            finish = nil
+        }
     }
 
     /// Asks a rendezvous node from where it sees us over UDP.

@@ -64,6 +64,8 @@ extension DatagramAddress {
     }
 
     var isIPv4: Bool { v4 != nil }
+    /// fe80::/10 (RFC 4291, section 2.5.6).
+    var isLinkLocal: Bool { high >> 54 == 0xfe80 >> 6 }
     var isWildcard: Bool { v4 == 0 || (high == 0 && low == 0) }
 }
 

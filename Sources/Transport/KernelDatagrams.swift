@@ -40,18 +40,29 @@ extension Sockets: DatagramNetwork {
             reading = reading.channelOption(.datagramReceiveOffload, value: true)
                 .channelOption(.datagramReceiveSegmentSize, value: true)
         }
+        // A socket of one address answers from no other.
+        let sources = DatagramAddress(address, socket: 0)?.isWildcard == true ? DatagramSources() : nil
+        if sources != nil { reading = reading.channelOption(.receivePacketInfo, value: true) }
+        let shared = NIOLoopBound(sources, eventLoop: loop)
         return
             reading
             .channelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
-                    try channel.pipeline.syncOperations.addHandler(DatagramReader(number: number, receive: receive))
+                    try channel.pipeline.syncOperations.addHandler(
+                        DatagramReader(number: number, sources: shared.value, receive: receive)
+                    )
                 }
             }
             .withBoundSocket(descriptor)
             .flatMapThrowing { channel in
                 guard let bound = channel.localAddress else { throw ListenFailure.system(endpoint, 0) }
                 return NIOLoopBound(
-                    KernelDatagramSocket(descriptor: writing, address: bound, channel: channel),
+                    KernelDatagramSocket(
+                        descriptor: writing,
+                        address: bound,
+                        sources: shared.value,
+                        channel: channel
+                    ),
                     eventLoop: loop
                 )
             }
@@ -66,16 +77,23 @@ extension Sockets: DatagramNetwork {
 private final class DatagramReader: ChannelInboundHandler {
     typealias InboundIn = AddressedEnvelope<ByteBuffer>
     private let number: UInt32
+    private let sources: DatagramSources?
     private let receive: @Sendable ((DatagramAddress, [UInt8])?) -> Void
 
-    init(number: UInt32, receive: @escaping @Sendable ((DatagramAddress, [UInt8])?) -> Void) {
+    init(
+        number: UInt32,
+        sources: DatagramSources?,
+        receive: @escaping @Sendable ((DatagramAddress, [UInt8])?) -> Void
+    ) {
         self.number = number
+        self.sources = sources
         self.receive = receive
     }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         let envelope = unwrapInboundIn(data)
-        guard let address = DatagramAddress(envelope.remoteAddress, socket: number) else { return }
+        guard var address = DatagramAddress(envelope.remoteAddress, socket: number) else { return }
+        if let sources, let arrival = envelope.metadata?.packetInfo { address.local = sources.name(of: arrival) }
         var bytes = envelope.data
         let segment = max(1, envelope.metadata?.segmentSize ?? bytes.readableBytes)
         while bytes.readableBytes > 0 {
@@ -110,7 +128,7 @@ final class KernelDatagramSocket: DatagramSocket {
         var byteCount: UInt32 = 0
     }
     private struct Run {
-        let address: DatagramAddress
+        var address: DatagramAddress
         let start: Int
         var byteCount: Int
         let segment: Int
@@ -121,6 +139,7 @@ final class KernelDatagramSocket: DatagramSocket {
 
     let localAddress: SocketAddress
     private let descriptor: CInt
+    private let sources: DatagramSources?
     private let channel: any Channel
     private let isIPv6: Bool
     private var isOpen = true
@@ -129,8 +148,9 @@ final class KernelDatagramSocket: DatagramSocket {
     private var runs: [Run] = []
     private var segmentsAreSupported = System.supportsUDPSegmentationOffload
 
-    init(descriptor: CInt, address: SocketAddress, channel: any Channel) {
+    init(descriptor: CInt, address: SocketAddress, sources: DatagramSources?, channel: any Channel) {
         self.descriptor = descriptor
+        self.sources = sources
         self.localAddress = address
         self.channel = channel
         if case .v6 = address { isIPv6 = true } else { isIPv6 = false }
@@ -174,7 +194,8 @@ final class KernelDatagramSocket: DatagramSocket {
         guard isOpen, !bytes.isEmpty, bytes.count <= 65_507, address.isIPv4 != isIPv6 else { return }
         if staged + bytes.count > Self.stageByteCount { flush() }
         bytes.withUnsafeBytes { (stage + staged).copyMemory(from: $0.baseAddress!, byteCount: $0.count) }
-        if let last = runs.indices.last, segmentsAreSupported, runs[last].address == address, !runs[last].isClosed,
+        if let last = runs.indices.last, segmentsAreSupported, runs[last].address == address,
+            runs[last].address.local == address.local, !runs[last].isClosed,
             bytes.count <= runs[last].segment, runs[last].count < Self.segments,
             runs[last].byteCount + bytes.count <= Self.segmentedByteCount
         {
@@ -211,6 +232,10 @@ final class KernelDatagramSocket: DatagramSocket {
                 segmentsAreSupported = false
                 writeApart(runs[next])
                 next += 1
+            // The address it came to is no longer ours, or none to send from.
+            case _ where runs[next].address.local != 0:
+                sources?.forget(runs[next].address.local)
+                runs[next].address.local = 0
             // One that has no way is one that is lost.
             default: next += 1
             }
@@ -236,7 +261,7 @@ final class KernelDatagramSocket: DatagramSocket {
     /// - Returns: how many runs have left; -1 and `errno` if the first has not.
     private func write(_ runs: ArraySlice<Run>) -> Int {
         let count = runs.count
-        let controlByteCount = 32
+        let controlByteCount = 64
         return withUnsafeTemporaryAllocation(of: Message.self, capacity: count) { messages in
             withUnsafeTemporaryAllocation(of: iovec.self, capacity: count) { vectors in
                 withUnsafeTemporaryAllocation(byteCount: count * (controlByteCount + 32), alignment: 16) { memory in
@@ -252,9 +277,10 @@ final class KernelDatagramSocket: DatagramSocket {
                         message.header.msg_name = base
                         message.header.msg_iov = vectors.baseAddress! + index
                         message.header.msg_iovlen = 1
-                        if run.count > 1 {
+                        let length = control(run, at: base + 32)
+                        if length > 0 {
                             message.header.msg_control = base + 32
-                            message.header.msg_controllen = control(UInt16(run.segment), at: base + 32)
+                            message.header.msg_controllen = length
                         }
                         messages.initializeElement(at: index, to: message)
                     }
@@ -280,17 +306,35 @@ final class KernelDatagramSocket: DatagramSocket {
         return 28
     }
 
-    /// Writes a control message with the length of each datagram (udp(7), UDP_SEGMENT).
-    /// - Returns: its length, padding included.
-    private func control(_ segment: UInt16, at base: UnsafeMutableRawPointer) -> Int {
+    /// Writes what the kernel has to know of a run: how long each datagram is (udp(7), UDP_SEGMENT), and from where it is to
+    /// leave (ip(7), IP_PKTINFO; ipv6(7), IPV6_PKTINFO).
+    /// - Returns: the length, padding included; at most 64.
+    private func control(_ run: Run, at base: UnsafeMutableRawPointer) -> Int {
         let header = MemoryLayout<cmsghdr>.size
-        var message = cmsghdr()
-        message.cmsg_len = header + MemoryLayout<UInt16>.size
-        message.cmsg_level = 17  // SOL_UDP
-        message.cmsg_type = 103  // UDP_SEGMENT
-        base.storeBytes(of: message, as: cmsghdr.self)
-        base.storeBytes(of: segment, toByteOffset: header, as: UInt16.self)
-        return header + 8
+        var length = 0
+        func append(_ level: CInt, _ type: CInt, _ byteCount: Int) -> UnsafeMutableRawPointer {
+            let start = base + length
+            var message = cmsghdr()
+            message.cmsg_len = header + byteCount
+            message.cmsg_level = level
+            message.cmsg_type = type
+            start.storeBytes(of: message, as: cmsghdr.self)
+            length += header + (byteCount + 7) & ~7
+            return start + header
+        }
+        if run.count > 1 { append(17, 103, 2).storeBytes(of: UInt16(run.segment), as: UInt16.self) }
+        guard let source = sources?.address(run.address.local) else { return length }
+        if let v4 = source.v4 {
+            // in_pktinfo: interface 4, source 4, address 4.
+            append(CInt(IPPROTO_IP), 8, 12).storeBytes(of: v4.bigEndian, toByteOffset: 4, as: UInt32.self)
+        } else {
+            // in6_pktinfo: address 16, interface 4.
+            let info = append(CInt(IPPROTO_IPV6), 50, 20)
+            info.storeBytes(of: source.high.bigEndian, as: UInt64.self)
+            info.storeBytes(of: source.low.bigEndian, toByteOffset: 8, as: UInt64.self)
+            info.storeBytes(of: source.scope, toByteOffset: 16, as: UInt32.self)
+        }
+        return length
     }
 
     func close() {

@@ -1,4 +1,3 @@
-import Glibc
 import NIOCore
 import NIOPosix
 import Noise
@@ -226,6 +225,7 @@ package final class LinkTransport: @unchecked Sendable {
     ///   - nonce: 16 bytes.
     ///   - endpoints: addresses, where the other side may be.
     package func punch(_ nonce: [UInt8], to endpoints: [Endpoint]) {
+        forgetPunchedHosts()
         for endpoint in endpoints { punchedHosts[endpoint.host] = loop.now + limits.punchPatience * 2 }
         udp?.punch(nonce, to: endpoints) { _ in }
     }
@@ -242,10 +242,14 @@ package final class LinkTransport: @unchecked Sendable {
 
     /// Whether an incoming link came through a way that we have just made.
     private func wasPunched(_ connection: PeerConnection) -> Bool {
-        let now = loop.now
-        punchedHosts = punchedHosts.filter { $0.value > now }
+        forgetPunchedHosts()
         return connection.carrier == .udp
             && connection.remoteAddress?.ipAddress.map { punchedHosts[$0] != nil } ?? false
+    }
+
+    private func forgetPunchedHosts() {
+        let now = loop.now
+        punchedHosts = punchedHosts.filter { $0.value > now }
     }
 
     /// Gives a dial up; ``dialEnded`` comes before this returns. Nothing happens to a link that is already open.
@@ -412,67 +416,5 @@ package final class LinkTransport: @unchecked Sendable {
                 self.step(number) { $0.advance(now: self.loop.now) }
             }
         }
-    }
-}
-
-/// A knock over TCP and over UDP: the first that is heard ends it.
-private final class KnockRace {
-    private var completion: ((Result<[UInt8]?, DialFailure>) -> Void)?
-    var startsDatagrams: (() -> Void)?
-    var timer: Scheduled<Void>?
-    /// Ways that may still be heard.
-    var underWay = 1
-    private var failure: DialFailure?
-
-    init(_ completion: @escaping (Result<[UInt8]?, DialFailure>) -> Void) { self.completion = completion }
-
-    func startDatagrams() {
-        guard let startsDatagrams, completion != nil else { return }
-        self.startsDatagrams = nil
-        underWay += 1
-        startsDatagrams()
-    }
-
-    /// One way has come to nothing.
-    func failed(_ failure: DialFailure) {
-        if self.failure == nil { self.failure = failure }
-        startDatagrams()
-        underWay -= 1
-        if underWay == 0 { end(.failure(self.failure ?? failure)) }
-    }
-
-    func end(_ result: Result<[UInt8]?, DialFailure>) {
-        guard let completion else { return }
-        self.completion = nil
-        startsDatagrams = nil
-        timer?.cancel()
-        completion(result)
-    }
-}
-
-extension Endpoint {
-    /// Most addresses of a name that are tried.
-    private static let addressCount = 8
-
-    var isAddress: Bool { (try? SocketAddress(ipAddress: host, port: port)) != nil }
-
-    /// The addresses of a name, as the system orders them (RFC 6724). Waits.
-    func addresses() -> [Endpoint] {
-        var hints = addrinfo()
-        hints.ai_socktype = CInt(SOCK_DGRAM.rawValue)
-        var list: UnsafeMutablePointer<addrinfo>?
-        guard getaddrinfo(host, nil, &hints, &list) == 0 else { return [] }
-        defer { freeaddrinfo(list) }
-        var result: [Endpoint] = []
-        var next = list
-        while let info = next?.pointee, result.count < Self.addressCount {
-            var text = [CChar](repeating: 0, count: Int(NI_MAXHOST))
-            if getnameinfo(info.ai_addr, info.ai_addrlen, &text, socklen_t(text.count), nil, 0, NI_NUMERICHOST) == 0 {
-                let host = text.withUnsafeBufferPointer { String(cString: $0.baseAddress!) }
-                result.append(Endpoint(host: host, port: port))
-            }
-            next = info.ai_next
-        }
-        return result
     }
 }

@@ -42,6 +42,7 @@ package final class UDPTransport: @unchecked Sendable {
     /// For the endpoint's closure, which must not hold the transport.
     private final class Routes {
         var route: (RoutingToken) -> RouteMatch? = { _ in nil }
+        var isKnown: (RoutingToken) -> Bool = { _ in false }
         var acceptsKnock: (RoutingToken) -> Bool = { _ in false }
     }
 
@@ -72,11 +73,13 @@ package final class UDPTransport: @unchecked Sendable {
                     guard let token = RoutingToken(token), let match = routes.route(token) else { return nil }
                     return DatagramRoute(identity: match.identity, route: match.route, remote: match.remote)
                 },
+                isKnown: { token in RoutingToken(token).map { routes.isKnown($0) } ?? false },
                 acceptsKnock: { token in RoutingToken(token).map { routes.acceptsKnock($0) } ?? false }
             )
         )
         wipe(&key)
         routes.route = { [unowned self] in self.events.route($0) }
+        routes.isKnown = { [unowned self] in self.events.isKnown($0) }
         routes.acceptsKnock = { [unowned self] in self.events.acceptsKnock($0) }
     }
 

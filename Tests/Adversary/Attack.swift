@@ -103,13 +103,23 @@ package enum Attack: String, CaseIterable, Sendable {
     case contents = "contents of a member"
     case bombs = "inflation bombs of a member"
     case control = "garbage on the control socket"
+    case relays = "relay requests"
+    case datagramGarbage = "UDP: garbage and bad tokens"
+    case datagramPunches = "UDP: punches"
+    case datagramKnocks = "UDP: knocks"
+    case datagramDials = "UDP: act 1 with good tokens"
+    case datagramReplays = "UDP: a replayed dial"
+    case datagramQuestions = "UDP: where am I"
+    case datagramHandshakes = "UDP: whole handshakes"
+    case datagramSealed = "UDP: packets that do not open"
 
     /// Whether it is made of connections that get nowhere: whoever takes connections on will do for it.
     package var needsNoNode: Bool {
         switch self {
         case .slowloris, .halfOpen, .badTokens, .knocks: true
         case .goodTokens, .replays, .garbage, .frames, .invitations, .joins, .wakes, .proposals, .forgeries, .contents,
-            .bombs, .control:
+            .bombs, .control, .relays, .datagramGarbage, .datagramPunches, .datagramKnocks, .datagramDials,
+            .datagramReplays, .datagramQuestions, .datagramHandshakes, .datagramSealed:
             false
         }
     }
@@ -133,6 +143,15 @@ package enum Attack: String, CaseIterable, Sendable {
         case .contents: Members(target, effort).flood { $0.contents() }
         case .bombs: Members(target, effort).flood { $0.bombs() }
         case .control: ControlGarbage(target, effort).run()
+        case .relays: stranger(target, effort, Strangers.relay)
+        case .datagramGarbage: Datagrams(target, effort).garbage()
+        case .datagramPunches: Datagrams(target, effort).punches()
+        case .datagramKnocks: Datagrams(target, effort).knocks()
+        case .datagramDials: Datagrams(target, effort).dials()
+        case .datagramReplays: Datagrams(target, effort).replays()
+        case .datagramQuestions: Datagrams(target, effort).questions()
+        case .datagramHandshakes: Datagrams(target, effort).handshakes()
+        case .datagramSealed: Datagrams(target, effort).sealed()
         }
     }
 

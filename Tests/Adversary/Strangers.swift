@@ -166,6 +166,33 @@ enum Strangers {
         tally.count += 1
     }
 
+    /// Somebody whom the node does not know wants a reservation, streams to whoever has one, and to fill them.
+    static func relay(_ target: Target, _ number: Int, _ tally: inout Tally) throws {
+        let link = try HostileLink(
+            RawConnection(from: Source(number), port: target.port),
+            token: SharedTokens.cached(target)[number],
+            identity: makeIdentity(),
+            remote: target.card.key
+        )
+        var random = SystemRandomness()
+        for index in 0..<100 {
+            let stream = RelayStreamID(UInt32(index / 5))
+            let request: RelayRequest =
+                switch index % 5 {
+                case 0: .reserve
+                case 1: .open(.random(&random))
+                case 2: .stream(stream, .data(randomBytes(Limits.relayPieceByteCount)))
+                case 3: .stream(stream, .credit(Limits.relayWindow))
+                default: .release
+                }
+            try link.send(.relayRequest(request))
+            tally.count += 1
+        }
+        if link.connection.waitForBytes(seconds: patience) {
+            if link.connection.hasEnded { tally.refused += 1 } else { tally.answered += 1 }
+        }
+    }
+
     static func note(_ byteCount: Int?, _ tally: inout Tally) {
         tally.count += 1
         guard let byteCount else { return }

@@ -200,7 +200,7 @@ import Testing
         limits.handshakesBeforeCookie = 0
         let pair = Pair(seed: 11, limits: limits)
         #expect(pair.open())
-        #expect(pair.far.rejections == [.cookieSent] && pair.far.keysDrawn == 1)
+        #expect(pair.far.rejections == [.cookieSent] && pair.far.keysDrawn == 1 && pair.far.routesAsked == 1)
         // One more round trip.
         #expect(pair.network.now - 1_000_000 == 120_000)
     }

@@ -19,6 +19,7 @@ import Testing
         pair.network.run(for: 10_000_000)
         #expect(pair.near.observed.map { $0?.port } == [pair.near.address.port])
         #expect(pair.near.observed.map { $0?.v4 } == [pair.near.address.v4])
+        #expect(pair.far.routesAsked == 0, "a route may cost a key, an answer does not")
         #expect(sizes[0x18] == 34 && sizes[0x19] == 28)
         #expect(pair.near.endpoint.connectionCount == 0 && pair.far.endpoint.connectionCount == 0)
         // Another token: silence.
@@ -92,6 +93,26 @@ import Testing
         )
         pair.far.settle()
         #expect(pair.far.punched.count == 5 && pair.far.endpoint.connectionCount == 0)
+    }
+
+    @Test func `both ends may be ours: each is told, and the end of one leaves the other`() {
+        let pair = Pair(seed: 7)
+        let packet = DatagramPacket.punch(nonce: Self.nonce).bytes
+        func told() -> Int {
+            pair.near.punched = []
+            pair.near.endpoint.receive(packet, from: pair.far.address, at: pair.network.now)
+            pair.near.settle()
+            return pair.near.punched.count
+        }
+        pair.near.endpoint.punch(Self.nonce, to: [], at: pair.network.now)
+        pair.network.run(for: 3_000_000)
+        pair.near.endpoint.punch(Self.nonce, to: [], at: pair.network.now)
+        pair.near.settle()
+        #expect(told() == 2)
+        pair.network.run(for: 3_000_000)
+        #expect(told() == 1, "the first is over")
+        pair.network.run(for: 3_000_000)
+        #expect(told() == 0 && pair.near.endpoint.punchers.isEmpty)
     }
 
     @Test func `no more ways are made at a time than there may be`() {

@@ -183,6 +183,7 @@ final class SimulatedNode {
         var random: SplitMix
         var knocks: Set<[UInt8]> = []
         var keys = 0
+        var asked = 0
         init(seed: UInt64) { random = SplitMix(state: seed) }
     }
 
@@ -204,9 +205,11 @@ final class SimulatedNode {
                     return makeSecretKey(&routes.random)
                 },
                 route: { token in
+                    routes.asked += 1
                     guard let identity = routes.identity, let remote = routes.known[token] else { return nil }
                     return DatagramRoute(identity: identity, route: 7, remote: remote)
                 },
+                isKnown: { routes.known[$0] != nil },
                 acceptsKnock: { routes.knocks.contains($0) }
             )
         )
@@ -214,6 +217,8 @@ final class SimulatedNode {
 
     /// Ephemeral keys drawn so far.
     var keysDrawn: Int { routes.keys }
+    /// Routes asked for so far.
+    var routesAsked: Int { routes.asked }
     func accept(_ token: [UInt8], from remote: PublicKey?) { routes.known[token] = .some(remote) }
     func acceptKnocks(_ token: [UInt8]) { routes.knocks.insert(token) }
     func forget(_ token: [UInt8]) { routes.known[token] = nil }

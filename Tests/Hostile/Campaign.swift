@@ -32,7 +32,7 @@ final class Campaign {
     init(mayfly: String, directory: String, crowd: Int, units: Int?, hasControl: Bool) throws {
         self.crowd = crowd
         self.units = units
-        let ann = try Node(mayfly: mayfly, home: "\(directory)/ann")
+        let ann = try Node(mayfly: mayfly, home: "\(directory)/ann", options: ["--rendezvous"])
         let bob = try Node(mayfly: mayfly, home: "\(directory)/bob")
         let carol = try Node(mayfly: mayfly, home: "\(directory)/carol")
         target = try Self.furnish(ann)

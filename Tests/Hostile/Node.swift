@@ -53,12 +53,13 @@ final class Node {
     let child: Child
     let client: ControlClient
 
-    init(mayfly: String, home: String) throws {
+    /// - Parameter options: of `mayfly run`.
+    init(mayfly: String, home: String, options: [String] = []) throws {
         self.home = home
         let made = try Child([mayfly, "init", "--home", home, "--listen", "tcp://127.0.0.1:0", "--json"])
         _ = try made.readLine()
         guard made.wait() == 0 else { throw Failure("mayfly init failed") }
-        child = try Child([mayfly, "run", "--home", home])
+        child = try Child([mayfly, "run", "--home", home] + options)
         guard try JSONReader.read(try child.readLine())["event"] == "ready" else { throw Failure("no ready line") }
         client = try ControlClient(home: home)
     }

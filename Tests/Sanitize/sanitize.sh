@@ -1,5 +1,5 @@
 #!/bin/bash
-# The shell's tests, and three nodes under load, with a sanitizer: fails at its first report, wherever that is.
+# The shell's tests, some scripts, and three nodes under load, with a sanitizer: fails at its first report, wherever that is.
 #
 #     sanitize.sh thread|address SCRATCH SECONDS
 set -euo pipefail
@@ -14,9 +14,12 @@ TSAN_OPTIONS+=" suppressions=$here/Sanitize/thread.suppressions"
 export ASAN_OPTIONS="detect_leaks=0 exitcode=66 log_path=$(realpath "$reports")/report"
 
 swift build --build-tests --sanitize="$kind" --scratch-path "$scratch"
+# The shell, and the scripts in which nodes meet over UDP, through a rendezvous node, on a LAN, and under attack.
+suites='^(NodeRuntime|Control|Transport|Datagrams|Discovery|Store)Tests\.'
+suites+='|^EndToEndTests\.(DatagramTests|RendezvousTests|LanTests|HostileNetworkTests)'
 result=0
 swift test --skip-build --sanitize="$kind" --scratch-path "$scratch" \
-    --filter '^(NodeRuntime|Control|Transport|Store)Tests\.' >"$scratch/tests.log" 2>&1 || result=$?
+    --filter "$suites" >"$scratch/tests.log" 2>&1 || result=$?
 grep -aE '^(✘|✔ Test run|✘ Test run)' "$scratch/tests.log" || tail -5 "$scratch/tests.log"
 python3 "$here/Soak/soak.py" "$scratch/debug/mayfly" --seconds "$seconds" --no-bounds || result=$?
 

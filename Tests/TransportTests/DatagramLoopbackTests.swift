@@ -240,6 +240,26 @@ private struct UDPLoopback {
         #expect(net.near.closed == [.shutDown])
     }
 
+    @Test func `an answer leaves from the address that was asked`() async throws {
+        let pair = try await UDPLoopback(host: "0.0.0.0")
+        // From 127.0.0.1, whence the system would answer, too.
+        for host in ["127.0.0.2", "127.0.0.3", "127.0.0.1"] {
+            try await pair.dial(Endpoint(host: host, port: pair.endpoint.port))
+            #expect(pair.near.links.last?.remoteAddress?.ipAddress == host && pair.near.failures.isEmpty)
+        }
+        try await pair.until(
+            pair.far,
+            { $0.frames.count == 3 },
+            after: { near, _ in
+                for link in near.links {
+                    try? link.send([1])
+                    link.flush()
+                }
+            }
+        )
+        try await pair.end()
+    }
+
     @Test func `a port that is taken is named`() async throws {
         let net = try await UDPLoopback()
         let (loop, near, endpoint) = (net.group.next(), net.near, net.endpoint)

@@ -140,4 +140,6 @@ extension Limits {
     package static let punchPatience: Milliseconds = 10 * .second
     /// How long the shell waits for those whom it has asked from where they see us.
     package static let observePatience: Milliseconds = 1_500
+    /// And for the others once one has answered.
+    package static let observeGrace: Milliseconds = 200
 }

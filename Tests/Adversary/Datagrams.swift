@@ -1,0 +1,216 @@
+import Datagrams
+import Foundation
+import Messaging
+import Noise
+import Primitives
+import Transport
+
+/// Floods over UDP. The packets are those of the specification, coded here by hand (`DatagramLinks`), and sent from 64
+/// addresses, each in a network of its own. A stranger must get no byte, and whoever knows a token no more than it sent.
+struct Datagrams: Sendable {
+    private static let sources = 32
+    /// Between two looks at what has come.
+    private static let batch = 64
+
+    private let target: Target
+    private let effort: Effort
+
+    init(_ target: Target, _ effort: Effort) {
+        self.target = target
+        self.effort = effort
+    }
+
+    /// Protocol byte, version 1, kind.
+    private static func header(_ kind: UInt8) -> [UInt8] { [0x0D, 0x10 | kind] }
+
+    private static func dial(_ token: [UInt8], _ actOne: [UInt8]) -> [UInt8] {
+        header(1) + token + randomBytes(8) + [0] + actOne
+    }
+
+    private static func actOne(_ token: [UInt8], remote: PublicKey) -> [UInt8]? {
+        let handshake = try? LinkHandshake.initiator(
+            identity: makeIdentity().secret,
+            remote: remote,
+            ephemeral: SecretKey.generate(),
+            prologue: Array("mayfly".utf8) + [1, 0x0D] + token
+        )
+        guard var handshake else { return nil }
+        return try? handshake.write()
+    }
+
+    private func token(_ number: Int) -> [UInt8] { SharedTokens.cached(target)[number].bytes }
+
+    // MARK: Of strangers
+
+    /// Everything that can be said without a token, whole and broken.
+    func garbage() -> Tally {
+        flood(isSilent: true) { number in
+            switch number % 4 {
+            case 0: randomBytes(1 + number % 1_472)
+            case 1: Self.header(UInt8(number / 4 % 16)) + randomBytes(number % 90)
+            // A dial whose token nobody has given, and an act 1 that would cost a curve operation.
+            case 2: Self.dial(randomBytes(16), [0, 2] + randomBytes(48))
+            default: Self.header(5) + [0] + randomBytes(16 + 1_181)
+            }
+        }
+    }
+
+    /// Packets that tell of a way through a NAT, with a nonce of nobody's.
+    func punches() -> Tally { flood(isSilent: true) { _ in Self.header(10) + randomBytes(16) } }
+
+    /// Sealed notices for a conversation that nobody knows.
+    func knocks() -> Tally {
+        flood(isSilent: true) { _ in Self.header(6) + randomBytes(16 + 8 + 512) }
+    }
+
+    // MARK: Of those who know a token
+
+    /// Dials that begin and do not go on.
+    func dials() -> Tally {
+        // An act 1 is good for many dials: what the node has to compute is the same, what we have is less.
+        let acts = (0..<64).compactMap { number in
+            Self.actOne(token(number), remote: target.card.key).map { (token(number), $0) }
+        }
+        guard !acts.isEmpty else { return Tally() }
+        return flood(isSilent: false) { number in
+            let (token, act) = acts[number % acts.count]
+            return Self.dial(token, act)
+        }
+    }
+
+    /// One dial, over and over, from elsewhere each time.
+    func replays() -> Tally {
+        guard let act = Self.actOne(token(3), remote: target.card.key) else { return Tally() }
+        let dial = Self.dial(token(3), act)
+        return flood(isSilent: false) { _ in dial }
+    }
+
+    /// The question from where one is seen.
+    func questions() -> Tally {
+        flood(isSilent: false) { number in
+            Self.header(8) + self.token(number) + randomBytes(8) + [UInt8](repeating: 0, count: 8)
+        }
+    }
+
+    /// Whole handshakes, and nothing more is heard of the dialer.
+    func handshakes() -> Tally {
+        each { thread, tally in
+            let dialer = try HostileDialer(target, from: 40_000 + thread * 97 + tally.count)
+            if dialer.open(seconds: 2) { tally.answered += 1 } else { tally.refused += 1 }
+            tally.count += 1
+        }
+    }
+
+    /// Packets for links that are open and of their dialers' own, which do not open: from where the link is, and from elsewhere.
+    func sealed() -> Tally {
+        each { thread, tally in
+            let dialer = try HostileDialer(target, from: 50_000 + thread)
+            guard dialer.open(seconds: 5), let id = dialer.peerID else { throw Failure("no link over UDP") }
+            let others = try RawDatagrams(from: 1_000..<1_000 + Self.sources, port: target.port)
+            var number: UInt64 = 1
+            while effort.goesOn, tally.count < effort.limit / effort.threads {
+                for index in 0..<Self.batch {
+                    number += 1
+                    let counter = (0..<8).map { UInt8(truncatingIfNeeded: number >> (56 - 8 * $0)) }
+                    let packet = Self.header(5) + [0] + id + counter + randomBytes(64)
+                    if index % 2 == 0 { dialer.sockets.send(packet, by: 0) } else { others.send(packet, by: index) }
+                    tally.count += 1
+                }
+                dialer.sockets.drain()
+                others.drain()
+            }
+            // Who sends rubbish to a link from elsewhere moves nothing and hears nothing.
+            if others.received > 0 { tally.failure = "\(others.received) answers to elsewhere" }
+        }
+    }
+
+    // MARK: How
+
+    /// - Parameter isSilent: whether the node may not say a word.
+    private func flood(isSilent: Bool, _ packet: @escaping @Sendable (Int) -> [UInt8]) -> Tally {
+        inParallel(effort.threads) { thread in
+            var tally = Tally()
+            let first = 20_000 + thread * Self.sources
+            guard let sockets = try? RawDatagrams(from: first..<first + Self.sources, port: target.port) else {
+                tally.failure = "no UDP sockets"
+                return tally
+            }
+            while effort.goesOn || tally.count == 0, tally.count < effort.limit / effort.threads {
+                for _ in 0..<Self.batch {
+                    sockets.send(packet(tally.count * effort.threads + thread), by: tally.count)
+                    tally.count += 1
+                }
+                sockets.drain()
+            }
+            // What is on its way yet.
+            usleep(50_000)
+            sockets.drain()
+            tally.answered = sockets.received
+            if sockets.receivedByteCount > (isSilent ? 0 : sockets.sentByteCount) {
+                tally.failure = "\(sockets.receivedByteCount) bytes for \(sockets.sentByteCount)"
+            }
+            return tally
+        }
+    }
+
+    private func each(_ attempt: @escaping @Sendable (Int, inout Tally) throws -> Void) -> Tally {
+        inParallel(effort.threads) { thread in
+            var tally = Tally()
+            while effort.goesOn || tally.count == 0, tally.count < effort.limit / effort.threads, tally.failure == nil {
+                do { try attempt(thread, &tally) } catch { tally.failure = "\(error)" }
+            }
+            return tally
+        }
+    }
+}
+
+/// Opens a link over UDP as a good dialer does, cookies included, and then does as it likes.
+private final class HostileDialer {
+    let sockets: RawDatagrams
+    private let endpoint: DatagramEndpoint
+    private let dial: DatagramDial
+    /// The connection id by which the node knows the link.
+    private(set) var peerID: [UInt8]?
+
+    init(_ target: Target, from number: Int) throws {
+        sockets = try RawDatagrams(from: number..<number + 1, port: target.port)
+        endpoint = DatagramEndpoint(
+            cookieKey: SecretBytes(copying: randomBytes(32)),
+            source: DatagramSource(randomBytes: { randomBytes($0) }, makeEphemeral: { SecretKey.generate() })
+        )
+        dial = DatagramDial(
+            address: DatagramAddress(v4: 0x7F00_0001, port: target.port),
+            token: SharedTokens.cached(target)[number].bytes,
+            identity: makeIdentity(),
+            remote: target.card.key,
+            route: 1
+        )
+    }
+
+    private static let start = ContinuousClock.now
+    private var now: Microseconds { Microseconds((.now - Self.start) / .microseconds(1)) }
+
+    /// - Returns: whether the link is open.
+    func open(seconds: Double) -> Bool {
+        let number = endpoint.dial(dial, at: now)
+        let end = ContinuousClock.now + .seconds(seconds)
+        while ContinuousClock.now < end {
+            while let transmit = endpoint.poll(at: now) {
+                // The first sealed packet names the node's id behind its epoch.
+                if transmit.bytes[1] == 0x15 { peerID = Array(transmit.bytes[3..<11]) }
+                sockets.send(transmit.bytes, by: 0)
+            }
+            while let bytes = sockets.receive(at: 0) { endpoint.receive(bytes, from: dial.address, at: now) }
+            while let event = endpoint.nextEvent() {
+                switch event {
+                case .dialFailed: return false
+                default: break
+                }
+            }
+            if endpoint.link(number) != nil, peerID != nil { return true }
+            if let deadline = endpoint.nextDeadline, deadline <= now { endpoint.timeout(at: now) }
+            usleep(200)
+        }
+        return false
+    }
+}

@@ -1,0 +1,67 @@
+import Datagrams
+import Glibc
+
+/// UDP sockets of many addresses, all connected to a node on this machine. None of its calls waits.
+final class RawDatagrams {
+    private var descriptors: [Int32] = []
+    private var buffer = [UInt8](repeating: 0, count: 65_536)
+    private(set) var sentByteCount = 0
+    private(set) var receivedByteCount = 0
+    /// Datagrams that have come.
+    private(set) var received = 0
+
+    /// - Parameter numbers: of the addresses, each in a network of its own.
+    init(from numbers: Range<Int>, port: UInt16) throws(Failure) {
+        for number in numbers {
+            let kind = Int32(SOCK_DGRAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue) | Int32(SOCK_NONBLOCK.rawValue)
+            let descriptor = socket(AF_INET, kind, 0)
+            guard descriptor >= 0 else { throw Failure.system("socket") }
+            descriptors.append(descriptor)
+            guard SocketName(Source(number).value, 0).withPointer({ bind(descriptor, $0, $1) }) == 0,
+                SocketName(0x7F00_0001, port).withPointer({ connect(descriptor, $0, $1) }) == 0
+            else { throw Failure.system("UDP") }
+        }
+    }
+
+    deinit { for descriptor in descriptors { close(descriptor) } }
+
+    var count: Int { descriptors.count }
+
+    func send(_ bytes: [UInt8], by index: Int) {
+        let sent = bytes.withUnsafeBytes {
+            Glibc.send(descriptors[index % count], $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL))
+        }
+        if sent > 0 { sentByteCount += sent }
+    }
+
+    /// The next datagram that has come to a socket.
+    func receive(at index: Int) -> [UInt8]? {
+        let length = recv(descriptors[index % count], &buffer, buffer.count, 0)
+        guard length >= 0 else { return nil }
+        receivedByteCount += length
+        received += 1
+        return Array(buffer[..<length])
+    }
+
+    /// Takes all that has come and looks at nothing but its length.
+    func drain() { for index in descriptors.indices { while receive(at: index) != nil {} } }
+}
+
+/// An address of IPv4 as the system wants it.
+struct SocketName {
+    private var name = sockaddr_in()
+
+    init(_ address: UInt32, _ port: UInt16) {
+        name.sin_family = sa_family_t(AF_INET)
+        name.sin_port = port.bigEndian
+        name.sin_addr.s_addr = address.bigEndian
+    }
+
+    func withPointer<Result>(_ body: (UnsafePointer<sockaddr>, socklen_t) -> Result) -> Result {
+        withUnsafePointer(to: name) { pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                body($0, socklen_t(MemoryLayout<sockaddr_in>.size))
+            }
+        }
+    }
+}
