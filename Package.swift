@@ -129,6 +129,7 @@ let package = Package(
             name: "hostile",
             dependencies: ["Adversary", "Control", "Messaging", "Transport", "Noise", "Primitives"],
             path: "Tests/Hostile",
+            exclude: ["without-tcp.sh"],
             swiftSettings: settings
         ),
         .target(

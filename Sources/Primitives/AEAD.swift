@@ -49,7 +49,8 @@ package enum ChaChaPoly {
         guard ciphertext.count >= tagByteCount else { throw .authenticationFailed }
         var failed = false
         let plaintext = withContiguousBytes(ciphertext) { ciphertext in
-            [UInt8](unsafeUninitializedCapacity: ciphertext.count - tagByteCount) { output, count in
+            // Never of no capacity: the library would write the count into the one empty array that all threads share.
+            [UInt8](unsafeUninitializedCapacity: max(1, ciphertext.count - tagByteCount)) { output, count in
                 var written: UInt64 = 0
                 failed =
                     crypto_aead_chacha20poly1305_ietf_decrypt(

@@ -188,9 +188,10 @@ extension NodeSimulation {
         let now: Timestamp
 
         /// Where this one looks for the other, it is.
-        func finds(_ other: Holder) -> Bool {
-            conversation.record.members.first { $0.key == other.conversation.key.publicKey }?
-                .endpoints.contains(other.machine.endpoint) ?? false
+        func finds(_ other: Holder, behindNAT isHidden: Bool) -> Bool {
+            let known = conversation.record.members.first { $0.key == other.conversation.key.publicKey }
+            guard let endpoints = known?.endpoints else { return false }
+            return isHidden ? endpoints.contains { $0.relay != nil } : endpoints.contains(other.machine.endpoint)
         }
 
         func lists(_ other: Holder) -> Bool {
@@ -211,6 +212,10 @@ extension NodeSimulation {
         return found.keys.sorted().map { ($0, found[$0] ?? []) }
     }
 
+    private func finds(_ one: Holder, _ other: Holder) -> Bool {
+        one.finds(other, behindNAT: roads.hidden.contains(other.machine.index))
+    }
+
     /// Tokens are a day's: whose clocks are further apart do not find each other.
     private func areNear(_ one: Timestamp, _ other: Timestamp) -> Bool { abs(one - other) < 12 * .hour }
 
@@ -220,7 +225,7 @@ extension NodeSimulation {
             for (index, one) in holders.enumerated() {
                 for other in holders[..<index] {
                     guard areNear(one.now, other.now), one.lists(other), other.lists(one),
-                        one.finds(other) || other.finds(one)
+                        finds(one, other) || finds(other, one)
                     else { continue }
                     if let reason = unrest(one, other) ?? unrest(other, one) { return reason }
                 }
@@ -229,8 +234,9 @@ extension NodeSimulation {
                 let creator = machines[explosion.machine]
                 for holder in holders where holder.machine !== creator {
                     guard let now = creator.lastSeenNow, areNear(now, holder.now),
-                        explosion.places[holder.machine.index] == holder.machine.place
-                            || explosion.places[creator.index] == creator.place,
+                        [holder.machine, creator].contains(where: {
+                            explosion.places[$0.index] == $0.place && !roads.hidden.contains($0.index)
+                        }),
                         !holder.conversation.record.isRemoved,
                         // By its clock that time may still be to come.
                         holder.conversation.record.schedule.map({ $0.expiresAt <= holder.now }) ?? true

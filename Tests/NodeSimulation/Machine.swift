@@ -42,6 +42,8 @@ final class Machine: @unchecked Sendable {
     var unlockedAt: Int64 = 0
     /// The last start failed, and its disk was in trouble then.
     private(set) var isKeptFromStarting = false
+    /// By which its peers know it.
+    var contactCard: ContactCard?
     /// A commit takes so long, in milliseconds.
     var slowness: Int64 = 20
 
@@ -129,13 +131,14 @@ final class Machine: @unchecked Sendable {
         var options = Node.Options(home: Self.home, version: "simulated")
         options.capacity = capacity
         options.sessionGrace = grace
+        options.isRendezvous = !world.roads.isEmpty && index == Roads.rendezvous
         let configuration = NodeConfiguration(name: nil, listen: [endpoint], advertise: [])
         let failure: (any Error)? = loop.turn {
             do {
                 let node = try Node(
                     options,
                     configuration: configuration,
-                    peers: PeersFile(),
+                    peers: world.peers(of: self),
                     surroundings: surroundings,
                     loop: loop,
                     log: Logger(label: "simulated", factory: { _ in SwiftLogNoOpLogHandler() })
@@ -193,6 +196,12 @@ final class Machine: @unchecked Sendable {
         let inner = transport.events.frame
         transport.events.frame = { [unowned self] connection, bytes in
             for frame in world.passed(bytes, from: connection.peer.publicKey, to: self) { inner(connection, frame) }
+        }
+        let opened = transport.events.linkOpened
+        transport.events.linkOpened = { [unowned self] connection in
+            if connection.isRelayed { world.count("relayed links") }
+            if connection.isPunched { world.count("punched links") }
+            opened(connection)
         }
         transport.events.rejected = { [unowned self] reason in world.count("rejected: \(reason)") }
     }

@@ -97,7 +97,8 @@ extension NodeSimulation {
         machine.crash(isPowerCut: isPowerCut)
         oracle.backUp(machine, self)
         guard !isCalm else { return }
-        if chance(5) {
+        // A rendezvous node has an address that lasts.
+        if chance(5), roads.isEmpty || machine.index != Roads.rendezvous {
             count("moves")
             machine.place += 1
         }

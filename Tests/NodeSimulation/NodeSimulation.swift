@@ -17,19 +17,23 @@ package final class NodeSimulation: @unchecked Sendable {
         package var machines: Int?
         /// The last machine forges what it says; drawn from the seed when absent.
         package var isHostile: Bool?
+        /// The first machine passes on what goes to others; drawn from the seed when absent.
+        package var hasRendezvous: Bool?
 
         package init(
             seed: UInt64,
             seconds: Int64 = 60,
             mistake: PlantedMistake? = nil,
             machines: Int? = nil,
-            isHostile: Bool? = nil
+            isHostile: Bool? = nil,
+            hasRendezvous: Bool? = nil
         ) {
             self.seed = seed
             self.seconds = seconds
             self.mistake = mistake
             self.machines = machines
             self.isHostile = isHostile
+            self.hasRendezvous = hasRendezvous
         }
     }
 
@@ -59,6 +63,7 @@ package final class NodeSimulation: @unchecked Sendable {
     let datagrams: SimulatedDatagrams
     var dice: Randomness
     var machines: [Machine] = []
+    private(set) var roads = Roads.open
     let oracle = NodeOracle()
     let hostile: HostileMember
     private(set) var violations: [String] = []
@@ -87,6 +92,12 @@ package final class NodeSimulation: @unchecked Sendable {
         network.lastingRefusals = [0, 0, 0, 50, 100][Int(roll(5))]
         let drawn = chance(60) ? 2 + roll(3) : chance(85) ? 4 + roll(5) : 9 + roll(8)
         let count = Int(options.machines.map(Int64.init) ?? drawn)
+        roads = Roads(
+            seed: options.seed,
+            machines: count,
+            hasRendezvous: options.mistake == nil ? options.hasRendezvous : false
+        )
+        network.roads = roads
         let isHostile = options.isHostile ?? (options.mistake == nil && count > 2 && chance(40))
         let grace: Milliseconds = [0, 5_000, 30_000][Int(roll(3))]
         let isScattered = chance(5)
@@ -124,13 +135,14 @@ package final class NodeSimulation: @unchecked Sendable {
 
     // MARK: Running
 
-    private func run(until end: Int64) {
+    func run(until end: Int64) {
         time.run(until: end * 1_000_000) { self.violations.count < Self.violationLimit }
     }
 
     private func run() -> Report {
+        for machine in machines { machine.initialize() }
+        exchangeCards()
         for machine in machines {
-            machine.initialize()
             if let error = machine.start() { violation("machine \(machine.index) does not start: \(error)") }
         }
         for machine in machines {
@@ -166,7 +178,12 @@ package final class NodeSimulation: @unchecked Sendable {
     /// The faults stop: everybody runs, everything works, as many inboxes are awake as there are.
     private func calmDown() {
         note("calm")
+        if let relay = machines[Roads.rendezvous].ask({ $0.relayService?.counts }) ?? nil {
+            counts["relayed streams", default: 0] += Int(relay.opened)
+        }
         isCalm = true
+        roads.heal()
+        network.roads = roads
         network.heal()
         datagrams.heal()
         for machine in machines {

@@ -16,6 +16,8 @@ final class SimulatedDatagrams: @unchecked Sendable {
         /// By which others see it.
         var port: UInt16
         var isOpen = true
+        /// When it has last sent to whom: what its NAT lets in.
+        var holes: [DatagramAddress: Int64] = [:]
 
         init(
             _ address: SocketAddress,
@@ -49,6 +51,8 @@ final class SimulatedDatagrams: @unchecked Sendable {
     }
 
     private static let firstPort: UInt16 = 20_000
+    /// How long a NAT remembers (RFC 4787, REQ-5: no less than two minutes; many forget sooner).
+    private static let memory: Int64 = 60_000_000_000
 
     private let network: SimulatedNetwork
     private let time: SimulatedTime
@@ -111,15 +115,32 @@ final class SimulatedDatagrams: @unchecked Sendable {
         return loop.makeSucceededFuture(NIOLoopBound(socket, eventLoop: loop))
     }
 
+    private func hole(_ address: DatagramAddress) -> DatagramAddress {
+        DatagramAddress(high: address.high, low: address.low, port: network.roads.letsPortsIn ? 0 : address.port)
+    }
+
+    /// Whether the target's NAT, if there is one, expects somebody.
+    private func isLetIn(from socket: Socket, to target: Socket) -> Bool {
+        guard network.roads.hidden.contains(target.machine) else { return true }
+        let source = DatagramAddress(high: socket.name.high, low: socket.name.low, port: socket.port)
+        guard let sentAt = target.holes[hole(source)], time.now - sentAt < Self.memory else {
+            count("datagrams to nobody behind a NAT")
+            return false
+        }
+        return true
+    }
+
     private func send(_ bytes: [UInt8], from socket: Socket, to address: DatagramAddress) {
         guard !network.mute.contains(socket.machine) else { return }
+        if network.roads.hidden.contains(socket.machine) { socket.holes[hole(address)] = time.now }
         count("datagrams")
         trace.mix(bytes.count)
         guard
             let target = sockets.first(where: { other in
                 other.name.high == address.high && other.name.low == address.low
                     && (other.name.port == address.port || other.port == address.port)
-            }), roll(100) >= lossPerCent, !network.isBlocked(from: socket.machine, to: target.machine)
+            }), isLetIn(from: socket, to: target), roll(100) >= lossPerCent,
+            !network.isBlocked(from: socket.machine, to: target.machine)
         else { return count("datagrams lost") }
         var bytes = bytes
         if network.spoilsPerThousand > 0, roll(1_000) < network.spoilsPerThousand {

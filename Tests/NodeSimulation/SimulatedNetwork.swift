@@ -41,6 +41,7 @@ final class SimulatedNetwork: @unchecked Sendable {
     var spoilsPerThousand: UInt64 = 0
     /// Of a hundred connections a firewall refuses so many.
     var refusesPerCent: UInt64 = 0
+    var roads = Roads.open
     /// What stays of that when all else is well.
     var lastingRefusals: UInt64 = 0 { didSet { refusesPerCent = lastingRefusals } }
     private(set) var counts: [String: Int] = [:]
@@ -198,6 +199,10 @@ final class SimulatedNetwork: @unchecked Sendable {
             if refusesPerCent > 0, roll(100) < refusesPerCent {
                 count("connections refused by a firewall")
                 if roll(2) == 0 { return fail(self.error(.refused), after: delay) }
+                return fail(ChannelError.connectTimeout(patience), after: patience.nanoseconds)
+            }
+            if roads.hidden.contains(listener.machine) {
+                count("connections to nobody behind a NAT")
                 return fail(ChannelError.connectTimeout(patience), after: patience.nanoseconds)
             }
             if isBlocked(from: machine, to: listener.machine) || isBlocked(from: listener.machine, to: machine) {

@@ -8,7 +8,7 @@ struct Campaign {
 
     static let usage = """
         usage: simulate [--part core|node] [--seeds N] [--seconds S] [--first K | --seed K] [--stride N]
-                        [--bug NAME] [--explosive] [--machines N] [--limit SECONDS] [--verbose]
+                        [--bug NAME] [--explosive] [--machines N] [--relayed] [--limit SECONDS] [--verbose]
         """
 
     var part = Part.core
@@ -22,6 +22,7 @@ struct Campaign {
     var isVerbose = false
     var isExplosive = false
     var machines: Int?
+    var isRelayed = false
     /// No more seeds are begun after so many seconds.
     var limit: Double = .infinity
 
@@ -47,6 +48,7 @@ struct Campaign {
             case "--machines": machines = value(Int.self)
             case "--limit": limit = value(Double.self)
             case "--explosive": isExplosive = true
+            case "--relayed": isRelayed = true
             case "--verbose": isVerbose = true
             default: Self.fail()
             }
@@ -86,6 +88,7 @@ struct Campaign {
             )
         case .node:
             var options = NodeSimulation.Options(seed: seed, seconds: seconds ?? 60, machines: machines)
+            if isRelayed { options.hasRendezvous = true }
             if let bug {
                 guard let mistake = PlantedMistake(rawValue: bug) else { Self.fail() }
                 options.mistake = mistake
@@ -108,6 +111,7 @@ struct Campaign {
         if let bug { words += ["--bug", bug] }
         if let machines { words += ["--machines", "\(machines)"] }
         if isExplosive { words.append("--explosive") }
+        if isRelayed { words.append("--relayed") }
         return words.joined(separator: " ") + " --verbose"
     }
 

@@ -1,0 +1,19 @@
+#!/bin/bash
+# Runs a command in a network of its own, as root, where there is the loopback and every TCP connection is refused: links
+# are over UDP.
+#
+#     without-tcp.sh COMMAND...
+set -euo pipefail
+name=mf-udp-$$
+ip netns add "$name"
+trap 'ip netns del "$name"' EXIT
+ip -n "$name" link set lo up
+ip netns exec "$name" nft -f - <<'RULES'
+table inet filter {
+    chain input {
+        type filter hook input priority 0;
+        meta l4proto tcp reject with tcp reset
+    }
+}
+RULES
+ip netns exec "$name" "$@"

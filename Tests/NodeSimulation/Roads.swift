@@ -1,0 +1,72 @@
+import Messaging
+import NodeRuntime
+import Primitives
+
+/// A world in which the first machine is a rendezvous node, and others are behind NATs: nobody reaches those but through
+/// it, or by a way that they have made.
+struct Roads {
+    /// Machines that are reached through the first one.
+    private(set) var users: Set<Int> = []
+    /// Of those, behind NATs.
+    private(set) var hidden: Set<Int> = []
+    /// Their NATs let in whatever comes from an address that was sent to; otherwise only from that address and port.
+    private(set) var letsPortsIn = false
+    /// The NATs stay when all else is well.
+    private(set) var isLasting = false
+
+    /// Everybody reaches everybody.
+    static let open = Roads(seed: 0, machines: 0, hasRendezvous: false)
+
+    /// Drawn apart from everything else, so that worlds without a rendezvous node are what they were.
+    init(seed: UInt64, machines: Int, hasRendezvous: Bool?) {
+        var dice = Randomness.seeded(seed &* 0x9e37_79b9_7f4a_7c15 &+ 13)
+        func chance(_ percent: UInt64) -> Bool { dice.next(upperBound: 100 as UInt64) < percent }
+        guard hasRendezvous ?? chance(35), machines > 2 else { return }
+        for index in 1..<machines where chance(80) {
+            users.insert(index)
+            if chance(70) { hidden.insert(index) }
+        }
+        letsPortsIn = chance(50)
+        isLasting = chance(50)
+    }
+
+    var isEmpty: Bool { users.isEmpty }
+    static let rendezvous = 0
+
+    mutating func heal() { if !isLasting { hidden = [] } }
+}
+
+extension NodeSimulation {
+    /// Everybody starts once, so that those who are to know each other have each other's cards.
+    func exchangeCards() {
+        guard !roads.isEmpty else { return }
+        let acquainted = machines.filter { $0.index == Roads.rendezvous || roads.users.contains($0.index) }
+        for machine in acquainted { _ = machine.start() }
+        // Contact inboxes are made and on the disk.
+        run(until: time.milliseconds + 5_000)
+        for machine in acquainted {
+            machine.contactCard = machine.ask { try? $0.card() } ?? nil
+            machine.crash(isPowerCut: false)
+            network.stop(machine.index, isPowerCut: false)
+            datagrams.stop(machine.index)
+        }
+        count("worlds with a rendezvous node")
+    }
+
+    /// Whom a machine knows by name.
+    func peers(of machine: Machine) -> PeersFile {
+        let others = machines.filter { other in
+            machine.index == Roads.rendezvous
+                ? roads.users.contains(other.index)
+                : roads.users.contains(machine.index) && other.index == Roads.rendezvous
+        }
+        return PeersFile(
+            peers: others.compactMap { other in
+                guard let card = other.contactCard else { return nil }
+                var peer = PeersFile.Peer(name: "m\(other.index)", contact: card, endpoints: nil)
+                peer.rendezvous = other.index == Roads.rendezvous ? true : nil
+                return peer
+            }
+        )
+    }
+}
