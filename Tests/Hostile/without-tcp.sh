@@ -12,7 +12,7 @@ ip netns exec "$name" nft -f - <<'RULES'
 table inet filter {
     chain input {
         type filter hook input priority 0;
-        meta l4proto tcp reject with tcp reset
+        tcp flags & (syn | ack) == syn reject with tcp reset
     }
 }
 RULES

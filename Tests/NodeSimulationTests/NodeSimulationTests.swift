@@ -15,9 +15,15 @@ import Testing
 
     @Test func `nothing wrong happens, also with a hostile member, and all come to rest`() {
         var counts: [String: Int] = [:]
-        for seed in 1...10 as ClosedRange<UInt64> {
+        for seed in 1...16 as ClosedRange<UInt64> {
             let report = NodeSimulation.run(
-                NodeSimulation.Options(seed: seed, seconds: 30, machines: 3, isHostile: seed % 2 == 0)
+                NodeSimulation.Options(
+                    seed: seed,
+                    seconds: 30,
+                    machines: 3,
+                    isHostile: seed % 2 == 0,
+                    hasRendezvous: false
+                )
             )
             #expect(report.violations.isEmpty, "seed \(seed): \(report.violations.prefix(3))")
             counts.merge(report.counts, uniquingKeysWith: +)
@@ -26,6 +32,20 @@ import Testing
             "accepted", "acknowledged as stored", "power cuts", "killed processes", "partitions", "clock steps",
             "spoilt pieces", "repeated greetings", "event exploded", "event lifetimeAgreed", "stolen disks",
         ] {
+            #expect(counts[name, default: 0] > 0, "\(name) never happened")
+        }
+    }
+
+    @Test func `nothing wrong happens where some are behind NATs and reached through a rendezvous node`() {
+        var counts: [String: Int] = [:]
+        for seed in 7...11 as ClosedRange<UInt64> {
+            let report = NodeSimulation.run(
+                NodeSimulation.Options(seed: seed, seconds: 40, machines: 4, hasRendezvous: true)
+            )
+            #expect(report.violations.isEmpty, "seed \(seed): \(report.violations.prefix(3))")
+            counts.merge(report.counts, uniquingKeysWith: +)
+        }
+        for name in ["relayed streams", "relayed links", "punched links", "datagrams to nobody behind a NAT"] {
             #expect(counts[name, default: 0] > 0, "\(name) never happened")
         }
     }

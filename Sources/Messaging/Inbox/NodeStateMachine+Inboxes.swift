@@ -52,7 +52,7 @@ extension NodeStateMachine {
             if machine.heldByteCount > 0 { result.insert(.unread) }
             if machine.holdsUndelivered || machine.isTransferring { result.insert(.undelivered) }
         }
-        if guests > 0, links.values.contains(where: { $0.client == client && $0.guestUntil != nil }) {
+        if !guests.isEmpty, links.contains(where: { $0.value.client == client && guests.contains($0.key) }) {
             result.insert(.pendingInvite)
         }
         return result
@@ -280,8 +280,8 @@ extension NodeStateMachine {
         var actions = machine.prepareToSleep(turn)
         inboxes[client] = .conversation(machine)
         for link in links.keys.sorted() where links[link]?.client == client {
-            if links[link]?.guestUntil != nil { actions.append(.close(link)) }
-            guestLeft(link)
+            if guests.contains(link) { actions.append(.close(link)) }
+            guests.leave(link)
             links[link] = nil
         }
         let event = Event(client: client, conversation: machine.conversation, at: turn.now, kind: .inboxAsleep)

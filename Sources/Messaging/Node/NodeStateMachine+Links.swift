@@ -48,17 +48,8 @@ extension NodeStateMachine {
     }
 
     /// Somebody came by an invite or our contact card: it may speak, but not sit here.
-    mutating func welcomeGuest(_ link: LinkID, _ turn: Turn) -> [NodeAction] {
-        guard guests < Limits.guestCount else { return [.close(link)] }
-        guests += 1
-        links[link]?.guestUntil = turn.now + Limits.guestStay
-        return []
-    }
-
-    mutating func guestLeft(_ link: LinkID) {
-        guard links[link]?.guestUntil != nil else { return }
-        links[link]?.guestUntil = nil
-        guests -= 1
+    private mutating func welcomeGuest(_ link: LinkID, _ turn: Turn) -> [NodeAction] {
+        guests.welcome(link, now: turn.now).map { [.close($0)] } ?? []
     }
 
     /// - Parameter verify: checks the invite of a join request; `nil` when its signature does not hold.
@@ -76,7 +67,7 @@ extension NodeStateMachine {
             defer { inboxes[open.client] = .contact(machine) }
             let actions = machine.receive(frame, from: open.remote, on: link, turn)
             // Counted there; it has its own limits.
-            if machine.relay.serves(link) { guestLeft(link) }
+            if machine.relay.serves(link) { guests.leave(link) }
             return actions
         case .joining(var machine):
             let outcome = machine.receive(frame, from: open.remote, on: link, turn)
@@ -103,7 +94,7 @@ extension NodeStateMachine {
                     machine.droppedCount += 1
                     actions = [.close(link)]
                 }
-                if machine.members[open.remote] != nil { guestLeft(link) }
+                if machine.members[open.remote] != nil { guests.leave(link) }
             } else {
                 actions = machine.receive(
                     frame,
@@ -186,7 +177,7 @@ extension NodeStateMachine {
 
     /// A link is gone, by whatever cause.
     package mutating func linkClosed(_ link: LinkID, _ turn: inout Turn) -> [NodeAction] {
-        guestLeft(link)
+        guests.leave(link)
         guard let open = links.removeValue(forKey: link) else { return [] }
         switch take(open.client) {
         case nil, .unused: return []

@@ -14,9 +14,6 @@ package struct NodeStateMachine: Sendable {
     struct OpenLink: Sendable {
         var client: ClientID
         var remote: PublicKey
-        /// Of a guest, who came by an invite or a contact card and with whom we have no business of our own: when its
-        /// patience with us, and ours with it, ends.
-        var guestUntil: Timestamp?
         /// It goes through a rendezvous node.
         var isRelayed = false
     }
@@ -33,8 +30,8 @@ package struct NodeStateMachine: Sendable {
     var inboxes = InboxTable()
     var records: [ClientID: Timestamp] = [:]
     var links: [LinkID: OpenLink] = [:]
-    /// How many of the links are guests'.
-    var guests = 0
+    /// Which of the links are guests'.
+    var guests = GuestList()
     var explosions: [ConversationID: Explosion] = [:]
     /// How many join requests are looked at and refused.
     var joinRates = JoinRates()
@@ -133,7 +130,7 @@ package struct NodeStateMachine: Sendable {
         consider(wakesAt)
         consider(rebalanceAt)
         if lifecycle.isOverCapacity { consider(trimAt ?? Timestamp(milliseconds: 0)) }
-        if guests > 0 { for link in links.values { consider(link.guestUntil) } }
+        consider(guests.nextEnd)
         for explosion in explosions.values {
             consider(explosion.machine.waiting.isEmpty ? nil : explosion.knockAt)
             consider(explosion.machine.record.keepUntil)
@@ -331,7 +328,7 @@ package struct NodeStateMachine: Sendable {
     package mutating func remove(_ client: ClientID) {
         forget(client)
         for link in links.keys where links[link]?.client == client {
-            guestLeft(link)
+            guests.leave(link)
             links[link] = nil
         }
     }
@@ -439,12 +436,7 @@ package struct NodeStateMachine: Sendable {
     package mutating func advance(_ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         result += advanceInboxes(&turn)
-        if guests > 0 {
-            for link in links.keys.sorted() where links[link]?.guestUntil.map({ $0 <= turn.now }) ?? false {
-                guestLeft(link)
-                result.append(.close(link))
-            }
-        }
+        while let link = guests.takeOverdue(now: turn.now) { result.append(.close(link)) }
         for conversation in explosions.keys.sorted() {
             guard var explosion = explosions[conversation] else { continue }
             if explosion.machine.record.keepUntil <= turn.now {

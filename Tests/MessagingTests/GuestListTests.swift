@@ -1,0 +1,74 @@
+import Primitives
+import Testing
+
+@testable import Messaging
+
+/// Whoever has no business here of ours may speak, and keeps nobody out.
+@Suite struct GuestListTests {
+    private static let noon = Timestamp(milliseconds: 1_795_262_400_000)
+
+    private func link(_ number: Int) -> LinkID { LinkID(UInt64(number)) }
+
+    @Test func `a guest stays for its time, and the next end is that of the one that came first`() {
+        var guests = GuestList()
+        #expect(guests.isEmpty && guests.nextEnd == nil)
+        #expect(guests.welcome(link(1), now: Self.noon) == nil)
+        #expect(guests.welcome(link(2), now: Self.noon + 1) == nil)
+        #expect(guests.nextEnd == Self.noon + Limits.guestStay)
+        #expect(guests.takeOverdue(now: Self.noon + Limits.guestStay - 1) == nil)
+        #expect(guests.takeOverdue(now: Self.noon + Limits.guestStay) == link(1))
+        #expect(guests.takeOverdue(now: Self.noon + Limits.guestStay) == nil)
+        #expect(!guests.contains(link(1)) && guests.contains(link(2)))
+        #expect(guests.nextEnd == Self.noon + 1 + Limits.guestStay)
+        guests.leave(link(2))
+        guests.leave(link(2))
+        #expect(guests.isEmpty && guests.nextEnd == nil)
+    }
+
+    @Test func `beyond as many as may be, a new one takes the place of the one that has been here longest`() {
+        var guests = GuestList()
+        for number in 0..<Limits.guestCount { #expect(guests.welcome(link(number), now: Self.noon) == nil) }
+        guests.leave(link(0))
+        #expect(guests.welcome(link(1_000), now: Self.noon) == nil, "a place was free")
+        #expect(guests.welcome(link(1_001), now: Self.noon) == link(1))
+        #expect(guests.welcome(link(1_002), now: Self.noon) == link(2))
+        #expect(guests.contains(link(1_002)) && !guests.contains(link(2)))
+    }
+
+    @Test func `a flood without end takes no memory, and the last to come is in`() {
+        var guests = GuestList()
+        var displaced = 0
+        for number in 0...100_000 {
+            if guests.welcome(link(number), now: Self.noon) != nil { displaced += 1 }
+            if number % 3 == 0 { guests.leave(link(number)) }
+            #expect(number % 3 == 0 || guests.contains(link(number)))
+        }
+        #expect(displaced > 60_000)
+        var left = 0
+        while guests.takeOverdue(now: Self.noon + Limits.guestStay) != nil { left += 1 }
+        #expect(left == Limits.guestCount && guests.isEmpty)
+    }
+
+    @Test func `a node sends the oldest guest of any inbox away for a new one`() {
+        var random = Randomness.seeded(1)
+        var node = NodeStateMachine()
+        let client = ClientID.generate(&random)
+        var turn = Turn(
+            now: Self.noon,
+            random: random,
+            endpoints: [],
+            isLocked: false,
+            defaultPolicy: .ask,
+            sessionGrace: 0,
+            isKnown: { _, _ in false }
+        )
+        _ = node.addUnused(client, key: makeKey(&random), turn)
+        _ = node.makeContact(client, &turn)
+        for number in 0..<Limits.guestCount + 2 {
+            let remote = makeKey(&random).publicKey
+            let actions = node.linkOpened(link(number), client: client, remote: remote, weDialled: false, &turn)
+            let oldest = number - Limits.guestCount
+            #expect(actions == (oldest >= 0 ? [.close(link(oldest))] : []))
+        }
+    }
+}
