@@ -22,10 +22,10 @@ struct HostileNetworkTests {
         (try? FileManager.default.contentsOfDirectory(atPath: "/proc/\(node.pid)/fd"))?.count ?? 0
     }
 
-    private func target(_ ann: TestNode) throws -> Target {
+    private func target(_ ann: TestNode, sleepers: Int = 8) throws -> Target {
         let card = try ContactCard(text: try ann.ok("peer", "card")["contact"].string ?? "")
         var sleeping: [String] = []
-        for number in 0..<8 {
+        for number in 0..<sleepers {
             try ann.ok("conversation", "create", "--name", "sleeper \(number)")
             sleeping.append(try ann.ok("invite", "create", "sleeper \(number)")["slug"].string ?? "")
             _ = try ann.run(["inbox", "sleep", "sleeper \(number)"])
@@ -72,6 +72,26 @@ struct HostileNetworkTests {
                 descriptorCount(ann) <= descriptors + 40
             }
             #expect(try ann.ok("invite", "create", "room")["slug"].string != nil)
+        }
+    }
+
+    @Test("Holders of invites wake sleeping inboxes no faster than they may")
+    func wakes() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.start()
+            let target = try target(ann, sleepers: 40)
+            func awake() throws -> Int {
+                try ann.ok("inbox", "list").lines.count { $0["state"].string == "awake" && !$0["conversation"].isNull }
+            }
+            let before = try awake()
+            let start = ContinuousClock.now
+            let tally = Attack.wakes.run(target, Effort(seconds: 1, crowd: 0, limit: 400))
+            let woken = try awake() - before
+            let most = Limits.guestWakeBurst + Int((.now - start) / .milliseconds(1) / 250) + 1
+            #expect(tally.count > most && tally.failure == nil, "\(tally)")
+            #expect((1...most).contains(woken), "\(woken) of at most \(most)")
+            try ann.stop()
         }
     }
 
