@@ -5,7 +5,7 @@ SWIFT ?= swift
 # Static Swift libraries: the command line starts in half the time.
 RELEASE = -c release --static-swift-stdlib --scratch-path $(SCRATCH)
 MAYFLY = $(SCRATCH)/release/mayfly
-PACKAGES = libsodium-dev libsecp256k1-dev zlib1g-dev libqrencode-dev pkg-config python3
+PACKAGES = libsodium-dev libsecp256k1-dev zlib1g-dev libqrencode-dev libminiupnpc-dev libnatpmp-dev pkg-config python3
 export SWIFT_BACKTRACE ?= enable=no
 SHELL = /bin/bash
 .SHELLFLAGS = -o pipefail -c
@@ -32,7 +32,7 @@ lint:
 	$(SWIFT) format lint --strict --recursive --configuration .swift-format Sources Tests Package.swift
 
 test: deps lint
-	@sh .ci/packages strace e2fsprogs iproute2 nftables
+	@sh .ci/packages strace e2fsprogs iproute2 nftables miniupnpd-nftables
 	$(SWIFT) build --build-tests --scratch-path $(SCRATCH) --explicit-target-dependency-import-check error
 	@$(call RUN_TESTS,--skip EndToEndTests,units.log)
 	@$(call RUN_TESTS,--filter EndToEndTests,scripts.log)
@@ -128,7 +128,7 @@ hostile: build
 .PHONY: matrix
 CELLS ?=
 matrix: build
-	@sh .ci/packages iproute2 nftables
+	@sh .ci/packages iproute2 nftables miniupnpd-nftables
 	python3 Tests/Matrix/matrix.py $(MAYFLY) --seed $(SEED) --cells '$(CELLS)'
 
 install: build

@@ -42,12 +42,16 @@ let package = Package(
         .systemLibrary(name: "CSecp256k1", pkgConfig: "libsecp256k1", providers: [.apt(["libsecp256k1-dev"])]),
         .systemLibrary(name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"])]),
         .systemLibrary(name: "CQREncode", pkgConfig: "libqrencode", providers: [.apt(["libqrencode-dev"])]),
+        .systemLibrary(name: "CMiniUPnP", pkgConfig: "miniupnpc", providers: [.apt(["libminiupnpc-dev"])]),
+        // Without a file for pkg-config.
+        .systemLibrary(name: "CNATPMP", providers: [.apt(["libnatpmp-dev"])]),
         .systemLibrary(name: "CLinux"),
 
         target("Primitives", ["CSodium", "CSecp256k1", "CZlib"]),
         target("Noise", ["Primitives"]),
         target("Datagrams", ["Noise", "Primitives", deque, heap]),
         target("Discovery", ["Primitives"]),
+        target("PortMapping", ["Discovery", "Primitives"]),
         target("Messaging", ["Primitives", deque, heap]),
         target(
             "Wire",
@@ -59,19 +63,21 @@ let package = Package(
             "Transport",
             ["Datagrams", "Discovery", "Noise", "Primitives", "CLinux", nioCore, nioPosix, deque, heap]
         ),
+        target("Gateways", ["Transport", "PortMapping", "Discovery", "CMiniUPnP", "CNATPMP", nioCore]),
         target("Control", [nioCore, nioPosix]),
         target(
             "NodeRuntime",
             [
-                "Transport", "Store", "Wire", "Noise", "Messaging", "Discovery", "Primitives", nioCore, nioPosix,
-                logging, deque,
+                "Transport", "Store", "Wire", "Noise", "Messaging", "Discovery", "PortMapping", "Gateways",
+                "Primitives",
+                nioCore, nioPosix, logging, deque,
             ]
         ),
         .executableTarget(
             name: "mayfly",
             dependencies: [
-                "NodeRuntime", "Control", "Store", "Transport", "Wire", "Messaging", "Primitives", "CLinux",
-                "CQREncode", nioCore, nioPosix, logging,
+                "NodeRuntime", "Control", "Store", "PortMapping", "Transport", "Wire", "Messaging", "Primitives",
+                "CLinux", "CQREncode", nioCore, nioPosix, logging,
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
                 .product(name: "UnixSignals", package: "swift-service-lifecycle"),
@@ -102,7 +108,7 @@ let package = Package(
             name: "FuzzTargets",
             dependencies: [
                 "SimulatedDisk", "NodeRuntime", "Control", "Transport", "Datagrams", "Store", "Wire", "Noise",
-                "Messaging", "Discovery",
+                "Messaging", "Discovery", "PortMapping",
                 "Primitives", nioCore, nioEmbedded, .product(name: "SwiftProtobuf", package: "swift-protobuf"),
             ],
             path: "Tests/FuzzTargets",
@@ -166,6 +172,7 @@ let package = Package(
         tests("NoiseTests", ["Noise", "Primitives"], exclude: ["Vectors"]),
         tests("DatagramsTests", ["Datagrams", "Noise", "Primitives", heap]),
         tests("DiscoveryTests", ["Discovery", "Primitives"]),
+        tests("PortMappingTests", ["PortMapping", "Discovery"]),
         tests("MessagingTests", ["Messaging", "Primitives"]),
         tests("SimulationTests", ["Simulation", "Messaging", "Primitives"]),
         tests("NodeSimulationTests", ["NodeSimulation"]),
@@ -177,7 +184,10 @@ let package = Package(
         ),
         tests(
             "NodeRuntimeTests",
-            ["NodeRuntime", "SimulatedDisk", "Store", "Wire", "Messaging", "Primitives", nioPosix, nioCore, logging]
+            [
+                "NodeRuntime", "Gateways", "PortMapping", "Discovery", "SimulatedDisk", "Store", "Wire", "Messaging",
+                "Primitives", nioPosix, nioCore, logging,
+            ]
         ),
         tests("EndToEndTests", ["mayfly", "Adversary", "Transport", "Wire", "Messaging", "Primitives"]),
         .executableTarget(

@@ -30,7 +30,7 @@ package struct LanAddress: Hashable, Sendable, Comparable {
     package var bytes: [UInt8] { isIPv4 ? Array(mappedBytes.suffix(4)) : mappedBytes }
 
     /// 16 bytes of either.
-    var mappedBytes: [UInt8] { bigEndian(high) + bigEndian(low) }
+    package var mappedBytes: [UInt8] { bigEndian(high) + bigEndian(low) }
 
     /// `fe80::/10` or `169.254.0.0/16`: means something on its own link only.
     package var isLinkLocal: Bool { isIPv4 ? low >> 16 & 0xffff == 0xa9fe : high >> 54 == 0x3fa }

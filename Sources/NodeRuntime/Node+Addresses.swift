@@ -33,6 +33,7 @@ extension Node {
                 node.devicesNow = nil
                 node.noteAddresses()
                 node.interfacesMayHaveChanged()
+                node.lookAtGateways()
             }
         }
     }

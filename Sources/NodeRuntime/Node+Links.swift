@@ -151,7 +151,12 @@ extension Node {
             guard let secret = core.contact?.record.routingSecret else { return }
             routing.addShared(number, secret: .derive(shared: SecretBytes(copying: secret), purpose: "card"))
             // The contact inbox is there, or as it was on the disk.
-            loop.assumeIsolated().execute { self.assumeIsolated { $0.rendezvousChanged() } }
+            loop.assumeIsolated().execute {
+                self.assumeIsolated { node in
+                    node.rendezvousChanged()
+                    node.lookAtGateways()
+                }
+            }
         }
     }
 
@@ -389,10 +394,15 @@ extension Node {
         return directlyAdvertised.prefix(Limits.endpointCount - relayed.count) + relayed
     }
 
-    /// Where others can reach this node directly: what it was told to advertise, else what it listens on; a wildcard stands for
-    /// the addresses of this machine's interfaces.
+    /// Where others can reach this node directly: through its gateways, and at what it was told to advertise, else what it
+    /// listens on; a wildcard stands for the addresses of this machine's interfaces.
     var directlyAdvertised: [Messaging.Endpoint] {
-        if !configuration.advertise.isEmpty { return Array(configuration.advertise.prefix(Limits.endpointCount)) }
+        let mapped = mappedEndpoints
+        let own = configuration.advertise.isEmpty ? listenedAt : configuration.advertise
+        return Array((mapped + own.filter { !mapped.contains($0) }).prefix(Limits.endpointCount))
+    }
+
+    private var listenedAt: [Messaging.Endpoint] {
         var result: [Messaging.Endpoint] = []
         // Before it listens, what it will listen on, as far as that is known.
         let addresses = listening.isEmpty ? configuration.listen.filter { $0.port != 0 } : listening
@@ -410,7 +420,7 @@ extension Node {
         if result.isEmpty {
             result = addresses.map { Messaging.Endpoint(host: $0.host == "::" ? "::1" : "127.0.0.1", port: $0.port) }
         }
-        return Array(result.prefix(Limits.endpointCount))
+        return result
     }
 
     /// The machine's interfaces as of the last tick: asking the system takes longer than a turn.

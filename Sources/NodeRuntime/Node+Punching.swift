@@ -68,12 +68,13 @@ extension Node {
     /// - Parameter relay: a relayed endpoint.
     func observe(at relay: Messaging.Endpoint, _ completion: @escaping (Messaging.Endpoint?) -> Void) {
         guard let transport, let secret = relay.relay?.routingSecret else { return completion(nil) }
-        observe(at: relay, routingSecret: secret, by: transport, completion)
+        observe(at: relay, secret, by: transport, completion)
     }
 
-    private func observe(
+    /// - Parameter routingSecret: of its card.
+    func observe(
         at endpoint: Messaging.Endpoint,
-        routingSecret: [UInt8],
+        _ routingSecret: [UInt8],
         by transport: LinkTransport,
         _ completion: @escaping (Messaging.Endpoint?) -> Void
     ) {

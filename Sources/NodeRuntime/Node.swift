@@ -31,6 +31,8 @@ package actor Node {
         package var datagrams: Bool?
         /// Overrides the configuration's.
         package var discover: DiscoverySetting?
+        /// Whether gateways are asked for port mappings; overrides the configuration's word.
+        package var mapPorts: Bool?
         /// UDP port of the LAN's group.
         package var lanPort = LanLimits.port
 
@@ -136,6 +138,8 @@ package actor Node {
     var knocking: Set<KnockName> = []
     /// `nil` unless peers look for each other on this network.
     var lan: LanSearch?
+    /// `nil` unless gateways are asked for port mappings.
+    var mappings: PortMappings?
     /// Counters of inboxes that are being loaded.
     var savedCounters: [ClientID: [InboxSnapshot.Counters]] = [:]
 
@@ -278,7 +282,7 @@ package actor Node {
         timer?.cancel()
         for waiter in commitWaiters { waiter.promise.fail(NodeError.stopping) }
         commitWaiters = []
-        let closed = EventLoopFuture.andAllComplete(listeners.map { $0.close() }, on: loop)
+        let closed = EventLoopFuture.andAllComplete(listeners.map { $0.close() } + [stopPortMapping()], on: loop)
         stopDiscovery()
         addressWatch?.close(promise: nil)
         try? store.saveClockMark(readClock().confirmed.milliseconds)
@@ -396,6 +400,7 @@ package actor Node {
             homeGone()
         }
         noteAddresses()
+        lookAtGateways()
         announceEndpoints()
         turn { core.advance(&$0) }
     }

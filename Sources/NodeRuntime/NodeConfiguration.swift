@@ -23,6 +23,8 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     package var readReceipts: Bool?
     /// Whether links run over UDP, too; yes if absent.
     package var datagrams: Bool?
+    /// Whether gateways are asked to let others in; no if absent.
+    package var mapPorts: Bool?
     /// What this node does for others as a rendezvous node; nothing if absent.
     package var rendezvous: Rendezvous?
     /// How much of what peers send is stored; absent for the usual.
@@ -208,7 +210,7 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     private enum CodingKeys: String, CodingKey, CaseIterable {
         case name, listen, advertise, policy, capacity, cap, attachmentByteCount, readReceipts, storage, discover, hooks
         case datagrams = "udp"
-        case rendezvous
+        case rendezvous, mapPorts
     }
 
     /// The file's names alone: one that means nothing is a mistake of whoever wrote it, and is not passed over.

@@ -1,3 +1,4 @@
+import Gateways
 import Messaging
 import Store
 import Transport
@@ -11,6 +12,8 @@ package struct Surroundings: Sendable {
     package var datagrams: (any DatagramNetwork)? = Sockets()
     /// `nil` where nobody can be near.
     package var lan: (any LanNetwork)? = Sockets()
+    /// `nil` where there is none that could be asked for port mappings.
+    package var gateways: (any GatewayNetwork)? = SystemGateways()
     /// `CLOCK_REALTIME` in milliseconds.
     package var realtime: @Sendable () -> Milliseconds = { NodeClock.realtime() }
     /// `CLOCK_BOOTTIME` in milliseconds.

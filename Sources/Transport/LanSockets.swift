@@ -314,6 +314,12 @@ extension LanAddress {
         }
     }
 
+    /// Reads an address; `nil` for a name.
+    package init?(text: String) {
+        guard let address = try? SocketAddress(ipAddress: text, port: 1) else { return nil }
+        self.init(address)
+    }
+
     /// As a host to be dialled: a link-local address of IPv6 with its interface.
     /// - Parameter interface: the system's number of it.
     package func host(interface: UInt32) -> String? {

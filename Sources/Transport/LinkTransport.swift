@@ -338,7 +338,7 @@ package final class LinkTransport: @unchecked Sendable {
     }
 
     /// A name is looked up, which waits, elsewhere. TCP does that for itself.
-    private func addresses(of endpoint: Endpoint, _ body: @escaping ([Endpoint]) -> Void) {
+    package func addresses(of endpoint: Endpoint, _ body: @escaping ([Endpoint]) -> Void) {
         if endpoint.isAddress { return body([endpoint]) }
         NIOThreadPool.singleton
             .runIfActive(eventLoop: loop) { endpoint.addresses() }

@@ -28,7 +28,7 @@ import Control
                 name: "Node",
                 subcommands: [
                     InitCommand.self, RunCommand.self, StatusCommand.self, StopCommand.self, LockCommand.self,
-                    UnlockCommand.self, ReapCommand.self, DoctorCommand.self,
+                    UnlockCommand.self, ReapCommand.self, DoctorCommand.self, NetcheckCommand.self,
                 ]
             ),
             CommandGroup(

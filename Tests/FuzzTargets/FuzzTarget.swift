@@ -41,6 +41,7 @@ package struct FuzzTarget: Sendable {
         + of(transport, linkTargets) + of(["Control"], controlTargets) + of(runtime, homeTargets)
         + of(wire, storedTargets) + of(["Store", "Primitives"], storeTargets) + of(wire, coreTargets)
         + of(datagrams, datagramTargets) + of(["Discovery", "Primitives"], discoveryTargets)
+        + of(["PortMapping", "Discovery"], portMappingTargets)
 
     private static let noise = ["Noise", "Primitives"]
     private static let datagrams = ["Datagrams"] + noise

@@ -15,6 +15,8 @@ class Kind:
     #: None if it passes, else how it is stopped.
     tcp: str = None
     udp: str = None
+    #: Its router makes mappings when it is asked (PCP), and the node asks.
+    maps: bool = False
 
     @property
     def is_public(self):
@@ -36,6 +38,7 @@ KINDS = {kind.name: kind for kind in [
     Kind("no-udp", "as cone; UDP is dropped", mapping="independent", filtering="port", udp="drop"),
     Kind("no-tcp", "as cone; TCP is dropped", mapping="independent", filtering="port", tcp="drop"),
     Kind("tcp-reset", "as cone; TCP is answered by a reset", mapping="independent", filtering="port", tcp="reject"),
+    Kind("mapped", "as symmetric; the router makes port mappings", mapping="port", filtering="port", maps=True),
 ]}
 
 #: How good a path is. Whether a direct link came about by punching makes no difference to what goes over it.
@@ -65,7 +68,7 @@ def expected(a, b, punching=True, same_network=False):
         return "relayed", "no address family in common"
     for x, y in ((a, b), (b, a)):
         for carrier in ("tcp", "udp"):
-            if y.is_public and not getattr(x, carrier) and not getattr(y, carrier):
+            if (y.is_public or y.maps) and not getattr(x, carrier) and not getattr(y, carrier):
                 return "direct", f"{y.name} can be dialled over {carrier}"
     if a.udp or b.udp:
         return "relayed", "neither can be dialled, and there is no UDP to punch with"
@@ -99,9 +102,18 @@ def ruleset(kind, public, host, seed):
         udp_source = f"snat to {public}:jhash ip daddr . udp sport mod 20000 seed {seed % 0xffffffff:#x} offset 40000"
     elif kind.mapping == "port":
         source = udp_source = "masquerade random,fully-random"
+    # What miniupnpd fills; what it translates is let in below.
+    gateway = """
+          chain miniupnpd {}
+          chain prerouting_miniupnpd {}
+          chain postrouting_miniupnpd {}
+          chain prerouting {
+            type nat hook prerouting priority -100
+            jump prerouting_miniupnpd
+          }""" if kind.maps else ""
     return f"""
         flush ruleset
-        table inet filter {{
+        table inet filter {{{gateway}
           chain forward {{
             type filter hook forward priority 0
             policy drop

@@ -28,12 +28,13 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from kinds import KINDS, RANK, expected
-from network import Network, NetworkError, remove_stale, require_namespaces
+from network import Gateway, Network, NetworkError, remove_stale, require_namespaces
 from nats import wrong
 from node import Failure, Node, both, end_all, until
 
 #: What a newcomer's machine can run in a minute: each way there is, the change of addresses included.
-QUICK = ["none:none", "cone:cone", "cone:symmetric", "none:no-udp", "ipv6:none", "lan:lan", "island:island"]
+QUICK = ["none:none", "cone:cone", "cone:symmetric", "none:no-udp", "ipv6:none", "symmetric:mapped", "lan:lan",
+         "island:island"]
 #: Seconds: for a message after a join and after a move; for the best path, whose search begins after 15 s over a relay.
 MESSAGE = 90
 PATH = 75
@@ -60,6 +61,7 @@ class Cell:
             role: Node(self.options.mayfly, self.network, role, self.directory,
                        (["--rendezvous"] if role == "r" else ["--discover", "lan"] if self.island else [])
                        + ([] if role == "r" else self.options.flags.split())
+                       + (["--map-ports"] if role != "r" and self.kinds["ab".index(role)].maps else [])
                        + ["--log-level", self.options.log_level])
             for role in ("r", "a", "b")
         }
@@ -212,6 +214,9 @@ def parse():
 def main():
     options, cells = parse()
     require_namespaces()
+    if not Gateway.program:
+        print("matrix: SKIPPED: cells with `mapped` need miniupnpd", file=sys.stderr)
+        cells = [cell for cell in cells if "mapped" not in cell.split(":")]
     remove_stale()
     options.work = tempfile.mkdtemp(prefix="mx-", dir="/tmp")
 

@@ -1,7 +1,9 @@
 """A little Internet of network namespaces: a core, a rendezvous node, and two sites behind routers or without."""
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 
 from kinds import ruleset
 
@@ -20,6 +22,28 @@ raise SystemExit(0 if struct.unpack_from("=i", s.recv(4096), 16)[0] == 0 else 1)
 
 class NetworkError(Exception):
     pass
+
+
+class Gateway:
+    """A router's miniupnpd, for as long as its addresses are the same."""
+
+    program = shutil.which("miniupnpd", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+
+    def __init__(self, space):
+        self.configuration = tempfile.NamedTemporaryFile("w", prefix="mx-gateway-")
+        self.configuration.write("ext_ifname=wan\nlistening_ip=lan\nenable_natpmp=yes\nsecure_mode=yes\n"
+                                 "uuid=00000000-0000-4000-8000-000000000001\n"
+                                 "upnp_table_name=filter\nupnp_nat_table_name=filter\n")
+        self.configuration.flush()
+        self.process = subprocess.Popen(
+            ["ip", "netns", "exec", space, self.program, "-d", "-f", self.configuration.name,
+             "-P", f"{self.configuration.name}.pid"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+        self.configuration.close()
 
 
 def run(*words, text=""):
@@ -66,7 +90,8 @@ class Site:
 
     @property
     def network(self):
-        return {1: "198.51.100", 2: "192.0.2"}[self.number]
+        # Not of those for documentation: to miniupnpd a router with such an address is behind another NAT.
+        return {1: "5.5.1", 2: "5.5.2"}[self.number]
 
     @property
     def public(self):
@@ -95,6 +120,7 @@ class Network:
         self.island = island
         self.sites = {"a": Site(1, a), "b": Site(2, b)}
         self.names = []
+        self.gateways = {}
 
     def space(self, role):
         return f"{self.prefix}-{role}"
@@ -174,6 +200,10 @@ class Network:
         if not self.island:
             self.address(router, site.public, device="wan")
         self.ip(router, "addr flush dev lan scope global", f"addr add {site.private_network}.1/24 dev lan")
+        if role in self.gateways:
+            self.gateways.pop(role).stop()
+        if site.kind.maps:
+            self.gateways[role] = Gateway(self.space(router))
         self.address(role, site.private)
 
     def move(self, role):
@@ -188,6 +218,8 @@ class Network:
         return ["ip", "netns", "exec", self.space(role), *words]
 
     def down(self):
+        while self.gateways:
+            self.gateways.popitem()[1].stop()
         while self.names:
             subprocess.run(["ip", "netns", "del", self.names[-1]], capture_output=True)
             self.names.pop()

@@ -109,6 +109,7 @@ final class Machine: @unchecked Sendable {
         var result = Surroundings()
         result.disk = disk
         result.lan = nil
+        result.gateways = nil
         result.datagrams = MachineDatagrams(datagrams: world.datagrams, machine: index)
         result.network = MachineNetwork(network: world.network, machine: index, host: host)
         result.realtime = { [unowned self] in realtime }

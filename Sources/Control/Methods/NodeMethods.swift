@@ -2,7 +2,7 @@
 package enum NodeMethods {
     package static let all: [any ControlMethod.Type] = [
         StatusMethod.self, StopMethod.self, LockMethod.self, UnlockMethod.self, ReapMethod.self, VersionMethod.self,
-        SchemaMethod.self,
+        SchemaMethod.self, NetcheckMethod.self,
     ]
 }
 
@@ -116,6 +116,47 @@ package struct RendezvousCounts: Codable, Hashable, Sendable {
     }
 }
 
+/// How a port mapping stands.
+package enum PortMappingStanding: String, Codable, Hashable, Sendable, CaseIterable {
+    /// Others get in.
+    case mapped
+    /// The gateway is being asked.
+    case asking
+    /// There is none; `reason` says why. It is tried again.
+    case failed
+}
+
+/// A port mapping, or why there is none.
+package struct PortMappingStatus: Codable, Hashable, Sendable {
+    /// `ipv4` or `ipv6`.
+    package var family: String
+    package var state: PortMappingStanding
+    /// `pcp`, `nat-pmp` or `upnp`; absent unless it is mapped.
+    package var method: String?
+    /// Where others reach us by it: `tcp://ADDRESS:PORT`, for UDP, too.
+    package var outer: [String]
+    /// When it ends, should it not be renewed.
+    @Nullable package var until: Timestamp?
+    /// Why there is none.
+    package var reason: String?
+
+    package init(
+        family: String,
+        state: PortMappingStanding,
+        method: String? = nil,
+        outer: [String] = [],
+        until: Timestamp? = nil,
+        reason: String? = nil
+    ) {
+        self.family = family
+        self.state = state
+        self.method = method
+        self.outer = outer
+        self.until = until
+        self.reason = reason
+    }
+}
+
 /// The answer of `status`.
 package struct NodeStatus: Codable, Hashable, Sendable {
     /// Always true in an answer of the node; the command line says false when there is none.
@@ -146,6 +187,8 @@ package struct NodeStatus: Codable, Hashable, Sendable {
     package var discovery: String?
     /// What it does for others as a rendezvous node; absent when it is none.
     package var rendezvous: RendezvousCounts?
+    /// What gateways let in, for each address of ours toward one; absent when they are not asked.
+    package var portMappings: [PortMappingStatus]?
 
     package init(
         running: Bool,
@@ -163,7 +206,8 @@ package struct NodeStatus: Codable, Hashable, Sendable {
         checks: [HealthCheck]? = nil,
         hooks: HookCounts? = nil,
         discovery: String? = nil,
-        rendezvous: RendezvousCounts? = nil
+        rendezvous: RendezvousCounts? = nil,
+        portMappings: [PortMappingStatus]? = nil
     ) {
         self.running = running
         self.version = version
@@ -181,6 +225,7 @@ package struct NodeStatus: Codable, Hashable, Sendable {
         self.hooks = hooks
         self.discovery = discovery
         self.rendezvous = rendezvous
+        self.portMappings = portMappings
     }
 }
 

@@ -42,6 +42,11 @@ struct RunCommand: AsyncParsableCommand {
         )
     )
     var discover: String?
+    @Flag(
+        inversion: .prefixedNo,
+        help: "Ask the gateway to let others in, by PCP, NAT-PMP or UPnP, for an hour at most; off by default."
+    )
+    var mapPorts: Bool?
     @Flag(help: "Be a rendezvous node: nodes in peers.json may be reached by others through this one.")
     var rendezvous = false
     @Option(help: "How much to log, on standard error.")
@@ -59,6 +64,7 @@ struct RunCommand: AsyncParsableCommand {
                 datagrams: udp,
                 discover: try checkedDiscovery(discover),
                 isRendezvous: rendezvous ? true : nil,
+                mapPorts: mapPorts,
                 logLevel: logLevel.rawValue,
                 json: global.json
             )

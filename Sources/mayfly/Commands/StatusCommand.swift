@@ -26,7 +26,8 @@ struct StatusCommand: NodeCommand {
 
     private func show(_ status: NodeStatus, _ terminal: Terminal) {
         let inboxes = status.inboxes
-        terminal.fields([
+        let mappings = (status.portMappings ?? []).map { ("port mapping", Optional($0.words)) }
+        let fields: [(String, String?)] = [
             ("running", status.pid.map { "yes, process \($0)" } ?? "yes"),
             ("version", status.version),
             ("listen", status.listen.isEmpty ? "-" : status.listen.map(safe).joined(separator: " ")),
@@ -38,7 +39,8 @@ struct StatusCommand: NodeCommand {
             ("discovery", status.discovery.map(safe) ?? "off"),
             ("outbox", String(status.outbox)),
             ("next expiry", shown(status.nextExpiry, now: wallClock())),
-        ])
+        ]
+        terminal.fields(fields + mappings)
         if let relay = status.rendezvous {
             terminal.fields([
                 ("rendezvous", "for \(relay.everybody ? "everybody who holds the card" : "named peers")"),
@@ -50,5 +52,18 @@ struct StatusCommand: NodeCommand {
             ])
         }
         if status.locked { terminal.note("unlock it with `mayfly unlock`") }
+    }
+}
+
+extension PortMappingStatus {
+    /// As `status` and `netcheck` show it.
+    var words: String {
+        switch state {
+        case .mapped:
+            let ends = until.map { ", until \(shown($0, now: wallClock()))" } ?? ", tried and removed"
+            return "\(outer.map(safe).joined(separator: " ")) by \(safe(method ?? "-"))\(ends)"
+        case .asking: return "\(safe(family)): the gateway is being asked"
+        case .failed: return "\(safe(family)): none: \(safe(reason ?? "-"))"
+        }
     }
 }

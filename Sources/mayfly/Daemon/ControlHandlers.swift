@@ -132,6 +132,10 @@ struct ControlHandlers: Sendable {
             node.reapNow()
             return Acknowledged()
         }
+        later(&router, NetcheckMethod.self) { node, params, _ in
+            node.netcheck(timeout: params.timeout?.milliseconds ?? 10_000, mapsPorts: params.mapPorts ?? false)
+                .map(NodeView.netcheck)
+        }
         on(&router, VersionMethod.self) { node, _ in VersionMethod.Result(version: node.options.version) }
     }
 

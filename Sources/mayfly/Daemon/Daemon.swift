@@ -27,6 +27,8 @@ struct DaemonOptions: Sendable {
     let discover: DiscoverySetting?
     /// Whether this is a rendezvous node; `nil` for the configured value.
     let isRendezvous: Bool?
+    /// Whether gateways are asked for port mappings; `nil` for the configured value.
+    let mapPorts: Bool?
     let logLevel: String
     let json: Bool
 }
@@ -49,6 +51,7 @@ enum Daemon {
         nodeOptions.datagrams = options.datagrams
         nodeOptions.discover = options.discover
         nodeOptions.isRendezvous = options.isRendezvous
+        nodeOptions.mapPorts = options.mapPorts
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         let service = NodeService(
             options: nodeOptions,

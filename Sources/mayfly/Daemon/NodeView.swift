@@ -38,6 +38,7 @@ enum NodeView {
             )
         }
         checks += node.rendezvousStandings().map(rendezvousCheck)
+        checks += (portMappings(node) ?? []).map(portMappingCheck)
         return NodeStatus(
             running: true,
             version: node.options.version,
@@ -54,7 +55,8 @@ enum NodeView {
             checks: checks,
             hooks: hooks?.counts,
             discovery: node.discovery,
-            rendezvous: node.relayService.map { RendezvousCounts($0.counts, $0.terms) }
+            rendezvous: node.relayService.map { RendezvousCounts($0.counts, $0.terms) },
+            portMappings: portMappings(node)
         )
     }
 
@@ -86,7 +88,7 @@ enum NodeView {
         )
     }
 
-    private static func rounded(_ milliseconds: Double) -> Double { (milliseconds * 1_000).rounded() / 1_000 }
+    static func rounded(_ milliseconds: Double) -> Double { (milliseconds * 1_000).rounded() / 1_000 }
 
     static func conversation(_ machine: ConversationStateMachine, _ node: isolated Node) -> Conversation {
         let paths = node.paths(of: machine)

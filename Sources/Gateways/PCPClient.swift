@@ -1,0 +1,129 @@
+import Discovery
+import Glibc
+import NIOCore
+import PortMapping
+
+/// Asks a PCP server over a socket of its own, and waits: ``PCPExchange`` with a clock.
+struct PCPClient {
+    private let place: MappingPlace
+    private let key: [UInt8]
+    private let isGivenUp: @Sendable () -> Bool
+
+    init(_ place: MappingPlace, _ key: [UInt8], _ isGivenUp: @escaping @Sendable () -> Bool) {
+        self.place = place
+        self.key = key
+        self.isGivenUp = isGivenUp
+    }
+
+    /// - Parameter mapping: to be had again as it was, if that is possible.
+    func map(suggesting mapping: Mapping?) -> PortMappingStateMachine.Outcome {
+        let any = place.local.isIPv4 ? LanAddress(0, 0, 0, 0) : LanAddress(high: 0, low: 0)
+        var grant = MappingGrant(outer: any, tcp: 0, udp: nil, lifetime: .max, epoch: nil)
+        // Both carriers are to have one number.
+        var suggested = mapping?.tcp ?? place.port
+        for carrier in place.carriers {
+            switch exchange(.map(request(carrier, outerPort: suggested, mapping?.outer ?? any)), MappingLimits.lease) {
+            case .granted(let lifetime, let epoch, let map?):
+                grant.outer = map.outer
+                grant.lifetime = min(grant.lifetime, lifetime)
+                grant.epoch = epoch
+                suggested = map.outerPort
+                switch carrier {
+                case .tcp: grant.tcp = map.outerPort
+                case .udp: grant.udp = map.outerPort
+                }
+            case .granted, .send: return .failed(.malformed)
+            case .failed(let failure):
+                if carrier == .udp { remove() }
+                return .failed(failure)
+            }
+        }
+        return .granted(grant)
+    }
+
+    func look() -> PortMappingStateMachine.Outcome {
+        switch exchange(.announce, 0) {
+        case .granted(_, let epoch, _): .alive(epoch: epoch, outer: nil, isThere: true)
+        case .failed(let failure): .failed(failure)
+        case .send: .failed(.malformed)
+        }
+    }
+
+    func remove() {
+        let any = place.local.isIPv4 ? LanAddress(0, 0, 0, 0) : LanAddress(high: 0, low: 0)
+        for carrier in place.carriers { _ = exchange(.map(request(carrier, outerPort: 0, any)), 0) }
+    }
+
+    private func request(_ carrier: MappingCarrier, outerPort: UInt16, _ outer: LanAddress) -> PCPMap {
+        PCPMap(
+            nonce: PCPNonce.derive(key: key, place, carrier),
+            carrier: carrier,
+            innerPort: place.port,
+            outerPort: outerPort,
+            outer: outer
+        )
+    }
+
+    // MARK: The socket
+
+    private func exchange(_ operation: PCPRequest.Operation, _ lifetime: UInt32) -> PCPExchange.Step {
+        guard let descriptor = connected() else { return .failed(.silent) }
+        defer { close(descriptor) }
+        var exchange = PCPExchange(
+            PCPRequest(operation, lifetime: lifetime, client: place.local),
+            now: monotonicMilliseconds()
+        )
+        while !isGivenUp() {
+            var now = monotonicMilliseconds()
+            switch exchange.advance(now: now) {
+            case .send(let bytes)?:
+                if send(descriptor, bytes, bytes.count, 0) < 0, errno == ECONNREFUSED, let step = exchange.unreachable()
+                {
+                    return step
+                }
+            case let step?: return step
+            case nil: break
+            }
+            now = monotonicMilliseconds()
+            if wait(descriptor, milliseconds: exchange.deadline - now) {
+                var bytes = [UInt8](repeating: 0, count: 1_500)
+                let count = recv(descriptor, &bytes, bytes.count, 0)
+                let step =
+                    count >= 0
+                    ? exchange.receive(Array(bytes[..<count]))
+                    : errno == ECONNREFUSED ? exchange.unreachable() : nil
+                if let step { return step }
+            }
+        }
+        return .failed(.silent)
+    }
+
+    /// Our end has the address that the request names; only the server's port is heard.
+    private func connected() -> CInt? {
+        let type = CInt(SOCK_DGRAM.rawValue) | CInt(SOCK_CLOEXEC.rawValue) | CInt(SOCK_NONBLOCK.rawValue)
+        let descriptor = socket(place.local.isIPv4 ? AF_INET : AF_INET6, type, 0)
+        guard descriptor >= 0 else { return nil }
+        let isBound = place.local.withSystemAddress(port: 0, interface: place.interface) {
+            bind(descriptor, $0, $1) == 0
+        }
+        let isConnected =
+            isBound
+            && place.gateway.withSystemAddress(port: PCPMessage.port, interface: place.interface) {
+                connect(descriptor, $0, $1) == 0
+            }
+        guard isConnected else {
+            close(descriptor)
+            return nil
+        }
+        return descriptor
+    }
+}
+
+/// Waits until there is something to read, at most this long, and at most as long as a stop may go unnoticed.
+/// - Returns: whether there is.
+func wait(_ descriptor: CInt, milliseconds: Int64) -> Bool {
+    var polled = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+    return poll(&polled, 1, CInt(min(max(milliseconds, 0), 100))) > 0
+}
+
+func monotonicMilliseconds() -> Int64 { Int64(NIODeadline.now().uptimeNanoseconds / 1_000_000) }

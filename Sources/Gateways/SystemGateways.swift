@@ -1,0 +1,90 @@
+import Discovery
+import Glibc
+import NIOCore
+import PortMapping
+import Transport
+
+/// The gateways that the kernel's route tables name, asked by PCP, by NAT-PMP and by UPnP.
+package final class SystemGateways: GatewayNetwork {
+    private let upnp = UPnPClient()
+
+    package init() {}
+
+    package func routes() -> [GatewayRoute] {
+        let devices = (try? System.enumerateDevices()) ?? []
+        let found = [
+            Self.text("/proc/net/route").flatMap(RouteTable.ipv4),
+            Self.text("/proc/net/ipv6_route").flatMap(RouteTable.ipv6),
+        ]
+        return found.compactMap { $0 }.compactMap { route in
+            let own = devices.filter { $0.name == route.interface }
+            guard let index = own.first.flatMap({ UInt32(exactly: $0.interfaceIndex) }) else { return nil }
+            let addresses = own.compactMap { device -> (LanAddress, Int)? in
+                guard let address = device.address.flatMap({ LanAddress($0) }), address.isIPv4 == route.gateway.isIPv4
+                else { return nil }
+                return (address, device.netmask.flatMap { LanAddress($0) }.map(Self.leadingOnes) ?? 0)
+            }
+            let locals =
+                route.gateway.isIPv4
+                ? addresses.filter { $0.0.shares($0.1, with: route.gateway) }.map(\.0).sorted().prefix(1)
+                : addresses.map(\.0).filter(\.isGlobal).sorted().prefix(MappingLimits.addressCount)
+            return GatewayRoute(gateway: route.gateway, interface: index, locals: Array(locals))
+        }
+    }
+
+    private static func leadingOnes(_ mask: LanAddress) -> Int {
+        mask.bytes.reduce(0) { $0 + $1.nonzeroBitCount }
+    }
+
+    /// A file of the kernel's, which has no size.
+    private static func text(_ path: String) -> String? {
+        let descriptor = open(path, O_RDONLY | O_CLOEXEC)
+        guard descriptor >= 0 else { return nil }
+        defer { close(descriptor) }
+        var bytes: [UInt8] = []
+        var chunk = [UInt8](repeating: 0, count: 4_096)
+        // A machine with more routes than this has a gateway among the first.
+        while bytes.count < 1 << 20 {
+            let count = read(descriptor, &chunk, chunk.count)
+            guard count > 0 else { break }
+            bytes += chunk[..<count]
+        }
+        return String(decoding: bytes, as: UTF8.self)
+    }
+
+    package func ask(
+        _ question: PortMappingStateMachine.Question,
+        key: [UInt8],
+        isGivenUp: @escaping @Sendable () -> Bool
+    ) -> PortMappingStateMachine.Outcome {
+        switch question {
+        case .find(let method, let place):
+            switch method {
+            case .pcp: PCPClient(place, key, isGivenUp).map(suggesting: nil)
+            case .natPMP: NATPMPClient(place, isGivenUp).map(tcp: place.port, udp: place.port)
+            case .upnp: upnp.map(place, suggesting: place.port)
+            }
+        case .renew(let mapping):
+            switch mapping.method {
+            case .pcp: PCPClient(mapping.place, key, isGivenUp).map(suggesting: mapping)
+            case .natPMP:
+                NATPMPClient(mapping.place, isGivenUp).map(tcp: mapping.tcp, udp: mapping.port(of: .udp))
+            case .upnp: upnp.map(mapping.place, suggesting: mapping.tcp)
+            }
+        case .look(let mapping):
+            switch mapping.method {
+            case .pcp: PCPClient(mapping.place, key, isGivenUp).look()
+            case .natPMP: NATPMPClient(mapping.place, isGivenUp).look()
+            case .upnp: upnp.look(mapping)
+            }
+        }
+    }
+
+    package func remove(_ mapping: Mapping, key: [UInt8]) {
+        switch mapping.method {
+        case .pcp: PCPClient(mapping.place, key, { false }).remove()
+        case .natPMP: NATPMPClient(mapping.place, { false }).remove()
+        case .upnp: upnp.remove(mapping)
+        }
+    }
+}

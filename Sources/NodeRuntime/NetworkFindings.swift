@@ -1,0 +1,161 @@
+import Messaging
+import PortMapping
+
+/// What `mayfly netcheck` has found.
+package struct NetworkFindings: Sendable {
+    /// One address of a rendezvous node, and what came of asking it.
+    package struct Answer: Sendable {
+        /// `nil` for a member's, which has no name here.
+        package var rendezvous: String?
+        package var asked: Endpoint
+        /// From where it has seen us over UDP, and after how many milliseconds we knew; `nil` if it did not say.
+        package var seen: Endpoint?
+        package var udpMilliseconds: Double?
+        /// How long a connection over TCP took; `nil` if there was none.
+        package var tcpMilliseconds: Double?
+
+        package init(
+            rendezvous: String?,
+            asked: Endpoint,
+            seen: Endpoint? = nil,
+            udpMilliseconds: Double? = nil,
+            tcpMilliseconds: Double? = nil
+        ) {
+            self.rendezvous = rendezvous
+            self.asked = asked
+            self.seen = seen
+            self.udpMilliseconds = udpMilliseconds
+            self.tcpMilliseconds = tcpMilliseconds
+        }
+    }
+
+    /// One address family.
+    package struct Family: Sendable {
+        package var isIPv4: Bool
+        /// Ours toward others; `nil` without a route.
+        package var local: String?
+        package var answers: [Answer]
+        package var behaviour: NATBehaviour
+
+        package init(isIPv4: Bool, local: String?, answers: [Answer], behaviour: NATBehaviour) {
+            self.isIPv4 = isIPv4
+            self.local = local
+            self.answers = answers
+            self.behaviour = behaviour
+        }
+
+        /// Whether datagrams come back; `nil` if nobody was asked.
+        package var hasUDP: Bool? { answers.isEmpty ? nil : answers.contains { $0.seen != nil } }
+        package var hasTCP: Bool? { answers.isEmpty ? nil : answers.contains { $0.tcpMilliseconds != nil } }
+    }
+
+    /// Whether ways through NATs can be made (Relay.md).
+    package enum Punching: String, Sendable, CaseIterable {
+        /// Others reach us without.
+        case unneeded
+        /// With all whose NAT is not symmetric.
+        case works
+        /// With few: those whose NAT lets in every port of an address.
+        case limited
+        /// There is no UDP.
+        case impossible
+        case unknown
+    }
+
+    package var families: [Family]
+    package var hasRendezvous: Bool
+    package var hasDatagrams: Bool
+    /// `nil` if gateways were not asked.
+    package var portMappings: [Node.PortMappingState]?
+    /// Networks on which members are looked for; `nil` when that is off.
+    package var discovery: String?
+
+    package init(
+        families: [Family],
+        hasRendezvous: Bool,
+        hasDatagrams: Bool,
+        portMappings: [Node.PortMappingState]?,
+        discovery: String?
+    ) {
+        self.families = families
+        self.hasRendezvous = hasRendezvous
+        self.hasDatagrams = hasDatagrams
+        self.portMappings = portMappings
+        self.discovery = discovery
+    }
+
+    package var isMapped: Bool { (portMappings ?? []).contains { !$0.endpoints.isEmpty } }
+
+    /// Whether at least one rendezvous node was reached; `nil` if none is known.
+    package var isReached: Bool? {
+        guard hasRendezvous else { return nil }
+        return families.contains { $0.hasUDP == true || $0.hasTCP == true }
+    }
+
+    package var punching: Punching {
+        let kinds = families.filter { $0.hasUDP == true }.map(\.behaviour.kind)
+        if isMapped || kinds.contains(.none) { return .unneeded }
+        if !hasDatagrams { return .impossible }
+        if kinds.contains(.endpointIndependent) { return .works }
+        if kinds.contains(.unknown) { return .unknown }
+        if kinds.contains(.symmetric) { return .limited }
+        return isReached == true ? .impossible : .unknown
+    }
+
+    /// What it means, and what to do; one or two sentences each.
+    package var advice: [String] {
+        if families.allSatisfy({ $0.local == nil }) {
+            return [
+                "There is no route to elsewhere: connect this machine to a network. "
+                    + "On one network without any, `mayfly run --discover lan` finds members."
+            ]
+        }
+        var result: [String] = []
+        switch isReached {
+        case nil:
+            result.append(
+                "No rendezvous node is known, so nobody can say from where this node is seen: name one with "
+                    + "`mayfly peer add NAME CARD` and `mayfly peer set NAME rendezvous=on`."
+            )
+        case false?:
+            result.append(
+                "No rendezvous node answers over UDP or TCP: see that it runs, and that a firewall lets you reach it."
+            )
+        case true?: result.append(meaning)
+        }
+        if case .failed(.notGlobal)? = (portMappings ?? []).first?.standing {
+            result.append(
+                "The router is itself behind a NAT, the provider's or a second router's: a mapping there is no use."
+            )
+        }
+        let isBehindNAT = punching == .limited || punching == .impossible
+        if isBehindNAT, portMappings == nil {
+            result.append(
+                "Try `mayfly netcheck --map-ports`; if that works, `mayfly run --map-ports` lets others in directly."
+            )
+        }
+        return result
+    }
+
+    private var meaning: String {
+        switch punching {
+        case .unneeded:
+            isMapped
+                ? "Others get in through the port mapping."
+                : "There is no NAT: others reach this machine directly if its firewall lets the port in, TCP and UDP."
+        case .works:
+            "Ways through the NAT can be made: links to others become direct, unless the other side's NAT is symmetric or "
+                + "it has no UDP; those stay relayed."
+        case .limited:
+            "The NAT is symmetric: ways through it can be made to few; most links to nodes that are behind a NAT, too, stay "
+                + "relayed."
+        case .impossible:
+            hasDatagrams
+                ? "UDP does not come back, so no way through a NAT can be made: links to nodes that cannot be dialled are "
+                    + "relayed."
+                : "This node runs without UDP, so links to nodes that cannot be dialled are relayed."
+        case .unknown:
+            "What kind of NAT this is needs a second rendezvous node, or a second address of the one there is."
+        }
+    }
+}

@@ -1,0 +1,69 @@
+/// One question to a PCP server and its answer, without a socket.
+///
+///     asking ──an answer to it──▶ over
+///     asking ──other version──▶ over: unsupported
+///     asking ──the fourth wait is over──▶ over: silent
+///
+/// The request is sent again after 250 ms, and after twice as long each time, four times in all: 3.75 s. RFC 6887, 8.1.1,
+/// waits 3 s first and without end; the gateway is one hop away, and there are other methods to try.
+package struct PCPExchange {
+    /// What there is to do.
+    package enum Step: Hashable, Sendable {
+        case send([UInt8])
+        /// The server's word.
+        case granted(lifetime: UInt32, epoch: UInt32, map: PCPMap?)
+        case failed(MappingFailure)
+    }
+
+    static let firstWait: Int64 = 250
+    static let sendCount = 4
+
+    private let request: PCPRequest
+    private var sends = 0
+    private var isOver = false
+    /// When ``advance(now:)`` has something to do next.
+    package private(set) var deadline: Int64
+
+    package init(_ request: PCPRequest, now: Int64) {
+        self.request = request
+        deadline = now
+    }
+
+    /// - Returns: `nil` if it is not time.
+    package mutating func advance(now: Int64) -> Step? {
+        guard !isOver, now >= deadline else { return nil }
+        guard sends < Self.sendCount else { return end(.failed(.silent)) }
+        deadline = now + Self.firstWait << Int64(sends)
+        sends += 1
+        return .send(request.bytes)
+    }
+
+    /// - Parameter bytes: of a datagram from the server's address and port.
+    /// - Returns: `nil` for what does not answer this request.
+    package mutating func receive(_ bytes: [UInt8]) -> Step? {
+        guard !isOver, let message = PCPMessage(bytes) else { return nil }
+        switch message {
+        case .otherVersion: return end(.failed(.unsupported))
+        case .answer(let result, let lifetime, let epoch, let map):
+            switch (request.operation, map) {
+            case (.announce, nil): break
+            case (.map(let asked), let map?) where map.answers(asked): break
+            default: return nil
+            }
+            switch result {
+            case 0: return end(.granted(lifetime: lifetime, epoch: epoch, map: map))
+            // UNSUPP_VERSION, UNSUPP_OPCODE.
+            case 1, 4: return end(.failed(.unsupported))
+            default: return end(.failed(.refused(Int(result))))
+            }
+        }
+    }
+
+    /// The system says that nobody is at the server's port.
+    package mutating func unreachable() -> Step? { isOver ? nil : end(.failed(.unsupported)) }
+
+    private mutating func end(_ step: Step) -> Step {
+        isOver = true
+        return step
+    }
+}

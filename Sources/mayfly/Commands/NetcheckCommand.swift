@@ -1,0 +1,83 @@
+import ArgumentParser
+import Control
+
+struct NetcheckCommand: NodeCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "netcheck",
+        abstract: "Say what this network lets through.",
+        discussion: """
+            Asks the rendezvous nodes that the running node knows from where they see it, and says for IPv4 and IPv6 \
+            whether there is a NAT, of what kind, and what works. Nobody else is asked; a gateway only if ports are mapped, \
+            or with --map-ports: then for a mapping that is removed at once. From whom the NAT lets datagrams in is not \
+            measured: nobody sends any that was not asked.
+
+            The exit code is 5 when rendezvous nodes are known and none answers.
+
+            Examples:
+              mayfly netcheck
+              mayfly netcheck --json | jq -r '.families[] | "\\(.family) \\(.nat)"'
+            """
+    )
+
+    @Option(parsing: .unconditional, help: ArgumentHelp("How long to wait for answers.", valueName: "seconds"))
+    var timeout = Interval(milliseconds: 10_000)
+    @Flag(help: "Ask the gateway for a port mapping, and remove it.")
+    var mapPorts = false
+    @OptionGroup var global: GlobalOptions
+
+    func perform(_ terminal: Terminal) throws {
+        let params = NetcheckMethod.Params(timeout: timeout, mapPorts: mapPorts ? true : nil)
+        let value = try connect().call(NetcheckMethod.self, params, timeout: timeout.withGrace)
+        let result = try understand(value, as: NetcheckMethod.Result.self)
+        if terminal.json { terminal.result(value) } else { show(result, terminal) }
+        if result.reached == false { throw ExitCode(FailureKind.unreachable.exitCode) }
+    }
+
+    private func show(_ result: NetcheckMethod.Result, _ terminal: Terminal) {
+        for family in result.families {
+            let name = family.family == "ipv4" ? "IPv4" : "IPv6"
+            guard family.route else {
+                terminal.fields([(name, "no route")])
+                continue
+            }
+            terminal.fields([
+                (name, family.local.map(safe) ?? "-"),
+                ("  UDP, TCP", "\(word(family.udp)), \(word(family.tcp))"),
+                ("  NAT", nat(family)),
+                ("  port", family.portPreserved.map { $0 ? "kept" : "changed" } ?? "unknown"),
+            ])
+            terminal.table(
+                ["  ASKED", "AT", "SEES US AT", "UDP", "TCP"],
+                family.answers.map { answer in
+                    [
+                        "  " + (answer.rendezvous.map(safe) ?? "a member's"), place(answer.address, answer.port),
+                        answer.seenAddress.map { place($0, answer.seenPort ?? 0) } ?? "-",
+                        answer.seenAddress == nil ? "silent" : milliseconds(answer.rttMs),
+                        answer.tcpMs == nil ? "fails" : milliseconds(answer.tcpMs),
+                    ]
+                }
+            )
+        }
+        let mappings = result.portMappings.map { $0.map(\.words) } ?? ["off; --map-ports tries it"]
+        terminal.fields(
+            mappings.map { ("port mapping", $0) }
+                + [("LAN discovery", safe(result.discovery)), ("hole punching", safe(result.punching))]
+        )
+        for sentence in result.advice { terminal.result(safe(sentence)) }
+    }
+
+    private func word(_ works: Bool?) -> String { works.map { $0 ? "works" : "does not come back" } ?? "unknown" }
+
+    private func nat(_ family: NetcheckFamily) -> String {
+        switch family.nat {
+        case "none": "none: others see our own address"
+        case "unknown" where family.udp == true: "there is one; its kind is unknown: needs a second rendezvous node"
+        case "unknown": "unknown"
+        default: "\(safe(family.nat)), mapping \(safe(family.mapping))"
+        }
+    }
+
+    private func place(_ address: String, _ port: Int) -> String {
+        address.contains(":") ? "[\(safe(address))]:\(port)" : "\(safe(address)):\(port)"
+    }
+}

@@ -1,0 +1,40 @@
+import Control
+import Messaging
+import NodeRuntime
+
+extension NodeView {
+    static func netcheck(_ findings: NetworkFindings) -> NetcheckMethod.Result {
+        NetcheckMethod.Result(
+            families: findings.families.map(family),
+            portMappings: findings.portMappings.map { $0.map(portMapping) },
+            discovery: findings.discovery ?? "off",
+            punching: findings.punching.rawValue,
+            reached: findings.isReached,
+            advice: findings.advice
+        )
+    }
+
+    private static func family(_ found: NetworkFindings.Family) -> NetcheckFamily {
+        NetcheckFamily(
+            family: found.isIPv4 ? "ipv4" : "ipv6",
+            route: found.local != nil,
+            local: found.local,
+            udp: found.hasUDP,
+            tcp: found.hasTCP,
+            nat: found.behaviour.kind.rawValue,
+            mapping: found.behaviour.mapping.rawValue,
+            portPreserved: found.behaviour.preservesPort,
+            answers: found.answers.map { answer in
+                NetcheckAnswer(
+                    rendezvous: answer.rendezvous,
+                    address: answer.asked.host,
+                    port: Int(answer.asked.port),
+                    seenAddress: answer.seen?.host,
+                    seenPort: answer.seen.map { Int($0.port) },
+                    rttMs: answer.udpMilliseconds.map(rounded),
+                    tcpMs: answer.tcpMilliseconds.map(rounded)
+                )
+            }
+        )
+    }
+}

@@ -1,0 +1,55 @@
+import Control
+import Messaging
+import NodeRuntime
+import PortMapping
+
+extension NodeView {
+    /// `nil` when gateways are not asked.
+    static func portMappings(_ node: isolated Node) -> [PortMappingStatus]? {
+        guard let states = node.portMappings else { return nil }
+        guard !states.isEmpty else {
+            let reason =
+                node.status().isLocked ? "the storage is locked" : "there is no gateway, or no listener toward it"
+            return [PortMappingStatus(family: "ipv4", state: .failed, reason: reason)]
+        }
+        return states.map(portMapping)
+    }
+
+    static func portMapping(_ state: Node.PortMappingState) -> PortMappingStatus {
+        var result = PortMappingStatus(family: state.isIPv4 ? "ipv4" : "ipv6", state: .asking)
+        switch state.standing {
+        case .none, .asking: break
+        case .failed(let failure):
+            result.state = .failed
+            result.reason = failure.reason
+        case .mapped(let mapping):
+            result.state = .mapped
+            result.method = mapping.method.rawValue
+            result.outer = state.endpoints.map(\.description)
+            result.until = state.expiresAt.map(timestamp)
+        }
+        return result
+    }
+
+    /// For `doctor`: without it others may still get in by another way.
+    static func portMappingCheck(_ mapping: PortMappingStatus) -> HealthCheck {
+        switch mapping.state {
+        case .mapped:
+            let message = "\(mapping.family): others get in by \(mapping.method ?? "-")"
+            return HealthCheck(name: "port mapping", state: .ok, message: message)
+        case .asking:
+            return HealthCheck(
+                name: "port mapping",
+                state: .ok,
+                message: "\(mapping.family): the gateway is being asked"
+            )
+        case .failed:
+            return HealthCheck(
+                name: "port mapping",
+                state: .warning,
+                message: "\(mapping.family): none: \(mapping.reason ?? "-")",
+                hint: "let the router allow UPnP or PCP, set a port forwarding by hand, or use a rendezvous node"
+            )
+        }
+    }
+}

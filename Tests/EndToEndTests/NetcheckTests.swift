@@ -1,0 +1,130 @@
+import Foundation
+import Testing
+
+@Suite("Netcheck")
+struct NetcheckTests {
+    private func introduce(_ hub: TestNode, to node: TestNode) throws {
+        try node.ok("peer", "add", hub.name, try hub.ok("peer", "card")["contact"].string ?? "")
+        try node.ok("peer", "set", hub.name, "rendezvous=on")
+    }
+
+    @Test(
+        "Without a node, without a rendezvous node, with one, and with one that is gone: each is said, with its exit code"
+    )
+    func standing() throws {
+        try withHomes("ann", "hub") { nodes in
+            let (ann, hub) = (nodes[0], nodes[1])
+            let none = try ann.fails(8, "netcheck")
+            #expect(none.kind == "no_node" || none.kind == "noNode", "\(none)")
+            #expect(none.json["error"]["hint"].string?.contains("mayfly run") == true, "\(none)")
+            try ann.fails(64, "netcheck", "--timeout", "soon")
+            try ann.start()
+            let alone = try ann.ok("netcheck", "--timeout", "5")
+            #expect(
+                alone["reached"].isNull && alone["punching"].string == "unknown" && alone["discovery"].string == "off"
+            )
+            #expect(alone["portMappings"].isNull)
+            #expect(
+                alone["advice"].list.compactMap(\.string).contains {
+                    $0.contains("rendezvous=on") || $0.contains("route")
+                }
+            )
+            #expect(alone["families"].list.compactMap { $0["family"].string } == ["ipv4", "ipv6"])
+
+            try hub.start(["--rendezvous"])
+            try introduce(hub, to: ann)
+            let found = try ann.ok("netcheck")
+            let family = found["families"][0]
+            #expect(
+                family["udp"].bool == true && family["tcp"].bool == true && family["nat"].string == "none",
+                "\(family)"
+            )
+            #expect(family["portPreserved"].bool == true && family["mapping"].string == "unknown")
+            let answer = family["answers"][0]
+            #expect(answer["rendezvous"].string == "hub" && answer["seenAddress"].string == "127.0.0.1")
+            #expect(answer["seenPort"].integer == Int64(ann.port) && (answer["rttMs"].double ?? -1) > 0)
+            #expect(found["punching"].string == "unneeded" && found["reached"].bool == true)
+            // For people, too.
+            let shown = try Program.run([Program.mayfly, "netcheck", "--home", ann.home], in: ann.directory)
+            #expect(shown.code == 0 && shown.output.contains("IPv4") && shown.output.contains("hub"), "\(shown)")
+
+            try hub.stop()
+            let gone = try ann.fails(5, "netcheck", "--timeout", "3")
+            #expect(gone["reached"].bool == false && gone["families"][0]["udp"].bool == false, "\(gone)")
+            #expect(gone["advice"].list.compactMap(\.string).contains { $0.contains("No rendezvous node answers") })
+            try ann.stop()
+        }
+    }
+
+    @Test("A node without UDP is told that TCP works and that no way through a NAT can be made")
+    func withoutDatagrams() throws {
+        try withHomes("ann", "hub") { nodes in
+            let (ann, hub) = (nodes[0], nodes[1])
+            try ann.start(["--no-udp"])
+            try hub.start(["--rendezvous"])
+            try introduce(hub, to: ann)
+            let found = try ann.ok("netcheck", "--timeout", "5")
+            #expect(found["families"][0]["tcp"].bool == true && found["families"][0]["udp"].bool == false)
+            #expect(found["punching"].string == "impossible", "\(found)")
+            for node in nodes { try node.stop() }
+        }
+    }
+}
+
+/// The kinds of NAT, by a real router's translation.
+@Suite("Netcheck behind a NAT", .enabled(if: GatewayHouse.canBeBuilt, "\(GatewayHouse.reason)"))
+struct NetcheckNATTests {
+    /// `ann` behind a router; rendezvous nodes at two addresses outside.
+    private func check(source: String, hubs: Int = 2, _ body: (JSON, TestNode) throws -> Void) throws {
+        try withHomes("ann", "one", "two") { nodes in
+            let house = try GatewayHouse(in: nodes[0].directory, source: source)
+            let ann = nodes[0]
+            ann.prefix = ["ip", "netns", "exec", house.inside]
+            try ann.start(["--listen", "tcp://0.0.0.0:7440"])
+            for (hub, address) in zip(nodes.dropFirst().prefix(hubs), ["6.6.6.1", "6.6.6.3"]) {
+                hub.prefix = ["ip", "netns", "exec", house.outside]
+                try hub.start(["--listen", "tcp://\(address):7440", "--rendezvous"])
+                try ann.ok("peer", "add", hub.name, try hub.ok("peer", "card")["contact"].string ?? "")
+                try ann.ok("peer", "set", hub.name, "rendezvous=on")
+            }
+            let found = try ann.ok("netcheck")
+            #expect(found["families"][0]["local"].string == "192.168.1.2" && found["families"][0]["route"].bool == true)
+            try body(found.json, ann)
+            #expect(try house.askedCount() == 0, "nobody else is asked")
+            for node in nodes { try node.stop() }
+        }
+    }
+
+    @Test("An endpoint-independent NAT is one: ways through it can be made")
+    func cone() throws {
+        try check(source: "masquerade") { found, ann in
+            let family = found["families"][0]
+            #expect(family["nat"].string == "endpoint-independent", "\(found)")
+            #expect(family["mapping"].string == "endpoint-independent" && family["portPreserved"].bool == true)
+            #expect(Set(family["answers"].list.map { $0["seenAddress"].string }) == ["5.5.5.2"])
+            #expect(found["punching"].string == "works")
+            #expect(!Program.text(ann.log).contains("5.5.5."))
+        }
+    }
+
+    @Test("A symmetric NAT is one: ways through it can be made to few")
+    func symmetric() throws {
+        try check(source: "masquerade random,fully-random") { found, _ in
+            let family = found["families"][0]
+            #expect(
+                family["nat"].string == "symmetric" && family["mapping"].string == "destination-dependent",
+                "\(found)"
+            )
+            #expect(found["punching"].string == "limited")
+            #expect(found["advice"].list.compactMap(\.string).contains { $0.contains("--map-ports") })
+        }
+    }
+
+    @Test("With one rendezvous node the kind of a NAT is unknown, and it is said what is needed")
+    func oneHub() throws {
+        try check(source: "masquerade", hubs: 1) { found, _ in
+            #expect(found["families"][0]["nat"].string == "unknown" && found["punching"].string == "unknown")
+            #expect(found["advice"].list.compactMap(\.string).contains { $0.contains("second rendezvous node") })
+        }
+    }
+}

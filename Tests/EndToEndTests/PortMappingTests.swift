@@ -1,0 +1,243 @@
+import Foundation
+import Glibc
+import Testing
+
+/// A node behind a real router's program that makes mappings when it is asked.
+@Suite("Port mapping of a node", .enabled(if: GatewayHouse.canBeBuilt, "\(GatewayHouse.reason)"))
+struct PortMappingTests {
+    private static let listen = ["--listen", "tcp://0.0.0.0:7440"]
+
+    /// `ann` is in the house, `bob` outside where nobody can connect to him.
+    private func withHouse(
+        _ methods: GatewayHouse.Methods = .all,
+        _ body: (GatewayHouse, TestNode, TestNode) throws -> Void
+    ) throws {
+        try withHomes("ann", "bob") { nodes in
+            let house = try GatewayHouse(in: nodes[0].directory, methods: methods)
+            nodes[0].prefix = ["ip", "netns", "exec", house.inside]
+            nodes[1].prefix = ["ip", "netns", "exec", house.outside]
+            try body(house, nodes[0], nodes[1])
+            for node in nodes { try node.stop() }
+        }
+    }
+
+    private func mapping(_ node: TestNode, _ family: String = "ipv4") throws -> JSON {
+        try node.ok("status")["portMappings"].list.first { $0["family"].string == family } ?? JSON(value: nil)
+    }
+
+    private func mapped(_ node: TestNode, _ family: String = "ipv4", seconds: Int = 90) throws {
+        try eventually("a mapping", seconds: seconds) { try mapping(node, family)["state"].string == "mapped" }
+    }
+
+    private static func seconds() -> Int { Int(Date().timeIntervalSince1970) }
+
+    private func check(_ methods: GatewayHouse.Methods, _ name: String) throws {
+        try withHouse(methods) { house, ann, bob in
+            try house.startGateway()
+            try ann.start(Self.listen + ["--map-ports", "--log-level", "trace"])
+            try mapped(ann)
+            let found = try mapping(ann)
+            #expect(found["method"].string == name && found["outer"][0].string == "tcp://5.5.5.2:7440", "\(found)")
+            let left = ((found["until"].time ?? 0) - Int64(Self.seconds()) * 1_000) / 1_000
+            #expect((3_000...3_601).contains(left), "an hour at most: \(left) s")
+            #expect(try house.mappings().count == 2, "TCP and UDP")
+            // Others are told, and get in: they have nothing else, for ann cannot connect to bob.
+            let card = try ann.ok("peer", "card")["endpoints"].list.compactMap(\.string)
+            #expect(card.first == "tcp://5.5.5.2:7440", "\(card)")
+            try bob.start()
+            try meet(ann, bob)
+            try say("from outside", bob)
+            try say("from inside", ann)
+            let path = try bob.ok("conversation", "members", "room").json["members"].list
+                .compactMap { $0["path"].string }
+            #expect(path == ["direct"])
+            let check = try ann.run(["doctor"]).lines.first { $0["name"].string == "port mapping" }
+            #expect(check?["state"].string == "ok", "\(check?.description ?? "none")")
+            try ann.stop()
+            #expect(try house.mappings().isEmpty, "removed at the stop")
+            let log = Program.text(ann.log)
+            for text in ["5.5.5.", "192.168.", "2a00:"] { #expect(!log.contains(text), "the log holds \(text)") }
+            #expect(log.contains("port mapping: the gateway lets others in"))
+        }
+    }
+
+    @Test("By PCP a peer outside reaches a node through the mapped port, and a stop removes it") func pcp() throws {
+        try check(.all, "pcp")
+    }
+
+    @Test("By NAT-PMP a peer outside reaches a node through the mapped port, and a stop removes it") func natPMP()
+        throws
+    {
+        try check(.withoutPCP, "nat-pmp")
+    }
+
+    @Test("By UPnP a peer outside reaches a node through the mapped port, and a stop removes it") func upnp() throws {
+        try check(.upnpOnly, "upnp")
+    }
+
+    @Test("Through an IPv6 gateway a pinhole is opened, by which a peer outside gets in, and closed at the stop")
+    func pinhole() throws {
+        try withHouse { house, ann, bob in
+            try house.startGateway()
+            try ann.start(["--listen", "tcp://[::]:7440", "--map-ports"])
+            try mapped(ann, "ipv6")
+            #expect(try mapping(ann, "ipv6")["outer"][0].string == "tcp://[2a00:2::2]:7440")
+            #expect(try house.openings().count == 2)
+            try bob.start()
+            try meet(ann, bob)
+            try say("over IPv6", bob)
+            try ann.stop()
+            #expect(try house.openings().isEmpty)
+        }
+    }
+
+    @Test(
+        "Without --map-ports the gateway is asked nothing; the configuration can ask for it, and the command line against it"
+    )
+    func off() throws {
+        try withHouse { house, ann, _ in
+            try house.startGateway()
+            for arguments in [[], ["--no-map-ports"]] {
+                try ann.start(Self.listen + arguments)
+                #expect(try ann.ok("status")["portMappings"].isNull)
+                try ann.ok("netcheck", "--timeout", "1")
+                try ann.stop()
+                #expect(try house.askedCount() == 0)
+            }
+            let config = Program.text("\(ann.home)/config.json")
+            try ann.replace(
+                "config.json",
+                with: config.replacingOccurrences(of: "{\n", with: "{\n  \"mapPorts\": true,\n")
+            )
+            try ann.start(Self.listen + ["--no-map-ports"])
+            try ann.ok("netcheck", "--timeout", "1")
+            try ann.stop()
+            #expect(try house.askedCount() == 0)
+            try ann.start(Self.listen)
+            try mapped(ann)
+            #expect(try house.askedCount() > 0)
+        }
+    }
+
+    @Test("A lease is renewed at its half; a gateway that starts anew is asked again; an address that changes, too")
+    func upkeep() throws {
+        try withHouse { house, ann, bob in
+            // The shortest lease that this gateway gives, so that its half is 30 s.
+            try house.startGateway(lease: 61)
+            try ann.start(Self.listen + ["--map-ports"])
+            try mapped(ann)
+            let first = try mapping(ann)["until"].time ?? 0
+            #expect(first - Int64(Self.seconds()) * 1_000 <= 62_000)
+            try eventually("a renewal") { (try mapping(ann)["until"].time ?? 0) >= first + 20_000 }
+            #expect(try mapping(ann)["state"].string == "mapped" && house.mappings().count == 2)
+            // The router loses its power, and comes back.
+            try house.crashGateway()
+            #expect(try house.mappings().isEmpty)
+            try house.startGateway(lease: 61)
+            try eventually("the mapping is back") { try house.mappings().count == 2 }
+            // The machine gets another address.
+            try Program.tool("ip", "-n", house.inside, "addr", "flush", "dev", "eth0", "scope", "global")
+            try Program.tool("ip", "-n", house.inside, "addr", "add", "192.168.1.77/24", "dev", "eth0")
+            try Program.tool("ip", "-n", house.inside, "route", "replace", "default", "via", "192.168.1.1")
+            try eventually("the new address is mapped") {
+                try house.mappings().contains { $0.contains("192.168.1.77") }
+            }
+            try mapped(ann)
+            let outer = try mapping(ann)["outer"][0].string ?? ""
+            #expect(outer.hasPrefix("tcp://5.5.5.2:"))
+            try bob.start()
+            try meet(ann, bob)
+            try say("still there", bob)
+        }
+    }
+
+    @Test("A node that is killed leaves a lease of an hour at most, and takes it up again when it is back")
+    func killed() throws {
+        try withHouse { house, ann, _ in
+            try house.startGateway()
+            try ann.start(Self.listen + ["--map-ports"])
+            try mapped(ann)
+            ann.crash()
+            #expect(try house.mappings().count == 2)
+            let left = house.leaseEnds().map { $0 - Self.seconds() }
+            #expect(left.count == 2 && left.allSatisfy { (3_000...3_600).contains($0) }, "\(left)")
+            try ann.start(Self.listen + ["--map-ports"])
+            try mapped(ann)
+            #expect(try mapping(ann)["outer"][0].string == "tcp://5.5.5.2:7440" && house.mappings().count == 2)
+            try ann.stop()
+            #expect(try house.mappings().isEmpty)
+        }
+    }
+
+    /// Answers each request of PCP with what is wrong, in turns; the outer address is that of another NAT.
+    private static let liar = """
+        import os, socket, struct
+        server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        server.bind(("192.168.1.1", 5351))
+        while True:
+            request, peer = server.recvfrom(1500)
+            if len(request) < 60 or request[0] != 2:
+                continue
+            for cut in range(0, 60, 7):
+                server.sendto(os.urandom(cut), peer)
+                server.sendto((bytes([2, 0x81]) + os.urandom(58))[:cut], peer)
+            head = bytes([2, 0x81, 0, 0]) + struct.pack("!II", 0xffffffff, 1) + bytes(12)
+            # Not our nonce, and not our port.
+            server.sendto(head + os.urandom(12) + request[36:44] + bytes(10) + b"\\xff\\xff\\x05\\x05\\x05\\x05", peer)
+            server.sendto(head + request[24:44] + bytes(10) + b"\\xff\\xff\\x0a\\x09\\x09\\x09", peer)
+        """
+
+    @Test("An outer address that is private is told to nobody: the gateway is itself behind a NAT, and status says so")
+    func doubleNAT() throws {
+        try withHouse { house, ann, _ in
+            try house.startGateway(script: Self.liar)
+            try ann.start(Self.listen + ["--map-ports"])
+            try eventually("a refusal") { try mapping(ann)["state"].string == "failed" }
+            #expect(try mapping(ann)["reason"].string?.contains("behind a NAT") == true)
+            let card = try ann.ok("peer", "card")["endpoints"].list.compactMap(\.string)
+            #expect(card == ["tcp://192.168.1.2:7440"], "\(card)")
+            let checked = try ann.ok("netcheck", "--timeout", "2")
+            #expect(checked["advice"].list.contains { $0.string?.contains("behind a NAT") == true }, "\(checked)")
+            let begin = ContinuousClock.now
+            try ann.stop()
+            #expect(ContinuousClock.now - begin < .seconds(10))
+        }
+    }
+
+    /// Speaks NAT-PMP alone, and takes longer than the library waits before it asks again: each answer comes twice.
+    private static let slow = """
+        import socket, struct, threading
+        server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        server.bind(("192.168.1.1", 5351))
+        while True:
+            request, peer = server.recvfrom(1500)
+            head = bytes([0, 0x80 | request[1], 0, 1 if request[0] else 0]) + struct.pack("!I", 9)
+            body = b"" if request[0] else socket.inet_aton("5.5.5.2") if request[1] == 0 else request[4:12]
+            threading.Timer(0.3, server.sendto, (head + body, peer)).start()
+        """
+
+    @Test("A gateway that speaks NAT-PMP alone, and answers late what was asked again, is understood")
+    func slowGateway() throws {
+        try withHouse { house, ann, _ in
+            try house.startGateway(script: Self.slow)
+            try ann.start(Self.listen + ["--map-ports"])
+            try mapped(ann)
+            let found = try mapping(ann)
+            #expect(found["method"].string == "nat-pmp" && found["outer"].list.count == 1, "\(found)")
+            #expect(found["outer"][0].string == "tcp://5.5.5.2:7440")
+        }
+    }
+
+    @Test("netcheck --map-ports tries a mapping and removes it")
+    func probing() throws {
+        try withHouse { house, ann, _ in
+            try house.startGateway()
+            try ann.start(Self.listen)
+            let found = try ann.ok("netcheck", "--map-ports")["portMappings"][0]
+            #expect(found["method"].string == "pcp" && found["outer"][0].string == "tcp://5.5.5.2:7440", "\(found)")
+            try eventually("it is gone") { try house.mappings().isEmpty }
+            #expect(house.log.contains("PCP MAP: added mapping"))
+            #expect(try ann.ok("peer", "card")["endpoints"].list.compactMap(\.string) == ["tcp://192.168.1.2:7440"])
+        }
+    }
+}

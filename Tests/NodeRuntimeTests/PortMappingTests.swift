@@ -1,0 +1,161 @@
+import Discovery
+import Gateways
+import Logging
+import Messaging
+import NIOCore
+import NIOPosix
+import NodeRuntime
+import PortMapping
+import SimulatedDisk
+import Store
+import Synchronization
+import Testing
+
+/// A gateway that says what the test wants.
+private final class StubGateways: GatewayNetwork {
+    struct Record {
+        var outer = LanAddress(5, 5, 5, 2)
+        var questions: [PortMappingStateMachine.Question] = []
+        var keys: Set<[UInt8]> = []
+        var removed: [Mapping] = []
+        var looks = 0
+        /// Nobody answers, not even a removal, until this is over.
+        var isStuck = false
+    }
+
+    let record = Mutex(Record())
+
+    func routes() -> [GatewayRoute] {
+        record.withLock { $0.looks += 1 }
+        return [GatewayRoute(gateway: LanAddress(192, 168, 1, 1), interface: 2, locals: [LanAddress(127, 0, 0, 1)])]
+    }
+
+    func source(toward address: LanAddress) -> LanAddress? { nil }
+
+    func ask(
+        _ question: PortMappingStateMachine.Question,
+        key: [UInt8],
+        isGivenUp: @escaping @Sendable () -> Bool
+    ) -> PortMappingStateMachine.Outcome {
+        let outer = record.withLock {
+            $0.questions.append(question)
+            $0.keys.insert(key)
+            return $0.outer
+        }
+        return .granted(MappingGrant(outer: outer, tcp: 4_242, udp: 4_242, lifetime: 3_600, epoch: 1))
+    }
+
+    func remove(_ mapping: Mapping, key: [UInt8]) {
+        while record.withLock({ $0.isStuck }) {}
+        record.withLock { $0.removed.append(mapping) }
+    }
+}
+
+@Suite("Port mapping of the shell")
+struct PortMappingShellTests {
+    /// A node on a disk of its own, with that gateway.
+    private final class Machine: Sendable {
+        private let disk = SimulatedDisk()
+        let gateways = StubGateways()
+        private let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+
+        init() throws { try Store.create(home: "/home", protection: .keyFile, passphrase: nil, fileSystem: disk) }
+
+        func start(mapPorts: Bool?, advertise: [Endpoint] = []) async throws -> Node {
+            var surroundings = Surroundings()
+            surroundings.disk = disk
+            surroundings.commitThread = .caller
+            surroundings.gateways = gateways
+            surroundings.space = { _ in DiskSpace(total: 1 << 40, available: 1 << 39) }
+            var options = Node.Options(home: "/home", version: "test")
+            options.listen = [Endpoint(host: "127.0.0.1", port: 0)]
+            options.mapPorts = mapPorts
+            let node = try await group.next().submit { [options, surroundings, group] in
+                try Node(
+                    options,
+                    configuration: NodeConfiguration(name: nil, listen: [], advertise: advertise),
+                    peers: PeersFile(),
+                    surroundings: surroundings,
+                    loop: group.next(),
+                    log: Logger(label: "test", factory: { _ in SwiftLogNoOpLogHandler() })
+                )
+            }.get()
+            try await node.start(passphrase: nil)
+            return node
+        }
+
+        func end() async throws { try await group.shutdownGracefully() }
+    }
+
+    /// Waits for what the node's own thread brings about.
+    private func mapped(_ node: Node) async throws -> Node.PortMappingState? {
+        for _ in 0..<2_000 {
+            if let state = await node.portMappings?.first, !state.endpoints.isEmpty { return state }
+            try await node.loop.scheduleTask(in: .milliseconds(5)) {}.futureResult.get()
+        }
+        return nil
+    }
+
+    @Test("what is mapped is advertised first, the same key is used after a restart, and a stop removes it")
+    func mapping() async throws {
+        let machine = try Machine()
+        for run in 1...2 {
+            let node = try await machine.start(mapPorts: true, advertise: [Endpoint(host: "desk.example", port: 9)])
+            let state = try await mapped(node)
+            #expect(state?.endpoints == [Endpoint(host: "5.5.5.2", port: 4_242)])
+            let card = try await node.card()
+            #expect(
+                card.endpoints == [Endpoint(host: "5.5.5.2", port: 4_242), Endpoint(host: "desk.example", port: 9)]
+            )
+            let port = await node.listening[0].port
+            await node.stop()
+            let record = machine.gateways.record.withLock { ($0.questions.count, $0.removed, $0.keys) }
+            #expect(record.0 == run && record.1.count == run && record.1.last?.place.port == port)
+            #expect(record.2.count == 1 && record.2.first?.count == 32)
+        }
+        try await machine.end()
+    }
+
+    @Test("unless it is asked for, no gateway is looked for or asked, by any start, tick or stop")
+    func off() async throws {
+        let machine = try Machine()
+        for mapPorts: Bool? in [nil, false] {
+            let node = try await machine.start(mapPorts: mapPorts)
+            await node.reapNow()
+            #expect(await node.portMappings == nil)
+            await node.stop()
+        }
+        let record = machine.gateways.record.withLock { ($0.looks, $0.questions.count, $0.removed.count) }
+        #expect(record == (0, 0, 0))
+        try await machine.end()
+    }
+
+    @Test("an outer address that is private is advertised to nobody, and said to be behind another NAT")
+    func privateAddress() async throws {
+        let machine = try Machine()
+        machine.gateways.record.withLock { $0.outer = LanAddress(10, 0, 0, 7) }
+        let node = try await machine.start(mapPorts: true)
+        for _ in 0..<2_000 {
+            if case .failed? = await node.portMappings?.first?.standing { break }
+            try await node.loop.scheduleTask(in: .milliseconds(5)) {}.futureResult.get()
+        }
+        #expect(await node.portMappings?.first?.standing == .failed(.notGlobal(LanAddress(10, 0, 0, 7))))
+        #expect(try await node.card().endpoints.map(\.host) == ["127.0.0.1"])
+        await node.stop()
+        try await machine.end()
+    }
+
+    @Test("a gateway that does not end its answer holds a stop up for two seconds, and no longer")
+    func stuck() async throws {
+        let machine = try Machine()
+        let node = try await machine.start(mapPorts: true)
+        #expect(try await mapped(node) != nil)
+        machine.gateways.record.withLock { $0.isStuck = true }
+        let begin = ContinuousClock.now
+        await node.stop()
+        let took = ContinuousClock.now - begin
+        #expect(took >= .seconds(1.5) && took < .seconds(30), "\(took)")
+        machine.gateways.record.withLock { $0.isStuck = false }
+        try await machine.end()
+    }
+}
