@@ -21,7 +21,7 @@ result=0
 : >"$scratch/tests.log"
 for suites in '^(Transport|Datagrams|Discovery)Tests\.' '^(NodeRuntime|Control)Tests\.' '^StoreTests\.' \
     '^EndToEndTests\.(DatagramTests|RendezvousTests|LanTests)' '^EndToEndTests\.HostileNetworkTests'; do
-    swift test --skip-build --sanitize="$kind" --scratch-path "$scratch" \
+    swift test --skip-build --no-parallel --sanitize="$kind" --scratch-path "$scratch" \
         --filter "$suites" --skip CrashTests >>"$scratch/tests.log" 2>&1 || result=$?
 done
 grep -aE '^(✘|✔ Test run|✘ Test run)' "$scratch/tests.log" || tail -5 "$scratch/tests.log"
