@@ -1,39 +1,126 @@
-/// How much may be in flight: CUBIC (RFC 9438) in the frame of RFC 9002, section 7, with HyStart++ (RFC 9406).
+/// How fast a path is sent to, and how much of it may be in flight: BBR version 3 (draft-ietf-ccwg-bbr-06), from the rate
+/// at which the path delivers, its shortest round trip, and what it loses.
 ///
-///     slow start ──round trips grow──▶ conservative slow start ──5 rounds──▶ avoidance
-///         │  ▲                              │ (shrink: back)                    │
-///         │  └──────────────────────────────┘                                   │
-///         └──────────── loss ──▶ recovery (until a packet sent later is acknowledged) ──▶ avoidance
-///     any ──persistent congestion──▶ slow start at two datagrams
+///     startup ──no more to be had, or too much lost──▶ drain ──queue empty, or 3 rounds──▶ down
+///        ┌──▶ down ──queue empty, or 3 rounds──▶ cruise ──2…3 s, or 63 rounds──▶ refill ──a round──▶ up ──┐
+///        └───────────── no more to be had, or too much lost, or as far as is known to be safe ─────────────┘
+///     any ──no short round trip for 5 s──▶ probeRTT ──200 ms and a round──▶ cruise; startup if it never was full
+///     any ──persistent congestion──▶ startup at two datagrams
+///
+/// | state | pacing | window | bounds |
+/// |---|---|---|---|
+/// | startup | 2.77 | 2 | |
+/// | drain | 0.5 | 2 | short term |
+/// | down | 0.9 | 2 | short term, long term |
+/// | cruise | 1 | 2 | short term, 0.85 of long term |
+/// | refill | 1 | 2 | long term |
+/// | up | 1.25 | 2.25 | long term, which it raises |
+/// | probeRTT | 1 | 0.5 | short term, 0.85 of long term |
+///
+/// What the path is like is in the parts: ``DeliveryRate``, ``MinimumRoundTrip``, ``AckAggregation``, ``FullPipe``,
+/// ``LossNoise``. Rates are in bytes per microsecond, volumes in bytes.
 struct Congestion: Hashable, Sendable {
-    // RFC 9438, sections 4.1 and 4.6.
-    private static let growth = 0.4
-    private static let decrease = 0.7
-    private static let reno = 3 * (1 - decrease) / (1 + decrease)
+    enum State: Hashable, CaseIterable, Sendable { case startup, drain, down, cruise, refill, up, probeRTT }
 
-    private let largestWindow: Double
+    /// Of which part of a probe for more the acknowledgements tell (section 2.14: BBR.ack_phase).
+    enum Feedback: Hashable, Sendable { case none, refilling, starting, probing, stopping }
+
+    /// What may be lost beyond noise, in probes and between them. The draft has 2 % (section 2.8: BBR.LossThresh) and
+    /// nothing at all; but the BBR that TCP commonly has is the first, which answers no loss, and beside it the draft's
+    /// values have two fifths of its rate.
+    static let lossThreshold = 0.03
+    /// Section 2.8: BBR.Beta, BBR.Headroom.
+    static let beta = 0.7
+    static let headroom = 0.15
+    /// BBR.MinPipeCwnd, in datagrams.
+    static let leastDatagrams = 4.0
+    /// The share of the rate that is paced, so that queues shrink rather than grow (BBR.PacingMarginPercent).
+    static let margin = 0.99
+    /// What the shell's timer can tell apart: so much of the rate leaves together (section 5.6.3).
+    static let tick: Microseconds = 1_000
+
+    let largestWindow: Double
+    let seed: UInt64
     /// Bytes of a full datagram.
-    private(set) var datagram: Double
+    var datagram: Double
     /// Bytes that may be in flight.
-    private(set) var window: Double
-    private(set) var threshold = Double.infinity
-    /// Losses of packets sent before are the same event.
-    private var recoveryStart: Microseconds?
+    var window: Double
+    /// Bytes per microsecond.
+    var pacingRate = 0.0
+    var hasRoundTrip = false
 
-    // CUBIC; windows in datagrams.
-    private var largestBefore = 0.0
-    private var priorWindow = 0.0
-    private var renoWindow = 0.0
-    private var inflection = 0.0
-    private var epochStart: Microseconds?
-    private var lastGrowth: Microseconds = 0
+    var state = State.startup
+    var delivery = DeliveryRate()
+    var roundTrip: MinimumRoundTrip
+    var aggregation: AckAggregation
+    var fullPipe = FullPipe()
+    var noise = LossNoise()
+    /// The path was filled once (BBR.full_bw_reached).
+    var wasFull = false
 
-    private var slowStart = SlowStart()
+    // Rounds (section 5.5.1).
+    var round: UInt64 = 0
+    var roundEnd = 0
+    var roundStarts = false
+    var quiet = QuietRound()
 
-    init(datagramByteCount: Int, largestWindow: Int) {
+    // The greatest rate of this cycle and the one before (section 5.5.2).
+    var rates = WindowedMaximum()
+    var cycle: UInt64 = 0
+
+    // Latest round and short-term bounds (section 5.5.10.3).
+    var losses = LossRound()
+    var latestRate = 0.0
+    var latestVolume = 0
+    var shortTermRate = Double.infinity
+    var shortTermVolume = Double.infinity
+
+    // Long-term bound and probes for more (section 5.3.3).
+    var longTermVolume = Double.infinity
+    var feedback = Feedback.none
+    var isProbeSample = false
+    var wentTooHigh = false
+    var wasPrecautionary = false
+    var raiseEvery = Double.infinity
+    var raiseRounds = 0
+    var acknowledgedSinceRaise = 0.0
+    var roundsSinceUp: UInt64 = 0
+    var cycleStart: Microseconds
+    var probeWait: Microseconds = 0
+    var chance: SplitMix64
+    /// The round in which drain or down began.
+    var slowStart: UInt64 = 0
+
+    // ProbeRTT (section 5.3.4) and restarts after idle times (section 5.4).
+    var probeRTTEnd: Microseconds?
+    var probeRTTRoundDone = false
+    var windowBefore = 0.0
+    var isRestarting = false
+
+    /// The window was full in this round, and in the one before (C.is_cwnd_limited).
+    var isFullInRound = false
+    var wasFullInRound = false
+
+    /// - Parameters:
+    ///   - largestWindow: bytes.
+    ///   - seed: random, so that paths do not probe for more in step.
+    ///   - estimate: of the round trip, measured or assumed.
+    init(
+        datagramByteCount: Int,
+        largestWindow: Int,
+        seed: UInt64,
+        _ estimate: RoundTripTime,
+        at now: Microseconds
+    ) {
         datagram = Double(datagramByteCount)
         self.largestWindow = Double(largestWindow)
-        window = Congestion.initialWindow(datagramByteCount)
+        self.seed = seed
+        chance = SplitMix64(state: seed)
+        window = Self.initialWindow(datagramByteCount)
+        roundTrip = MinimumRoundTrip(at: now)
+        aggregation = AckAggregation(at: now)
+        cycleStart = now
+        startPacing(estimate, at: now)
     }
 
     /// RFC 9002, section 7.2.
@@ -41,181 +128,89 @@ struct Congestion: Hashable, Sendable {
         Double(min(10 * datagramByteCount, max(14_720, 2 * datagramByteCount)))
     }
 
-    private var smallestWindow: Double { 2 * datagram }
-    var isInSlowStart: Bool { window < threshold }
-
-    /// Larger or smaller datagrams get through from now on. The window stays as many bytes, but holds two of them.
+    /// Larger or smaller datagrams get through from now on. The window stays as many bytes, but holds a first flight of
+    /// them as long as the path is not known.
     mutating func setDatagram(_ byteCount: Int) {
         datagram = Double(byteCount)
-        if !isInSlowStart || recoveryStart != nil {
-            window = max(window, smallestWindow)
-        } else {
-            window = max(window, min(Congestion.initialWindow(byteCount), largestWindow))
-        }
+        let least = wasFull ? Self.leastDatagrams * datagram : Self.initialWindow(byteCount)
+        window = max(window, min(least, largestWindow))
     }
 
-    /// A packet of ours has arrived.
+    // MARK: Events
+
+    /// A packet leaves that counts.
+    /// - Parameter inFlight: before it.
+    mutating func sent(_ byteCount: Int, inFlight: Int, at now: Microseconds) -> PacketDelivery {
+        if inFlight == 0, delivery.isApplicationLimited { restart(at: now) }
+        return delivery.sent(byteCount, inFlight: inFlight, at: now)
+    }
+
+    /// There was more to send than the window holds.
+    mutating func windowIsFull() { isFullInRound = true }
+
+    /// The owner has had too little to say.
+    mutating func ranDry(inFlight: Int) { delivery.markApplicationLimited(inFlight: inFlight) }
+
+    /// Packets have arrived, and all that is lost by that is told: ``DeliveryRate/acknowledged(_:_:number:sentAt:at:)``
+    /// and ``lost(_:_:number:)`` come before (section 5.2.3).
     /// - Parameters:
-    ///   - number: the packet's, and `nextNumber` the next we send: they count the rounds of slow start.
-    ///   - isLimited: we have had too little to say for the window to be full (section 7.8).
-    mutating func acknowledge(
-        _ byteCount: Int,
-        sentAt: Microseconds,
-        number: UInt64,
-        nextNumber: UInt64,
-        isLimited: Bool,
-        roundTrip: RoundTripTime,
+    ///   - inFlight: after it.
+    ///   - latest: the round trip of the newest packet, if this acknowledgement shows it.
+    mutating func update(
+        inFlight: Int,
+        latest: Microseconds?,
+        _ estimate: RoundTripTime,
         at now: Microseconds
     ) {
-        if let recoveryStart, sentAt <= recoveryStart { return }
-        if isInSlowStart {
-            slowStart.acknowledge(number, nextNumber: nextNumber, roundTrip: roundTrip.latest)
-            guard !isLimited else { return }
-            window = min(largestWindow, window + Double(byteCount) / slowStart.divisor)
-            if slowStart.isOver { threshold = window }
-            return
+        startPacing(estimate, at: now)
+        guard var sample = delivery.sample(leastInterval: estimate.minimum) else { return }
+        sample.roundTrip = latest
+        let inFlight = Double(inFlight)
+
+        updateLatest(sample)
+        updateRound(sample)
+        updateRate(sample)
+        if losses.ends { respondToLosses() }
+        aggregation.update(
+            sample.newlyAcknowledged,
+            rate: rate,
+            window: window,
+            round: round,
+            isKnown: wasFull,
+            at: now
+        )
+        fullPipe.update(sample, endsRound: roundStarts)
+        if fullPipe.isFull { wasFull = true }
+        leaveStartupOrDrain(inFlight, at: now)
+        if wasFull { cycle(sample, inFlight, at: now) }
+        roundTrip.update(sample.roundTrip, at: now)
+        probeRoundTrip(sample, inFlight, at: now)
+        if losses.ends {
+            latestRate = sample.rate
+            latestVolume = sample.delivered
+            losses.start(delivered: delivery.delivered)
         }
-        guard !isLimited else {
-            // Time in which nothing was tried does not count as growth (RFC 9438, section 5.8).
-            if let start = epochStart { epochStart = start + max(0, now - max(lastGrowth, start)) }
-            lastGrowth = now
-            return
-        }
-        grow(Double(byteCount) / datagram, roundTrip.smoothed, now)
-    }
-
-    private mutating func grow(_ acknowledged: Double, _ roundTrip: Microseconds, _ now: Microseconds) {
-        let current = window / datagram
-        if epochStart == nil { startEpoch(current, now) }
-        lastGrowth = now
-        let start = epochStart ?? now
-        let elapsed = seconds(now - start)
-        // W_est as Reno would grow; with Reno's own slope once it has made up for its gentler decrease (section 4.3).
-        let slope = renoWindow < priorWindow ? Self.reno : 1
-        renoWindow += slope * acknowledged / current
-        let next: Double
-        if Self.cubic(elapsed, inflection, largestBefore) < renoWindow {
-            next = max(current, renoWindow)
-        } else {
-            let target = Self.cubic(elapsed + seconds(roundTrip), inflection, largestBefore)
-            next = current + (min(max(target, current), 1.5 * current) - current) / current * acknowledged
-        }
-        window = min(largestWindow, next * datagram)
-    }
-
-    private mutating func startEpoch(_ current: Double, _ now: Microseconds) {
-        epochStart = now
-        renoWindow = current
-        if priorWindow == 0 { priorWindow = current }
-        if largestBefore <= current {
-            // From slow start without a loss: there is nothing to come back to (section 4.10).
-            largestBefore = current
-            inflection = 0
-        } else {
-            inflection = Self.inflection(largestBefore, current)
-        }
-    }
-
-    /// W_cubic (RFC 9438, figure 1), in datagrams and seconds.
-    static func cubic(_ elapsed: Double, _ inflection: Double, _ largest: Double) -> Double {
-        let distance = elapsed - inflection
-        return growth * distance * distance * distance + largest
-    }
-
-    /// K (RFC 9438, figure 2), in seconds.
-    static func inflection(_ largest: Double, _ current: Double) -> Double {
-        cubeRoot((largest - current) / growth)
-    }
-
-    /// Newton's iteration: the standard library has no cube root.
-    static func cubeRoot(_ value: Double) -> Double {
-        guard value > 0 else { return 0 }
-        var root = value > 1 ? value / 3 : 1
-        for _ in 0..<128 {
-            let next = (2 * root + value / (root * root)) / 3
-            if abs(next - root) <= 1e-12 * next { return next }
-            root = next
-        }
-        return root
-    }
-
-    private func seconds(_ time: Microseconds) -> Double { Double(time) / 1_000_000 }
-
-    /// A packet is lost that was sent at `sentAt`.
-    mutating func lose(sentAt: Microseconds, at now: Microseconds) {
-        if let recoveryStart, sentAt <= recoveryStart { return }
-        recoveryStart = now
-        let current = window / datagram
-        priorWindow = current
-        // Fast convergence: who has less than before makes room for others (section 4.7).
-        largestBefore = current < largestBefore ? current * (1 + Self.decrease) / 2 : current
-        window = max(smallestWindow, window * Self.decrease)
-        threshold = window
-        epochStart = nil
+        setPacingRate(pacingGain)
+        setWindow(sample)
     }
 
     /// Nothing has got through for so long that the path is as good as new (RFC 9002, section 7.6).
-    mutating func collapse() {
-        recoveryStart = nil
-        epochStart = nil
-        largestBefore = 0
-        priorWindow = 0
-        window = smallestWindow
-        slowStart = SlowStart()
-    }
-}
-
-/// When slow start is over, seen from the round trips before anything is lost (RFC 9406, section 4.2).
-private struct SlowStart: Hashable, Sendable {
-    private static let samplesPerRound = 8
-    private static let conservativeRounds = 5
-    private static let conservativeDivisor = 4.0
-
-    private enum Phase: Hashable, Sendable {
-        case fast
-        /// Entered when round trips have grown; `baseline` is what they were.
-        case conservative(baseline: Microseconds, rounds: Int)
-        case over
-    }
-    private var phase = Phase.fast
-    private var roundEnd: UInt64?
-    private var lastMinimum = Microseconds.max
-    private var currentMinimum = Microseconds.max
-    private var samples = 0
-
-    var divisor: Double {
-        switch phase {
-        case .fast, .over: 1
-        case .conservative: Self.conservativeDivisor
-        }
-    }
-    var isOver: Bool { phase == .over }
-
-    mutating func acknowledge(_ number: UInt64, nextNumber: UInt64, roundTrip: Microseconds) {
-        let end = roundEnd ?? nextNumber
-        if roundEnd == nil { roundEnd = nextNumber }
-        if number >= end {
-            roundEnd = nextNumber
-            lastMinimum = currentMinimum
-            currentMinimum = .max
-            samples = 0
-            if case .conservative(let baseline, let rounds) = phase {
-                phase =
-                    rounds + 1 >= Self.conservativeRounds
-                    ? .over : .conservative(baseline: baseline, rounds: rounds + 1)
-            }
-        }
-        currentMinimum = min(currentMinimum, roundTrip)
-        samples += 1
-        guard samples >= Self.samplesPerRound else { return }
-        switch phase {
-        case .fast:
-            guard lastMinimum != .max else { return }
-            let tolerance = max(4_000, min(lastMinimum / 8, 16_000))
-            if currentMinimum >= lastMinimum + tolerance { phase = .conservative(baseline: currentMinimum, rounds: 0) }
-        case .conservative(let baseline, _):
-            if currentMinimum < baseline { phase = .fast }
-        case .over: break
-        }
+    mutating func collapse(_ estimate: RoundTripTime, at now: Microseconds) {
+        let old = self
+        self = Congestion(
+            datagramByteCount: Int(old.datagram),
+            largestWindow: Int(old.largestWindow),
+            seed: old.seed &+ 1,
+            estimate,
+            at: now
+        )
+        // What is in flight still refers to these counts.
+        delivery = old.delivery
+        roundEnd = delivery.delivered
+        losses.start(delivered: delivery.delivered)
+        quiet = QuietRound(delivered: delivery.delivered, lost: delivery.lost)
+        window = 2 * datagram
+        hasRoundTrip = false
+        startPacing(estimate, at: now)
     }
 }

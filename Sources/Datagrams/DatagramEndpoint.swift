@@ -347,7 +347,7 @@ package final class DatagramEndpoint {
             case .dialing(let dialing): transmit = dialing.poll(at: now)
             case .link(let link):
                 transmit = link.poll(at: now)
-                if transmit == nil { link.pollEnded() }
+                if transmit == nil { link.pollEnded(at: now) }
             case .asking(var asking):
                 transmit = asking.poll(at: now)
                 connections[id] = .asking(asking)

@@ -52,6 +52,8 @@ package struct DatagramLimits: Sendable {
     package var messageByteCount = 65_535
     /// Bytes of messages that a peer may have sent and our owner not read.
     package var receiveWindow = 1 << 20
+    /// The same once the peer and our owner have shown that they are fast. Less than ``outboundByteCount`` of the peer.
+    package var largestReceiveWindow = 6 << 20
     /// Pieces with gaps between them in which these bytes may come.
     package var receivedRanges = 1_024
     /// Bytes of messages that wait to be sent or acknowledged beyond which a link is closed.

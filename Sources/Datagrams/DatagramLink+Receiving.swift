@@ -171,16 +171,18 @@ extension DatagramLink {
     // MARK: Acknowledgements (RFC 9002)
 
     private func acknowledged(_ acknowledgement: DatagramFrame.Acknowledgement, at now: Microseconds) {
+        path.noteDryness(at: now)
         acknowledgedScratch.removeAll(keepingCapacity: true)
         sent.acknowledge(acknowledgement.ranges, &acknowledgedScratch)
         guard let newest = acknowledgedScratch.last else { return }
+        var latest: Microseconds?
         if newest.number == acknowledgement.ranges[0].upperBound, newest.path == path.number {
             let delay = Microseconds(min(acknowledgement.delay, UInt64(limits.acknowledgementDelay)))
             path.roundTrip.sample(now - newest.sentAt, delay: delay, at: now)
+            latest = path.roundTrip.adjusted
         }
         sent.timeouts = 0
         probesDue = 0
-        let isLimited = path.isLimited
         for packet in acknowledgedScratch {
             if let piece = packet.piece { outbound.acknowledge(piece) }
             if let act = packet.rekey { rekeying.acknowledged(act) }
@@ -193,27 +195,14 @@ extension DatagramLink {
                 continue
             }
             if packet.path == path.number {
-                path.inFlight -= packet.byteCount
-                path.congestion.acknowledge(
-                    packet.byteCount,
-                    sentAt: packet.sentAt,
-                    number: packet.number,
-                    nextNumber: nextNumber,
-                    isLimited: isLimited,
-                    roundTrip: path.roundTrip,
-                    at: now
-                )
+                path.acknowledged(packet, at: now)
             } else if packet.path == fallback?.number {
                 fallback?.inFlight -= packet.byteCount
             }
         }
         detectLost(at: now)
-        if wasUnwritable, outbound.unsentByteCount <= limits.outboundLowWater { becameWritable() }
-    }
-
-    private func becameWritable() {
-        wasUnwritable = false
-        if state == .open { events.append(.writable) }
+        path.congestion.update(inFlight: path.inFlight, latest: latest, path.roundTrip, at: now)
+        checkWritable()
     }
 
     func detectLost(at now: Microseconds) {
@@ -229,7 +218,7 @@ extension DatagramLink {
             }
             lostPackets += 1
             if packet.path == path.number {
-                path.inFlight -= packet.byteCount
+                path.lost(packet, at: now)
                 oldest = oldest ?? packet
                 newest = packet
             } else if packet.path == fallback?.number {
@@ -237,8 +226,7 @@ extension DatagramLink {
             }
         }
         guard let oldest, let newest else { return }
-        path.congestion.lose(sentAt: newest.sentAt, at: now)
-        if isPersistent(oldest.sentAt, newest.sentAt) { path.congestion.collapse() }
+        if isPersistent(oldest.sentAt, newest.sentAt) { path.congestion.collapse(path.roundTrip, at: now) }
     }
 
     /// Whether all of a time was lost that is longer than three probe timeouts (RFC 9002, section 7.6).

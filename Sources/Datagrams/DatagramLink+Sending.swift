@@ -78,7 +78,7 @@ extension DatagramLink {
         if received.isOwed || received.isDue(at: now) { appendAcknowledgement(&packet, &record, space, at: now) }
         if mayAsk {
             if owesCredit || inbound.owesCredit, packet.count + 9 <= space {
-                DatagramFrame.appendCredit(inbound.writeCredit(), to: &packet)
+                DatagramFrame.appendCredit(inbound.writeCredit(path.roundTrip, at: now), to: &packet)
                 owesCredit = false
                 record.carriesCredit = true
                 asks = true
@@ -91,6 +91,7 @@ extension DatagramLink {
             }
             if let piece = outbound.next(space - packet.count) {
                 outbound.append(piece, to: &packet)
+                checkWritable()
                 record.piece = piece
                 asks = true
             }
@@ -112,21 +113,20 @@ extension DatagramLink {
         guard probesDue == 0 else { return true }
         pacedUntil = nil
         guard path.inFlight + path.size.current <= Int(path.congestion.window) else {
-            path.isLimited = false
+            path.congestion.windowIsFull()
             return false
         }
-        let next = path.pacer.next(path.congestion, path.roundTrip, at: now)
+        let next = path.pacer.next(path.congestion, at: now)
         guard next > now else { return true }
-        path.isLimited = false
         pacedUntil = next
         return false
     }
 
-    /// There is nothing more to send: whether the window was used is judged by what is in flight.
-    func pollEnded() {
-        guard !outbound.hasWork else { return }
-        let full = Int(path.congestion.window)
-        path.isLimited = path.congestion.isInSlowStart ? path.inFlight < full / 2 : path.inFlight < full * 7 / 8
+    /// There is nothing more that may leave now.
+    func pollEnded(at now: Microseconds) {
+        let isPaced = pacedUntil.map { $0 > now } ?? false
+        let isFull = path.inFlight + path.size.current > Int(path.congestion.window)
+        path.pollEnded(isHeld: isPaced || isFull || outbound.awaitsCredit, at: now)
     }
 
     private func appendAcknowledgement(
@@ -179,10 +179,7 @@ extension DatagramLink {
         let transmit = seal(packet, to: path.address)
         var record = record
         record.byteCount = transmit.bytes.count
-        if !record.isSizeProbe {
-            path.inFlight += record.byteCount
-            path.pacer.sent(record.byteCount)
-        }
+        if !record.isSizeProbe { record.delivery = path.sent(record.byteCount, at: record.sentAt) }
         lastAskedAt = record.sentAt
         sent.sent(record)
         return transmit

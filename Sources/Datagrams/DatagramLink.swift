@@ -120,8 +120,15 @@ package final class DatagramLink {
         received = ReceivedPackets(limits: limits)
         outbound = SendStream(credit: UInt64(limits.receiveWindow))
         inbound = ReceiveStream(limits: limits)
-        path = DatagramPath(address, number: 0, isProved: true, limits: limits, at: now)
-        if let roundTrip { path.roundTrip.sample(roundTrip, delay: 0, at: now) }
+        path = DatagramPath(
+            address,
+            number: 0,
+            isProved: true,
+            limits: limits,
+            seed: source.randomNumber(),
+            measured: roundTrip,
+            at: now
+        )
         lastReceivedAt = now
         lastAskedAt = now
         // The responder's first packet tells the dialer that act 3 has arrived.
@@ -150,7 +157,19 @@ package final class DatagramLink {
             end(.outboundOverflow, at: now)
             throw .outboundOverflow
         }
-        if outbound.unsentByteCount > limits.outboundHighWater { wasUnwritable = true }
+        if outbound.unsentByteCount > limits.outboundHighWater || outbound.byteCount > limits.outboundByteCount / 8 * 7
+        {
+            wasUnwritable = true
+        }
+    }
+
+    /// Tells the owner that there is room again, if there is.
+    func checkWritable() {
+        guard wasUnwritable, outbound.unsentByteCount <= limits.outboundLowWater,
+            outbound.byteCount <= limits.outboundByteCount / 8 * 7
+        else { return }
+        wasUnwritable = false
+        if state == .open { events.append(.writable) }
     }
 
     /// The next message; `nil` if there is none. Reading it gives the peer room for more.
@@ -188,7 +207,14 @@ package final class DatagramLink {
 
     func newPath(_ address: DatagramAddress, isProved: Bool, at now: Microseconds) -> DatagramPath {
         defer { pathCount += 1 }
-        return DatagramPath(address, number: pathCount, isProved: isProved, limits: limits, at: now)
+        return DatagramPath(
+            address,
+            number: pathCount,
+            isProved: isProved,
+            limits: limits,
+            seed: source.randomNumber(),
+            at: now
+        )
     }
 
     // MARK: End

@@ -23,15 +23,33 @@ struct DatagramPath {
     var size: DatagramSize
     /// Bytes in flight that count.
     var inFlight = 0
-    /// There was too little to send to fill the window.
-    var isLimited = true
+    /// Since when there has been nothing to send, or nothing that may be, although window and pacer would let it go.
+    private var drySince: Microseconds?
 
-    init(_ address: DatagramAddress, number: UInt32, isProved: Bool, limits: DatagramLimits, at now: Microseconds) {
+    /// - Parameters:
+    ///   - seed: random, for ``Congestion``.
+    ///   - measured: the round trip, if it is known.
+    init(
+        _ address: DatagramAddress,
+        number: UInt32,
+        isProved: Bool,
+        limits: DatagramLimits,
+        seed: UInt64,
+        measured: Microseconds? = nil,
+        at now: Microseconds
+    ) {
         self.address = address
         self.number = number
         self.isProved = isProved
         roundTrip = RoundTripTime(initial: limits.initialRoundTrip)
-        congestion = Congestion(datagramByteCount: limits.datagramByteCount, largestWindow: limits.largestWindow)
+        if let measured { roundTrip.sample(measured, delay: 0, at: now) }
+        congestion = Congestion(
+            datagramByteCount: limits.datagramByteCount,
+            largestWindow: limits.largestWindow,
+            seed: seed,
+            roundTrip,
+            at: now
+        )
         pacer = Pacer(datagramByteCount: limits.datagramByteCount, at: now)
         size = DatagramSize(limits: limits, isLoopback: address.isLoopback, at: now)
     }
@@ -42,6 +60,46 @@ struct DatagramPath {
         (path.received, path.sent) = (other.received, other.sent)
         return path
     }
+
+    // MARK: Sent and acknowledged
+
+    /// A packet leaves that counts.
+    mutating func sent(_ byteCount: Int, at now: Microseconds) -> PacketDelivery {
+        noteDryness(at: now)
+        drySince = nil
+        defer { inFlight += byteCount }
+        pacer.sent(byteCount)
+        return congestion.sent(byteCount, inFlight: inFlight, at: now)
+    }
+
+    mutating func acknowledged(_ packet: SentPacket, at now: Microseconds) {
+        inFlight -= packet.byteCount
+        congestion.delivery.acknowledged(
+            packet.byteCount,
+            packet.delivery,
+            number: packet.number,
+            sentAt: packet.sentAt,
+            at: now
+        )
+    }
+
+    mutating func lost(_ packet: SentPacket, at now: Microseconds) {
+        inFlight -= packet.byteCount
+        congestion.lost(packet.byteCount, packet.delivery, number: packet.number, at: now)
+    }
+
+    /// All that may leave has left.
+    /// - Parameter isHeld: there is more, and window, pacer or the peer's credit keep it.
+    mutating func pollEnded(isHeld: Bool, at now: Microseconds) { drySince = isHeld ? nil : drySince ?? now }
+
+    /// Before a packet leaves or an acknowledgement is read: a pause before it was the owner's (draft-ietf-ccwg-bbr-06,
+    /// section 4.1.2.4), unless it was too short to matter.
+    mutating func noteDryness(at now: Microseconds) {
+        guard let drySince, now - drySince > min(Congestion.tick, roundTrip.smoothed / 4) else { return }
+        congestion.ranDry(inFlight: inFlight)
+    }
+
+    // MARK: Proof
 
     /// Bytes that may leave now.
     var allowance: Int { isProved ? .max : max(0, 3 * received - sent) }

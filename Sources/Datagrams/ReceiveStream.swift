@@ -13,6 +13,8 @@ struct ReceiveStream {
     }
 
     private let limits: DatagramLimits
+    /// Bytes that the peer may send and our owner has not read.
+    private(set) var window: UInt64
     /// The window's bytes from `base` on; what has not come is zero.
     private var buffer: [UInt8] = []
     /// Where in `buffer` the first unread byte is.
@@ -24,24 +26,33 @@ struct ReceiveStream {
     /// What has come beyond.
     private var ahead = OffsetRanges()
     private var end: UInt64?
-    /// The credit last told.
+    /// The credit last told, and when.
     private(set) var told: UInt64
+    private var toldAt: Microseconds?
 
     init(limits: DatagramLimits) {
         self.limits = limits
-        told = UInt64(limits.receiveWindow)
+        window = UInt64(limits.receiveWindow)
+        told = window
     }
 
     /// The peer has finished and all of it has been read.
     var isEnded: Bool { end == read }
     /// Bytes held.
     var byteCount: Int { buffer.count - start }
-    private var window: UInt64 { UInt64(limits.receiveWindow) }
 
     /// Whether the owner has read so much that the peer should know.
     var owesCredit: Bool { end == nil && read + window >= told + window / 4 }
 
-    mutating func writeCredit() -> UInt64 {
+    /// The credit is about to be told. A peer that has sent, and an owner that has read, a quarter of the window within a
+    /// round trip are given twice as much, for the window has to hold what is on its way, and what waits for what was lost.
+    mutating func writeCredit(_ roundTrip: RoundTripTime, at now: Microseconds) -> UInt64 {
+        if owesCredit {
+            if let toldAt, now - toldAt < roundTrip.smoothed {
+                window = min(2 * window, UInt64(limits.largestReceiveWindow))
+            }
+            toldAt = now
+        }
         told = max(told, read + window)
         return told
     }

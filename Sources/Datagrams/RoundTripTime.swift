@@ -2,6 +2,8 @@
 struct RoundTripTime: Hashable, Sendable {
     private let initial: Microseconds
     private(set) var latest: Microseconds = 0
+    /// The same without the wait that the peer tells of, as far as it is believed.
+    private(set) var adjusted: Microseconds = 0
     private(set) var minimum: Microseconds = 0
     private(set) var smoothed: Microseconds
     private(set) var variation: Microseconds
@@ -24,6 +26,7 @@ struct RoundTripTime: Hashable, Sendable {
     mutating func sample(_ sample: Microseconds, delay: Microseconds, at now: Microseconds) {
         let sample = max(1, sample)
         latest = sample
+        adjusted = sample
         guard hasSample else {
             hasSample = true
             firstSampleAt = now
@@ -33,7 +36,7 @@ struct RoundTripTime: Hashable, Sendable {
             return
         }
         minimum = min(minimum, sample)
-        let adjusted = sample >= minimum + delay ? sample - delay : sample
+        if sample >= minimum + delay { adjusted = sample - delay }
         variation = (3 * variation + abs(smoothed - adjusted)) / 4
         smoothed = (7 * smoothed + adjusted) / 8
     }

@@ -57,6 +57,9 @@ struct SendStream {
         !lost.isEmpty || (unsent < end && unsent < credit) || (finish == .waiting && unsent == end)
     }
 
+    /// There is more to send than the peer allows.
+    var awaitsCredit: Bool { lost.isEmpty && unsent < end && unsent >= credit }
+
     mutating func write(_ message: [UInt8]) {
         precondition(finish == .open && message.count <= Int(UInt32.max), "the owner has checked this")
         let count = Self.prefixByteCount + message.count

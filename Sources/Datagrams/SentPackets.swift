@@ -13,6 +13,8 @@ struct SentPacket: Sendable {
     var rekey: Act?
     /// The largest number that it acknowledged.
     var acknowledges: UInt64?
+    /// What was delivered when it left.
+    var delivery = PacketDelivery()
     /// A larger datagram than is known to get through: its loss is no congestion (RFC 8899, section 3).
     var isSizeProbe = false
     /// Neither acknowledged nor lost.

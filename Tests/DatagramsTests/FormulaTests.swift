@@ -1,3 +1,4 @@
+import Primitives
 import Testing
 
 @testable import Datagrams
@@ -20,101 +21,99 @@ import Testing
         #expect(time.lossDelay == 9 * max(time.latest, time.smoothed) / 8)
     }
 
-    @Test func `CUBIC has the figures of RFC 9438`() {
-        // Section 4.2: K is the cube root of (W_max − cwnd) / C, and W_cubic(K) = W_max, W_cubic(0) = cwnd.
-        for largest in [10.0, 100, 1_000, 12_345] {
-            let inflection = Congestion.inflection(largest, 0.7 * largest)
-            #expect(abs(inflection * inflection * inflection * 0.4 - 0.3 * largest) < 1e-6 * largest)
-            #expect(abs(Congestion.cubic(inflection, inflection, largest) - largest) < 1e-9 * largest)
-            #expect(abs(Congestion.cubic(0, inflection, largest) - 0.7 * largest) < 1e-6 * largest)
-        }
-        #expect(abs(Congestion.cubeRoot(27) - 3) < 1e-9 && Congestion.cubeRoot(0) == 0)
-        #expect(abs(Congestion.cubeRoot(1e-6) - 0.01) < 1e-9 && Congestion.cubeRoot(-1) == 0)
-    }
-
-    @Test func `the window starts, doubles, shrinks and collapses as RFC 9002 and RFC 9438 say`() {
-        var congestion = Congestion(datagramByteCount: 1_200, largestWindow: 1 << 30)
-        #expect(congestion.window == 12_000 && congestion.isInSlowStart)
-        #expect(Congestion.initialWindow(1_472) == 14_720 && Congestion.initialWindow(9_000) == 18_000)
+    @Test func `the window starts as RFC 9002 says, and starts over with two datagrams`() {
         var time = RoundTripTime(initial: 333_000)
         time.sample(50_000, delay: 0, at: 0)
-        func acknowledge(_ count: Int, sentAt: Microseconds, at now: Microseconds, isLimited: Bool = false) {
-            congestion.acknowledge(
-                count,
-                sentAt: sentAt,
-                number: 1,
-                nextNumber: 10,
-                isLimited: isLimited,
-                roundTrip: time,
-                at: now
-            )
-        }
-        acknowledge(12_000, sentAt: 0, at: 50_000)
+        var congestion = Congestion(datagramByteCount: 1_200, largestWindow: 1 << 30, seed: 1, time, at: 0)
+        #expect(congestion.window == 12_000 && congestion.state == .startup)
+        #expect(Congestion.initialWindow(1_472) == 14_720 && Congestion.initialWindow(9_000) == 18_000)
+        // Section 7.2 in a round trip, 2.77 times (draft-ietf-ccwg-bbr-06, section 5.6.2).
+        #expect(abs(congestion.pacingRate - 2.77 * 12_000 / 50_000) < 1e-9)
+        // Each byte that is acknowledged makes room for another.
+        let packet = congestion.sent(12_000, inFlight: 0, at: 0)
+        congestion.delivery.acknowledged(12_000, packet, number: 1, sentAt: 0, at: 50_000)
+        congestion.update(inFlight: 0, latest: 50_000, time, at: 50_000)
         #expect(congestion.window == 24_000)
-        acknowledge(12_000, sentAt: 0, at: 50_000, isLimited: true)
-        #expect(congestion.window == 24_000)
-        congestion.lose(sentAt: 60_000, at: 100_000)
-        #expect(abs(congestion.window - 16_800) < 0.01 && !congestion.isInSlowStart)
-        // Losses of packets sent before that are the same event.
-        congestion.lose(sentAt: 90_000, at: 110_000)
-        #expect(abs(congestion.window - 16_800) < 0.01)
-        // And acknowledgements of them do not let it grow.
-        acknowledge(1_200, sentAt: 90_000, at: 120_000)
-        #expect(abs(congestion.window - 16_800) < 0.01)
-        // A Reno-friendly round: α = 3 · 0.3 / 1.7 datagrams per window.
-        acknowledge(16_800, sentAt: 110_000, at: 160_000)
-        #expect(abs(congestion.window - 16_800 - 1_200 * 0.9 / 1.7) < 200)
-        congestion.collapse()
-        #expect(congestion.window == 2_400)
+        congestion.collapse(time, at: 60_000)
+        #expect(congestion.window == 2_400 && congestion.state == .startup && congestion.greatestRate == 0)
+        #expect(congestion.pacingRate > 0 && congestion.delivery.delivered == 12_000)
     }
 
-    @Test func `slow start ends without a loss when round trips grow (RFC 9406)`() {
-        var congestion = Congestion(datagramByteCount: 1_200, largestWindow: 1 << 30)
+    @Test func `before a round trip is measured, the one that is assumed paces; then the one that is measured`() {
         var time = RoundTripTime(initial: 333_000)
-        var number: UInt64 = 0
-        var now: Microseconds = 0
-        for round in 0..<20 {
-            let roundTrip: Microseconds = 40_000 + Microseconds(max(0, round - 3)) * 8_000
-            let count = Int(congestion.window / 1_200)
-            let next = number + 2 * UInt64(count)
-            for _ in 0..<count {
-                time.sample(roundTrip, delay: 0, at: now)
-                congestion.acknowledge(
-                    1_200,
-                    sentAt: now,
-                    number: number,
-                    nextNumber: next,
-                    isLimited: false,
-                    roundTrip: time,
-                    at: now
-                )
-                number += 1
-            }
-            number = next
-            now += roundTrip
-        }
-        #expect(!congestion.isInSlowStart)
-        #expect(congestion.window < 1_200 * 10 * 64 * 4)
+        var congestion = Congestion(datagramByteCount: 1_200, largestWindow: 1 << 30, seed: 1, time, at: 0)
+        #expect(abs(congestion.pacingRate - 2.77 * 12_000 / 333_000) < 1e-9)
+        let packet = congestion.sent(1_200, inFlight: 0, at: 0)
+        time.sample(10_000, delay: 0, at: 10_000)
+        congestion.delivery.acknowledged(1_200, packet, number: 1, sentAt: 0, at: 10_000)
+        congestion.update(inFlight: 0, latest: 10_000, time, at: 10_000)
+        #expect(abs(congestion.pacingRate - 2.77 * 12_000 / 10_000) < 1e-9)
+        #expect(congestion.roundTrip.value == 10_000)
     }
 
-    @Test func `the pacer spreads 1.25 windows, or two in slow start, over a round trip`() {
-        let congestion = Congestion(datagramByteCount: 1_200, largestWindow: 1 << 30)
+    @Test func `a wait that the peer tells of is no part of the path's round trip`() {
+        var time = RoundTripTime(initial: 333_000)
+        time.sample(40_000, delay: 0, at: 0)
+        time.sample(65_000, delay: 25_000, at: 1)
+        #expect(time.adjusted == 40_000)
+        // Nor is it believed where it would make the path shorter than it ever was.
+        time.sample(50_000, delay: 25_000, at: 2)
+        #expect(time.adjusted == 50_000)
+    }
+
+    @Test func `the pacer lets the rate go, ten datagrams at once after a pause, and a millisecond's worth together`() {
         var time = RoundTripTime(initial: 333_000)
         time.sample(120_000, delay: 0, at: 0)
-        var pacer = Pacer(datagramByteCount: 1_200, at: 0)
-        var now: Microseconds = 0
-        var sent = 0
-        while now < 1_200_000 {
-            let next = pacer.next(congestion, time, at: now)
-            if next == now {
-                pacer.sent(1_200)
-                sent += 1_200
-            } else {
-                now = next
+        var congestion = Congestion(datagramByteCount: 1_200, largestWindow: 1 << 30, seed: 1, time, at: 0)
+        for rate in [0.05, 0.277, 1, 30] {
+            congestion.pacingRate = rate
+            var pacer = Pacer(datagramByteCount: 1_200, at: 0)
+            var now: Microseconds = 0
+            var sent = 0
+            var wakes = 0
+            while now < 1_200_000 {
+                let next = pacer.next(congestion, at: now)
+                if next == now {
+                    pacer.sent(1_200)
+                    sent += 1_200
+                } else {
+                    wakes += 1
+                    now = next
+                }
             }
+            let expected = 1_200_000 * rate + 12_000
+            #expect(abs(Double(sent) - expected) <= max(3_600, 2 * congestion.quantum))
+            // Two datagrams, or a millisecond.
+            #expect(wakes <= Int(1_200_000 * rate / max(2_400, 1_000 * rate)) + 12)
         }
-        // Ten round trips of two windows of 12,000, and the ten datagrams at once.
-        #expect(abs(sent - 252_000) <= 3_600)
+    }
+
+    @Test func `a fast peer and a fast owner are given a larger window, up to its limit`() throws {
+        var limits = DatagramLimits()
+        limits.receiveWindow = 1_000
+        limits.largestReceiveWindow = 3_000
+        limits.messageByteCount = 1_000
+        var time = RoundTripTime(initial: 333_000)
+        time.sample(40_000, delay: 0, at: 0)
+        var stream = ReceiveStream(limits: limits)
+        var offset: UInt64 = 0
+        func read(_ byteCount: Int, at now: Microseconds) throws -> UInt64 {
+            let message = bigEndian(UInt64(byteCount - 4)).suffix(4) + [UInt8](repeating: 7, count: byteCount - 4)
+            let isKept = try stream.receive(message[...], at: offset, isLast: false)
+            #expect(isKept)
+            offset += UInt64(byteCount)
+            _ = try stream.next()
+            return stream.writeCredit(time, at: now)
+        }
+        // The first time nothing is known of how long it took.
+        #expect(try read(250, at: 0) == 1_250 && stream.window == 1_000)
+        // A quarter in a round trip, or in more.
+        #expect(try read(250, at: 40_000) == 1_500)
+        #expect(try read(250, at: 79_999) == 2_750 && stream.window == 2_000)
+        // What is said again because it was lost says nothing.
+        #expect(stream.writeCredit(time, at: 80_000) == 2_750)
+        #expect(try read(500, at: 90_000) == 4_250 && stream.window == 3_000)
+        #expect(try read(750, at: 91_000) == 5_000 && stream.window == 3_000)
     }
 
     @Test func `a packet is lost three packets or 9/8 round trips behind one that arrived`() {

@@ -83,7 +83,7 @@ import Testing
     }
 
     @Test func `an address that is not proved gets three bytes for one`() {
-        var path = DatagramPath(elsewhere, number: 1, isProved: false, limits: DatagramLimits(), at: 0)
+        var path = DatagramPath(elsewhere, number: 1, isProved: false, limits: DatagramLimits(), seed: 1, at: 0)
         #expect(path.allowance == 0)
         path.datagramReceived(100)
         #expect(path.allowance == 300 && path.allowanceForData == 0)

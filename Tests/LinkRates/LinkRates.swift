@@ -227,6 +227,13 @@ private enum Distance {
         }.get()
         try await Task.sleep(for: .seconds(seconds))
         say(try await loop.submit { side.udp.summary }.get())
+        // What the loop still has for it comes before it goes.
+        try await loop.submit {
+            side.left = 0
+            side.tcp.close()
+            side.udp.close()
+        }.get()
+        withExtendedLifetime(side) {}
     }
 
     private static func say(_ line: String) {
