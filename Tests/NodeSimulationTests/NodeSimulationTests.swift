@@ -15,7 +15,7 @@ import Testing
 
     @Test func `nothing wrong happens, also with a hostile member, and all come to rest`() {
         var counts: [String: Int] = [:]
-        for seed in 1...16 as ClosedRange<UInt64> {
+        for seed in 1...32 as ClosedRange<UInt64> {
             let report = NodeSimulation.run(
                 NodeSimulation.Options(
                     seed: seed,
