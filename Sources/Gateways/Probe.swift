@@ -16,6 +16,14 @@ extension GatewayNetwork {
             switch waiting.removeFirst() {
             case .ask(let number, let question):
                 let outcome = ask(question, key: key, isGivenUp: isGivenUp)
+                if isGivenUp() {
+                    // What the gateway may have made of the question that nobody waits for is taken back, too.
+                    let standing = machine.standing
+                    let now = monotonicMilliseconds()
+                    let last = waiting + machine.stop() + machine.answered(number, outcome, now: now)
+                    for case .remove(let mapping) in last { remove(mapping, key: key) }
+                    return standing
+                }
                 waiting += machine.answered(number, outcome, now: monotonicMilliseconds())
             case .remove(let mapping): remove(mapping, key: key)
             case .changed: break

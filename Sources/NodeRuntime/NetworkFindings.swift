@@ -1,5 +1,7 @@
+import Discovery
 import Messaging
 import PortMapping
+import Transport
 
 /// What `mayfly netcheck` has found.
 package struct NetworkFindings: Sendable {
@@ -7,17 +9,17 @@ package struct NetworkFindings: Sendable {
     package struct Answer: Sendable {
         /// `nil` for a member's, which has no name here.
         package var rendezvous: String?
-        package var asked: Endpoint
+        package var asked: Messaging.Endpoint
         /// From where it has seen us over UDP, and after how many milliseconds we knew; `nil` if it did not say.
-        package var seen: Endpoint?
+        package var seen: Messaging.Endpoint?
         package var udpMilliseconds: Double?
         /// How long a connection over TCP took; `nil` if there was none.
         package var tcpMilliseconds: Double?
 
         package init(
             rendezvous: String?,
-            asked: Endpoint,
-            seen: Endpoint? = nil,
+            asked: Messaging.Endpoint,
+            seen: Messaging.Endpoint? = nil,
             udpMilliseconds: Double? = nil,
             tcpMilliseconds: Double? = nil
         ) {
@@ -94,12 +96,19 @@ package struct NetworkFindings: Sendable {
 
     package var punching: Punching {
         let kinds = families.filter { $0.hasUDP == true }.map(\.behaviour.kind)
-        if isMapped || kinds.contains(.none) { return .unneeded }
+        if isMapped || (kinds.contains(.none) && !isSeenFromNearAlone) { return .unneeded }
         if !hasDatagrams { return .impossible }
         if kinds.contains(.endpointIndependent) { return .works }
-        if kinds.contains(.unknown) { return .unknown }
+        if kinds.contains(.unknown) || kinds.contains(.none) { return .unknown }
         if kinds.contains(.symmetric) { return .limited }
         return isReached == true ? .impossible : .unknown
+    }
+
+    /// Whoever sees us without a NAT sees an address that means nothing elsewhere: it is on our own network.
+    private var isSeenFromNearAlone: Bool {
+        families.filter { $0.hasUDP == true && $0.behaviour.kind == .none }.allSatisfy { family in
+            family.answers.compactMap { $0.seen.flatMap { LanAddress(text: $0.host) } }.allSatisfy { !$0.isGlobal }
+        }
     }
 
     /// What it means, and what to do; one or two sentences each.
@@ -154,6 +163,9 @@ package struct NetworkFindings: Sendable {
                 ? "UDP does not come back, so no way through a NAT can be made: links to nodes that cannot be dialled are "
                     + "relayed."
                 : "This node runs without UDP, so links to nodes that cannot be dialled are relayed."
+        case .unknown where families.contains { $0.hasUDP == true && $0.behaviour.kind == .none }:
+            "There is no NAT on the way to the rendezvous nodes that answer; but they are on this machine's own network, "
+                + "which says nothing of the way to others. Name one that is elsewhere."
         case .unknown:
             "What kind of NAT this is needs a second rendezvous node, or a second address of the one there is."
         }

@@ -43,7 +43,8 @@ struct NetcheckTests {
             let answer = family["answers"][0]
             #expect(answer["rendezvous"].string == "hub" && answer["seenAddress"].string == "127.0.0.1")
             #expect(answer["seenPort"].integer == Int64(ann.port) && (answer["rttMs"].double ?? -1) > 0)
-            #expect(found["punching"].string == "unneeded" && found["reached"].bool == true)
+            // Whoever is on the loopback, too, cannot know how others see us.
+            #expect(found["punching"].string == "unknown" && found["reached"].bool == true)
             // For people, too.
             let shown = try Program.run([Program.mayfly, "netcheck", "--home", ann.home], in: ann.directory)
             #expect(shown.code == 0 && shown.output.contains("IPv4") && shown.output.contains("hub"), "\(shown)")

@@ -56,9 +56,10 @@ struct NATBehaviourTests {
         hasRendezvous: Bool = true,
         hasDatagrams: Bool = true,
         local: String? = "192.168.1.2",
-        mappings: [Node.PortMappingState]? = nil
+        mappings: [Node.PortMappingState]? = nil,
+        own: Endpoint? = nil
     ) -> NetworkFindings {
-        let behaviour = behaviour(answers, local: self.local)
+        let behaviour = behaviour(answers, local: own ?? self.local)
         let asked = answers.isEmpty && (silent || !hasDatagrams) ? 1 : 0
         let family = NetworkFindings.Family(
             isIPv4: true,
@@ -87,7 +88,8 @@ struct NATBehaviourTests {
             (findings(symmetric), .limited, "symmetric"),
             (findings(symmetric, mappings: [mapped]), .unneeded, "port mapping"),
             (findings([cone[0]]), .unknown, "second rendezvous node"),
-            (findings([("1.1.1.1:1", "192.168.1.2:7440")]), .unneeded, "no NAT"),
+            (findings([("1.1.1.1:1", "5.5.5.9:7440")], own: Endpoint("tcp://5.5.5.9:7440")), .unneeded, "no NAT"),
+            (findings([("192.168.1.3:1", "192.168.1.2:7440")]), .unknown, "own network"),
             (findings([], hasRendezvous: false), .unknown, "No rendezvous node is known"),
             (findings([], silent: true), .unknown, "No rendezvous node answers"),
             (findings([], hasDatagrams: false), .impossible, "without UDP"),

@@ -14,8 +14,14 @@ import Testing
     }
 
     @Test func `nothing wrong happens, also with a hostile member, and all come to rest`() {
+        let expected = [
+            "accepted", "acknowledged as stored", "power cuts", "killed processes", "partitions", "clock steps",
+            "spoilt pieces", "repeated greetings", "event exploded", "event lifetimeAgreed", "stolen disks",
+        ]
         var counts: [String: Int] = [:]
-        for seed in 1...32 as ClosedRange<UInt64> {
+        // Ten worlds, and as many more as it takes until everything has happened once.
+        for seed in 1...40 as ClosedRange<UInt64>
+        where seed <= 10 || expected.contains(where: { counts[$0, default: 0] == 0 }) {
             let report = NodeSimulation.run(
                 NodeSimulation.Options(
                     seed: seed,
@@ -28,12 +34,7 @@ import Testing
             #expect(report.violations.isEmpty, "seed \(seed): \(report.violations.prefix(3))")
             counts.merge(report.counts, uniquingKeysWith: +)
         }
-        for name in [
-            "accepted", "acknowledged as stored", "power cuts", "killed processes", "partitions", "clock steps",
-            "spoilt pieces", "repeated greetings", "event exploded", "event lifetimeAgreed", "stolen disks",
-        ] {
-            #expect(counts[name, default: 0] > 0, "\(name) never happened")
-        }
+        for name in expected { #expect(counts[name, default: 0] > 0, "\(name) never happened") }
     }
 
     @Test func `nothing wrong happens where some are behind NATs and reached through a rendezvous node`() {
