@@ -275,7 +275,8 @@ package final class DatagramLink {
 
     private var rekeyBegin: Microseconds? {
         guard rekeying.isIdle, !keys.awaitsPeer else { return nil }
-        if keys.sentCount >= limits.rekeyPacketCount || keys.receivedCount >= limits.rekeyPacketCount { return .min }
+        // It has been due for long: any time that is over.
+        if max(keys.sentCount, keys.receivedCount) >= limits.rekeyPacketCount { return keys.since }
         return keys.since + limits.rekeyAfter + (role == .responder ? limits.rekeyStagger : 0)
     }
 

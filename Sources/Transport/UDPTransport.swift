@@ -312,7 +312,7 @@ package final class UDPTransport: @unchecked Sendable {
         guard let deadline = endpoint.nextDeadline else { return }
         if let timer, timer.deadline <= deadline { return }
         timer?.task.cancel()
-        let wait = TimeAmount.microseconds(max(0, deadline - now))
+        let wait = TimeAmount.microseconds(deadline > now ? deadline - now : 0)
         let task = loop.assumeIsolated().scheduleTask(in: wait) { [weak self] in
             guard let self else { return }
             self.timer = nil
