@@ -1,6 +1,6 @@
 /// The link to another inbox.
 package struct Link: Codable, Hashable, Sendable {
-    /// `tcp` or `udp`.
+    /// `tcp` or `udp`; of a relayed one, what the link to the rendezvous node runs over.
     package var transport: String
     /// `ipv4` or `ipv6`.
     package var family: String

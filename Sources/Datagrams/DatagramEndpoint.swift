@@ -169,6 +169,9 @@ package final class DatagramEndpoint {
         return message
     }
 
+    /// Lets a peer whom the owner knows send more at once than a stranger.
+    package func welcome(_ number: UInt64) { withLink(number) { $0.welcome() } }
+
     /// Closes without losing a message of either side.
     package func close(_ number: UInt64, _ reason: DatagramCloseReason = .requested, at now: Microseconds) {
         withLink(number) { $0.close(reason, at: now) }

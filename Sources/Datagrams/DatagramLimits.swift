@@ -50,7 +50,10 @@ package struct DatagramLimits: Sendable {
     package var acknowledgedRanges = 64
     /// Bytes of a message. That of the frames over TCP, so that a link's owner need not care.
     package var messageByteCount = 65_535
-    /// Bytes of messages that a peer may have sent and our owner not read.
+    /// Bytes of messages that a peer may have sent and our owner not read, as long as the owner does not know whom it has
+    /// before it. Both sides begin with it, so that it is part of the protocol; a message of any length fits.
+    package var initialReceiveWindow = 128 << 10
+    /// The same for a peer that is welcome.
     package var receiveWindow = 1 << 20
     /// The same once the peer and our owner have shown that they are fast. Less than ``outboundByteCount`` of the peer.
     package var largestReceiveWindow = 6 << 20

@@ -118,7 +118,7 @@ package final class DatagramLink {
         peer = link.peer
         keys = LinkKeys(link, at: now)
         received = ReceivedPackets(limits: limits)
-        outbound = SendStream(credit: UInt64(limits.receiveWindow))
+        outbound = SendStream(credit: UInt64(limits.initialReceiveWindow))
         inbound = ReceiveStream(limits: limits)
         path = DatagramPath(
             address,
@@ -183,6 +183,9 @@ package final class DatagramLink {
             return nil
         }
     }
+
+    /// Lets a peer whom the owner knows send more at once than a stranger.
+    func welcome() { inbound.welcome() }
 
     /// Closes without losing a message of either side.
     func close(_ reason: DatagramCloseReason, at now: Microseconds) {

@@ -15,6 +15,8 @@ struct ReceiveStream {
     private let limits: DatagramLimits
     /// Bytes that the peer may send and our owner has not read.
     private(set) var window: UInt64
+    /// The owner knows the peer: the window may be as large as it takes.
+    private var isWelcome = false
     /// The window's bytes from `base` on; what has not come is zero.
     private var buffer: [UInt8] = []
     /// Where in `buffer` the first unread byte is.
@@ -32,8 +34,14 @@ struct ReceiveStream {
 
     init(limits: DatagramLimits) {
         self.limits = limits
-        window = UInt64(limits.receiveWindow)
+        window = UInt64(limits.initialReceiveWindow)
         told = window
+    }
+
+    /// The peer may send more than a stranger.
+    mutating func welcome() {
+        isWelcome = true
+        window = max(window, UInt64(limits.receiveWindow))
     }
 
     /// The peer has finished and all of it has been read.
@@ -44,11 +52,11 @@ struct ReceiveStream {
     /// Whether the owner has read so much that the peer should know.
     var owesCredit: Bool { end == nil && read + window >= told + window / 4 }
 
-    /// The credit is about to be told. A peer that has sent, and an owner that has read, a quarter of the window within a
+    /// The credit is about to be told. A welcome peer that has sent, and an owner that has read, a quarter of the window within a
     /// round trip are given twice as much, for the window has to hold what is on its way, and what waits for what was lost.
     mutating func writeCredit(_ roundTrip: RoundTripTime, at now: Microseconds) -> UInt64 {
         if owesCredit {
-            if let toldAt, now - toldAt < roundTrip.smoothed {
+            if isWelcome, let toldAt, now - toldAt < roundTrip.smoothed {
                 window = min(2 * window, UInt64(limits.largestReceiveWindow))
             }
             toldAt = now

@@ -297,6 +297,13 @@ extension Node {
                 &$0
             )
         }
+        welcomeUnlessGuest(id)
+    }
+
+    /// Whoever has nothing but an invite or our card, and no business here yet, may not make us hold much.
+    private func welcomeUnlessGuest(_ id: LinkID) {
+        guard let connection = links[id]?.connection, !connection.isWelcome, !core.isGuest(id) else { return }
+        connection.welcome()
     }
 
     /// Lazily: a counter that is lost in a crash is found again by trying the window.
@@ -322,6 +329,7 @@ extension Node {
             isIdle = actions.isEmpty
             return actions
         }
+        welcomeUnlessGuest(id)
         if isIdle { noteIdleFrame(on: id) }
     }
 

@@ -188,6 +188,7 @@ extension Node {
         guard let dial = guestDials.removeValue(forKey: connection.route) else { return false }
         let name = RelayEndName(link: LinkID(connection.id), stream: .guest)
         relayGuests[name.link] = RelayGuestLink(connection: connection)
+        connection.welcome()
         try? connection.send(FrameCodec.encode(.relayRequest(.open(dial.reservation))))
         connection.flush()
         let end = makeEnd(name, over: connection)

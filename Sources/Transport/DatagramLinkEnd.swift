@@ -52,6 +52,11 @@ final class DatagramLinkEnd: LinkEnd {
         transport.pump()
     }
 
+    func welcome() {
+        transport.endpoint.welcome(number)
+        transport.pump()
+    }
+
     func close(_ reason: LinkCloseReason) {
         resumeReading()
         transport.endpoint.close(number, DatagramCloseReason(reason), at: transport.now)

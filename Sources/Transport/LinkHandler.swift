@@ -280,6 +280,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
 
     private func opened(_ peer: AuthenticatedPeer, _ actThree: [UInt8]) {
         guard let context else { return }
+        let stream = context.channel as? StreamChannel
         let connection: PeerConnection
         switch phase {
         case .admitted(let prefix, .some(let match), let token):
@@ -290,10 +291,10 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
                 route: match.route,
                 token: token,
                 role: .responder,
-                carrier: .tcp,
+                carrier: stream?.carrier ?? .tcp,
                 localAddress: context.channel.localAddress,
                 remoteAddress: context.channel.remoteAddress,
-                isRelayed: context.channel is StreamChannel,
+                isRelayed: stream != nil,
                 loop: context.eventLoop,
                 handler: self
             )
@@ -305,10 +306,10 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
                 route: dial.route,
                 token: dial.token,
                 role: .initiator,
-                carrier: .tcp,
+                carrier: stream?.carrier ?? .tcp,
                 localAddress: context.channel.localAddress,
                 remoteAddress: context.channel.remoteAddress,
-                isRelayed: context.channel is StreamChannel,
+                isRelayed: stream != nil,
                 loop: context.eventLoop,
                 handler: self
             )
@@ -411,6 +412,9 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         process()
         readIfOwed()
     }
+
+    /// The kernel's buffers are as large as they are.
+    func welcome() {}
 
     // MARK: End
 

@@ -9,6 +9,7 @@ protocol LinkEnd: AnyObject {
     func flush()
     func pauseReading()
     func resumeReading()
+    func welcome()
     func close(_ reason: LinkCloseReason)
     func abort(_ reason: LinkCloseReason)
 }
@@ -28,7 +29,7 @@ package final class PeerConnection: @unchecked Sendable {
         case outboundOverflow
     }
 
-    /// What a link runs over.
+    /// What a link runs over; a relayed one: what the link to the rendezvous node runs over.
     package enum Carrier: Hashable, Sendable { case tcp, udp }
 
     /// Names the link among all of its owner's; a dial has the same number.
@@ -53,6 +54,8 @@ package final class PeerConnection: @unchecked Sendable {
     /// Sealed bytes received and sent since the link was opened.
     package internal(set) var bytesIn: UInt64 = 0
     package internal(set) var bytesOut: UInt64 = 0
+
+    package private(set) var isWelcome = false
 
     private let loop: any EventLoop
     /// Gone once the link is closed.
@@ -105,6 +108,14 @@ package final class PeerConnection: @unchecked Sendable {
     /// No frames until ``resumeReading()``; nothing more is read from the socket.
     package func pauseReading() { handler?.pauseReading() }
     package func resumeReading() { handler?.resumeReading() }
+
+    /// The peer is one whom the owner knows: over UDP it may send more at once than a stranger, whose bytes we hold until
+    /// the gaps between them are filled. Over TCP that is the kernel's affair.
+    package func welcome() {
+        guard !isWelcome else { return }
+        isWelcome = true
+        handler?.welcome()
+    }
 
     /// Closes without losing a frame of either side: what has been sent leaves, frames on their way to us are still
     /// handed over, and after the peer's end, or ``TransportLimits/closeTimeout``, `linkClosed` comes.

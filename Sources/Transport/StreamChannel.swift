@@ -41,11 +41,15 @@ package final class StreamChannel: Channel, ChannelCore, @unchecked Sendable {
     private var wantsToRead = false
     private var isReadScheduled = false
 
+    /// What the link under it runs over.
+    let carrier: PeerConnection.Carrier
+
     /// - Parameter carrier: the link over which the bytes go; the other side is where that link leads.
     package init(loop: any EventLoop, through carrier: PeerConnection?) {
         loop.preconditionInEventLoop()
         self.loop = loop
         remoteAddress = carrier?.remoteAddress
+        self.carrier = carrier?.carrier ?? .tcp
         closePromise = loop.makePromise(of: Void.self)
         closeFuture = closePromise.futureResult
         ownPipeline = ChannelPipeline(channel: self)

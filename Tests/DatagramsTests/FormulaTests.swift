@@ -90,12 +90,14 @@ import Testing
 
     @Test func `a fast peer and a fast owner are given a larger window, up to its limit`() throws {
         var limits = DatagramLimits()
+        limits.initialReceiveWindow = 1_000
         limits.receiveWindow = 1_000
         limits.largestReceiveWindow = 3_000
         limits.messageByteCount = 1_000
         var time = RoundTripTime(initial: 333_000)
         time.sample(40_000, delay: 0, at: 0)
         var stream = ReceiveStream(limits: limits)
+        stream.welcome()
         var offset: UInt64 = 0
         func read(_ byteCount: Int, at now: Microseconds) throws -> UInt64 {
             let message = bigEndian(UInt64(byteCount - 4)).suffix(4) + [UInt8](repeating: 7, count: byteCount - 4)
@@ -114,6 +116,36 @@ import Testing
         #expect(stream.writeCredit(time, at: 80_000) == 2_750)
         #expect(try read(500, at: 90_000) == 4_250 && stream.window == 3_000)
         #expect(try read(750, at: 91_000) == 5_000 && stream.window == 3_000)
+    }
+
+    @Test func `a stranger's window stays as it is, until it is welcome, and holds the longest message`() throws {
+        let limits = DatagramLimits()
+        var time = RoundTripTime(initial: 333_000)
+        time.sample(40_000, delay: 0, at: 0)
+        var stream = ReceiveStream(limits: limits)
+        let byteCount = limits.messageByteCount + SendStream.prefixByteCount
+        let message = bigEndian(UInt64(limits.messageByteCount)).suffix(4) + [UInt8](repeating: 7, count: 65_535)
+        func send(_ number: Int) throws {
+            let isKept = try stream.receive(message[...], at: UInt64(number * byteCount), isLast: false)
+            #expect(isKept)
+        }
+        for number in 0..<20 {
+            try send(number)
+            #expect(try stream.next()?.count == limits.messageByteCount)
+            #expect(
+                stream.writeCredit(time, at: Microseconds(number)) == stream.read + UInt64(limits.initialReceiveWindow)
+            )
+        }
+        // One that is not read, and the beginning of a second: that is all.
+        try send(20)
+        let end = stream.told
+        #expect(throws: ReceiveStream.Malformed.beyondWindow) {
+            _ = try stream.receive([1], at: end, isLast: false)
+        }
+        #expect(stream.byteCount <= limits.initialReceiveWindow)
+        stream.welcome()
+        #expect(stream.owesCredit)
+        #expect(stream.writeCredit(time, at: 1_000_000) == stream.read + UInt64(limits.receiveWindow))
     }
 
     @Test func `a packet is lost three packets or 9/8 round trips behind one that arrived`() {

@@ -153,6 +153,8 @@ final class SimulatedNode {
     var isSource: Bool { index.isMultiple(of: 2) }
 
     var opened: [DatagramOpening] = []
+    /// Whether it knows whoever comes.
+    var welcomes = true
     var closed: [UInt64: DatagramCloseReason] = [:]
     var failures: [DatagramDialFailure] = []
     var rejections: [DatagramRejection] = []
@@ -273,7 +275,9 @@ final class SimulatedNode {
 
     private func take(_ event: DatagramEvent) {
         switch event {
-        case .opened(let opening): opened.append(opening)
+        case .opened(let opening):
+            opened.append(opening)
+            if welcomes { endpoint.welcome(opening.number) }
         case .readable(let number): if reads { readAll(number) }
         case .writable: break
         case .pathChanged(_, let address): moves.append(address)

@@ -65,6 +65,7 @@ private final class Side: @unchecked Sendable {
         var events = TransportEvents()
         events.linkOpened = { [unowned self] in
             link = $0
+            $0.welcome()
             started = .now()
             write()
         }

@@ -47,6 +47,9 @@ extension NodeStateMachine {
         return machine.isShunned(remote, now: now)
     }
 
+    /// Whether it is the link of somebody who came by an invite or our contact card, and with whom we have no business.
+    package func isGuest(_ link: LinkID) -> Bool { guests.contains(link) }
+
     /// Somebody came by an invite or our contact card: it may speak, but not sit here.
     private mutating func welcomeGuest(_ link: LinkID, _ turn: Turn) -> [NodeAction] {
         guests.welcome(link, now: turn.now).map { [.close($0)] } ?? []
