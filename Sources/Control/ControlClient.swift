@@ -22,6 +22,16 @@ package final class ControlClient {
         self.socket = try ControlSocket(home: home).connect()
     }
 
+    /// The process of the node, as the kernel says; `nil` if it is not to be seen from here, as from a container.
+    package var process: Int32? {
+        var credentials = ControlSocket.PeerCredentials(process: 0, user: 0, group: 0)
+        var byteCount = socklen_t(MemoryLayout<ControlSocket.PeerCredentials>.size)
+        let option = ControlSocket.peerCredentialsOption
+        guard getsockopt(socket.number, SOL_SOCKET, option, &credentials, &byteCount) == 0, credentials.process > 0
+        else { return nil }
+        return credentials.process
+    }
+
     /// Calls a method and waits for its answer.
     /// - Parameter timeout: for the whole call; `nil` waits for ever. A method that waits itself gets longer than that.
     /// - Throws: the node's error, `timedOut`, or `noNode` when the node goes away.

@@ -122,6 +122,11 @@ extension ControlError {
     package static func noNode(home: String) -> ControlError {
         ControlError(.noNode, "no node is running in \(home)", hint: "start it with `mayfly run`")
     }
+
+    /// There is no such directory.
+    package static func noHome(_ home: String) -> ControlError {
+        ControlError(.noNode, "there is no home in \(home)", hint: "make it with `mayfly init`, then `mayfly run`")
+    }
 }
 
 extension ControlError {

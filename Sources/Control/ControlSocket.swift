@@ -92,9 +92,9 @@ package struct ControlSocket: Hashable, Sendable {
     }
 
     /// Connects to the node.
-    /// - Throws: `noNode` when the socket is missing or nobody answers it.
+    /// - Throws: `noNode` when the home or the socket is missing, or nobody answers it.
     func connect() throws(ControlError) -> Descriptor {
-        guard access(home, F_OK) == 0 else { throw .noNode(home: home) }
+        guard access(home, F_OK) == 0 else { throw .noHome(home) }
         let directory = try openHome()
         let socket = try Self.makeSocket()
         let outcome = try withAddress(in: directory) { address, byteCount in

@@ -88,7 +88,7 @@ import Testing
     }
 
     @Test func `without a node the client says so`() throws {
-        #expect(throws: ControlError.noNode(home: "/nonexistent/mayfly")) {
+        #expect(throws: ControlError.noHome("/nonexistent/mayfly")) {
             try ControlClient(home: "/nonexistent/mayfly")
         }
         let home = try ControlNode.makeHome()

@@ -40,7 +40,11 @@ struct HomeTests {
             nodes[0].crash()
             try nodes[0].fails(8, "peer", "list")
             try nodes[0].start()
+            let process = try nodes[0].ok("status")["pid"].integer ?? 0
             try nodes[0].ok("stop")
+            // It has ended, though nobody has asked how: a zombie, or nothing.
+            let state = Program.text("/proc/\(process)/stat").split(separator: ")").last?.first { $0 != " " }
+            #expect(state == nil || state == "Z", "\(state.map(String.init) ?? "")")
             try nodes[0].stop()
         }
     }

@@ -1,19 +1,42 @@
 import ArgumentParser
+import CLinux
 import Control
+import Glibc
 
 struct StopCommand: NodeCommand {
-    static let configuration = CommandConfiguration(commandName: "stop", abstract: "Stop the node cleanly.")
+    static let configuration = CommandConfiguration(
+        commandName: "stop",
+        abstract: "Stop the node cleanly.",
+        discussion: "Returns when its process has ended, so that the home is free for the next."
+    )
+
+    /// It writes down what it has promised, and takes port mappings back.
+    private static let patience: Int32 = 30_000
 
     @OptionGroup var global: GlobalOptions
 
     func perform(_ terminal: Terminal) throws {
-        try call(StopMethod.self, Nothing(), terminal) { answer in
-            let count = answer.forgotten
-            let unread = "\(count) unread message\(count == 1 ? "" : "s") that \(count == 1 ? "was" : "were")"
-            terminal.note(
-                count == 0 ? "stopped" : "stopped; \(unread) in memory only \(count == 1 ? "is" : "are") gone"
-            )
+        let client = try connect()
+        // Before it is asked: its number may be another's when it has ended.
+        let process = client.process.map { process_descriptor($0) } ?? -1
+        defer { if process >= 0 { close(process) } }
+        let value = try client.call(StopMethod.self, Nothing())
+        guard Self.hasEnded(process) else {
+            throw ControlError(.timedOut, "the node has not ended in 30 s", hint: "see its log")
         }
+        if terminal.json { return terminal.result(value) }
+        let count = try understand(value, as: StopMethod.Result.self).forgotten
+        let unread = "\(count) unread message\(count == 1 ? "" : "s") that \(count == 1 ? "was" : "were")"
+        terminal.note(count == 0 ? "stopped" : "stopped; \(unread) in memory only \(count == 1 ? "is" : "are") gone")
+    }
+
+    /// - Parameter process: its descriptor; -1 where there is none, and nothing to wait for.
+    private static func hasEnded(_ process: Int32) -> Bool {
+        guard process >= 0 else { return true }
+        var polled = pollfd(fd: process, events: Int16(POLLIN), revents: 0)
+        var count: Int32
+        repeat { count = poll(&polled, 1, patience) } while count < 0 && errno == EINTR
+        return count > 0
     }
 }
 
