@@ -69,6 +69,8 @@ package struct NetworkFindings: Sendable {
     package var hasDatagrams: Bool
     /// `nil` if gateways were not asked.
     package var portMappings: [Node.PortMappingState]?
+    /// Whether what was mapped was for this alone, and is removed.
+    package var isProbe: Bool
     /// Networks on which members are looked for; `nil` when that is off.
     package var discovery: String?
 
@@ -77,16 +79,20 @@ package struct NetworkFindings: Sendable {
         hasRendezvous: Bool,
         hasDatagrams: Bool,
         portMappings: [Node.PortMappingState]?,
+        isProbe: Bool = false,
         discovery: String?
     ) {
         self.families = families
         self.hasRendezvous = hasRendezvous
         self.hasDatagrams = hasDatagrams
         self.portMappings = portMappings
+        self.isProbe = isProbe
         self.discovery = discovery
     }
 
-    package var isMapped: Bool { (portMappings ?? []).contains { !$0.endpoints.isEmpty } }
+    /// Others get in by a mapping now.
+    package var isMapped: Bool { !isProbe && hasMapping }
+    private var hasMapping: Bool { (portMappings ?? []).contains { !$0.endpoints.isEmpty } }
 
     /// Whether at least one rendezvous node was reached; `nil` if none is known.
     package var isReached: Bool? {
@@ -137,6 +143,12 @@ package struct NetworkFindings: Sendable {
                 "The router is itself behind a NAT, the provider's or a second router's: a mapping there is no use."
             )
         }
+        if isProbe, hasMapping {
+            result.append("The gateway makes port mappings: with `mayfly run --map-ports` others get in directly.")
+        }
+        if (portMappings ?? []).contains(where: { $0.standing == .asking }) {
+            result.append("The gateway had not answered when the time was over: give it more with `--timeout 60`.")
+        }
         let isBehindNAT = punching == .limited || punching == .impossible
         if isBehindNAT, portMappings == nil {
             result.append(
@@ -160,8 +172,8 @@ package struct NetworkFindings: Sendable {
                 + "relayed."
         case .impossible:
             hasDatagrams
-                ? "UDP does not come back, so no way through a NAT can be made: links to nodes that cannot be dialled are "
-                    + "relayed."
+                ? "UDP does not come back, though TCP works: something on the way drops it, or the rendezvous nodes run "
+                    + "with --no-udp. No way through a NAT can be made: links to nodes that cannot be dialled are relayed."
                 : "This node runs without UDP, so links to nodes that cannot be dialled are relayed."
         case .unknown where families.contains { $0.hasUDP == true && $0.behaviour.kind == .none }:
             "There is no NAT on the way to the rendezvous nodes that answer; but they are on this machine's own network, "

@@ -13,6 +13,8 @@ struct LanSearch {
     let network: any LanNetwork
     /// Names of the interfaces that are used; `nil` for all.
     let names: Set<String>?
+    /// Those that are not there now.
+    var missing: Set<String> = []
     var timer: Scheduled<Void>?
     var timerDeadline: Int64?
     /// The interfaces are looked at then, whatever the system says of them.
@@ -195,7 +197,10 @@ extension Node {
     private func lookAtInterfaces() {
         guard let search = lan, !isStopped else { return }
         var interfaces = search.network.interfaces()
-        if let names = search.names { interfaces.removeAll { !names.contains($0.name) } }
+        if let names = search.names {
+            interfaces.removeAll { !names.contains($0.name) }
+            noteMissing(names.subtracting(interfaces.map(\.name)))
+        }
         for index in interfaces.indices {
             for other in interfaces[index].addresses.indices {
                 let port = listeningPort(at: interfaces[index].addresses[other].address)
@@ -209,6 +214,18 @@ extension Node {
         lan?.looksAt = now.milliseconds + (isWell ? LanSearch.lookInterval : LanSearch.retryPause)
         scheduleDiscovery()
     }
+
+    /// One may come later, as one on a cable does.
+    private func noteMissing(_ names: Set<String>) {
+        for name in names.subtracting(lan?.missing ?? []).sorted() {
+            let text = "LAN discovery: there is no such interface with an address now"
+            log.notice("\(text)", metadata: ["interface": "\(name)"])
+        }
+        lan?.missing = names
+    }
+
+    /// Those that are to be used and are not there.
+    package var missingInterfaces: [String] { (lan?.missing ?? []).sorted() }
 
     /// Where we take links under an address of ours. Under IPv6 the link-local address is enough to be found by, and says
     /// nothing that the network does not know.

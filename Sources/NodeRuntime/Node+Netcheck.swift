@@ -137,13 +137,17 @@ extension Node {
         for place in mappingPlaces(gateways.routes()) where isIPv4Seen.insert(place.local.isIPv4).inserted {
             check.begin()
             let flag = check.isStopping
+            let index = check.probed?.count ?? 0
+            check.probed?.append(
+                PortMappingState(isIPv4: place.local.isIPv4, standing: .asking, endpoints: [])
+            )
             thread.runIfActive(eventLoop: loop) { gateways.probe(place, key: key) { flag.isRaised } }
                 .assumeIsolated()
                 .whenComplete { result in
                     if case .success(let standing) = result {
                         var state = PortMappingState(isIPv4: place.local.isIPv4, standing: standing, endpoints: [])
                         if case .mapped(let mapping) = standing { state.endpoints = Self.endpoints(of: mapping) }
-                        check.probed?.append(state)
+                        check.probed?[index] = state
                     }
                     check.end()
                 }
@@ -181,6 +185,7 @@ extension Node {
             hasRendezvous: !check.answers.isEmpty || !rendezvousTargets().isEmpty,
             hasDatagrams: transport?.hasDatagrams ?? false,
             portMappings: portMappings ?? check.probed,
+            isProbe: portMappings == nil && check.probed != nil,
             discovery: discovery
         )
     }

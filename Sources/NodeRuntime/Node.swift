@@ -136,6 +136,8 @@ package actor Node {
     var relayEnds: [RelayEndName: RelayEnd] = [:]
     var links: [LinkID: ActiveLink] = [:]
     var knocking: Set<KnockName> = []
+    /// Why there are no links over UDP where there should be some.
+    package private(set) var withoutDatagrams: [ListenFailure] = []
     /// `nil` unless peers look for each other on this network.
     var lan: LanSearch?
     /// `nil` unless gateways are asked for port mappings.
@@ -231,7 +233,8 @@ package actor Node {
             let listening = try await transport.listen(host: endpoint.host, port: Int(endpoint.port)).get()
             listeners.append(listening.tcp)
             if let failure = listening.withoutDatagrams {
-                log.warning("no links over UDP: its port is not free", metadata: ["reason": "\(failure)"])
+                withoutDatagrams.append(failure)
+                log.warning("links over TCP alone", metadata: ["reason": "\(failure.reason)"])
             }
         }
         try begin()

@@ -100,7 +100,22 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         /// After which a silent stream is ended.
         package var idleSeconds: Int?
 
-        package enum Admission: String, Hashable, Sendable, Codable { case peers, everybody }
+        package enum Admission: String, Hashable, Sendable, Codable, CaseIterable {
+            case peers, everybody
+
+            package init(from decoder: any Decoder) throws {
+                let container = try decoder.singleValueContainer()
+                let text = try container.decode(String.self)
+                guard let value = Self(rawValue: text) else {
+                    let known = Self.allCases.map(\.rawValue).joined(separator: ", ")
+                    throw DecodingError.dataCorruptedError(
+                        in: container,
+                        debugDescription: "`\(text)` is not one of \(known)"
+                    )
+                }
+                self = value
+            }
+        }
 
         fileprivate enum CodingKeys: String, CodingKey, CaseIterable {
             case serve, admit, reservations, streamsPerReservation, streams, bytesPerSecond, bytesPerSecondTotal

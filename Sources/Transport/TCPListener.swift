@@ -23,6 +23,17 @@ package enum ListenFailure: Error, Hashable, Sendable {
         default: self = .system(endpoint, code)
         }
     }
+
+    /// For people and logs; without an address.
+    package var reason: String {
+        switch self {
+        case .addressInUse: "another program has the port"
+        case .addressNotAvailable: "no interface of this machine has the address"
+        case .notPermitted: "a port below 1024 takes more rights"
+        case .unresolvable: "it is no address"
+        case .system(_, let code): code == 0 ? "it cannot be opened" : "error \(code) of the system"
+        }
+    }
 }
 
 /// A host, as name or address, and a TCP port.

@@ -95,6 +95,9 @@ extension Interval: ExpressibleByArgument {
     package init?(argument: String) {
         self.init(text: argument)
     }
+
+    /// In seconds, as it is given.
+    package var defaultValueDescription: String { String(Double(milliseconds) / 1_000).replacing(".0", with: "") }
 }
 
 extension Timestamp: ExpressibleByArgument {

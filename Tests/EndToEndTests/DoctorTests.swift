@@ -89,6 +89,24 @@ struct DoctorTests {
         }
     }
 
+    @Test("A port that is another program's for UDP, and an interface that is not there, are found")
+    func network() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            let other = try DatagramRelay(to: 9)
+            defer { other.close() }
+            try ann.start(["--listen", other.endpoint, "--discover", "lan:nope0"])
+            let taken = try check(ann, "UDP")
+            #expect(taken["state"].string == "warning" && taken["hint"].string != nil, "\(taken)")
+            #expect(taken["message"].string?.contains("another program has the port") == true, "\(taken)")
+            let missing = try check(ann, "LAN discovery")
+            #expect(missing["message"].string?.contains("nope0") == true && missing["hint"].string != nil, "\(missing)")
+            try ann.stop()
+            let log = Program.text(ann.log)
+            #expect(log.contains("links over TCP alone") && log.contains("nope0") && !log.contains("127.0.0.1"))
+        }
+    }
+
     @Test("A clock that runs behind what the home has seen is found")
     func clock() throws {
         try withHomes("ann") { nodes in

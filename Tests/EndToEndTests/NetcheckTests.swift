@@ -19,6 +19,8 @@ struct NetcheckTests {
             #expect(none.json["error"]["hint"].string?.contains("mayfly run") == true, "\(none)")
             try ann.fails(64, "netcheck", "--timeout", "soon")
             try ann.start()
+            let nothing = try ann.fails(64, "netcheck", "--timeout", "0")
+            #expect(nothing.json["error"]["message"].string?.contains("timeout") == true, "\(nothing)")
             let alone = try ann.ok("netcheck", "--timeout", "5")
             #expect(
                 alone["reached"].isNull && alone["punching"].string == "unknown" && alone["discovery"].string == "off"
@@ -66,7 +68,9 @@ struct NetcheckTests {
             try introduce(hub, to: ann)
             let found = try ann.ok("netcheck", "--timeout", "5")
             #expect(found["families"][0]["tcp"].bool == true && found["families"][0]["udp"].bool == false)
-            #expect(found["punching"].string == "impossible", "\(found)")
+            #expect(found["punching"].string == "impossible" && found["datagrams"].bool == false, "\(found)")
+            let shown = try Program.run([Program.mayfly, "netcheck", "--home", ann.home], in: ann.directory)
+            #expect(shown.output.contains("--no-udp") && !shown.output.contains("silent"), "\(shown)")
             for node in nodes { try node.stop() }
         }
     }

@@ -82,7 +82,7 @@ package enum NetcheckMethod: ControlMethod {
 
     /// What `netcheck` is asked.
     package struct Params: Codable, Hashable, Sendable {
-        /// After which it tells what it knows by then; 10 s if absent.
+        /// After which it tells what it knows by then; more than nothing. If absent 10 s, or 30 s with `mapPorts`.
         package var timeout: Interval?
         /// Ask gateways for a mapping, which is removed at once, where they are not asked anyway; no if absent.
         package var mapPorts: Bool?
@@ -96,6 +96,8 @@ package enum NetcheckMethod: ControlMethod {
     /// What `netcheck` answers.
     package struct Result: Codable, Hashable, Sendable {
         package var families: [NetcheckFamily]
+        /// Whether this node has links over UDP at all.
+        package var datagrams: Bool
         /// Absent when gateways were not asked.
         package var portMappings: [PortMappingStatus]?
         /// Networks on which members are looked for; `off` when that is off.
@@ -109,6 +111,7 @@ package enum NetcheckMethod: ControlMethod {
 
         package init(
             families: [NetcheckFamily],
+            datagrams: Bool,
             portMappings: [PortMappingStatus]?,
             discovery: String,
             punching: String,
@@ -116,6 +119,7 @@ package enum NetcheckMethod: ControlMethod {
             advice: [String]
         ) {
             self.families = families
+            self.datagrams = datagrams
             self.portMappings = portMappings
             self.discovery = discovery
             self.punching = punching

@@ -124,6 +124,8 @@ package enum PortMappingStanding: String, Codable, Hashable, Sendable, CaseItera
     case asking
     /// There is none; `reason` says why. It is tried again.
     case failed
+    /// In `netcheck` alone: the gateway has made one, and it was removed at once.
+    case possible
 }
 
 /// A port mapping, or why there is none.

@@ -19,15 +19,19 @@ struct NetcheckCommand: NodeCommand {
             """
     )
 
-    @Option(parsing: .unconditional, help: ArgumentHelp("How long to wait for answers.", valueName: "seconds"))
-    var timeout = Interval(milliseconds: 10_000)
+    @Option(
+        parsing: .unconditional,
+        help: ArgumentHelp("How long to wait for answers: 10; with --map-ports 30.", valueName: "seconds")
+    )
+    var timeout: Interval?
     @Flag(help: "Ask the gateway for a port mapping, and remove it.")
     var mapPorts = false
     @OptionGroup var global: GlobalOptions
 
     func perform(_ terminal: Terminal) throws {
         let params = NetcheckMethod.Params(timeout: timeout, mapPorts: mapPorts ? true : nil)
-        let value = try connect().call(NetcheckMethod.self, params, timeout: timeout.withGrace)
+        let wait = (timeout ?? Interval(milliseconds: 30_000)).withGrace
+        let value = try connect().call(NetcheckMethod.self, params, timeout: wait)
         let result = try understand(value, as: NetcheckMethod.Result.self)
         if terminal.json { terminal.result(value) } else { show(result, terminal) }
         if result.reached == false { throw ExitCode(FailureKind.unreachable.exitCode) }
@@ -42,7 +46,8 @@ struct NetcheckCommand: NodeCommand {
             }
             terminal.fields([
                 (name, family.local.map(safe) ?? "-"),
-                ("  UDP, TCP", "\(word(family.udp)), \(word(family.tcp))"),
+                ("  UDP", result.datagrams ? word(family.udp) : "off: this node runs with --no-udp"),
+                ("  TCP", word(family.tcp)),
                 ("  NAT", nat(family)),
                 ("  port", family.portPreserved.map { $0 ? "kept" : "changed" } ?? "unknown"),
             ])
@@ -52,7 +57,7 @@ struct NetcheckCommand: NodeCommand {
                     [
                         "  " + (answer.rendezvous.map(safe) ?? "a member's"), place(answer.address, answer.port),
                         answer.seenAddress.map { place($0, answer.seenPort ?? 0) } ?? "-",
-                        answer.seenAddress == nil ? "silent" : milliseconds(answer.rttMs),
+                        !result.datagrams ? "-" : answer.seenAddress == nil ? "silent" : milliseconds(answer.rttMs),
                         answer.tcpMs == nil ? "fails" : milliseconds(answer.tcpMs),
                     ]
                 }

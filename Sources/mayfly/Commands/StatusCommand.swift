@@ -60,8 +60,10 @@ extension PortMappingStatus {
     var words: String {
         switch state {
         case .mapped:
-            let ends = until.map { ", until \(shown($0, now: wallClock()))" } ?? ", tried and removed"
+            let ends = until.map { ", until \(shown($0, now: wallClock()))" } ?? ""
             return "\(outer.map(safe).joined(separator: " ")) by \(safe(method ?? "-"))\(ends)"
+        case .possible:
+            return "\(outer.map(safe).joined(separator: " ")) by \(safe(method ?? "-")), tried and removed"
         case .asking: return "\(safe(family)): the gateway is being asked"
         case .failed: return "\(safe(family)): none: \(safe(reason ?? "-"))"
         }

@@ -133,10 +133,23 @@ struct ControlHandlers: Sendable {
             return Acknowledged()
         }
         later(&router, NetcheckMethod.self) { node, params, _ in
-            node.netcheck(timeout: params.timeout?.milliseconds ?? 10_000, mapsPorts: params.mapPorts ?? false)
-                .map(NodeView.netcheck)
+            let mapsPorts = params.mapPorts ?? false
+            // A slow gateway takes seconds for each question.
+            let timeout = try Self.positive(params.timeout) ?? (mapsPorts ? 30_000 : 10_000)
+            let isLocked = node.status().isLocked
+            return node.netcheck(timeout: timeout, mapsPorts: mapsPorts)
+                .map { NodeView.netcheck($0, isLocked: isLocked) }
         }
         on(&router, VersionMethod.self) { node, _ in VersionMethod.Result(version: node.options.version) }
+    }
+
+    /// - Throws: when no time at all is given to something that takes some.
+    private static func positive(_ timeout: Interval?) throws(ControlError) -> Milliseconds? {
+        guard let timeout else { return nil }
+        guard timeout.milliseconds > 0 else {
+            throw ControlError(.usage, "a timeout of nothing leaves nobody time to answer", field: "timeout")
+        }
+        return timeout.milliseconds
     }
 
     // MARK: Peers
@@ -192,7 +205,7 @@ struct ControlHandlers: Sendable {
             }
         }
         later(&router, PeerPingMethod.self) { node, params, _ in
-            let timeout = params.timeout?.milliseconds ?? 10_000
+            let timeout = try Self.positive(params.timeout) ?? 10_000
             return try node.ping(params.name, timeout: timeout).flatMapThrowing { [node] _ in
                 try node.assumeIsolated { try Self.peer(params.name, $0) }
             }

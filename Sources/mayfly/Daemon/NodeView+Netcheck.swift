@@ -3,10 +3,17 @@ import Messaging
 import NodeRuntime
 
 extension NodeView {
-    static func netcheck(_ findings: NetworkFindings) -> NetcheckMethod.Result {
+    static func netcheck(_ findings: NetworkFindings, isLocked: Bool) -> NetcheckMethod.Result {
         NetcheckMethod.Result(
             families: findings.families.map(family),
-            portMappings: findings.portMappings.map { $0.map(portMapping) },
+            datagrams: findings.hasDatagrams,
+            portMappings: findings.portMappings.map { states in
+                portMappings(states, isLocked: isLocked && !findings.isProbe).map { status in
+                    var status = status
+                    if findings.isProbe, status.state == .mapped { status.state = .possible }
+                    return status
+                }
+            },
             discovery: findings.discovery ?? "off",
             punching: findings.punching.rawValue,
             reached: findings.isReached,

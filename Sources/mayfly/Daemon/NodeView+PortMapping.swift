@@ -6,16 +6,17 @@ import PortMapping
 extension NodeView {
     /// `nil` when gateways are not asked.
     static func portMappings(_ node: isolated Node) -> [PortMappingStatus]? {
-        guard let states = node.portMappings else { return nil }
-        guard !states.isEmpty else {
-            let reason =
-                node.status().isLocked ? "the storage is locked" : "there is no gateway, or no listener toward it"
-            return [PortMappingStatus(family: "ipv4", state: .failed, reason: reason)]
-        }
-        return states.map(portMapping)
+        node.portMappings.map { portMappings($0, isLocked: node.status().isLocked) }
     }
 
-    static func portMapping(_ state: Node.PortMappingState) -> PortMappingStatus {
+    /// - Parameter isLocked: then no gateway was asked.
+    static func portMappings(_ states: [Node.PortMappingState], isLocked: Bool) -> [PortMappingStatus] {
+        guard states.isEmpty else { return states.map(portMapping) }
+        let reason = isLocked ? "the storage is locked" : "there is no gateway, or no listener toward it"
+        return [PortMappingStatus(family: "ipv4", state: .failed, reason: reason)]
+    }
+
+    private static func portMapping(_ state: Node.PortMappingState) -> PortMappingStatus {
         var result = PortMappingStatus(family: state.isIPv4 ? "ipv4" : "ipv6", state: .asking)
         switch state.standing {
         case .none, .asking: break
@@ -34,7 +35,7 @@ extension NodeView {
     /// For `doctor`: without it others may still get in by another way.
     static func portMappingCheck(_ mapping: PortMappingStatus) -> HealthCheck {
         switch mapping.state {
-        case .mapped:
+        case .mapped, .possible:
             let message = "\(mapping.family): others get in by \(mapping.method ?? "-")"
             return HealthCheck(name: "port mapping", state: .ok, message: message)
         case .asking:

@@ -5,6 +5,7 @@ import NIOCore
 import NodeRuntime
 import Primitives
 import Store
+import Transport
 
 /// The node's values as the command line's contract has them.
 enum NodeView {
@@ -35,6 +36,26 @@ enum NodeView {
         for damage in status.damage {
             checks.append(
                 HealthCheck(name: "store", state: .warning, message: "damaged: \(damage)", hint: "check the disk")
+            )
+        }
+        for failure in node.withoutDatagrams {
+            checks.append(
+                HealthCheck(
+                    name: "UDP",
+                    state: .warning,
+                    message: "links over TCP alone: \(failure.reason)",
+                    hint: "free the port for UDP, or choose another with `mayfly run --listen`"
+                )
+            )
+        }
+        for name in node.missingInterfaces {
+            checks.append(
+                HealthCheck(
+                    name: "LAN discovery",
+                    state: .warning,
+                    message: "there is no interface \(name) with an address now",
+                    hint: "see `ip link` for their names"
+                )
             )
         }
         checks += node.rendezvousStandings().map(rendezvousCheck)
