@@ -1,0 +1,163 @@
+import Logging
+import Messaging
+import NIOCore
+import Primitives
+import Store
+import Transport
+
+/// A turn: one event into the core, what it asks for carried out, and the one timer set anew.
+extension Node {
+    func readClock() -> NodeClock.Reading {
+        clock.read(realtime: surroundings.realtime(), boottime: surroundings.boottime())
+    }
+
+    /// The time of everything the node does.
+    var now: Timestamp { readClock().confirmed }
+
+    /// The node's own time, which never goes back.
+    package var currentTime: Timestamp { now }
+
+    var defaultPolicy: LifetimePolicy { LifetimePolicy(configuration.policy) ?? .ask }
+
+    var defaultCap: LifetimeCap { configuration.cap.flatMap { LifetimeCap($0) } ?? .none }
+
+    func makeTurn() -> Turn {
+        let reading = readClock()
+        let endpoints = advertisedNow ?? advertised
+        advertisedNow = endpoints
+        return Turn(
+            now: reading.confirmed,
+            random: .system,
+            endpoints: endpoints,
+            isLocked: store.isLocked,
+            defaultPolicy: defaultPolicy,
+            sessionGrace: options.sessionGrace,
+            // Not a copy of the archive: what the turn changes would be copied with it.
+            isKnown: { [unowned self] client, id in archive.contains(id, client: client, row: rows[client]) },
+            hasRoom: { [unowned self] client in hasRoom(client) },
+            isNamedPeer: { [unowned self] key in peers.peers.contains { $0.contact?.key == key } },
+            contents: ContentLookup(
+                message: { [unowned self] client, id in
+                    archive.read(id, client: client, row: rows[client], now: readClock().hide)?.message
+                },
+                isStored: { [unowned self] client, id in
+                    archive.read(id, client: client, row: rows[client], now: readClock().hide)?.isStored ?? false
+                },
+                hasChunk: { [unowned self] client, id, index in
+                    archive.hasChunk(index, of: id, client: client, row: rows[client])
+                },
+                hasRoom: { [unowned self] client, byteCount in hasRoom(client, byteCount: byteCount) },
+                memoryAvailable: { [unowned self] in
+                    Limits.attachmentMemoryTotalByteCount - archive.heldChunkByteCount
+                },
+                attachmentByteCount: attachmentByteCount,
+                sendsReadReceipts: configuration.readReceipts ?? false,
+                awaitsStorage: { [unowned self] client, id in archive.awaitsStorage(id, client: client) }
+            ),
+            defaultCap: defaultCap,
+            sourceOf: { [unowned self] link in links[link]?.connection.sourcePrefix }
+        )
+    }
+
+    /// Whether the inbox may store more of what peers send.
+    private func hasRoom(_ client: ClientID) -> Bool {
+        // Counted by the store; while it is locked nothing is stored.
+        guard let row = rows[client], let stored = try? store.storedAmount(row) else { return true }
+        return room.isFor(byteCount: stored.byteCount, recordCount: stored.recordCount)
+    }
+
+    /// One step of the core and what follows from it.
+    func turn(_ body: (inout Turn) -> [NodeAction]) {
+        guard !isStopped else { return }
+        var turn = makeTurn()
+        perform(body(&turn))
+        schedule()
+    }
+
+    /// What is due by now: expiry, deadlines of the core, the routing tokens of a new day.
+    func tick() {
+        guard !isStopped else { return }
+        advertisedNow = nil
+        devicesNow = nil
+        let reading = readClock()
+        // First, for the store destroys the keys at the same moment, and they sign what is left.
+        for client in core.sleepersDue(now: reading.confirmed) { wakeIfPossible(client, .activityRanking) }
+        turn { core.explodeDue(&$0) }
+        reap(reading)
+        probeDisk(after: Self.probePause)
+        saveWhatWasRefused()
+        storeWhatWaited()
+        room.look()
+        if reading.confirmed.day != routing.day { routing.beginRoll(to: reading.confirmed.day) }
+        if routing.isRolling { routing.continueRoll(routes: Self.rollBatchCount) }
+        if summarizedAt.map({ reading.confirmed - $0 >= .hour }) ?? false { saveSummaries() }
+        if lastMark.map({ reading.confirmed - $0 >= .minute }) ?? true, !store.isReadOnly {
+            lastMark = reading.confirmed
+            do { try store.saveClockMark(reading.confirmed.milliseconds) } catch {
+                log.error("the clock's high-water mark could not be saved", metadata: ["error": "\(error)"])
+            }
+        }
+        if store.isHomeGone, let homeGone {
+            log.critical("the home was removed or moved away: stopping", metadata: ["home": "\(options.home)"])
+            self.homeGone = nil
+            homeGone()
+        }
+        noteAddresses()
+        lookAtGateways()
+        announceEndpoints()
+        turn { core.advance(&$0) }
+    }
+
+    /// Hides and destroys what has expired.
+    func reap(_ reading: NodeClock.Reading) {
+        let report = store.reap(hide: reading.hide.milliseconds, destroy: reading.confirmed.milliseconds)
+        let isIdle = report.expired.isEmpty && report.rows.isEmpty
+        let clients = isIdle ? [:] : Dictionary(uniqueKeysWithValues: rows.map { ($1, $0) })
+        for expired in report.expired {
+            guard let client = clients[expired.row], let id = Messaging.MessageID(expired.id) else { continue }
+            archive.expired(id, client: client)
+            publish(client, .messageExpired(id))
+        }
+        for (client, id) in archive.expire(now: reading.confirmed) { publish(client, .messageExpired(id)) }
+        for row in report.rows {
+            if let client = clients[row] { letGo(client) }
+        }
+        // Tried again every second, said once a minute: a disk that stays as it is must not be filled with words.
+        if !report.failures.isEmpty, failuresToldAt.map({ reading.confirmed - $0 >= .minute }) ?? true {
+            failuresToldAt = reading.confirmed
+            for failure in report.failures {
+                log.critical("something that is due could not be destroyed", metadata: ["error": "\(failure)"])
+            }
+        }
+        if report.failures.isEmpty {
+            undestroyed = [:]
+            failuresToldAt = nil
+        }
+        if report.recordsOverwritten > 0 { scheduleCommit() }
+    }
+
+    func publish(_ client: ClientID, _ kind: Event.Kind) {
+        notify(Event(client: client, conversation: core.conversationID(client), at: now, kind: kind))
+    }
+
+    /// Sets the one timer to the next thing to do; at the latest in ten seconds, to see steps of the clock.
+    func schedule() {
+        guard !isStopped else { return }
+        let now = now
+        var next = now + 10 * .second
+        if let deadline = core.nextDeadline { next = min(next, deadline) }
+        if let deadline = store.nextDeadline { next = min(next, Timestamp(milliseconds: deadline)) }
+        if let deadline = archive.wakeAt { next = min(next, deadline) }
+        if routing.isRolling { next = min(next, now + Self.rollPause) }
+        if storageTrouble != nil { next = min(next, now + Self.probePause) }
+        if let timerDeadline, timer != nil, timerDeadline <= next, timerDeadline > now { return }
+        timer?.cancel()
+        timerDeadline = next
+        timer = loop.assumeIsolated().scheduleTask(in: .milliseconds(max(1, next - now))) {
+            self.assumeIsolated { node in
+                node.timer = nil
+                node.tick()
+            }
+        }
+    }
+}
