@@ -43,12 +43,14 @@ bench: build
 	$(SWIFT) build $(RELEASE) --product benchmarks
 	$(SCRATCH)/release/benchmarks --mayfly $(MAYFLY)
 
-# Links over TCP and over UDP on the loopback, in turns: make linkrates MEBIBYTES=64 ROUNDS=5
+# Links over TCP and over UDP on the loopback, in turns, then files directly and through a rendezvous node:
+# make linkrates MEBIBYTES=64 ROUNDS=5
 MEBIBYTES ?= 64
 ROUNDS ?= 5
-linkrates: deps
+linkrates: build
 	$(SWIFT) build $(RELEASE) --product linkrates
 	$(SCRATCH)/release/linkrates $(MEBIBYTES) $(ROUNDS)
+	python3 Tests/LinkRates/relay.py $(MAYFLY) $(MEBIBYTES) $(ROUNDS)
 
 # Two campaigns, of the protocol core and of whole nodes: make simulate SEEDS=10000 SECONDS=600 SEED=1
 # PART=core or PART=node runs one of them. Each takes at most SECONDS, in as many processes as there are cores.
