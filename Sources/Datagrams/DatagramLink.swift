@@ -209,7 +209,8 @@ package final class DatagramLink {
     }
 
     func newPath(_ address: DatagramAddress, isProved: Bool, at now: Microseconds) -> DatagramPath {
-        defer { pathCount += 1 }
+        // A peer may move with each packet; the paths of which something is still remembered are few.
+        defer { pathCount &+= 1 }
         return DatagramPath(
             address,
             number: pathCount,

@@ -38,6 +38,21 @@ import Testing
         #expect(pair.network.run(for: 2_000_000) { pair.near.received.count == 10 })
     }
 
+    @Test func `a peer that has moved four thousand million times may move once more`() throws {
+        let pair = try pair(9)
+        let far = try #require(pair.farLink)
+        far.pathCount = .max
+        for port in 1...3 as ClosedRange<UInt16> {
+            pair.near.address = DatagramAddress(v4: 0x0c00_0001, port: port)
+            pair.near.endpoint.networkChanged(at: pair.network.now)
+            pair.near.settle()
+            #expect(pair.network.run(for: 2_000_000) { far.address == pair.near.address })
+        }
+        pair.near.waiting = makeMessages(10, seed: 1)
+        pair.near.settle()
+        #expect(pair.network.run(for: 2_000_000) { pair.far.received.count == 10 })
+    }
+
     @Test func `an old packet from elsewhere moves nothing`() throws {
         let pair = try pair(3)
         let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
