@@ -93,9 +93,11 @@ forensic: deps
 # Tests/CFuzz stands between the program and the functions of FUZZ_WRAPPED.
 .PHONY: fuzz
 FUZZ_SCRATCH ?= .build-fuzz
-FUZZ_WRAPPED = $(addprefix __sanitizer_cov_,8bit_counters_init pcs_init trace_pc_indir trace_cmp1 trace_cmp2 \
-	trace_const_cmp1 trace_const_cmp2) $(addprefix secp256k1_,ec_pubkey_create ec_pubkey_parse ecdh keypair_create \
-	schnorrsig_sign32 schnorrsig_verify ecdsa_recover ecdsa_sign_recoverable)
+FUZZ_WRAPPED = $(addprefix __sanitizer_cov_,8bit_counters_init pcs_init trace_pc_indir \
+	trace_cmp1 trace_cmp2 trace_cmp4 trace_cmp8 trace_const_cmp1 trace_const_cmp2 trace_const_cmp4 trace_const_cmp8) \
+	$(addprefix secp256k1_,ec_pubkey_create ec_pubkey_parse ecdh keypair_create \
+	schnorrsig_sign32 schnorrsig_verify ecdsa_recover ecdsa_sign_recoverable) \
+	crypto_aead_xchacha20poly1305_ietf_decrypt randombytes_buf
 RUNS ?= 10000000
 TARGET ?=
 fuzz:

@@ -39,6 +39,8 @@ static volatile sig_atomic_t is_reached[PAGE_LIMIT];
 static volatile sig_atomic_t reached[PAGE_LIMIT];
 static volatile sig_atomic_t reached_count;
 static uint8_t is_shown[PAGE_LIMIT * 16];
+static uint8_t *shown[BLOCK_LIMIT];
+static size_t shown_count;
 static struct sigaction before;
 
 // Every object file of the program says the same. Those of another library, should one be built with coverage, go through.
@@ -134,9 +136,17 @@ UNSEEN void fuzz_counters_show(void) {
             uint8_t *flag = &is_shown[page * per_page + block];
             if (*flag || !is_touched(first)) continue;
             *flag = 1;
+            if (shown_count < BLOCK_LIMIT) shown[shown_count++] = first;
             show(first, first + BLOCK);
         }
     }
+}
+
+UNSEEN void fuzz_counters_forget(void) {
+    if (pages == NULL) return;
+    memset(counters, 0, (size_t)(pages - counters));
+    memset(pages_end, 0, (size_t)(counters_end - pages_end));
+    for (size_t index = 0; index < shown_count; index++) memset(shown[index], 0, BLOCK);
 }
 
 UNSEEN void fuzz_counters_show_all(void) {
@@ -162,10 +172,37 @@ UNSEEN void __wrap___sanitizer_cov_trace_const_cmp1(uint8_t left, uint8_t right)
 UNSEEN void __wrap___sanitizer_cov_trace_const_cmp2(uint16_t left, uint16_t right) { (void)left, (void)right; }
 UNSEEN void __wrap___sanitizer_cov_trace_pc_indir(uintptr_t callee) { (void)callee; }
 
+// Those teach it something, and cost more than what they compare. A long session is told in one input of some; libFuzzer
+// keeps the numbers for the inputs after it.
+
+void __real___sanitizer_cov_trace_cmp4(uint32_t left, uint32_t right);
+void __real___sanitizer_cov_trace_cmp8(uint64_t left, uint64_t right);
+void __real___sanitizer_cov_trace_const_cmp4(uint32_t left, uint32_t right);
+void __real___sanitizer_cov_trace_const_cmp8(uint64_t left, uint64_t right);
+
+static int comparisons_are_told = 1;
+
+UNSEEN void fuzz_comparisons_tell(int are_told) { comparisons_are_told = are_told; }
+
+UNSEEN void __wrap___sanitizer_cov_trace_cmp4(uint32_t left, uint32_t right) {
+    if (comparisons_are_told) __real___sanitizer_cov_trace_cmp4(left, right);
+}
+UNSEEN void __wrap___sanitizer_cov_trace_cmp8(uint64_t left, uint64_t right) {
+    if (comparisons_are_told) __real___sanitizer_cov_trace_cmp8(left, right);
+}
+UNSEEN void __wrap___sanitizer_cov_trace_const_cmp4(uint32_t left, uint32_t right) {
+    if (comparisons_are_told) __real___sanitizer_cov_trace_const_cmp4(left, right);
+}
+UNSEEN void __wrap___sanitizer_cov_trace_const_cmp8(uint64_t left, uint64_t right) {
+    if (comparisons_are_told) __real___sanitizer_cov_trace_const_cmp8(left, right);
+}
+
 #else
 
 void fuzz_counters_begin(void) {}
 void fuzz_counters_show(void) {}
+void fuzz_counters_forget(void) {}
 void fuzz_counters_show_all(void) {}
+void fuzz_comparisons_tell(int are_told) { (void)are_told; }
 
 #endif

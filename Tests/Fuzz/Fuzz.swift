@@ -10,6 +10,9 @@ import Glibc
 //     fuzz --list                         name, longest input, modules
 
 nonisolated(unsafe) private var target: FuzzTarget?
+/// A session compares tens of thousands of numbers, and libFuzzer remembers some thirty: it is told in one input of eight.
+nonisolated(unsafe) private var tellsSomeComparisons = false
+nonisolated(unsafe) private var inputCount: UInt64 = 0
 
 @_cdecl("LLVMFuzzerInitialize")
 public func initialize(
@@ -34,6 +37,8 @@ public func initialize(
         print("fuzz: name a target: --target=NAME; --list lists them")
         exit(64)
     }
+    tellsSomeComparisons = (target?.cost ?? 0) > 1
+    FuzzTarget.preludeEnded = { fuzz_counters_forget() }
     fuzz_counters_begin()
     if isMerging { fuzz_counters_show_all() }
     return 0
@@ -41,6 +46,9 @@ public func initialize(
 
 @_cdecl("LLVMFuzzerTestOneInput")
 public func runOne(_ bytes: UnsafePointer<UInt8>?, _ count: Int) -> CInt {
+    inputCount &+= 1
+    if tellsSomeComparisons { fuzz_comparisons_tell(inputCount & 7 == 0 ? 1 : 0) }
+    fuzz_chance_begin(2)
     do {
         try target?.run(Array(UnsafeBufferPointer(start: bytes, count: count)))
     } catch {

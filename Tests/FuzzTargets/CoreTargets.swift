@@ -12,8 +12,9 @@ let coreTargets: [FuzzTarget] = [
 
 /// How long the nodes go on after the script, and after a restart.
 private let endings: [(first: Milliseconds, second: Milliseconds?)] = [
-    (.minute, 5 * .minute), (2 * .second, .minute), (.minute, nil), (2 * .second, nil),
+    (.minute, 5 * .minute), (2 * .second, .minute), (.minute, nil), shortEnding,
 ]
+private let shortEnding: (first: Milliseconds, second: Milliseconds?) = (2 * .second, nil)
 
 private func core(_ name: String, _ scenario: CoreScenario) -> FuzzTarget {
     FuzzTarget(
@@ -25,15 +26,23 @@ private func core(_ name: String, _ scenario: CoreScenario) -> FuzzTarget {
             var session = try scenario.start()
             var input = FuzzInput(bytes)
             let head = input.byte()
-            let ending = endings[min(Int(head & 15), endings.count - 1)]
+            let patience = FuzzPatience(bytes)
+            let ending = patience == .short ? shortEnding : endings[min(Int(head & 15), endings.count - 1)]
             session.all.random = .seeded(UInt64(head >> 4))
-            session.all.budget = 0
-            for _ in 0..<24 where !input.isAtEnd {
+            session.all.count = 0
+            switch patience {
+            case .long: break
+            case .middling: session.all.limit = 240
+            case .short:
+                session.all.limit = 48
+                session.all.checksFrames = false
+            }
+            for _ in 0..<24 where !input.isAtEnd && !session.all.isOver {
                 session.act(&input)
                 try session.all.check()
             }
             session.all.run(for: ending.first)
-            if let second = ending.second {
+            if let second = ending.second, !session.all.isOver {
                 session.all.restart()
                 session.all.run(for: second)
             }

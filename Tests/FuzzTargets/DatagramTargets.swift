@@ -41,7 +41,8 @@ let datagramTargets: [FuzzTarget] = [
         },
         run: { bytes in
             let peer = FuzzDatagrams()
-            _ = try peer.open()
+            try peer.open()
+            FuzzTarget.preludeEnded()
             var input = FuzzInput(bytes)
             while !input.isAtEnd {
                 // Contents, then what happens before them: time, messages of ours, another address.
@@ -49,6 +50,8 @@ let datagramTargets: [FuzzTarget] = [
                 try peer.happen(input.byte())
                 try peer.give(peer.seal(frames))
             }
+            // That a silent peer is given up takes a hundred timeouts: mostly the link is closed.
+            if FuzzPatience(bytes) == .short { try peer.happen(0b1100_0001) }
             try peer.finish()
         }
     ),
@@ -61,7 +64,7 @@ final class FuzzDatagrams {
     private let endpoint: DatagramEndpoint
     private var address = DatagramAddress(v4: 0x0a00_0001, port: 4_000)
     private var now: Microseconds = 1_000_000
-    private var sending: PacketCipher?
+    private var sealing: Opening?
     private var number: UInt64 = 0
     private var id: UInt64 = 0
     private var epoch: UInt8 = 0
@@ -99,26 +102,53 @@ final class FuzzDatagrams {
         return key
     }
 
-    /// Dials the endpoint.
-    /// - Returns: the two datagrams of it.
-    func open() throws -> [[UInt8]] {
+    /// What a peer says to open a link, which is the same in every input: made once.
+    private final class Opening: Sendable {
+        let dial: [UInt8]
+        let answer: [UInt8]
+        let finish: [UInt8]
+        let sending: PacketCipher
+
+        init(dial: [UInt8], answer: [UInt8], finish: [UInt8], sending: consuming PacketCipher) {
+            self.dial = dial
+            self.answer = answer
+            self.finish = finish
+            self.sending = sending
+        }
+    }
+
+    private static let opening: Result<Opening, any Error> = Result {
+        let peer = FuzzDatagrams()
         var handshake = try LinkHandshake.initiator(
-            identity: Self.key(0x11),
-            remote: own.publicKey,
-            ephemeral: Self.key(0x12),
-            prologue: Array("mayfly".utf8) + [1, 0x0d] + Self.token
+            identity: key(0x11),
+            remote: peer.own.publicKey,
+            ephemeral: key(0x12),
+            prologue: Array("mayfly".utf8) + [1, 0x0d] + token
         )
-        let dial = [0x0d, 0x11] + Self.token + [1, 2, 3, 4, 5, 6, 7, 8] + [0] + (try handshake.write())
-        try give(dial)
-        guard let answer = answers.first, answer.count == 68 else { throw FuzzFailure("no answer to a good act 1") }
+        let dial = [0x0d, 0x11] + token + [1, 2, 3, 4, 5, 6, 7, 8] + [0] + (try handshake.write())
+        try peer.give(dial)
+        guard let answer = peer.answers.first, answer.count == 68 else {
+            throw FuzzFailure("no answer to a good act 1")
+        }
         try handshake.read(Array(answer[18...]))
         let finish = [0x0d, 0x13] + answer[10..<18] + (try handshake.write())
-        try give(finish)
+        return handshake.finishForPackets().takeKeys { ours, _ in
+            Opening(dial: dial, answer: answer, finish: finish, sending: ours)
+        }
+    }
+
+    /// Dials the endpoint.
+    /// - Returns: the two datagrams of it.
+    @discardableResult
+    func open() throws -> [[UInt8]] {
+        let opening = try Self.opening.get()
+        try give(opening.dial)
+        try expect(answers == [opening.answer], "another answer to the same act 1")
+        try give(opening.finish)
         guard link != nil else { throw FuzzFailure("no link after a good act 3") }
-        id = answer[10..<18].reduce(0) { $0 << 8 | UInt64($1) }
-        let finished = handshake.finishForPackets()
-        finished.takeKeys { ours, _ in sending = consume ours }
-        return [dial, finish]
+        id = opening.answer[10..<18].reduce(0) { $0 << 8 | UInt64($1) }
+        sealing = opening
+        return [opening.dial, opening.finish]
     }
 
     /// An authentic packet.
@@ -126,7 +156,7 @@ final class FuzzDatagrams {
         var packet: [UInt8] = [0x0d, 0x15, epoch]
         for value in [id, number] { packet += (0..<8).map { UInt8(truncatingIfNeeded: value >> UInt64(56 - 8 * $0)) } }
         packet += frames
-        sending?.seal(&packet, headerByteCount: 19, number: number)
+        sealing?.sending.seal(&packet, headerByteCount: 19, number: number)
         number += 1
         return packet
     }

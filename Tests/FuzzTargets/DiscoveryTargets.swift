@@ -35,7 +35,16 @@ let discoveryTargets: [FuzzTarget] = [
         },
         run: { bytes in
             var network = FuzzLan(bytes)
-            while !network.isAtEnd { try network.step() }
+            var left =
+                switch FuzzPatience(bytes) {
+                case .long: Int.max
+                case .middling: 96
+                case .short: 24
+                }
+            while !network.isAtEnd && left > 0 {
+                try network.step()
+                left -= 1
+            }
         }
     ),
 ]

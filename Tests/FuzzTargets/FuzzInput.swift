@@ -68,6 +68,31 @@ struct FuzzInput {
     }
 }
 
+/// How much an input may make of what it asks for. With a fuzzer it is drawn from its bytes, so that it is the same whenever
+/// the input is run: what lasts is tried by some, and ten times as many inputs are tried in all. Without one there are few
+/// inputs, and each may do everything.
+enum FuzzPatience {
+    /// Everything, as long as it takes: one input in 64.
+    case long
+    /// All kinds of what it may ask for, and of each as much as is quick: three in 64.
+    case middling
+    /// The quick kinds.
+    case short
+
+    init(_ bytes: [UInt8]) {
+        #if FUZZING
+            // The upper bits: those of a product depend on all bits of its factors.
+            switch (FuzzInput.seed(of: bytes) &* 0x9e37_79b9_7f4a_7c15) >> 58 {
+            case 0: self = .long
+            case 1, 2, 3: self = .middling
+            default: self = .short
+            }
+        #else
+            self = .long
+        #endif
+    }
+}
+
 /// A script in the making, for seeds.
 struct FuzzScript {
     var bytes: [UInt8] = []

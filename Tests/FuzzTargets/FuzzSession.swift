@@ -62,8 +62,8 @@ struct FuzzSession {
         var bytes = templates[choice % templates.count]
         if choice >= templates.count, !all.wire.isEmpty {
             let index = input.index(below: all.wire.count)
-            guard let real = all.wire[index].bytes else { return }
-            bytes = real
+            guard let real = all.wire[index].frame else { return }
+            bytes = FrameCodec.encode(real)
         }
         for _ in 0..<Int(input.byte() % 4) where !bytes.isEmpty {
             let at = Int(input.short()) % bytes.count

@@ -21,6 +21,10 @@ package struct FuzzTarget: Sendable {
     /// The modules that it tries, and those below them: inputs count as run of the same code while these stay the same.
     package private(set) var modules: [String] = []
 
+    /// Called by a target when what every input begins with is done, such as a handshake: a fuzzer learns from what comes
+    /// after it. Set once, before the first input.
+    nonisolated(unsafe) package static var preludeEnded: @Sendable () -> Void = {}
+
     init(
         _ name: String,
         byteCountLimit: Int = 4_096,

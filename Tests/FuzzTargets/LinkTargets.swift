@@ -71,27 +71,25 @@ final class FuzzLink {
     static let knockToken = KnockSecret(SecretBytes(copying: [UInt8](repeating: 6, count: 32))).token(day: 20_000)
 
     let loop = EmbeddedEventLoop()
-    let dialer: TCPTransport
-    let responder: TCPTransport
+    // Most inputs need one of them.
+    private(set) lazy var dialer = transport(0)
+    private(set) lazy var responder = transport(1)
     private(set) var atDialer: PeerConnection?
     private(set) var atResponder: PeerConnection?
     private(set) var received: [[[UInt8]]] = [[], []]
     private(set) var ends = 0
     private(set) var starts = 0
+    private var transports: [TCPTransport] = []
 
-    init() {
-        dialer = TCPTransport(
+    private func transport(_ side: Int) -> TCPTransport {
+        let transport = TCPTransport(
             loop: loop,
             generator: FuzzGenerator(),
-            makeEphemeral: { FuzzKeys.key(0x41).secret.clone() }
+            makeEphemeral: { FuzzKeys.key(side == 0 ? 0x41 : 0x42).secret.clone() }
         )
-        responder = TCPTransport(
-            loop: loop,
-            generator: FuzzGenerator(),
-            makeEphemeral: { FuzzKeys.key(0x42).secret.clone() }
-        )
-        dialer.events = events(0)
-        responder.events = events(1)
+        transport.events = events(side)
+        transports.append(transport)
+        return transport
     }
 
     private func events(_ side: Int) -> TransportEvents {
@@ -162,11 +160,10 @@ final class FuzzLink {
     /// Time passes and everything is closed: whatever was begun has been told the end of, and nothing is left.
     func finish(_ channels: [EmbeddedChannel]) throws {
         loop.advanceTime(by: .seconds(11))
-        dialer.close()
-        responder.close()
+        for transport in transports { transport.close() }
         loop.run()
         for channel in channels { _ = try? channel.finish(acceptAlreadyClosed: true) }
-        let left = dialer.connectionCount + responder.connectionCount
+        let left = transports.reduce(0) { $0 + $1.connectionCount }
         try expect(left == 0, "\(left) connections are left")
         // A knock ends without a word.
         try expect(ends <= starts, "\(ends) ends of \(starts) connections")
@@ -238,6 +235,7 @@ private func checkSession(_ bytes: [UInt8]) throws {
         }
     }
     try pump()
+    FuzzTarget.preludeEnded()
     for _ in 0..<64 where !input.isAtEnd {
         let operation = input.index(below: 13)
         switch operation {

@@ -2,6 +2,7 @@
 /// to nothing.
 package struct SimulatedBytes: Sendable {
     private static let pageByteCount = 4_096
+    private static let zeros = [UInt8](repeating: 0, count: pageByteCount)
     /// Each whole; zeros after the end.
     private var pages: [[UInt8]] = []
     package private(set) var count = 0
@@ -47,7 +48,7 @@ package struct SimulatedBytes: Sendable {
     /// Longer by zeros, or cut off.
     package mutating func resize(to newCount: Int) {
         let pageCount = (newCount + Self.pageByteCount - 1) / Self.pageByteCount
-        while pages.count < pageCount { pages.append([UInt8](repeating: 0, count: Self.pageByteCount)) }
+        while pages.count < pageCount { pages.append(Self.zeros) }
         if newCount < count {
             pages.removeLast(pages.count - pageCount)
             let from = newCount % Self.pageByteCount

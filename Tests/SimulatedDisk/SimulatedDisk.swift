@@ -94,6 +94,8 @@ package final class SimulatedDisk: FileSystem {
         package var keepsHistory = false
         /// As a disk with a cache of its own that it does not write when told to.
         package var liesAboutBarriers = false
+        /// All that is written is durable at once: for whoever never cuts the power.
+        package var isWrittenThrough = false
         /// As a file system that copies on write, or one that destroys by renaming: what a write replaces stays somewhere.
         package var keepsOldBlocks = false
         var oldBlocks: [(offset: Int, bytes: [UInt8])] = []
@@ -206,6 +208,10 @@ package final class SimulatedDisk: FileSystem {
     /// Gives a name to a node, or takes it away; durable with the directory's next fsync.
     private func enter(_ state: inout State, _ folder: Int, _ name: String, _ node: Int?) {
         state.nodes[folder]?.entries[name] = node
+        if state.isWrittenThrough {
+            state.nodes[folder]?.durableEntries[name] = node
+            return
+        }
         state.nodes[folder]?.pendingEntries[name, default: []].append(node)
     }
 
@@ -290,6 +296,14 @@ package final class SimulatedDisk: FileSystem {
         if state.keepsOldBlocks {
             state.oldBlocks.append((offset, node.content.read(at: offset, count: bytes.count)))
         }
+        if state.isWrittenThrough {
+            // Only one of the two while it is changed, so that no page is copied for the other.
+            node.durable = SimulatedBytes()
+            node.content.write(bytes, at: offset)
+            node.durable = node.content
+            state.nodes[number] = node
+            return 0..<0
+        }
         node.content.write(bytes, at: offset)
         let sectors = (offset / Self.sectorByteCount)..<((end + Self.sectorByteCount - 1) / Self.sectorByteCount)
         let name = mixed([state.story, UInt64(state.operations)])
@@ -309,7 +323,7 @@ package final class SimulatedDisk: FileSystem {
 
     /// What the cache shows of these sectors is durable.
     private func settle(_ state: inout State, _ number: Int, _ sectors: some Sequence<Int>) {
-        guard var node = state.nodes[number] else { return }
+        guard !state.isWrittenThrough, var node = state.nodes[number] else { return }
         state.nodes[number] = nil
         let oldCount = node.durable.count
         for sector in sectors {
