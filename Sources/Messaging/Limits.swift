@@ -199,8 +199,8 @@ package enum Limits {
     /// Sleeping inboxes that are woken by holders of invites: 16 at once, then one every 250 ms. Members are not counted.
     package static let guestWakeInterval: Milliseconds = 250
     package static let guestWakeBurst = 16
-    /// Frames of one link that change nothing: 4 for each token, 64 tokens at once (2 at the contact inbox) and then one
-    /// every ms; whoever sends more is not read from for 20 ms.
+    /// Frames of one member that change nothing: 4 for each token, 64 tokens at once (2 on a link of anybody else's) and
+    /// then one every ms; whoever sends more is not read from for 20 ms.
     package static let idleFrameGroup = 4
     package static let idleFrameBurst = 64
     package static let idleFrameStrangerBurst = 2

@@ -85,6 +85,7 @@ extension Node {
         // What it is part of has left before; it need not wait for what others have changed since.
         case .transmitChunk(let link, let client, let id, let index):
             transmitChunk(id, index, client: client, on: link)
+        case .pauseReading(let link): pauseForHaste(link)
         case .forward(let link, let frame): transmit(frame, on: link)
         case .relayed(let link, let answer): relayed(answer, on: link)
         case .endpointsMayHaveChanged: endpointsMayHaveChanged()
@@ -131,7 +132,7 @@ extension Node {
             case .save, .keep, .setState, .erase, .forgetMemory, .explode, .destroy, .saveTombstone, .removeTombstone,
                 .register, .unregister, .dial, .knock, .armExplosion, .setDelivery, .keepChunk, .forgetChunks,
                 .verifyAttachment, .serveChunks, .transmitChunk, .reschedule, .eraseSent, .wake, .sleep, .forward,
-                .relayed, .endpointsMayHaveChanged, .gatherCandidates, .dialPunching, .punch:
+                .relayed, .endpointsMayHaveChanged, .gatherCandidates, .dialPunching, .punch, .pauseReading:
                 preconditionFailure("\(action) does not leave the node")
             }
         }

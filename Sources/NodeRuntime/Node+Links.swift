@@ -41,14 +41,7 @@ struct ActiveDial {
 struct ActiveLink {
     var client: ClientID
     var connection: PeerConnection
-    /// Frames that came to nothing, and how many of them it may send.
-    var idleFrameCount = 0
-    var idleFrames = TokenBucket(interval: Limits.idleFrameInterval, burst: Limits.idleFrameBurst)
-    /// Whoever comes to the contact inbox has little to say.
-    static let strangersIdleFrames = TokenBucket(
-        interval: Limits.idleFrameInterval,
-        burst: Limits.idleFrameStrangerBurst
-    )
+    var pauses = ReadingPauses()
 }
 
 /// Links: the transport's events into the core, the core's dials and frames into the transport.
@@ -279,7 +272,6 @@ extension Node {
         }
         if core.contact?.client == client, isBlocked(connection.peer.publicKey) { return connection.abort() }
         links[id] = ActiveLink(client: client, connection: connection)
-        if core.contact?.client == client { links[id]?.idleFrames = ActiveLink.strangersIdleFrames }
         noteLink(of: client, connection)
         if !connection.isRelayed { dropRelays(of: client, to: connection.peer.publicKey) }
         if core.isSleeping(client) {
@@ -323,29 +315,26 @@ extension Node {
             return connection.abort(.protocolViolation)
         }
         if case .pong(let nonce) = frame { pongReceived(nonce, on: id) }
-        var isIdle = false
-        turn { turn in
-            let actions = core.receive(frame, on: id, verify: InviteSlug.verify, &turn)
-            isIdle = actions.isEmpty
-            return actions
-        }
+        turn { core.receive(frame, on: id, verify: InviteSlug.verify, &$0) }
         welcomeUnlessGuest(id)
-        if isIdle { noteIdleFrame(on: id) }
     }
 
-    /// A frame changed nothing: it was dropped, or known. A peer that sends many of them is heard more slowly, so that the
-    /// loop has time for the others; what it has to say waits at its own end.
-    private func noteIdleFrame(on id: LinkID) {
-        guard var link = links[id] else { return }
-        link.idleFrameCount += 1
-        let isTooFast =
-            link.idleFrameCount.isMultiple(of: Limits.idleFrameGroup) && link.idleFrames.take(now: now) != nil
-        links[id] = link
-        guard isTooFast else { return }
-        link.connection.pauseReading()
+    /// Its sender is too fast: the loop has time for the others, and what it has to say waits at its own end.
+    func pauseForHaste(_ id: LinkID) {
+        pauseReading(id, .haste)
         loop.assumeIsolated().scheduleTask(in: .milliseconds(Limits.idlePause)) {
-            self.assumeIsolated { $0.links[id]?.connection.resumeReading() }
+            self.assumeIsolated { $0.resumeReading(id, .haste) }
         }
+    }
+
+    private func pauseReading(_ id: LinkID, _ reason: ReadingPauses.Reason) {
+        links[id]?.pauses.add(reason)
+        links[id]?.connection.pauseReading()
+    }
+
+    private func resumeReading(_ id: LinkID, _ reason: ReadingPauses.Reason) {
+        guard links[id]?.pauses.remove(reason) ?? false else { return }
+        links[id]?.connection.resumeReading()
     }
 
     private func linkClosed(_ connection: PeerConnection) {
@@ -382,11 +371,11 @@ extension Node {
 
     /// The disk is slower than the peer: read on when it has caught up.
     func pauseLinks(of client: ClientID) {
-        for link in links(of: client) { link.pauseReading() }
+        for link in links(of: client) { pauseReading(LinkID(link.id), .disk) }
     }
 
     func resumeLinks(of client: ClientID) {
-        for link in links(of: client) { link.resumeReading() }
+        for link in links(of: client) { resumeReading(LinkID(link.id), .disk) }
     }
 
     /// In the order in which they were opened: what is done to each may reach the network.

@@ -210,9 +210,19 @@ extension Node {
         case .ping(let nonce):
             try? connection.send(FrameCodec.encode(.pong(nonce)))
             connection.flush()
+            noteIdleFrame(asGuest: link)
         case .closing: connection.close()
-        case .unknown: break
+        case .unknown: noteIdleFrame(asGuest: link)
         default: connection.abort(.protocolViolation)
+        }
+    }
+
+    /// The core knows nothing of such links; the limit is the same.
+    private func noteIdleFrame(asGuest link: LinkID) {
+        guard relayGuests[link]?.idleFrames.note(now: now) ?? false else { return }
+        relayGuests[link]?.connection.pauseReading()
+        loop.assumeIsolated().scheduleTask(in: .milliseconds(Limits.idlePause)) {
+            self.assumeIsolated { $0.relayGuests[link]?.connection.resumeReading() }
         }
     }
 

@@ -46,6 +46,8 @@ struct RelayGuestLink {
     let connection: PeerConnection
     /// The transport's number of the dial over its stream; `nil` for a knock.
     var dial: UInt64?
+    /// Frames of the rendezvous node that are of no stream.
+    var idleFrames = IdleFrames.stranger
 }
 
 /// One dial of the core's, by all ways that there are: directly, and, when that does not come to a link at once, through

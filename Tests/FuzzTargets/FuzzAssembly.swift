@@ -194,7 +194,7 @@ struct FuzzAssembly {
                 let chunk = AttachmentChunk(message: id, index: index, isDeflated: false, bytes: [1, 2, 3])
                 send(.attachmentChunk(chunk), on: link, from: node)
             case .forward(let link, let frame): send(frame, on: link, from: node)
-            case .relayed, .endpointsMayHaveChanged, .gatherCandidates, .dialPunching, .punch: break
+            case .relayed, .endpointsMayHaveChanged, .gatherCandidates, .dialPunching, .punch, .pauseReading: break
             }
         }
     }

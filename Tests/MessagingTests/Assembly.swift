@@ -32,6 +32,8 @@ struct Assembly {
     var knocks: [Int: [NodeAction.Knock]] = [:]
     var invites: [VerifiedInvite] = []
     var nextLink: UInt64 = 1
+    /// How often each node was told to read nothing from a link for a while.
+    var pauses: [Int: Int] = [:]
 
     init(_ count: Int) {
         for node in 0..<count {
@@ -114,6 +116,7 @@ struct Assembly {
             case .armExplosion(_, let record, _): armed[node] = record
             case .removeTombstone(let conversation): removed[node] = conversation
             case .knock(let knock): knocks[node, default: []].append(knock)
+            case .pauseReading: pauses[node, default: 0] += 1
             default: break
             }
         }

@@ -399,6 +399,8 @@ package final class Simulation {
                 }
                 put(.transmit(link, .content(message.content, age: age)), node)
             case .close(let link): put(.close(link), node)
+            // What it sends comes as fast as the network lets it: here nobody waits.
+            case .pauseReading: count("pauses")
             case .knock(let knock): put(.knock(knock), node)
             case .notify(let event): put(.notify(event), node)
             case .wake(let client, let reason): wake(node, client, reason)

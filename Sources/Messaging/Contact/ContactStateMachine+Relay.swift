@@ -90,7 +90,10 @@ extension ContactStateMachine {
             return perform(remotes[remote]?.reservation?.reserved(grant, on: link) ?? [])
         case .refused(let refusal):
             return perform(remotes[remote]?.reservation?.refused(refusal, on: link, now: turn.now) ?? [])
-        case .incoming, .stream: return reservation.isReserved(on: link) ? [.relayed(link, answer)] : []
+        case .incoming, .stream:
+            guard reservation.isReserved(on: link) else { return [] }
+            let isTooFast = answer.isSmall && remotes[remote]?.smallPieces.note(now: turn.now) ?? false
+            return [.relayed(link, answer)] + (isTooFast ? [.pauseReading(link)] : [])
         }
     }
 

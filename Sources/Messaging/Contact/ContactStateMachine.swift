@@ -39,6 +39,8 @@ package struct ContactStateMachine: Sendable {
         var pings: Set<UInt64> = []
         /// Of a rendezvous node of ours.
         var reservation: RelayReservationStateMachine?
+        /// Of streams that end here.
+        var smallPieces = IdleFrames.member
     }
 
     package let client: ClientID

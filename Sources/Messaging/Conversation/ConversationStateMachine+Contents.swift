@@ -172,13 +172,18 @@ extension ConversationStateMachine {
         _ turn: inout Turn
     ) -> [NodeAction] {
         guard let state = members[member] else { return [.close(link)] }
-        // What was still on its way when its link was closed.
-        guard !state.isShunned(now: turn.now) else { return [] }
-        members[member]!.link.heard(link, now: turn.now)
-        let before = forgedCount
-        let result = answer(frame, from: member, on: link, memoryAvailable: memoryAvailable, &turn)
-        guard forgedCount > before else { return result }
-        return result + noteForgery(by: member, on: link, turn)
+        var result: [NodeAction] = []
+        // Otherwise it was still on its way when its link was closed.
+        if !state.isShunned(now: turn.now) {
+            members[member]!.link.heard(link, now: turn.now)
+            let before = forgedCount
+            result = answer(frame, from: member, on: link, memoryAvailable: memoryAvailable, &turn)
+            if forgedCount > before { result += noteForgery(by: member, on: link, turn) }
+        }
+        if result.isIdle(on: link), members[member]?.idleFrames.note(now: turn.now) ?? false {
+            result.append(.pauseReading(link))
+        }
+        return result
     }
 
     private mutating func answer(

@@ -193,9 +193,13 @@ extension ConversationStateMachine {
         guard description.key != key.publicKey else { return false }
         let index = record.members.firstIndex { $0.key == description.key }
         if let index, record.members[index].version >= description.version { return false }
+        // A member that describes itself over and over keeps neither our processor busy, nor everyone's disk.
+        if description.key == sender, members[sender]?.profileBucket.isSpent(now: turn.now) ?? false {
+            droppedCount += 1
+            return false
+        }
         guard holds(description.isValid) else { return false }
         if let index {
-            // A member that describes itself over and over does not keep everyone's disk busy.
             if members[description.key]?.profileBucket.take(now: turn.now) != nil {
                 droppedCount += 1
                 return false

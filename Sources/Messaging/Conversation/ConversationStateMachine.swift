@@ -24,6 +24,8 @@ package struct ConversationStateMachine: Sendable {
         var profileBucket = TokenBucket(interval: Limits.profileInterval, burst: Limits.profileBurst)
         /// Frames of it that did not verify.
         var forgeries = TokenBucket(interval: Limits.forgeryInterval, burst: Limits.forgeryBurst)
+        /// Frames of it that changed nothing, over whatever link: a new one does not begin anew.
+        var idleFrames = IdleFrames.member
         /// It is not heard before this time.
         var shunnedUntil: Timestamp?
         var heard = HeardPlaces()

@@ -21,6 +21,12 @@ package struct TokenBucket: Hashable, Sendable {
         return nil
     }
 
+    /// There is no token now.
+    package func isSpent(now: Timestamp) -> Bool {
+        let backlog = max(fullAt ?? now, now) - now
+        return backlog > interval * Milliseconds(burst - 1)
+    }
+
     /// Nothing has been taken that has not come back.
     package func isFull(now: Timestamp) -> Bool { fullAt.map { $0 <= now } ?? true }
 }

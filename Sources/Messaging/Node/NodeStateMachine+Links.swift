@@ -55,8 +55,19 @@ extension NodeStateMachine {
         guests.welcome(link, now: turn.now).map { [.close($0)] } ?? []
     }
 
+    /// A frame has come.
     /// - Parameter verify: checks the invite of a join request; `nil` when its signature does not hold.
     package mutating func receive(
+        _ frame: Frame,
+        on link: LinkID,
+        verify: (SignedInvite) -> VerifiedInvite?,
+        _ turn: inout Turn
+    ) -> [NodeAction] {
+        let actions = answer(frame, on: link, verify: verify, &turn)
+        return isTooFast(frame, actions, on: link, now: turn.now) ? actions + [.pauseReading(link)] : actions
+    }
+
+    private mutating func answer(
         _ frame: Frame,
         on link: LinkID,
         verify: (SignedInvite) -> VerifiedInvite?,

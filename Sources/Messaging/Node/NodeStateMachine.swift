@@ -16,6 +16,8 @@ package struct NodeStateMachine: Sendable {
         var remote: PublicKey
         /// It goes through a rendezvous node.
         var isRelayed = false
+        /// Frames over it that changed nothing; a member's are counted in its conversation.
+        var idleFrames = IdleFrames.stranger
     }
 
     struct Explosion: Sendable {

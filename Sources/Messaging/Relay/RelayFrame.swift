@@ -42,6 +42,28 @@ package enum RelayStreamFrame: Hashable, Sendable {
     case close(RelayCloseReason)
 }
 
+extension RelayStreamFrame {
+    /// Carries less, or lets less come, than is worth a frame of its own.
+    package var isSmall: Bool {
+        switch self {
+        case .data(let bytes): bytes.count < Limits.smallPieceByteCount
+        case .credit(let count): count < Limits.smallPieceByteCount
+        case .end, .close: true
+        }
+    }
+}
+
+extension RelayAnswer {
+    /// Whether it is a small piece of a stream, or the beginning of one.
+    var isSmall: Bool {
+        switch self {
+        case .incoming: true
+        case .stream(_, let frame): frame.isSmall
+        case .reserved, .refused: false
+        }
+    }
+}
+
 /// Why a stream is over.
 package enum RelayCloseReason: UInt32, Hashable, Sendable, CaseIterable {
     /// One end has closed it.

@@ -16,7 +16,7 @@ package struct RelayServiceStateMachine: Sendable {
         let reservation: ReservationID
         var guests: [RelayStreamID: LinkID] = [:]
         var lastNumber: UInt32 = 0
-        var opens = TokenBucket(interval: Limits.relayOpenInterval, burst: Limits.relayOpenBurst)
+        var rates = RelayRates()
         var heardAt: Timestamp
     }
 
@@ -41,6 +41,8 @@ package struct RelayServiceStateMachine: Sendable {
     private var waiting: [Flow] = []
     private var total = RelayPace()
     private var sources: [UInt64: TokenBucket] = [:]
+    /// Of those whose link has ended of late.
+    private var formerRates: [ReservationID: RelayRates] = [:]
     /// Not after the first moment at which something is due.
     private var dueAt: Timestamp?
     private var counted = RelayCounts()
@@ -106,7 +108,12 @@ package struct RelayServiceStateMachine: Sendable {
             guard holders[link] != nil else { return violation(of: link) }
             return endHolder(link, .unknownReservation) + [.close(link)]
         case .open(let reservation): return open(reservation, link, source: source, now: now)
-        case .stream(let number, let frame): return receive(frame, of: number, on: link, now: now)
+        case .stream(let number, let frame):
+            let holding = guests[link]?.holder ?? link
+            let actions = receive(frame, of: number, on: link, now: now)
+            // What is dropped is counted however long it is.
+            guard frame.isSmall || actions.isEmpty, isTooFast(link, of: holding, now: now) else { return actions }
+            return actions + [.pauseReading(link)]
         }
     }
 
@@ -127,7 +134,12 @@ package struct RelayServiceStateMachine: Sendable {
             result += endHolder(before, .unknownReservation) + [.close(before)]
         }
         guard holders.count < terms.reservationCount else { return result + refuse(link, .full) }
-        holders[link] = Holder(key: remote, reservation: reservation, heardAt: now)
+        holders[link] = Holder(
+            key: remote,
+            reservation: reservation,
+            rates: formerRates.removeValue(forKey: reservation) ?? RelayRates(),
+            heardAt: now
+        )
         reservations[reservation] = link
         due(now + Limits.reservationSilence)
         return result + [.forward(link, .relayAnswer(.reserved(grant(reservation))))]
@@ -151,7 +163,7 @@ package struct RelayServiceStateMachine: Sendable {
             return turnAway(link, .unknownReservation)
         }
         guard holder.guests.count < terms.streamsPerReservation, guests.count < terms.streamCount,
-            holders[holding]?.opens.take(now: now) == nil,
+            holders[holding]?.rates.opens.take(now: now) == nil,
             let number = takeNumber(holding)
         else { return turnAway(link, .busy) }
         holders[holding]?.guests[number] = link
@@ -192,6 +204,13 @@ package struct RelayServiceStateMachine: Sendable {
     }
 
     // MARK: Streams
+
+    /// Counts a small piece. The guests of a holder share what they may send: else many streams of one byte at a time would
+    /// take all of the processor, far below any rate.
+    private mutating func isTooFast(_ link: LinkID, of holding: LinkID, now: Timestamp) -> Bool {
+        let isGuest = link != holding
+        return holders[holding]?.rates.noteSmallPiece(isGuest: isGuest, now: now) ?? false
+    }
 
     private mutating func receive(
         _ frame: RelayStreamFrame,
@@ -281,9 +300,18 @@ package struct RelayServiceStateMachine: Sendable {
     private mutating func endHolder(_ link: LinkID, _ reason: RelayCloseReason) -> [NodeAction] {
         guard let holder = holders.removeValue(forKey: link) else { return [] }
         if reservations[holder.reservation] == link { reservations[holder.reservation] = nil }
+        remember(holder)
         return holder.guests.values.sorted().flatMap { guest in
             tell(.guest, of: guest, .close(reason)) + endGuest(guest)
         }
+    }
+
+    private mutating func remember(_ holder: Holder) {
+        if formerRates.count >= Limits.relaySourceCount {
+            formerRates = formerRates.filter { !$0.value.isFull(now: holder.heardAt) }
+        }
+        // As many that were busy a moment ago are not served.
+        if formerRates.count < Limits.relaySourceCount { formerRates[holder.reservation] = holder.rates }
     }
 
     // MARK: Links and time

@@ -1,0 +1,19 @@
+/// How often one whom a rendezvous node serves may be called, and how many small pieces may go to and fro: over all of its
+/// links, so that a new one does not begin anew.
+struct RelayRates: Sendable {
+    var opens = TokenBucket(interval: Limits.relayOpenInterval, burst: Limits.relayOpenBurst)
+    /// Of the served node, and of all of its guests together.
+    private var own = IdleFrames.member
+    private var guests = IdleFrames.member
+
+    /// A small piece has come, from one of its guests or from itself.
+    /// - Returns: whether the link by which it came is to be left unread for a while.
+    mutating func noteSmallPiece(isGuest: Bool, now: Timestamp) -> Bool {
+        isGuest ? guests.note(now: now) : own.note(now: now)
+    }
+
+    /// Nothing has been used up that has not come back.
+    func isFull(now: Timestamp) -> Bool {
+        opens.isFull(now: now) && own.isFull(now: now) && guests.isFull(now: now)
+    }
+}

@@ -1,0 +1,431 @@
+import Messaging
+import Primitives
+import Testing
+
+/// What a member, 2, may send to another one, 1, as fast as it likes, and what changes nothing there.
+private enum Idle: String, CaseIterable {
+    // Dropped.
+    case later, pong, session, acknowledgement, foreign, receipt, chunk, gone, group, departure, joinCancelled
+    case invitation, relayRequest, relayAnswer, punch, rejection, withdrawal, proposal, notice, description, crowded
+    // Answered, and nothing else.
+    case ping, known, late, request, oldDescription
+
+    /// The `number`th of them.
+    func frame(_ number: Int, _ all: inout Assembly, known message: Content) throws -> Frame {
+        let attacker = 2
+        let own = all.keys[attacker]
+        let machine = try #require(all.machine(attacker))
+        func random() -> MessageID { .random(&all.random) }
+        switch self {
+        case .later: return .unknown
+        case .pong: return .pong(UInt64(number))
+        case .session:
+            return .session(SessionStart(reset: false, inForce: nil, head: nil, renewable: nil))
+        case .acknowledgement: return .acknowledgement(random(), stored: true)
+        case .foreign: return .content(all.text("x", id: random(), by: attacker), age: 0)
+        case .receipt: return .receipt(Receipt(.read, [random()]))
+        case .chunk:
+            return .attachmentChunk(AttachmentChunk(message: random(), index: 0, isDeflated: false, bytes: [1]))
+        case .gone: return .attachmentGone(random())
+        case .group: return .group(GroupUpdate(state: machine.record.group, members: [], departures: []))
+        case .departure:
+            let nobody = makeKey(&all.random).publicKey
+            let signature = machine.record.group.signature
+            return .memberLeft(Departure(conversation: all.conversation, member: nobody, signature: signature))
+        case .joinCancelled: return .joinCancelled
+        case .invitation: return .invitation(Invitation(id: random(), slug: "mayfly:join/x", name: nil))
+        case .relayRequest: return .relayRequest(.reserve)
+        case .relayAnswer: return .relayAnswer(.incoming(RelayStreamID(UInt32(number))))
+        case .punch:
+            let nonce = try #require(PunchNonce(all.random.bytes(16)))
+            return .punch(PunchMessage(step: .offer, nonce: nonce, candidates: []))
+        case .rejection: return .lifetime(.reject(.random(&all.random), .userDeclined))
+        case .withdrawal: return .lifetime(.withdraw(.random(&all.random)))
+        case .proposal:
+            // Beyond the rate nobody looks at the signature.
+            let wish = LifetimeProposal.Unsigned(
+                conversation: all.conversation,
+                membership: machine.record.group.membership,
+                epoch: UInt64(number),
+                previous: .none,
+                terms: .oneDay,
+                proposedAt: all.now,
+                nonce: all.random.bytes(16)
+            )
+            if number <= Limits.proposalBurst { return .lifetime(.proposal(wish.signed(by: own, &all.random))) }
+            let signature = machine.record.group.signature
+            return .lifetime(.proposal(LifetimeProposal(wish, proposer: own.publicKey, signature: signature)))
+        case .notice: return .explosion(try #require(machine.record.schedule).notice.sealed(&all.random))
+        case .description:
+            let version = machine.record.own.version + UInt64(number)
+            return .profile(Member(profile: "x", endpoints: [], version: version, key: own, &all.random))
+        case .crowded:
+            return .content(all.text(String(repeating: "x", count: 30_000), by: attacker), age: 0)
+        case .ping: return .ping(UInt64(number))
+        case .known: return .content(message, age: 0)
+        case .late: return .content(all.text("x", by: attacker, lifetime: .oneHour), age: .hour)
+        case .request: return .attachmentRequest(random(), first: 0, count: 1)
+        case .oldDescription: return .profile(machine.record.own)
+        }
+    }
+
+    /// How many of them come to something before they come to nothing.
+    var firstOnes: Int {
+        switch self {
+        case .proposal: Limits.proposalBurst
+        case .description: Limits.profileBurst
+        case .notice: 1
+        // As many as the memory of an inbox takes.
+        case .crowded: Limits.memoryByteCount / 30_000
+        default: 0
+        }
+    }
+}
+
+/// The limit on frames that change nothing (Links.md): who sends many is left unread for a while.
+@Suite("Frames that change nothing") struct IdleFrameTests {
+    private let victim = 1
+    private let attacker = 2
+    /// The one with which a member is too fast, when all come at one time.
+    private static let tooMany = Limits.idleFrameGroup * (Limits.idleFrameBurst + 1)
+    private static let strangersTooMany = Limits.idleFrameGroup * (Limits.idleFrameStrangerBurst + 1)
+
+    /// Three members with a scheduled explosion, and a content of the attacker's that the victim has.
+    private func scene() throws -> (all: Assembly, known: Content) {
+        var all = try Assembly.joined(3)
+        all.run()
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(at: turn.now + .day, &turn) }
+        all.run()
+        let known = all.text("known", by: attacker)
+        let hasCome = all.inject(.content(known, age: 0), from: attacker, to: victim)
+        #expect(hasCome)
+        #expect(all.archive[victim][known.id] != nil && all.pauses.isEmpty)
+        return (all, known)
+    }
+
+    // MARK: Members
+
+    @Test(arguments: Idle.allCases)
+    private func `a member that sends too many of any kind is left unread for a while`(_ kind: Idle) throws {
+        var (all, known) = try scene()
+        let most = kind.firstOnes + Self.tooMany
+        var first: Int?
+        for number in 1...most where first == nil {
+            let frame = try kind.frame(number, &all, known: known)
+            let hasCome = all.inject(frame, from: attacker, to: victim)
+            #expect(hasCome, "\(kind) has ended the link")
+            if all.pauses[victim] != nil { first = number }
+        }
+        let pausedAt = try #require(first, "\(kind): \(most) at once and no pause")
+        // One or the other may have come as the members met.
+        #expect(pausedAt > Self.tooMany - Limits.idleFrameGroup, "\(kind): a burst is let through")
+        #expect(!all.isShunned(attacker, by: victim))
+    }
+
+    @Test func `the limit is a member's: a new link does not begin anew, and another kind does not, either`() throws {
+        var (all, known) = try scene()
+        for number in 1...Self.tooMany - Limits.idleFrameGroup {
+            let kind = Idle.allCases[number % 2 == 0 ? 0 : 1]
+            all.inject(try kind.frame(number, &all, known: known), from: attacker, to: victim)
+        }
+        #expect(all.pauses[victim] == nil)
+        let key = all.keys[attacker].publicKey
+        let client = all.clients[victim]
+        let old = try #require(all.machine(victim)?.link(to: key))
+        let new = LinkID(9_999)
+        all.step(victim) { core, turn in core.linkClosed(old, &turn) }
+        all.step(victim) { core, turn in
+            core.linkOpened(new, client: client, remote: key, weDialled: false, &turn)
+        }
+        #expect(all.machine(victim)?.link(to: key) == new)
+        for _ in 0..<Limits.idleFrameGroup { all.inject(.ping(1), from: attacker, to: victim) }
+        #expect(all.pauses[victim] == 1)
+    }
+
+    @Test func `what came between two of them does not make them fewer`() throws {
+        var (all, _) = try scene()
+        for number in 1...Self.tooMany {
+            all.inject(.ping(UInt64(number)), from: attacker, to: victim)
+            // Something new each time.
+            all.inject(.content(all.text("\(number)", by: attacker), age: 0), from: attacker, to: victim)
+        }
+        #expect(all.pauses[victim] == 1)
+        #expect(all.archive[victim].count > Self.tooMany, "what changes something is free")
+    }
+
+    @Test func `of a member that is not heard for its forgeries, what was on its way counts, too`() throws {
+        var (all, _) = try scene()
+        let key = all.keys[attacker].publicKey
+        let link = try #require(all.machine(victim)?.link(to: key))
+        var state = try #require(all.machine(0)?.record.group.unsigned)
+        state.version += 1
+        let forged = state.signed(by: all.keys[attacker], &all.random)
+        let update = GroupUpdate(state: forged, members: [], departures: [])
+        var frames: [Frame] = Array(repeating: .group(update), count: Limits.forgeryBurst + 1)
+        frames += Array(repeating: .ping(1), count: Self.tooMany)
+        // What closing the link comes to is yet to be: a peer may go on for some seconds.
+        var core = all.nodes[victim]
+        var turn = turn(all.random, now: all.now)
+        let answers = frames.map { core.receive($0, on: link, verify: { _ in nil }, &turn) }
+        #expect(core.conversation(all.clients[victim])?.isShunned(key, now: all.now) == true)
+        #expect(answers.contains { $0.contains(.close(link)) } && answers.last == [.pauseReading(link)])
+    }
+
+    @Test func `a busy and honest conversation is never paused`() throws {
+        var all = try Assembly.joined(3)
+        all.run()
+        for round in 0..<400 {
+            _ = try all.say("round \(round)", from: round % 3)
+            all.run(for: 5)
+        }
+        // Somebody was away, and all that was not acknowledged comes again.
+        all.isolate(2)
+        for round in 0..<200 { _ = try all.say("away \(round)", from: 0) }
+        all.heal()
+        all.run(for: 90_000)
+        #expect(all.archive[2].count >= 600 && all.pauses.isEmpty, "\(all.pauses)")
+    }
+
+    // MARK: The measure
+
+    @Test func `256 at once and 4,200 a second, of a stranger 8 and 600`() {
+        for (frames, burst, rate) in [(IdleFrames.member, 256, 4_200), (IdleFrames.stranger, 8, 600)] {
+            var frames = frames
+            var passed = 0
+            var now = noon
+            var pauses = 0
+            while now < noon + 2 * .second {
+                // As fast as it is read.
+                if frames.note(now: now) {
+                    now = now + Limits.idlePause
+                    pauses += 1
+                }
+                passed += 1
+                #expect(pauses > 0 || passed < burst + Limits.idleFrameGroup)
+            }
+            // What one pause more or less lets through.
+            #expect(abs(passed - burst - 2 * rate) <= 100, "\(passed) of \(burst) and 2 · \(rate)")
+        }
+    }
+
+    @Test func `whoever keeps to the rate is never paused`() {
+        var frames = IdleFrames.member
+        let pauses = (0..<40_000).filter { frames.note(now: noon + Milliseconds($0 / Limits.idleFrameGroup)) }
+        #expect(pauses.isEmpty)
+    }
+
+    // MARK: Others than members
+
+    /// A node with a contact inbox that serves everybody as a rendezvous node.
+    private struct Contact {
+        var random = Randomness.seeded(5)
+        var node = NodeStateMachine()
+        let client: ClientID
+        let key: IdentityKey
+        let user: IdentityKey
+        let holder = LinkID(1)
+        let guest = LinkID(2)
+        var now = noon
+
+        init() {
+            client = .generate(&random)
+            key = makeKey(&random)
+            user = makeKey(&random)
+            let (client, key) = (client, key)
+            step { core, turn in core.addUnused(client, key: key, turn) }
+            step { core, turn in core.makeContact(client, &turn) }
+            step { core, turn in
+                core.withContact(&turn) { contact, turn in
+                    var terms = RelayTerms()
+                    terms.isServing = true
+                    terms.isOpen = true
+                    return contact.serve(terms, turn)
+                }
+            }
+        }
+
+        var reservation: ReservationID {
+            ReservationID(rendezvous: key.publicKey, user: user.publicKey, own: user)
+        }
+
+        @discardableResult
+        mutating func step(_ body: (inout NodeStateMachine, inout Turn) -> [NodeAction]) -> [NodeAction] {
+            var turn = turn(random, now: now)
+            let actions = body(&node, &turn)
+            random = turn.random
+            return actions
+        }
+
+        mutating func open(_ link: LinkID, by remote: PublicKey) {
+            let client = client
+            step { core, turn in core.linkOpened(link, client: client, remote: remote, weDialled: false, &turn) }
+        }
+
+        @discardableResult
+        mutating func say(_ frame: Frame, on link: LinkID) -> [NodeAction] {
+            step { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
+        }
+
+        /// A stream from a guest to a holder.
+        mutating func openStream() {
+            open(holder, by: user.publicKey)
+            say(.relayRequest(.reserve), on: holder)
+            open(guest, by: makeKey(&random).publicKey)
+            let told = say(.relayRequest(.open(reservation)), on: guest)
+            #expect(told == [.forward(holder, .relayAnswer(.incoming(RelayStreamID(1))))])
+        }
+    }
+
+    @Test(arguments: ["ping", "pong", "invitation", "reserve", "release", "open", "stream", "wrong"])
+    func `whoever comes to the contact inbox has little to say`(_ kind: String) {
+        var contact = Contact()
+        contact.open(contact.holder, by: contact.user.publicKey)
+        let id = MessageID.random(&contact.random)
+        let nobody = ReservationID(rendezvous: contact.key.publicKey, user: contact.user.publicKey, own: contact.key)
+        var first: Int?
+        for number in 1...Self.strangersTooMany + 1 where first == nil {
+            let frame: Frame =
+                switch kind {
+                case "ping": .ping(UInt64(number))
+                case "pong": .pong(UInt64(number))
+                case "invitation": .invitation(Invitation(id: id, slug: "mayfly:join/x", name: nil))
+                case "reserve": .relayRequest(.reserve)
+                case "release": .relayRequest(.release)
+                case "open": .relayRequest(.open(nobody))
+                case "stream": .relayRequest(.stream(RelayStreamID(7), .data([1])))
+                default: .joinCancelled
+                }
+            if contact.say(frame, on: contact.holder).contains(.pauseReading(contact.holder)) { first = number }
+        }
+        // An invitation is new once; a reservation is an answer the first time, too.
+        #expect(first == (kind == "invitation" ? Self.strangersTooMany + 1 : Self.strangersTooMany), "\(kind)")
+    }
+
+    @Test func `a guest of a conversation that says anything but what it came for is left unread, too`() throws {
+        var all = try Assembly.joined(2)
+        all.run()
+        let (link, client, stranger) = (LinkID(9_999), all.clients[0], makeKey(&all.random).publicKey)
+        all.step(0) { core, turn in
+            core.linkOpened(link, client: client, remote: stranger, weDialled: false, &turn)
+        }
+        for number in 1...Self.strangersTooMany {
+            #expect(all.pauses[0] == nil, "\(number)")
+            all.step(0) { core, turn in core.receive(.ping(1), on: link, verify: { _ in nil }, &turn) }
+        }
+        #expect(all.pauses[0] == 1)
+    }
+
+    // MARK: Streams through a rendezvous node
+
+    @Test(arguments: ["data", "credit", "dead"])
+    func `small pieces of a relayed stream count on the link of whoever sends them`(_ kind: String) {
+        var contact = Contact()
+        contact.openStream()
+        let full = [UInt8](repeating: 7, count: Limits.relayPieceByteCount)
+        if kind == "credit" { contact.say(.relayRequest(.stream(.guest, .data(full))), on: contact.guest) }
+        let stream = RelayStreamID(kind == "dead" ? 5 : 1)
+        let link = kind == "data" ? contact.guest : contact.holder
+        var first: Int?
+        for number in 1...Self.tooMany where first == nil {
+            let frame: RelayRequest =
+                switch kind {
+                case "data": .stream(.guest, .data([UInt8(truncatingIfNeeded: number)]))
+                case "credit": .stream(stream, .credit(1))
+                // Long ones to nobody are dropped, and cost as much.
+                default: .stream(stream, .data(full))
+                }
+            let actions = contact.say(.relayRequest(frame), on: link)
+            #expect(!actions.contains(.close(link)))
+            if actions.contains(.pauseReading(link)) { first = number }
+        }
+        #expect(first == Self.tooMany, "\(kind)")
+    }
+
+    @Test func `the guests of a node share what they may send in small pieces, and others are not touched`() {
+        var contact = Contact()
+        contact.openStream()
+        let others = (10..<14).map { LinkID($0) }
+        for link in others {
+            contact.open(link, by: makeKey(&contact.random).publicKey)
+            contact.say(.relayRequest(.open(contact.reservation)), on: link)
+        }
+        let (holder, guest, stranger) = (LinkID(20), LinkID(21), makeKey(&contact.random))
+        contact.open(holder, by: stranger.publicKey)
+        contact.say(.relayRequest(.reserve), on: holder)
+        contact.open(guest, by: makeKey(&contact.random).publicKey)
+        let own = ReservationID(rendezvous: contact.key.publicKey, user: stranger.publicKey, own: stranger)
+        contact.say(.relayRequest(.open(own)), on: guest)
+        let piece = Frame.relayRequest(.stream(.guest, .data([1])))
+        for number in 1..<Self.tooMany {
+            let link = others[number % others.count]
+            let actions = contact.say(piece, on: link)
+            #expect(!actions.contains(.pauseReading(link)), "\(number)")
+        }
+        let last = contact.say(piece, on: contact.guest)
+        #expect(last.contains(.pauseReading(contact.guest)))
+        let other = contact.say(piece, on: guest)
+        #expect(other == [.forward(holder, .relayAnswer(.stream(RelayStreamID(1), .data([1]))))])
+    }
+
+    @Test func `a stream at its full rate is paused at neither end`() {
+        var contact = Contact()
+        contact.openStream()
+        let piece = [UInt8](repeating: 7, count: Limits.smallPieceByteCount)
+        var (credit, unread, passed) = (Limits.relayWindow, 0, 0)
+        for _ in 0..<200 {
+            var told: [NodeAction] = []
+            while credit >= piece.count {
+                told += contact.say(.relayRequest(.stream(.guest, .data(piece))), on: contact.guest)
+                credit -= piece.count
+                unread += piece.count
+                passed += piece.count
+            }
+            while unread >= Limits.relayWindow / 4 {
+                let read = RelayRequest.stream(RelayStreamID(1), .credit(Limits.relayWindow / 4))
+                told += contact.say(.relayRequest(read), on: contact.holder)
+                unread -= Limits.relayWindow / 4
+            }
+            contact.now = contact.now + 25
+            told += contact.step { core, turn in core.advance(&turn) }
+            for action in told {
+                if case .pauseReading = action { Issue.record("paused after \(passed) bytes") }
+                if case .forward(contact.guest, .relayAnswer(.stream(_, .credit(let count)))) = action {
+                    credit += count
+                }
+            }
+        }
+        // 5 s.
+        #expect(passed > 4 * Limits.relayedByteRate, "\(passed)")
+    }
+
+    @Test func `small pieces of a rendezvous node of ours count, long ones do not`() throws {
+        var contact = Contact()
+        let rendezvous = makeKey(&contact.random)
+        let card = ContactCard(
+            key: rendezvous.publicKey,
+            routingSecret: [UInt8](repeating: 1, count: 32),
+            endpoints: []
+        )
+        let (client, link) = (contact.client, LinkID(30))
+        contact.step { core, turn in core.withContact(&turn) { $0.use(rendezvous: [card], $1) } }
+        contact.step { core, turn in
+            core.linkOpened(link, client: client, remote: rendezvous.publicKey, weDialled: true, &turn)
+        }
+        let id = ReservationID(rendezvous: rendezvous.publicKey, user: contact.key.publicKey, own: rendezvous)
+        let grant = RelayGrant(reservation: id, streamCount: 32, byteRate: 1 << 20)
+        contact.say(.relayAnswer(.reserved(grant)), on: link)
+        let long = RelayAnswer.stream(RelayStreamID(1), .data([UInt8](repeating: 0, count: 1_024)))
+        for _ in 0..<2 * Self.tooMany {
+            let actions = contact.say(.relayAnswer(long), on: link)
+            #expect(actions == [.relayed(link, long)])
+        }
+        for number in 1...Self.tooMany {
+            let word: RelayAnswer =
+                number % 2 == 0 ? .incoming(RelayStreamID(UInt32(number))) : .stream(RelayStreamID(1), .data([1]))
+            let expected: [NodeAction] =
+                [.relayed(link, word)] + (number == Self.tooMany ? [.pauseReading(link)] : [])
+            let actions = contact.say(.relayAnswer(word), on: link)
+            #expect(actions == expected)
+        }
+    }
+}

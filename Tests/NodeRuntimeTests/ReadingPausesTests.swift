@@ -1,0 +1,23 @@
+import NodeRuntime
+import Testing
+
+@Suite struct ReadingPausesTests {
+    /// What it says of the end of each reason.
+    private func ends(_ pauses: inout ReadingPauses, _ reasons: ReadingPauses.Reason...) -> [Bool] {
+        reasons.map { pauses.remove($0) }
+    }
+
+    @Test func `a link is read again when no reason is left, once`() {
+        var pauses = ReadingPauses()
+        #expect(ends(&pauses, .disk) == [false], "it was not paused")
+        pauses.add(.disk)
+        pauses.add(.haste)
+        #expect(ends(&pauses, .haste) == [false], "the disk has not caught up")
+        #expect(ends(&pauses, .disk, .disk) == [true, false])
+        pauses.add(.haste)
+        pauses.add(.haste)
+        pauses.add(.disk)
+        #expect(ends(&pauses, .disk) == [false], "a commit does not end the pause of a hasty peer")
+        #expect(ends(&pauses, .haste) == [true])
+    }
+}
