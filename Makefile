@@ -122,11 +122,12 @@ soak: build
 # One attack at length, and what it does to memory: make hostile SECONDS=1200 ATTACK="--only proposals --units 1000000"
 # Each attack also on something else, for comparison: make hostile SECONDS=400 ATTACK="--control yes"
 # With the honest pair's links over UDP, as root: make hostile SECONDS=200 CARRIER=udp ATTACK="--only UDP"
+# From a neighbour on its network, too, as root: make hostile SECONDS=60 CARRIER=lan ATTACK="--only LAN"
 ATTACK ?=
 CARRIER ?=
 hostile: build
 	$(SWIFT) build $(RELEASE) --product hostile
-	$(if $(filter udp,$(CARRIER)),bash Tests/Hostile/without-tcp.sh) $(SCRATCH)/release/hostile --mayfly $(MAYFLY) --seconds $(SECONDS) $(ATTACK)
+	$(if $(filter udp,$(CARRIER)),bash Tests/Hostile/without-tcp.sh) $(if $(filter lan,$(CARRIER)),bash Tests/Hostile/with-neighbour.sh) $(SCRATCH)/release/hostile --mayfly $(MAYFLY) --seconds $(SECONDS) $(ATTACK)
 
 # Two nodes behind every pair of kinds of network, in network namespaces; as root. All cells, or make matrix CELLS="cone:* lan:lan"
 .PHONY: matrix

@@ -127,7 +127,7 @@ let package = Package(
         tests("FuzzTests", ["FuzzTargets"]),
         .target(
             name: "Adversary",
-            dependencies: ["Transport", "Datagrams", "Noise", "Wire", "Messaging", "Primitives"],
+            dependencies: ["Transport", "Datagrams", "Discovery", "Noise", "Wire", "Messaging", "Primitives"],
             path: "Tests/Adversary",
             swiftSettings: settings
         ),
@@ -135,7 +135,7 @@ let package = Package(
             name: "hostile",
             dependencies: ["Adversary", "Control", "Messaging", "Transport", "Noise", "Primitives"],
             path: "Tests/Hostile",
-            exclude: ["without-tcp.sh"],
+            exclude: ["without-tcp.sh", "with-neighbour.sh"],
             swiftSettings: settings
         ),
         .target(

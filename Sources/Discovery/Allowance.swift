@@ -12,6 +12,9 @@ struct Allowance: Hashable, Sendable {
         since = now
     }
 
+    /// Whether there is none left.
+    func isSpent(now: Int64) -> Bool { left == 0 && max(0, now - since) < interval }
+
     /// - Returns: whether there was one left.
     mutating func take(now: Int64) -> Bool {
         let elapsed = max(0, now - since) / interval
@@ -43,6 +46,8 @@ struct Allowances: Sendable {
     }
 
     mutating func take(_ source: LanAddress, now: Int64) -> Bool {
+        // No place is made for an address, and none is looked for, while nobody is heard.
+        guard !total.isSpent(now: now) else { return false }
         if sources[source] == nil {
             if sources.count >= LanLimits.sourceCount,
                 let oldest = sources.min(by: { ($0.value.at, $0.key) < ($1.value.at, $1.key) })

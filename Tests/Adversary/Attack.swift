@@ -20,6 +20,10 @@ package struct Target: Sendable {
     package var socket: String
     /// Days since the start of 1970: tokens are of a day.
     package var day: UInt32
+    /// Enemies whom it serves as a rendezvous node: their contact inboxes, each a named peer of its.
+    package var users: [IdentityKey] = []
+    /// Where the enemies are neighbours of a node that looks for its members.
+    package var neighbourhood: Neighbourhood?
 
     package init(
         port: UInt16,
@@ -104,6 +108,14 @@ package enum Attack: String, CaseIterable, Sendable {
     case bombs = "inflation bombs of a member"
     case control = "garbage on the control socket"
     case relays = "relay requests"
+    case relayLoops = "relay user: streams to itself"
+    case relayPieces = "relay user: a byte at a time"
+    case relayDeaf = "relay user: never reads"
+    case relayMoves = "relay user: reserves and leaves"
+    case relayQuestions = "relay user: look-ups"
+    case lanGarbage = "LAN: garbage"
+    case lanStrangers = "LAN: announcements of strangers"
+    case lanReplays = "LAN: an announcement replayed"
     case datagramGarbage = "UDP: garbage and bad tokens"
     case datagramPunches = "UDP: punches"
     case datagramKnocks = "UDP: knocks"
@@ -113,13 +125,36 @@ package enum Attack: String, CaseIterable, Sendable {
     case datagramHandshakes = "UDP: whole handshakes"
     case datagramSealed = "UDP: packets that do not open"
 
+    /// What there has to be for it.
+    package enum Ground: Sendable {
+        /// A node.
+        case node
+        /// One that is a rendezvous node, and ``Target/users`` of its.
+        case relay
+        /// One that looks for its members on a network, and a ``Target/neighbourhood``.
+        case network
+    }
+
+    package var ground: Ground {
+        switch self {
+        case .relayLoops, .relayPieces, .relayDeaf, .relayMoves, .relayQuestions: .relay
+        case .lanGarbage, .lanStrangers, .lanReplays: .network
+        case .slowloris, .halfOpen, .badTokens, .goodTokens, .replays, .garbage, .frames, .knocks, .invitations, .joins,
+            .wakes, .proposals, .forgeries, .contents, .bombs, .control, .relays, .datagramGarbage, .datagramPunches,
+            .datagramKnocks, .datagramDials, .datagramReplays, .datagramQuestions, .datagramHandshakes,
+            .datagramSealed:
+            .node
+        }
+    }
+
     /// Whether it is made of connections that get nowhere: whoever takes connections on will do for it.
     package var needsNoNode: Bool {
         switch self {
         case .slowloris, .halfOpen, .badTokens, .knocks: true
         case .goodTokens, .replays, .garbage, .frames, .invitations, .joins, .wakes, .proposals, .forgeries, .contents,
             .bombs, .control, .relays, .datagramGarbage, .datagramPunches, .datagramKnocks, .datagramDials,
-            .datagramReplays, .datagramQuestions, .datagramHandshakes, .datagramSealed:
+            .datagramReplays, .datagramQuestions, .datagramHandshakes, .datagramSealed, .relayLoops, .relayPieces,
+            .relayDeaf, .relayMoves, .relayQuestions, .lanGarbage, .lanStrangers, .lanReplays:
             false
         }
     }
@@ -144,6 +179,14 @@ package enum Attack: String, CaseIterable, Sendable {
         case .bombs: Members(target, effort).flood { $0.bombs() }
         case .control: ControlGarbage(target, effort).run()
         case .relays: stranger(target, effort, Strangers.relay)
+        case .relayLoops: RelayUsers(target, effort).loops()
+        case .relayPieces: RelayUsers(target, effort).pieces()
+        case .relayDeaf: RelayUsers(target, effort).deaf()
+        case .relayMoves: RelayUsers(target, effort).moves()
+        case .relayQuestions: RelayUsers(target, effort).questions()
+        case .lanGarbage: Neighbours(target, effort).garbage()
+        case .lanStrangers: Neighbours(target, effort).strangers()
+        case .lanReplays: Neighbours(target, effort).replays()
         case .datagramGarbage: Datagrams(target, effort).garbage()
         case .datagramPunches: Datagrams(target, effort).punches()
         case .datagramKnocks: Datagrams(target, effort).knocks()

@@ -113,6 +113,12 @@ package final class RawConnection {
         return poll(&polled, 1, Int32(seconds * 1_000)) > 0
     }
 
+    /// Whether there is room for some kilobytes more.
+    package var canWrite: Bool {
+        var polled = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
+        return poll(&polled, 1, 0) > 0 && polled.revents & Int16(POLLOUT) != 0
+    }
+
     /// Reads until the other side closes.
     /// - Returns: how many bytes came; `nil` if it does not close in time.
     package func readToEnd(seconds: Double) -> Int? {

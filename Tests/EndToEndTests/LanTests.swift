@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 /// Two machines on one cable, as network namespaces; no route leads elsewhere.
-private final class Cable {
+final class Cable {
     let names: [String]
 
     init() throws {

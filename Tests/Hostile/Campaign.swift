@@ -5,13 +5,12 @@ import Glibc
 import Messaging
 import Synchronization
 
-/// One node under attack, an honest pair, and what each attack does to both.
+/// A node under attack, those who want to be left in peace, and what each attack does to both.
 final class Campaign {
-    private let ann: Node
-    private let bob: Node
+    private let mayfly: String
+    private let directory: String
+    private let ann: Scene
     private let carol: Node
-    private let pair: HonestPair
-    private let target: Target
     private let crowd: Int
     /// After so many of it an attack ends.
     private let units: Int?
@@ -19,8 +18,8 @@ final class Campaign {
     /// Makes what else may be attacked, when that is wanted.
     private let makeDecoy: (() throws -> Node)?
     private var decoy: (node: Node, target: Target)?
-    /// Seconds of the processor that the node takes in a second for the honest pair.
-    private var idleLoad = 0.0
+    /// A pair that talks through a rendezvous node, when that is attacked.
+    private var relayed: Scene?
 
     /// Conversations that sleep while a storm knocks at all of them.
     private static let sleepers = 1_000
@@ -29,30 +28,55 @@ final class Campaign {
     /// Descriptors beside those of the connections that wait for a token.
     private static let descriptorBound = 1_000
 
-    init(mayfly: String, directory: String, crowd: Int, units: Int?, hasControl: Bool) throws {
+    /// - Parameter neighbourhood: of this process, if attacks are to come from there.
+    init(
+        mayfly: String,
+        directory: String,
+        crowd: Int,
+        units: Int?,
+        hasControl: Bool,
+        neighbourhood: Neighbourhood?
+    ) throws {
+        (self.mayfly, self.directory) = (mayfly, directory)
         self.crowd = crowd
         self.units = units
-        let ann = try Node(mayfly: mayfly, home: "\(directory)/ann", options: ["--rendezvous"])
-        let bob = try Node(mayfly: mayfly, home: "\(directory)/bob")
-        let carol = try Node(mayfly: mayfly, home: "\(directory)/carol")
-        target = try Self.furnish(ann)
+        let listen = neighbourhood == nil ? "tcp://127.0.0.1:0" : "tcp://0.0.0.0:0"
+        let looking = neighbourhood == nil ? [] : ["--discover", "lan"]
+        func node(_ name: String, _ options: [String] = []) throws -> Node {
+            try Node(mayfly: mayfly, home: "\(directory)/\(name)", options: options + looking, listen: listen)
+        }
+        let ann = try node("ann", ["--rendezvous"])
+        let bob = try node("bob")
+        let carol = try node("carol")
+        var target = try Self.furnish(ann)
+        target.neighbourhood = neighbourhood
         door = try Self.room("door", in: ann).slug
         let friends = try Self.room("friends", in: ann)
         let joined = try bob.client.call("join", ["slug": .string(friends.slug), "timeout": "10s"])
         guard joined["state"] == "ready" else { throw Failure("the honest pair did not meet") }
         _ = try carol.client.call("peer.add", ["name": "ann", "card": .string(target.card.description)])
-        (self.ann, self.bob, self.carol) = (ann, bob, carol)
-        pair = HonestPair(ann: ann, bob: bob, carol: carol, conversation: friends.id)
+        self.carol = carol
+        let pair = HonestPair(ann: ann, bob: bob, carol: carol, conversation: friends.id)
+        self.ann = Scene(node: ann, others: [bob, carol], pair: pair, target: target)
         makeDecoy = hasControl ? { try Node(mayfly: mayfly, home: "\(directory)/dan") } : nil
     }
 
-    private static func text(_ value: JSONValue?) throws -> String {
+    /// Where an attack is made.
+    private func scene(_ attack: Attack) throws -> Scene {
+        guard attack.ground == .relay else { return ann }
+        if let relayed { return relayed }
+        let scene = try Scene.relayed(mayfly: mayfly, directory: directory, day: ann.target.day)
+        relayed = scene
+        return scene
+    }
+
+    static func text(_ value: JSONValue?) throws -> String {
         guard let text = value?.stringValue else { throw Failure("no text in an answer") }
         return text
     }
 
     /// A conversation and an invite of it.
-    private static func room(_ name: String, in node: Node) throws -> (id: String, slug: String) {
+    static func room(_ name: String, in node: Node) throws -> (id: String, slug: String) {
         let id = try text(node.client.call("conversation.create", ["name": .string(name)])["conversation"])
         return (id, try text(node.client.call("invite.create", ["conversation": .string(id)])["slug"]))
     }
@@ -78,11 +102,6 @@ final class Campaign {
     /// - Returns: whether every bound that does not depend on the machine held.
     func run(_ attacks: [Attack], seconds: Double) throws -> Bool {
         let each = max(3, seconds / Double(attacks.count + 1))
-        let rest = min(each, 30)
-        _ = pair.chat(seconds: 2) {}
-        let before = ann.processorTime
-        let (idle, _) = pair.chat(seconds: rest) {}
-        idleLoad = (ann.processorTime - before) / rest
         show(
             "attack",
             "units/s",
@@ -97,38 +116,50 @@ final class Campaign {
             "x",
             "wrong"
         )
-        show(
-            "none",
-            "",
-            "",
-            "",
-            "",
-            String(format: "%.0f", ann.memory()),
-            "\(ann.descriptors)",
-            figures(idle.message(0.5), idle.message(0.99)),
-            "",
-            figures(idle.connect(0.5), idle.connect(0.99)),
-            "",
-            ""
-        )
         var isWhole = true
         for attack in attacks {
-            if makeDecoy != nil { try runElsewhere(attack, each, idle) }
-            if try !run(attack, each, idle) { isWhole = false }
+            let scene = try scene(attack)
+            if scene.idle == nil { rest(scene, seconds: min(each, 30)) }
+            if makeDecoy != nil, attack.ground == .node { try runElsewhere(attack, each, scene) }
+            if try !run(attack, each, scene) { isWhole = false }
         }
-        let nodes = [ann, bob, carol] + (decoy.map { [$0.node] } ?? [])
-        let hasEnded = nodes.map { $0.stop() }.allSatisfy { $0 }
+        let nodes = [ann, relayed].compactMap(\.self).flatMap { [$0.node] + $0.others }
+        let hasEnded = (nodes + (decoy.map { [$0.node] } ?? [])).map { $0.stop() }.allSatisfy { $0 }
         if !hasEnded { print("a node did not end cleanly") }
         return isWhole && hasEnded
     }
 
-    private func run(_ attack: Attack, _ seconds: Double, _ idle: HonestPair.Samples) throws -> Bool {
-        let (memory, processor) = (ann.memory(), ann.processorTime)
+    /// How it is without an attack.
+    private func rest(_ scene: Scene, seconds: Double) {
+        _ = scene.pair.chat(seconds: 2) {}
+        let before = scene.node.processorTime
+        let (idle, _) = scene.pair.chat(seconds: seconds) {}
+        scene.idleLoad = (scene.node.processorTime - before) / seconds
+        scene.idle = idle
+        show(
+            scene === ann ? "none" : "none, pair through a rendezvous node",
+            "",
+            "",
+            "",
+            "",
+            String(format: "%.0f", scene.node.memory()),
+            "\(scene.node.descriptors)",
+            figures(idle.message(0.5), idle.message(0.99)),
+            "",
+            figures(idle.connect(0.5), idle.connect(0.99)),
+            "",
+            idle.failures > 0 ? "\(idle.failures) honest failures" : ""
+        )
+    }
+
+    private func run(_ attack: Attack, _ seconds: Double, _ scene: Scene) throws -> Bool {
+        let node = scene.node
+        let (memory, processor) = (node.memory(), node.processorTime)
         let start = ContinuousClock.now
-        let watcher = Watcher(ann)
+        let watcher = Watcher(node)
         let (isLate, carol, door) = (attack == .joins, carol, door)
-        let (target, effort) = (target, effort(attack, seconds))
-        let (samples, tally) = pair.chat(seconds: units == nil ? seconds : 0) {
+        let (target, effort) = (scene.target, effort(attack, seconds))
+        let (samples, tally) = scene.pair.chat(seconds: units == nil ? seconds : 0) {
             let late = isLate ? Late(home: carol.home, slug: door) : nil
             let tally = attack.run(target, effort)
             late?.report()
@@ -136,13 +167,15 @@ final class Campaign {
         }
         let time = (ContinuousClock.now - start) / .seconds(1)
         let seen = watcher.end()
-        let cost = max(0, ann.processorTime - processor - idleLoad * time) / Double(max(1, tally.count)) * 1_000_000
+        let spent = node.processorTime - processor - scene.idleLoad * time
+        let cost = max(0, spent) / Double(max(1, tally.count)) * 1_000_000
         var wrong: [String] = []
-        if !ann.isAlive { wrong.append("the node is gone") }
+        if !node.isAlive { wrong.append("the node is gone") }
         if seen.peak - memory > Self.memoryBound { wrong.append("memory") }
         if seen.descriptors > crowd + Self.descriptorBound { wrong.append("descriptors") }
         if samples.failures > 0 { wrong.append("\(samples.failures) honest failures") }
         if let failure = tally.failure { wrong.append(failure) }
+        if let complaint = try scene.complaint() { wrong.append(complaint) }
         show(
             attack.rawValue + (tally.held > 0 ? " (\(tally.held) held)" : ""),
             String(format: "%.1f", Double(tally.count) / time),
@@ -151,7 +184,7 @@ final class Campaign {
             String(format: "%.0f", cost),
             String(format: "%.0f→%.0f", memory, seen.peak),
             "\(seen.descriptors)",
-            honest(samples, idle),
+            honest(samples, scene.idle),
             wrong.joined(separator: ", ")
         )
         if units != nil {
@@ -168,7 +201,7 @@ final class Campaign {
 
     /// The same attack on something that the honest pair has nothing to do with but to share the machine: whoever takes
     /// connections on where that is enough, otherwise another node.
-    private func runElsewhere(_ attack: Attack, _ seconds: Double, _ idle: HonestPair.Samples) throws {
+    private func runElsewhere(_ attack: Attack, _ seconds: Double, _ scene: Scene) throws {
         var sink: Child?
         var target: Target
         if attack.needsNoNode {
@@ -176,14 +209,14 @@ final class Campaign {
             guard let port = UInt16(String(decoding: try child.readLine(), as: UTF8.self)) else {
                 throw Failure("the sink has no port")
             }
-            (sink, target) = (child, self.target)
+            (sink, target) = (child, scene.target)
             target.port = port
         } else {
             if decoy == nil, let makeDecoy {
                 let node = try makeDecoy()
                 decoy = (node, try Self.furnish(node))
             }
-            target = decoy?.target ?? self.target
+            target = decoy?.target ?? scene.target
         }
         defer {
             if let sink {
@@ -193,7 +226,7 @@ final class Campaign {
         }
         let (goal, effort) = (target, effort(attack, seconds))
         let start = ContinuousClock.now
-        let (samples, tally) = pair.chat(seconds: units == nil ? seconds : 0) { attack.run(goal, effort) }
+        let (samples, tally) = scene.pair.chat(seconds: units == nil ? seconds : 0) { attack.run(goal, effort) }
         let time = (ContinuousClock.now - start) / .seconds(1)
         show(
             attack.rawValue + (sink == nil ? ", on another node" : ", on a sink"),
@@ -203,15 +236,16 @@ final class Campaign {
             "",
             "",
             "",
-            honest(samples, idle),
+            honest(samples, scene.idle),
             tally.failure ?? ""
         )
     }
 
     /// How the honest pair fared: for messages and for new connections p50 and p99, and how many times the p99 is that of
     /// a quiet node.
-    private func honest(_ samples: HonestPair.Samples, _ idle: HonestPair.Samples) -> String {
-        [
+    private func honest(_ samples: HonestPair.Samples, _ idle: HonestPair.Samples?) -> String {
+        let idle = idle ?? HonestPair.Samples()
+        return [
             figures(samples.message(0.5), samples.message(0.99)),
             String(format: "%.1f", samples.message(0.99) / idle.message(0.99)),
             figures(samples.connect(0.5), samples.connect(0.99)),

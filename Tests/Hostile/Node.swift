@@ -53,10 +53,18 @@ final class Node {
     let child: Child
     let client: ControlClient
 
-    /// - Parameter options: of `mayfly run`.
-    init(mayfly: String, home: String, options: [String] = []) throws {
+    /// - Parameters:
+    ///   - options: of `mayfly run`.
+    ///   - first: of `mayfly init`.
+    init(
+        mayfly: String,
+        home: String,
+        options: [String] = [],
+        listen: String = "tcp://127.0.0.1:0",
+        first: [String] = []
+    ) throws {
         self.home = home
-        let made = try Child([mayfly, "init", "--home", home, "--listen", "tcp://127.0.0.1:0", "--json"])
+        let made = try Child([mayfly, "init", "--home", home, "--listen", listen, "--json"] + first)
         _ = try made.readLine()
         guard made.wait() == 0 else { throw Failure("mayfly init failed") }
         child = try Child([mayfly, "run", "--home", home] + options)

@@ -9,7 +9,8 @@ import Messaging
 //     hostile --mayfly PATH [--seconds 200] [--only NAME] [--crowd 10000] [--directory DIR] [--units N] [--control yes]
 //
 // With --units an attack ends after so many, and what memory did meanwhile is shown. With --control each attack is also
-// made on something else, so that what it costs the honest pair for want of processors alone is known.
+// made on something else, so that what it costs the honest pair for want of processors alone is known. Attacks on LAN
+// discovery are made with --neighbour NAMESPACE,DEVICE,ADDRESS: see with-neighbour.sh.
 
 var mayfly = ".build/release/mayfly"
 var seconds = 200.0
@@ -17,6 +18,7 @@ var crowd = 10_000
 var only: String?
 var units: Int?
 var hasControl = false
+var neighbourhood: Neighbourhood?
 var directory = "/tmp"
 var arguments = CommandLine.arguments.dropFirst()
 func complain(_ text: String) -> Never {
@@ -41,6 +43,12 @@ while let option = arguments.popFirst() {
     case "--control": hasControl = value == "yes"
     case "--sink": Sink.run(seconds: Double(value) ?? 5)
     case "--directory": directory = value
+    case "--neighbour":
+        let parts = value.split(separator: ",").map(String.init)
+        guard parts.count == 3,
+            let place = try? Neighbourhood(neighbour: parts[0], device: parts[1], first: parts[2])
+        else { complain("\(value) is no neighbour") }
+        neighbourhood = place
     default: complain("unknown option \(option)")
     }
 }
@@ -49,9 +57,20 @@ let home = "\(directory)/mf-hostile-\(getpid())"
 mkdir(home, 0o700)
 var isWhole = true
 do {
-    let campaign = try Campaign(mayfly: mayfly, directory: home, crowd: crowd, units: units, hasControl: hasControl)
+    let campaign = try Campaign(
+        mayfly: mayfly,
+        directory: home,
+        crowd: crowd,
+        units: units,
+        hasControl: hasControl,
+        neighbourhood: neighbourhood
+    )
     print(Floors.measure())
-    let attacks = Attack.allCases.filter { attack in only.map { attack.rawValue.contains($0) } ?? true }
+    let named = Attack.allCases.filter { attack in only.map { attack.rawValue.contains($0) } ?? true }
+    let attacks = named.filter { $0.ground != .network || neighbourhood != nil }
+    if attacks.count < named.count {
+        print("not made, for want of a neighbour: \(named.count - attacks.count) attacks")
+    }
     isWhole = try campaign.run(attacks, seconds: seconds)
 } catch {
     try? FileManager.default.removeItem(atPath: home)

@@ -1,0 +1,106 @@
+import Glibc
+
+/// A network on which a node looks for its members, and from which enemies attack it: two network namespaces with a cable
+/// between them.
+package struct Neighbourhood: Sendable {
+    /// The node's namespace, as a file; `nil` if this process is in it.
+    package var home: String?
+    /// The enemies' namespace, as a file.
+    package var neighbour: String
+    /// The enemies' end of the cable.
+    package var device: String
+    /// The first of the addresses that the enemies' machine has, in the network of the node's; there are 1,024.
+    package var first: UInt32
+
+    /// - Parameter first: of the addresses, as it is written.
+    package init(home: String? = nil, neighbour: String, device: String, first: String) throws(Failure) {
+        var address = in_addr()
+        guard inet_pton(AF_INET, first, &address) == 1 else { throw Failure("\(first) is no address") }
+        (self.home, self.neighbour, self.device) = (home, neighbour, device)
+        self.first = UInt32(bigEndian: address.s_addr)
+    }
+
+    /// Takes this thread, and what it opens from now on, into a namespace. For root.
+    static func enter(_ path: String?) throws(Failure) {
+        guard let path else { return }
+        let descriptor = open(path, O_RDONLY | O_CLOEXEC)
+        guard descriptor >= 0 else { throw Failure.system(path) }
+        defer { close(descriptor) }
+        // setns(2), which Glibc's module does not have; CLONE_NEWNET.
+        guard let symbol = dlsym(nil, "setns") else { throw Failure("no setns") }
+        let setns = unsafeBitCast(symbol, to: (@convention(c) (Int32, Int32) -> Int32).self)
+        guard setns(descriptor, 0x4000_0000) == 0 else { throw Failure.system("setns") }
+    }
+}
+
+/// UDP sockets of many addresses of one machine, which send to the group of LAN discovery and take what comes back, from
+/// whomever. None of its calls waits.
+final class LanSockets {
+    /// 239.255.109.102, and the port of the announcements.
+    private static let group: UInt32 = 0xEFFF_6D66
+    private static let port: UInt16 = 7_441
+
+    private var descriptors: [Int32] = []
+    private(set) var addresses: [UInt32] = []
+    private(set) var ports: [UInt16] = []
+    private var buffer = [UInt8](repeating: 0, count: 65_536)
+    private(set) var sentByteCount = 0
+    private(set) var receivedByteCount = 0
+    private(set) var received = 0
+
+    /// In the namespace of this thread.
+    init(_ addresses: Range<UInt32>, device: String) throws(Failure) {
+        let interface = if_nametoindex(device)
+        guard interface > 0 else { throw Failure.system(device) }
+        for address in addresses {
+            let kind = Int32(SOCK_DGRAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue) | Int32(SOCK_NONBLOCK.rawValue)
+            let descriptor = socket(AF_INET, kind, 0)
+            guard descriptor >= 0 else { throw Failure.system("socket") }
+            descriptors.append(descriptor)
+            // struct ip_mreqn, for IP_MULTICAST_IF; and IP_MULTICAST_LOOP: ip(7).
+            var request: (UInt32, UInt32, Int32) = (0, 0, Int32(interface))
+            var off: Int32 = 0
+            guard setsockopt(descriptor, Int32(IPPROTO_IP), 32, &request, 12) == 0,
+                setsockopt(descriptor, Int32(IPPROTO_IP), 34, &off, 4) == 0,
+                SocketName(address, 0).withPointer({ bind(descriptor, $0, $1) }) == 0
+            else { throw Failure.system("a neighbour's socket") }
+            self.addresses.append(address)
+            ports.append(Self.port(of: descriptor))
+        }
+    }
+
+    deinit { for descriptor in descriptors { close(descriptor) } }
+
+    private static func port(of descriptor: Int32) -> UInt16 {
+        var name = sockaddr_in()
+        var size = socklen_t(MemoryLayout<sockaddr_in>.size)
+        withUnsafeMutablePointer(to: &name) { pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { _ = getsockname(descriptor, $0, &size) }
+        }
+        return UInt16(bigEndian: name.sin_port)
+    }
+
+    var count: Int { descriptors.count }
+
+    /// - Returns: whether the system took it.
+    @discardableResult
+    func announce(_ bytes: [UInt8], by index: Int) -> Bool {
+        let sent = SocketName(Self.group, Self.port).withPointer { name, size in
+            bytes.withUnsafeBytes {
+                sendto(descriptors[index % count], $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL), name, size)
+            }
+        }
+        if sent > 0 { sentByteCount += sent }
+        return sent >= 0
+    }
+
+    /// Takes all that has come.
+    func drain() {
+        for descriptor in descriptors {
+            while case let length = recv(descriptor, &buffer, buffer.count, 0), length >= 0 {
+                receivedByteCount += length
+                received += 1
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+import Discovery
+import Foundation
+import Glibc
+import Messaging
+import Noise
+import Primitives
+import Synchronization
+import Transport
+
+/// Floods of the group of LAN discovery, by a neighbour with 512 addresses, and a port for each. Whoever has no tag of a
+/// pair must get no byte, and whoever repeats an announcement no more than it sends.
+struct Neighbours: Sendable {
+    private static let sources: UInt32 = 256
+    /// Between two looks at what has come.
+    private static let batch = 64
+
+    private let target: Target
+    private let effort: Effort
+
+    init(_ target: Target, _ effort: Effort) {
+        self.target = target
+        self.effort = effort
+    }
+
+    /// Of any length, and such as begin well.
+    func garbage() -> Tally {
+        flood(isSilent: true) { number, _ in
+            switch number % 4 {
+            case 0: randomBytes(number % 1_473)
+            case 1: [1, 1] + randomBytes(number % 1_400)
+            // A version of later, and a kind that there is not, in the right form.
+            case 2: [2, 1] + randomBytes(138)
+            default: [1, 3] + randomBytes(1_034)
+            }
+        }
+    }
+
+    /// Announcements and answers in every form that there is, with tags that are nobody's.
+    func strangers() -> Tally {
+        flood(isSilent: true) { number, _ in
+            let count = 8 << (number / 2 % 4)
+            return [1, UInt8(1 + number % 2), 0x1D, 0x10] + randomBytes(8 + 16 * count)
+        }
+    }
+
+    /// A true announcement of a member, from where it came and from everywhere else. It names a port where we hear what the
+    /// node then sends.
+    func replays() -> Tally {
+        let secret: LanSecret
+        do { secret = try memberSecret() } catch {
+            var tally = Tally()
+            tally.failure = "\(error)"
+            return tally
+        }
+        let now = Int64(Date().timeIntervalSince1970 * 1_000)
+        let slot = now / LanLimits.slotLength
+        let kept = Mutex<[Int: [UInt8]]>([:])
+        return flood(isSilent: false) { number, sockets in
+            // One for each thread, made once.
+            let thread = number % effort.threads
+            if let known = kept.withLock({ $0[thread] }) { return known }
+            guard let address = LanAddress(bigEndianBytes(sockets.addresses[0])) else { return [] }
+            let nonce = UInt64.random(in: 0...(.max))
+            let port = sockets.ports[0]
+            let proof = secret.proof(slot: slot, nonce: nonce, port: port, address: address)
+            let entry = LanDatagram.Entry(tag: secret.tag(slot: slot), proof: proof)
+            var random = SystemRandomNumberGenerator()
+            let datagram = LanDatagram(.announcement, port: port, nonce: nonce, entries: [entry], using: &random)
+            kept.withLock { $0[thread] = datagram.bytes }
+            return datagram.bytes
+        }
+    }
+
+    /// By which a member that has gone is known to the node on its network.
+    private func memberSecret() throws -> LanSecret {
+        let outcome = Mutex<Result<LanSecret, any Error>>(.failure(Failure("no member")))
+        let done = DispatchSemaphore(value: 0)
+        Thread.detachNewThread {
+            let result = Result {
+                try Neighbourhood.enter(target.neighbourhood?.home)
+                let member = try HostileMember(slug: target.invite, port: target.port, day: target.day)
+                return RoutingSecret.derive(
+                    own: member.identity,
+                    remote: member.creator,
+                    conversation: member.conversation.bytes,
+                    role: .initiator
+                ).lan
+            }
+            outcome.withLock { $0 = result }
+            done.signal()
+        }
+        done.wait()
+        return try outcome.withLock { $0 }.get()
+    }
+
+    private func bigEndianBytes(_ value: UInt32) -> [UInt8] {
+        (0..<4).map { UInt8(truncatingIfNeeded: value >> (24 - 8 * $0)) }
+    }
+
+    /// - Parameter isSilent: whether the node may not say a word.
+    private func flood(isSilent: Bool, _ packet: @escaping @Sendable (Int, LanSockets) -> [UInt8]) -> Tally {
+        inParallel(effort.threads) { thread in
+            var tally = Tally()
+            let sockets: LanSockets
+            do {
+                guard let place = target.neighbourhood else { throw Failure("no neighbourhood") }
+                try Neighbourhood.enter(place.neighbour)
+                let first = place.first + UInt32(thread) * Self.sources
+                sockets = try LanSockets(first..<first + Self.sources, device: place.device)
+            } catch {
+                tally.failure = "\(error)"
+                return tally
+            }
+            while effort.goesOn || tally.count == 0, tally.count < effort.limit / effort.threads {
+                for _ in 0..<Self.batch {
+                    sockets.announce(packet(tally.count * effort.threads + thread, sockets), by: tally.count)
+                    tally.count += 1
+                }
+                sockets.drain()
+            }
+            // What is on its way yet.
+            usleep(200_000)
+            sockets.drain()
+            tally.answered = sockets.received
+            if sockets.sentByteCount == 0 { tally.failure = "nothing was sent" }
+            if sockets.receivedByteCount > (isSilent ? 0 : sockets.sentByteCount) {
+                tally.failure = "\(sockets.receivedByteCount) bytes for \(sockets.sentByteCount)"
+            }
+            return tally
+        }
+    }
+}
