@@ -39,8 +39,10 @@ package struct RelayUsers: Sendable {
         each(1) { user, tally in
             let circle = try Circle(target, user, streams: Limits.streamsPerReservation)
             while goesOn(tally) || tally.count == 0 {
+                let before = (tally.count, tally.answered)
                 for index in circle.guests.indices { try circle.trickle(256, by: index, &tally) }
                 while goesOn(tally), try circle.takeAtHolder(answeringWith: nil, &tally) {}
+                if before == (tally.count, tally.answered) { usleep(1_000) }
             }
             tally.held = circle.guests.count
         }
