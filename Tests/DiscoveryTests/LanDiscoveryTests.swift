@@ -434,6 +434,21 @@ struct LanDiscoveryTests {
         #expect(bob.receive(announcement, from: 1).found == [22])
     }
 
+    @Test("what nobody looked at in a flood is not held against its sender")
+    func unheard() throws {
+        var (ann, bob) = pair()
+        for host in UInt8(100)..<UInt8(100) + UInt8(LanLimits.totalBurst / LanLimits.sourceBurst) {
+            for _ in 0..<LanLimits.sourceBurst { _ = bob.receive([1, 2], from: host) }
+        }
+        #expect(bob.discovery.counts.malformed == UInt64(LanLimits.totalBurst))
+        // Its own allowance would be spent three times over.
+        for _ in 0..<100 { _ = bob.receive([1, 2], from: 1) }
+        #expect(bob.discovery.counts.dropped == 100)
+        bob.now += 2 * LanLimits.totalInterval
+        let announcement = try #require(ann.announcements(missing: [11]).first)
+        #expect(bob.receive(announcement, from: 1).found == [22])
+    }
+
     @Test("a flood from all addresses is bounded in what is looked at, and is over a second after it ends")
     func wideFlood() throws {
         var (ann, bob) = pair()
