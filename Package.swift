@@ -165,7 +165,7 @@ let package = Package(
             name: "linkrates",
             dependencies: ["Transport", "Datagrams", "Noise", "Primitives", nioCore, nioPosix],
             path: "Tests/LinkRates",
-            exclude: ["emulator.py", "compare.sh"],
+            exclude: ["emulator.py", "compare.sh", "relay.py"],
             swiftSettings: settings
         ),
         tests("PrimitivesTests", ["Primitives"], exclude: ["Vectors"]),
