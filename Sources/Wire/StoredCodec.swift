@@ -74,11 +74,13 @@ package enum StoredCodec {
         proto.members = record.members.map { key in
             var member = ProtoTombstone.Member()
             member.key = Data(key.bytes)
-            member.confirmedAt = record.confirmed[key]?.milliseconds ?? 0
+            if let time = record.confirmed[key] { member.confirmedAt = time.milliseconds }
             member.knock = Data(record.memberKnocks[key] ?? [])
             member.isCreator = key == record.creator
             return member
         }
+        // One that has left before is no member, and waits for our receipt all the same.
+        if let creator = record.creator, !record.members.contains(creator) { proto.creator = Data(creator.bytes) }
         proto.inviteKnocks = Data(record.inviteKnocks.flatMap { $0 })
         if let statement = record.statement {
             proto.tag = statement.tag.description
@@ -105,10 +107,11 @@ package enum StoredCodec {
         for member in proto.members {
             let key = try publicKey(member.key, "tombstone.member")
             record.members.append(key)
-            if member.confirmedAt != 0 { record.confirmed[key] = Timestamp(milliseconds: member.confirmedAt) }
+            if member.hasConfirmedAt { record.confirmed[key] = Timestamp(milliseconds: member.confirmedAt) }
             if member.knock.count == secretByteCount { record.memberKnocks[key] = Array(member.knock) }
             if member.isCreator { record.creator = key }
         }
+        if !proto.creator.isEmpty { record.creator = try publicKey(proto.creator, "tombstone.creator") }
         let secrets = Array(proto.inviteKnocks)
         record.inviteKnocks = stride(from: 0, to: secrets.count - secrets.count % secretByteCount, by: secretByteCount)
             .map { Array(secrets[$0..<$0 + secretByteCount]) }

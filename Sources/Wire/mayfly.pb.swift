@@ -1019,6 +1019,9 @@ package nonisolated struct ProtoTombstone: Sendable {
 
   package var isTraceless: Bool = false
 
+  /// where it is none of the members
+  package var creator: Data = Data()
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package nonisolated struct Member: Sendable {
@@ -1028,8 +1031,15 @@ package nonisolated struct ProtoTombstone: Sendable {
 
     package var key: Data = Data()
 
-    /// 0: not yet
-    package var confirmedAt: Int64 = 0
+    /// absent: not yet
+    package var confirmedAt: Int64 {
+      get {_confirmedAt ?? 0}
+      set {_confirmedAt = newValue}
+    }
+    /// Returns true if `confirmedAt` has been explicitly set.
+    package var hasConfirmedAt: Bool {self._confirmedAt != nil}
+    /// Clears the value of `confirmedAt`. Subsequent reads from it will return its default value.
+    package mutating func clearConfirmedAt() {self._confirmedAt = nil}
 
     package var knock: Data = Data()
 
@@ -1038,6 +1048,8 @@ package nonisolated struct ProtoTombstone: Sendable {
     package var unknownFields = SwiftProtobuf.UnknownStorage()
 
     package init() {}
+
+    fileprivate var _confirmedAt: Int64? = nil
   }
 
   package init() {}
@@ -2923,7 +2935,7 @@ nonisolated extension ProtoDelivery: SwiftProtobuf.Message, SwiftProtobuf._Messa
 
 nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Tombstone"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}conversation\0\u{3}is_creator\0\u{3}exploded_at\0\u{3}keep_until\0\u{1}notice\0\u{1}receipt\0\u{1}members\0\u{4}\u{2}invite_knocks\0\u{1}tag\0\u{3}stated_at\0\u{1}statement\0\u{3}is_prepared\0\u{3}is_traceless\0\u{c}\u{8}\u{1}")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}conversation\0\u{3}is_creator\0\u{3}exploded_at\0\u{3}keep_until\0\u{1}notice\0\u{1}receipt\0\u{1}members\0\u{4}\u{2}invite_knocks\0\u{1}tag\0\u{3}stated_at\0\u{1}statement\0\u{3}is_prepared\0\u{3}is_traceless\0\u{1}creator\0\u{c}\u{8}\u{1}")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2944,6 +2956,7 @@ nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._Mess
       case 12: try { try decoder.decodeSingularBytesField(value: &self.statement) }()
       case 13: try { try decoder.decodeSingularBoolField(value: &self.isPrepared) }()
       case 14: try { try decoder.decodeSingularBoolField(value: &self.isTraceless) }()
+      case 15: try { try decoder.decodeSingularBytesField(value: &self.creator) }()
       default: break
       }
     }
@@ -2989,6 +3002,9 @@ nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._Mess
     if self.isTraceless != false {
       try visitor.visitSingularBoolField(value: self.isTraceless, fieldNumber: 14)
     }
+    if !self.creator.isEmpty {
+      try visitor.visitSingularBytesField(value: self.creator, fieldNumber: 15)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -3006,6 +3022,7 @@ nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._Mess
     if lhs.statement != rhs.statement {return false}
     if lhs.isPrepared != rhs.isPrepared {return false}
     if lhs.isTraceless != rhs.isTraceless {return false}
+    if lhs.creator != rhs.creator {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -3022,7 +3039,7 @@ nonisolated extension ProtoTombstone.Member: SwiftProtobuf.Message, SwiftProtobu
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularBytesField(value: &self.key) }()
-      case 2: try { try decoder.decodeSingularInt64Field(value: &self.confirmedAt) }()
+      case 2: try { try decoder.decodeSingularInt64Field(value: &self._confirmedAt) }()
       case 3: try { try decoder.decodeSingularBytesField(value: &self.knock) }()
       case 4: try { try decoder.decodeSingularBoolField(value: &self.isCreator) }()
       default: break
@@ -3031,12 +3048,16 @@ nonisolated extension ProtoTombstone.Member: SwiftProtobuf.Message, SwiftProtobu
   }
 
   package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
     if !self.key.isEmpty {
       try visitor.visitSingularBytesField(value: self.key, fieldNumber: 1)
     }
-    if self.confirmedAt != 0 {
-      try visitor.visitSingularInt64Field(value: self.confirmedAt, fieldNumber: 2)
-    }
+    try { if let v = self._confirmedAt {
+      try visitor.visitSingularInt64Field(value: v, fieldNumber: 2)
+    } }()
     if !self.knock.isEmpty {
       try visitor.visitSingularBytesField(value: self.knock, fieldNumber: 3)
     }
@@ -3048,7 +3069,7 @@ nonisolated extension ProtoTombstone.Member: SwiftProtobuf.Message, SwiftProtobu
 
   package static func ==(lhs: ProtoTombstone.Member, rhs: ProtoTombstone.Member) -> Bool {
     if lhs.key != rhs.key {return false}
-    if lhs.confirmedAt != rhs.confirmedAt {return false}
+    if lhs._confirmedAt != rhs._confirmedAt {return false}
     if lhs.knock != rhs.knock {return false}
     if lhs.isCreator != rhs.isCreator {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}

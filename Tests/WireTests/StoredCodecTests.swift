@@ -39,6 +39,25 @@ import Wire
         for count in 0..<bytes.count { _ = try? StoredCodec.decodeTombstone(Array(bytes[..<count])) }
     }
 
+    @Test func `a tombstone keeps a creator that had left, and who confirmed at the beginning of time`() throws {
+        var fixtures = try Fixtures()
+        var record = ExplodeStateMachine.Record(
+            conversation: fixtures.conversation(),
+            role: .member,
+            explodedAt: fixtures.now,
+            keepUntil: fixtures.now + 45 * .day,
+            notice: fixtures.random.bytes(Limits.noticeByteCount),
+            receipt: fixtures.random.bytes(177),
+            members: [fixtures.bob.publicKey]
+        )
+        record.creator = fixtures.ann.publicKey
+        // It is the member's own word.
+        record.confirmed[fixtures.bob.publicKey] = Timestamp(milliseconds: 0)
+        let bytes = StoredCodec.encode(tombstone: record)
+        #expect(try StoredCodec.decodeTombstone(bytes) == record)
+        for count in 0..<bytes.count { _ = try? StoredCodec.decodeTombstone(Array(bytes[..<count])) }
+    }
+
     @Test func `the tombstone of the largest group fits a page of the store, garbage is refused`() throws {
         var fixtures = try Fixtures()
         // 31 others, and as many that were removed as a creator remembers.
