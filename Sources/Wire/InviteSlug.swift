@@ -66,7 +66,7 @@ package enum InviteSlug {
         proto.name = invite.name ?? ""
         proto.description_p = invite.description ?? ""
         proto.lifetime = invite.lifetime.rawValue
-        proto.conversationExpiresAt = invite.conversationExpiresAt?.milliseconds ?? 0
+        if let time = invite.conversationExpiresAt { proto.conversationExpiresAt = time.milliseconds }
         proto.expiresAt = invite.expiresAt.milliseconds
         proto.singleUse = invite.singleUse
         return serialized(proto)
@@ -88,8 +88,8 @@ package enum InviteSlug {
             name: try boundedText(proto.name, Limits.nameByteCount, "invite.name"),
             description: try boundedText(proto.description_p, Limits.descriptionByteCount, "invite.description"),
             lifetime: Lifetime(rawValue: proto.lifetime) ?? .ephemeral,
-            conversationExpiresAt: proto.conversationExpiresAt == 0
-                ? nil : Timestamp(milliseconds: proto.conversationExpiresAt),
+            conversationExpiresAt: proto.hasConversationExpiresAt
+                ? Timestamp(milliseconds: proto.conversationExpiresAt) : nil,
             expiresAt: Timestamp(milliseconds: proto.expiresAt),
             singleUse: proto.singleUse
         )

@@ -98,7 +98,7 @@ extension ProtoWelcome {
         genesis.signature = Data(welcome.genesis.signature.bytes)
         group = ProtoGroupState(welcome.group)
         members = welcome.members.map(ProtoMember.init)
-        expiresAt = welcome.expiresAt?.milliseconds ?? 0
+        if let time = welcome.expiresAt { expiresAt = time.milliseconds }
         notice = Data(welcome.notice ?? [])
         if let standing = welcome.agreement { agreement = ProtoAgreement(standing) }
     }
@@ -119,7 +119,7 @@ extension Welcome {
             ),
             group: try GroupState(proto.group),
             members: members,
-            expiresAt: proto.expiresAt == 0 ? nil : Timestamp(milliseconds: proto.expiresAt),
+            expiresAt: proto.hasExpiresAt ? Timestamp(milliseconds: proto.expiresAt) : nil,
             notice: proto.notice.isEmpty ? nil : Array(proto.notice),
             agreement: proto.hasAgreement ? try Agreement.read(proto.agreement) : nil
         )

@@ -10,7 +10,7 @@ package enum StoredCodec {
         proto.content = ProtoContent(message.content, age: 0)
         proto.sender = Data(message.sender?.bytes ?? [])
         proto.state = message.state.rawValue
-        proto.expiresAt = message.expiresAt?.milliseconds ?? 0
+        if let time = message.expiresAt { proto.expiresAt = time.milliseconds }
         proto.arrivedAt = arrivedAt.milliseconds
         switch message.onReading {
         case nil: break
@@ -34,10 +34,10 @@ package enum StoredCodec {
             content: try Content(proto.content),
             sender: proto.sender.isEmpty ? nil : try publicKey(proto.sender, "message.sender"),
             state: state,
-            expiresAt: proto.expiresAt == 0 ? nil : Timestamp(milliseconds: proto.expiresAt),
-            onReading: proto.readUntil != 0
+            expiresAt: proto.hasExpiresAt ? Timestamp(milliseconds: proto.expiresAt) : nil,
+            onReading: proto.hasReadUntil
                 ? .until(Timestamp(milliseconds: proto.readUntil))
-                : proto.readLifetime != 0 ? .after(proto.readLifetime) : nil
+                : proto.hasReadLifetime ? .after(proto.readLifetime) : nil
         )
         for delivery in proto.deliveries {
             guard let state = DeliveryState(rawValue: delivery.state) else { throw .malformed("delivery.state") }

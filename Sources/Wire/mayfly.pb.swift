@@ -708,9 +708,13 @@ package nonisolated struct ProtoWelcome: @unchecked Sendable {
   }
 
   package var expiresAt: Int64 {
-    get {_storage._expiresAt}
+    get {_storage._expiresAt ?? 0}
     set {_uniqueStorage()._expiresAt = newValue}
   }
+  /// Returns true if `expiresAt` has been explicitly set.
+  package var hasExpiresAt: Bool {_storage._expiresAt != nil}
+  /// Clears the value of `expiresAt`. Subsequent reads from it will return its default value.
+  package mutating func clearExpiresAt() {_uniqueStorage()._expiresAt = nil}
 
   package var group: ProtoGroupState {
     get {_storage._group ?? ProtoGroupState()}
@@ -905,7 +909,14 @@ package nonisolated struct ProtoInvitePayload: Sendable {
 
   package var lifetime: String = String()
 
-  package var conversationExpiresAt: Int64 = 0
+  package var conversationExpiresAt: Int64 {
+    get {_conversationExpiresAt ?? 0}
+    set {_conversationExpiresAt = newValue}
+  }
+  /// Returns true if `conversationExpiresAt` has been explicitly set.
+  package var hasConversationExpiresAt: Bool {self._conversationExpiresAt != nil}
+  /// Clears the value of `conversationExpiresAt`. Subsequent reads from it will return its default value.
+  package mutating func clearConversationExpiresAt() {self._conversationExpiresAt = nil}
 
   package var expiresAt: Int64 = 0
 
@@ -914,6 +925,8 @@ package nonisolated struct ProtoInvitePayload: Sendable {
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
+
+  fileprivate var _conversationExpiresAt: Int64? = nil
 }
 
 package nonisolated struct ProtoSignedInvite: Sendable {
@@ -949,23 +962,47 @@ package nonisolated struct ProtoStoredMessage: Sendable {
 
   package var state: String = String()
 
-  package var expiresAt: Int64 = 0
+  package var expiresAt: Int64 {
+    get {_expiresAt ?? 0}
+    set {_expiresAt = newValue}
+  }
+  /// Returns true if `expiresAt` has been explicitly set.
+  package var hasExpiresAt: Bool {self._expiresAt != nil}
+  /// Clears the value of `expiresAt`. Subsequent reads from it will return its default value.
+  package mutating func clearExpiresAt() {self._expiresAt = nil}
 
   package var arrivedAt: Int64 = 0
 
   package var deliveries: [ProtoDelivery] = []
 
-  /// expiry once it is read; 0: none
-  package var readUntil: Int64 = 0
+  /// expiry once it is read
+  package var readUntil: Int64 {
+    get {_readUntil ?? 0}
+    set {_readUntil = newValue}
+  }
+  /// Returns true if `readUntil` has been explicitly set.
+  package var hasReadUntil: Bool {self._readUntil != nil}
+  /// Clears the value of `readUntil`. Subsequent reads from it will return its default value.
+  package mutating func clearReadUntil() {self._readUntil = nil}
 
-  /// milliseconds from reading; 0: none
-  package var readLifetime: Int64 = 0
+  /// milliseconds from reading
+  package var readLifetime: Int64 {
+    get {_readLifetime ?? 0}
+    set {_readLifetime = newValue}
+  }
+  /// Returns true if `readLifetime` has been explicitly set.
+  package var hasReadLifetime: Bool {self._readLifetime != nil}
+  /// Clears the value of `readLifetime`. Subsequent reads from it will return its default value.
+  package mutating func clearReadLifetime() {self._readLifetime = nil}
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
 
   fileprivate var _content: ProtoContent? = nil
+  fileprivate var _expiresAt: Int64? = nil
+  fileprivate var _readUntil: Int64? = nil
+  fileprivate var _readLifetime: Int64? = nil
 }
 
 /// What a member has said of our message.
@@ -2281,7 +2318,7 @@ nonisolated extension ProtoWelcome: SwiftProtobuf.Message, SwiftProtobuf._Messag
     var _tag: String = String()
     var _genesis: ProtoGenesis? = nil
     var _members: [ProtoMember] = []
-    var _expiresAt: Int64 = 0
+    var _expiresAt: Int64? = nil
     var _group: ProtoGroupState? = nil
     var _notice: Data = Data()
     var _agreement: ProtoAgreement? = nil
@@ -2348,9 +2385,9 @@ nonisolated extension ProtoWelcome: SwiftProtobuf.Message, SwiftProtobuf._Messag
       if !_storage._members.isEmpty {
         try visitor.visitRepeatedMessageField(value: _storage._members, fieldNumber: 5)
       }
-      if _storage._expiresAt != 0 {
-        try visitor.visitSingularInt64Field(value: _storage._expiresAt, fieldNumber: 6)
-      }
+      try { if let v = _storage._expiresAt {
+        try visitor.visitSingularInt64Field(value: v, fieldNumber: 6)
+      } }()
       try { if let v = _storage._group {
         try visitor.visitSingularMessageField(value: v, fieldNumber: 7)
       } }()
@@ -2727,7 +2764,7 @@ nonisolated extension ProtoInvitePayload: SwiftProtobuf.Message, SwiftProtobuf._
       case 6: try { try decoder.decodeSingularStringField(value: &self.name) }()
       case 7: try { try decoder.decodeSingularStringField(value: &self.description_p) }()
       case 8: try { try decoder.decodeSingularStringField(value: &self.lifetime) }()
-      case 9: try { try decoder.decodeSingularInt64Field(value: &self.conversationExpiresAt) }()
+      case 9: try { try decoder.decodeSingularInt64Field(value: &self._conversationExpiresAt) }()
       case 10: try { try decoder.decodeSingularInt64Field(value: &self.expiresAt) }()
       case 11: try { try decoder.decodeSingularBoolField(value: &self.singleUse) }()
       default: break
@@ -2736,6 +2773,10 @@ nonisolated extension ProtoInvitePayload: SwiftProtobuf.Message, SwiftProtobuf._
   }
 
   package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
     if !self.tag.isEmpty {
       try visitor.visitSingularStringField(value: self.tag, fieldNumber: 1)
     }
@@ -2760,9 +2801,9 @@ nonisolated extension ProtoInvitePayload: SwiftProtobuf.Message, SwiftProtobuf._
     if !self.lifetime.isEmpty {
       try visitor.visitSingularStringField(value: self.lifetime, fieldNumber: 8)
     }
-    if self.conversationExpiresAt != 0 {
-      try visitor.visitSingularInt64Field(value: self.conversationExpiresAt, fieldNumber: 9)
-    }
+    try { if let v = self._conversationExpiresAt {
+      try visitor.visitSingularInt64Field(value: v, fieldNumber: 9)
+    } }()
     if self.expiresAt != 0 {
       try visitor.visitSingularInt64Field(value: self.expiresAt, fieldNumber: 10)
     }
@@ -2781,7 +2822,7 @@ nonisolated extension ProtoInvitePayload: SwiftProtobuf.Message, SwiftProtobuf._
     if lhs.name != rhs.name {return false}
     if lhs.description_p != rhs.description_p {return false}
     if lhs.lifetime != rhs.lifetime {return false}
-    if lhs.conversationExpiresAt != rhs.conversationExpiresAt {return false}
+    if lhs._conversationExpiresAt != rhs._conversationExpiresAt {return false}
     if lhs.expiresAt != rhs.expiresAt {return false}
     if lhs.singleUse != rhs.singleUse {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
@@ -2837,11 +2878,11 @@ nonisolated extension ProtoStoredMessage: SwiftProtobuf.Message, SwiftProtobuf._
       case 1: try { try decoder.decodeSingularMessageField(value: &self._content) }()
       case 2: try { try decoder.decodeSingularBytesField(value: &self.sender) }()
       case 3: try { try decoder.decodeSingularStringField(value: &self.state) }()
-      case 4: try { try decoder.decodeSingularInt64Field(value: &self.expiresAt) }()
+      case 4: try { try decoder.decodeSingularInt64Field(value: &self._expiresAt) }()
       case 5: try { try decoder.decodeSingularInt64Field(value: &self.arrivedAt) }()
       case 6: try { try decoder.decodeRepeatedMessageField(value: &self.deliveries) }()
-      case 20: try { try decoder.decodeSingularInt64Field(value: &self.readUntil) }()
-      case 21: try { try decoder.decodeSingularInt64Field(value: &self.readLifetime) }()
+      case 20: try { try decoder.decodeSingularInt64Field(value: &self._readUntil) }()
+      case 21: try { try decoder.decodeSingularInt64Field(value: &self._readLifetime) }()
       default: break
       }
     }
@@ -2861,21 +2902,21 @@ nonisolated extension ProtoStoredMessage: SwiftProtobuf.Message, SwiftProtobuf._
     if !self.state.isEmpty {
       try visitor.visitSingularStringField(value: self.state, fieldNumber: 3)
     }
-    if self.expiresAt != 0 {
-      try visitor.visitSingularInt64Field(value: self.expiresAt, fieldNumber: 4)
-    }
+    try { if let v = self._expiresAt {
+      try visitor.visitSingularInt64Field(value: v, fieldNumber: 4)
+    } }()
     if self.arrivedAt != 0 {
       try visitor.visitSingularInt64Field(value: self.arrivedAt, fieldNumber: 5)
     }
     if !self.deliveries.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.deliveries, fieldNumber: 6)
     }
-    if self.readUntil != 0 {
-      try visitor.visitSingularInt64Field(value: self.readUntil, fieldNumber: 20)
-    }
-    if self.readLifetime != 0 {
-      try visitor.visitSingularInt64Field(value: self.readLifetime, fieldNumber: 21)
-    }
+    try { if let v = self._readUntil {
+      try visitor.visitSingularInt64Field(value: v, fieldNumber: 20)
+    } }()
+    try { if let v = self._readLifetime {
+      try visitor.visitSingularInt64Field(value: v, fieldNumber: 21)
+    } }()
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -2883,11 +2924,11 @@ nonisolated extension ProtoStoredMessage: SwiftProtobuf.Message, SwiftProtobuf._
     if lhs._content != rhs._content {return false}
     if lhs.sender != rhs.sender {return false}
     if lhs.state != rhs.state {return false}
-    if lhs.expiresAt != rhs.expiresAt {return false}
+    if lhs._expiresAt != rhs._expiresAt {return false}
     if lhs.arrivedAt != rhs.arrivedAt {return false}
     if lhs.deliveries != rhs.deliveries {return false}
-    if lhs.readUntil != rhs.readUntil {return false}
-    if lhs.readLifetime != rhs.readLifetime {return false}
+    if lhs._readUntil != rhs._readUntil {return false}
+    if lhs._readLifetime != rhs._readLifetime {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -16,6 +16,15 @@ import Wire
         #expect(verified.invite == invite && verified.creatorKey == fixtures.ann.publicKey)
     }
 
+    @Test func `an invite to a conversation that ended long ago does not become one to a conversation without an end`()
+        throws
+    {
+        var fixtures = try Fixtures()
+        var invite = fixtures.invite()
+        invite.conversationExpiresAt = Timestamp(milliseconds: 0)
+        #expect(try InviteSlug.decodePayload(InviteSlug.encodePayload(invite)) == invite)
+    }
+
     @Test func `a slug is taken without its prefix and wrapped over lines`() throws {
         var fixtures = try Fixtures()
         let (invite, signed) = signed(&fixtures)

@@ -20,6 +20,23 @@ import Wire
         }
     }
 
+    @Test func `a message that ends at the beginning of time does not become one without an end`() throws {
+        var fixtures = try Fixtures()
+        let start = Timestamp(milliseconds: 0)
+        let cases: [(Timestamp?, Retention.OnReading?)] = [(start, nil), (nil, .until(start)), (nil, .after(0))]
+        for (end, onReading) in cases {
+            let message = Message(
+                content: fixtures.content(),
+                sender: fixtures.bob.publicKey,
+                state: .received,
+                expiresAt: end,
+                onReading: onReading
+            )
+            let (decoded, _) = try StoredCodec.decodeMessage(StoredCodec.encode(message, arrivedAt: fixtures.now))
+            #expect(decoded == message)
+        }
+    }
+
     @Test func `a tombstone comes back as it was and fits a page of the store`() throws {
         var fixtures = try Fixtures()
         var record = ExplodeStateMachine.Record(
