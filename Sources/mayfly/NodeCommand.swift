@@ -97,7 +97,10 @@ extension Interval: ExpressibleByArgument {
     }
 
     /// In seconds, as it is given.
-    package var defaultValueDescription: String { String(Double(milliseconds) / 1_000).replacing(".0", with: "") }
+    package var defaultValueDescription: String {
+        let seconds = String(Double(milliseconds) / 1_000)
+        return seconds.hasSuffix(".0") ? String(seconds.dropLast(2)) : seconds
+    }
 }
 
 extension Timestamp: ExpressibleByArgument {
