@@ -1,13 +1,10 @@
 import Discovery
-import Dispatch
 import Logging
 import Messaging
 import NIOCore
-import NIOPosix
 import Primitives
 import Store
 import Transport
-import Wire
 
 /// The shell: owns the protocol core, the store and the links, feeds the one with what happens on the others, and
 /// performs its actions.
