@@ -93,6 +93,7 @@ package struct Effort: Sendable {
 package enum Attack: String, CaseIterable, Sendable {
     case slowloris = "slowloris, a byte a second"
     case halfOpen = "half-open connections"
+    case halfOpenBursts = "half-open connections in bursts"
     case badTokens = "act 1 with bad tokens"
     case goodTokens = "act 1 with good tokens"
     case replays = "replayed act 1"
@@ -139,7 +140,8 @@ package enum Attack: String, CaseIterable, Sendable {
         switch self {
         case .relayLoops, .relayPieces, .relayDeaf, .relayMoves, .relayQuestions: .relay
         case .lanGarbage, .lanStrangers, .lanReplays: .network
-        case .slowloris, .halfOpen, .badTokens, .goodTokens, .replays, .garbage, .frames, .knocks, .invitations, .joins,
+        case .slowloris, .halfOpen, .halfOpenBursts, .badTokens, .goodTokens, .replays, .garbage, .frames, .knocks,
+            .invitations, .joins,
             .wakes, .proposals, .forgeries, .contents, .bombs, .control, .relays, .datagramGarbage, .datagramPunches,
             .datagramKnocks, .datagramDials, .datagramReplays, .datagramQuestions, .datagramHandshakes,
             .datagramSealed:
@@ -150,7 +152,7 @@ package enum Attack: String, CaseIterable, Sendable {
     /// Whether it is made of connections that get nowhere: whoever takes connections on will do for it.
     package var needsNoNode: Bool {
         switch self {
-        case .slowloris, .halfOpen, .badTokens, .knocks: true
+        case .slowloris, .halfOpen, .halfOpenBursts, .badTokens, .knocks: true
         case .goodTokens, .replays, .garbage, .frames, .invitations, .joins, .wakes, .proposals, .forgeries, .contents,
             .bombs, .control, .relays, .datagramGarbage, .datagramPunches, .datagramKnocks, .datagramDials,
             .datagramReplays, .datagramQuestions, .datagramHandshakes, .datagramSealed, .relayLoops, .relayPieces,
@@ -162,8 +164,9 @@ package enum Attack: String, CaseIterable, Sendable {
     /// Does it, and says how often.
     package func run(_ target: Target, _ effort: Effort) -> Tally {
         switch self {
-        case .slowloris: Crowd(target, effort).trickle()
-        case .halfOpen: Crowd(target, effort).hold()
+        case .slowloris: inParallel(1) { _ in Crowd(target, effort).trickle() }
+        case .halfOpen: inParallel(1) { _ in Crowd(target, effort).hold(inBursts: false) }
+        case .halfOpenBursts: inParallel(1) { _ in Crowd(target, effort).hold(inBursts: true) }
         case .badTokens: stranger(target, effort, Strangers.badToken)
         case .goodTokens: stranger(target, effort, Strangers.handshake)
         case .replays: Strangers.replay(target, effort)

@@ -30,9 +30,9 @@ final class Crowd {
         self.effort = effort
     }
 
-    /// Opens as many as are missing, at most some at a time.
-    private func refill() {
-        for _ in 0..<min(500, effort.crowd - open.count) {
+    /// Opens as many as are missing, at most so many.
+    private func refill(_ most: Int) {
+        for _ in 0..<min(most, effort.crowd - open.count) {
             number += 1
             guard let connection = try? RawConnection(from: Source(number), port: target.port, isWaiting: false) else {
                 continue
@@ -42,22 +42,27 @@ final class Crowd {
         }
     }
 
-    /// Lets go of those that the node has closed.
+    /// Lets go of those that the node has closed: it closes the oldest first, and to look at ten thousand takes the machine
+    /// longer than all that the node does.
     private func sweep() {
-        var polled = open.map { pollfd(fd: $0.descriptor, events: Int16(POLLIN) | Self.hangUp, revents: 0) }
+        let oldest = open.prefix(1_024)
+        var polled = oldest.map { pollfd(fd: $0.descriptor, events: Int16(POLLIN) | Self.hangUp, revents: 0) }
         guard poll(&polled, nfds_t(polled.count), 0) > 0 else { return }
         var kept: [RawConnection] = []
-        for (index, connection) in open.enumerated() {
+        for (index, connection) in oldest.enumerated() {
             let hasNews = polled[index].revents & (Int16(POLLIN | POLLHUP | POLLERR) | Self.hangUp) != 0
             if hasNews, connection.hasEnded { tally.refused += 1 } else { kept.append(connection) }
         }
-        open = kept
+        open.replaceSubrange(..<oldest.count, with: kept)
     }
 
     /// So many connections without a byte; whichever the node closes is opened again.
-    func hold() -> Tally {
+    /// - Parameter inBursts: all at once, so that they end at once, too; otherwise as evenly as they can be held.
+    func hold(inBursts: Bool) -> Tally {
+        // Looked after 50 times a second, and each is left open for 5 s.
+        let most = inBursts ? 500 : effort.crowd / 200
         while effort.goesOn || tally.count == 0 {
-            refill()
+            refill(most)
             sweep()
             tally.held = max(tally.held, open.count)
             usleep(20_000)
@@ -69,7 +74,7 @@ final class Crowd {
     func trickle() -> Tally {
         var last = ContinuousClock.now
         while effort.goesOn || tally.count == 0 {
-            refill()
+            refill(500)
             sweep()
             tally.held = max(tally.held, open.count)
             if .now - last > .seconds(1) {
