@@ -14,9 +14,11 @@ program=$1 work=$2 seconds=$3 runs=$4
 shift 4
 here=$(cd "$(dirname "$0")" && pwd)
 export SWIFT_BACKTRACE=enable=no
-# What is freed and kept by the sanitizer counts as memory: little of it. Where a block was made is asked again of an input
+# What is freed and kept by the sanitizer counts as memory, and little of it stays near the processor. What a block holds
+# before it is written is not filled. Where a block was made is asked again of an input
 # that has failed. What an input has taught is run once more at the end, with all checks.
-quick=detect_leaks=0:quarantine_size_mb=4:malloc_context_size=1:detect_stack_use_after_return=0
+quick=detect_leaks=0:quarantine_size_mb=1:thread_local_quarantine_size_kb=128:malloc_context_size=1:max_malloc_fill_size=0
+quick+=:detect_stack_use_after_return=0
 thorough=detect_leaks=0:quarantine_size_mb=16:detect_stack_use_after_return=1
 mkdir -p "$work/corpus" "$work/failed" "$work/log"
 touch "$work/runs"
