@@ -108,6 +108,46 @@ import Testing
         #expect(all.machine(1) == nil)
     }
 
+    @Test func `a notice that changes nothing is not checked each time that it comes`() throws {
+        var all = try Assembly.joined(2)
+        _ = schedule(&all, in: .hour)
+        all.run()
+        let (known, client) = (try #require(end(all, 1)), all.clients[1])
+        let genesis = try #require(all.machine(1)?.record.genesis)
+        // Of a member that signs for the creator.
+        for (time, isChecked) in [(known + 1_000, false), (known + .day, false), (known - 1_000, true)] {
+            let forged = ExplodeNotice(
+                genesis: genesis,
+                expiresAt: time,
+                isImmediate: false,
+                key: all.keys[1],
+                &all.random
+            ).sealed(&all.random)
+            let before = try #require(all.machine(1)).forgedCount
+            all.step(1) { core, turn in core.receiveNotice(forged, for: client, &turn).actions }
+            #expect(all.machine(1)?.forgedCount == before + (isChecked ? 1 : 0))
+            #expect(end(all, 1) == known)
+        }
+        // Whoever holds another one is told of ours.
+        let link = try #require(all.machine(1)?.link(to: all.keys[0].publicKey))
+        let late = ExplodeNotice(
+            genesis: genesis,
+            expiresAt: known + .day,
+            isImmediate: false,
+            key: all.keys[0],
+            &all.random
+        ).sealed(&all.random)
+        var answers: [NodeAction] = []
+        all.step(1) { core, turn in
+            answers = core.receive(.explosion(late), on: link, verify: { _ in nil }, &turn)
+            return []
+        }
+        guard case .transmit(link, .explosion(let told))? = answers.last else {
+            return #expect(Bool(false), "\(answers)")
+        }
+        #expect(ExplodeNotice(opening: told, conversation: all.conversation)?.expiresAt == known)
+    }
+
     @Test func `times are clamped, past ones are now, and only the creator may`() throws {
         var all = try Assembly.joined(2)
         #expect(schedule(&all, in: .hour, by: 1) == .notCreator)

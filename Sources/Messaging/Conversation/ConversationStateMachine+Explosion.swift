@@ -83,7 +83,7 @@ extension ConversationStateMachine {
     /// nothing.
     mutating func receiveExplosion(_ sealed: [UInt8], _ path: Ending, _ turn: inout Turn) -> [NodeAction] {
         guard let notice = ExplodeNotice(opening: sealed, conversation: conversation),
-            notice.isValid(for: record.genesis)
+            changesNothing(notice, turn) || notice.isValid(for: record.genesis)
         else {
             droppedCount += 1
             forgedCount += 1
@@ -99,6 +99,12 @@ extension ConversationStateMachine {
         guard case .link(let link, let member) = path, let schedule = record.schedule else { return result }
         if schedule.notice.precedes(notice) { return result + showSchedule(on: link, &turn) }
         return result + confirmSchedule(by: member)
+    }
+
+    /// What we hold ourselves, or what would be later than that: whoever repeats it does not make us check it each time.
+    private func changesNothing(_ notice: ExplodeNotice, _ turn: Turn) -> Bool {
+        guard let known = record.schedule?.notice else { return false }
+        return notice == known || known.precedes(notice) && !notice.isDue(now: turn.now)
     }
 
     /// A creator that brings the end forward over and over does not keep everyone's disk busy: of what comes too often
