@@ -99,26 +99,37 @@ package final class HostileMember {
     package var conversation: ConversationID { welcome.genesis.conversation }
     package var creator: PublicKey { welcome.genesis.creator }
 
-    /// Joins as anybody does, and says where it stands.
+    /// Joins as anybody does, and says where it stands. Where the inbox sleeps, and holders of invites have had it waked
+    /// often, a dial or two come to nothing.
     package init(slug: String, port: UInt16, day: UInt32, from source: Source? = nil) throws {
         let invite = try InviteSlug.decode(slug)
         identity = makeIdentity()
         let tokens = SharedTokens(invite: invite, day: day)
-        link = try HostileLink(
-            RawConnection(from: source, port: port),
-            token: tokens[Int.random(in: 0..<32)],
-            identity: identity,
-            remote: invite.creatorKey
-        )
-        try link.send(.joinRequest(Self.request(invite, identity: identity)))
+        var joined: (HostileLink, Welcome)?
+        for _ in 0..<5 where joined == nil {
+            let link = try HostileLink(
+                RawConnection(from: source, port: port),
+                token: tokens[Int.random(in: 0..<32)],
+                identity: identity,
+                remote: invite.creatorKey
+            )
+            joined = try Self.join(invite, over: link, identity: identity).map { (link, $0) }
+        }
+        guard let joined else { throw Failure("no welcome") }
+        (link, welcome) = joined
+        try link.send(.session(SessionStart(reset: false, inForce: nil, head: nil, renewable: nil)))
+    }
+
+    /// - Returns: `nil` if the link is closed, or nothing comes.
+    private static func join(_ invite: VerifiedInvite, over link: HostileLink, identity: IdentityKey) throws -> Welcome?
+    {
+        try link.send(.joinRequest(request(invite, identity: identity)))
         var welcome: Welcome?
         while let frame = try link.receive() {
             if case .welcome(let word) = frame { welcome = word }
             if case .session = frame { break }
         }
-        guard let welcome else { throw Failure("no welcome") }
-        self.welcome = welcome
-        try link.send(.session(SessionStart(reset: false, inForce: nil, head: nil, renewable: nil)))
+        return welcome
     }
 
     package static func request(_ invite: VerifiedInvite, identity: IdentityKey) -> JoinRequest {
