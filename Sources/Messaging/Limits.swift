@@ -200,10 +200,11 @@ package enum Limits {
     package static let guestWakeInterval: Milliseconds = 250
     package static let guestWakeBurst = 16
     /// Frames of one member that change nothing: 4 for each token, 64 tokens at once (2 on a link of anybody else's) and
-    /// then one every ms; whoever sends more is not read from for 20 ms.
+    /// then one every ms (7 ms); whoever sends more is not read from until its token is there. So many are waited for.
     package static let idleFrameGroup = 4
     package static let idleFrameBurst = 64
     package static let idleFrameStrangerBurst = 2
     package static let idleFrameInterval: Milliseconds = 1
-    package static let idlePause: Milliseconds = 20
+    package static let idleFrameStrangerInterval: Milliseconds = 7
+    package static let idleFrameDebt = 64
 }

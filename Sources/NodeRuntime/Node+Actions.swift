@@ -85,7 +85,7 @@ extension Node {
         // What it is part of has left before; it need not wait for what others have changed since.
         case .transmitChunk(let link, let client, let id, let index):
             transmitChunk(id, index, client: client, on: link)
-        case .pauseReading(let link): pauseForHaste(link)
+        case .pauseReading(let link, let time): pauseForHaste(link, time)
         case .forward(let link, let frame): transmit(frame, on: link)
         case .relayed(let link, let answer): relayed(answer, on: link)
         case .endpointsMayHaveChanged: endpointsMayHaveChanged()

@@ -42,6 +42,8 @@ struct ActiveLink {
     var client: ClientID
     var connection: PeerConnection
     var pauses = ReadingPauses()
+    /// Pieces of relayed streams that are not there.
+    var lostPieces = IdleFrames.relayed
 }
 
 /// Links: the transport's events into the core, the core's dials and frames into the transport.
@@ -320,9 +322,9 @@ extension Node {
     }
 
     /// Its sender is too fast: the loop has time for the others, and what it has to say waits at its own end.
-    func pauseForHaste(_ id: LinkID) {
+    func pauseForHaste(_ id: LinkID, _ time: Milliseconds) {
         pauseReading(id, .haste)
-        loop.assumeIsolated().scheduleTask(in: .milliseconds(Limits.idlePause)) {
+        loop.assumeIsolated().scheduleTask(in: .milliseconds(time)) {
             self.assumeIsolated { $0.resumeReading(id, .haste) }
         }
     }

@@ -110,7 +110,7 @@ extension Node {
 
     private func receive(_ frame: RelayStreamFrame, for name: RelayEndName) {
         // One that has ended meanwhile: what was on its way is dropped.
-        guard let end = relayEnds[name] else { return }
+        guard let end = relayEnds[name] else { return noteLostPiece(frame, on: name.link) }
         let arrival = end.machine.receive(frame)
         switch arrival {
         case .bytes(let bytes): end.channel.arrive(bytes)
@@ -125,6 +125,13 @@ extension Node {
             finish(name)
         case .nothing: break
         }
+    }
+
+    /// A piece of a stream that is not there. The small ones are counted where they arrive; long ones are welcome, but not
+    /// to nobody.
+    private func noteLostPiece(_ frame: RelayStreamFrame, on link: LinkID) {
+        guard !frame.isSmall, let wait = links[link]?.lostPieces.note(now: now) else { return }
+        pauseForHaste(link, wait)
     }
 
     private func send(of name: RelayEndName) {
@@ -219,9 +226,9 @@ extension Node {
 
     /// The core knows nothing of such links; the limit is the same.
     private func noteIdleFrame(asGuest link: LinkID) {
-        guard relayGuests[link]?.idleFrames.note(now: now) ?? false else { return }
+        guard let wait = relayGuests[link]?.idleFrames.note(now: now) else { return }
         relayGuests[link]?.connection.pauseReading()
-        loop.assumeIsolated().scheduleTask(in: .milliseconds(Limits.idlePause)) {
+        loop.assumeIsolated().scheduleTask(in: .milliseconds(wait)) {
             self.assumeIsolated { $0.relayGuests[link]?.connection.resumeReading() }
         }
     }

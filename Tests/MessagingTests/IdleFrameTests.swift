@@ -168,7 +168,7 @@ private enum Idle: String, CaseIterable {
         var turn = turn(all.random, now: all.now)
         let answers = frames.map { core.receive($0, on: link, verify: { _ in nil }, &turn) }
         #expect(core.conversation(all.clients[victim])?.isShunned(key, now: all.now) == true)
-        #expect(answers.contains { $0.contains(.close(link)) } && answers.last == [.pauseReading(link)])
+        #expect(answers.contains { $0.contains(.close(link)) } && answers.last?.pauses.keys.first == link)
     }
 
     @Test func `a busy and honest conversation is never paused`() throws {
@@ -188,29 +188,68 @@ private enum Idle: String, CaseIterable {
 
     // MARK: The measure
 
-    @Test func `256 at once and 4,200 a second, of a stranger 8 and 600`() {
-        for (frames, burst, rate) in [(IdleFrames.member, 256, 4_200), (IdleFrames.stranger, 8, 600)] {
+    @Test func `256 at once and 4,000 a second, of relayed pieces 2,000, of a stranger 8 and 571`() {
+        let kinds = [(IdleFrames.member, 256, 4_000), (.relayed, 256, 2_000), (.stranger, 8, 571)]
+        for (frames, burst, rate) in kinds {
             var frames = frames
             var passed = 0
             var now = noon
             var pauses = 0
             while now < noon + 2 * .second {
                 // As fast as it is read.
-                if frames.note(now: now) {
-                    now = now + Limits.idlePause
+                if let wait = frames.note(now: now) {
+                    now = now + wait
                     pauses += 1
                 }
                 passed += 1
                 #expect(pauses > 0 || passed < burst + Limits.idleFrameGroup)
             }
             // What one pause more or less lets through.
-            #expect(abs(passed - burst - 2 * rate) <= 100, "\(passed) of \(burst) and 2 · \(rate)")
+            #expect(
+                abs(passed - burst - 2 * rate) <= 2 * Limits.idleFrameGroup,
+                "\(passed) of \(burst) and 2 · \(rate)"
+            )
+        }
+    }
+
+    @Test func `links that share a rate take turns, and are no faster together`() {
+        for count in [1, 2, 32] {
+            var frames = IdleFrames.relayed
+            var readAt = [Timestamp](repeating: noon, count: count)
+            var passed = [Int](repeating: 0, count: count)
+            for time in 0..<2_000 {
+                let now = noon + Milliseconds(time)
+                for link in 0..<count {
+                    // A patient one says what there is, at most.
+                    while readAt[link] <= now {
+                        passed[link] += 1
+                        if let wait = frames.note(now: now) { readAt[link] = now + wait }
+                    }
+                }
+            }
+            let burst = Limits.idleFrameGroup * Limits.idleFrameBurst
+            let sum = passed.reduce(0, +)
+            #expect(abs(sum - burst - 4_000) <= 2 * count * Limits.idleFrameGroup, "\(count): \(sum)")
+            // But for the burst, which whoever comes first may take.
+            #expect(passed.dropFirst().allSatisfy { $0 >= 3_000 / count }, "\(passed)")
+        }
+    }
+
+    @Test func `a clock that is set back makes nobody wait for what it has lost`() {
+        var frames = IdleFrames.member
+        for _ in 0..<1_000 { _ = frames.note(now: noon) }
+        let most = Milliseconds(Limits.idleFrameDebt) * Limits.idleFrameInterval
+        let waits = (0..<8).compactMap { _ in frames.note(now: noon - 3_650 * .day) }
+        #expect(waits == [most, most])
+        for _ in 0..<Limits.idleFrameGroup {
+            let wait = frames.note(now: noon - 3_650 * .day + .second)
+            #expect(wait == nil)
         }
     }
 
     @Test func `whoever keeps to the rate is never paused`() {
         var frames = IdleFrames.member
-        let pauses = (0..<40_000).filter { frames.note(now: noon + Milliseconds($0 / Limits.idleFrameGroup)) }
+        let pauses = (0..<40_000).compactMap { frames.note(now: noon + Milliseconds($0 / Limits.idleFrameGroup)) }
         #expect(pauses.isEmpty)
     }
 
@@ -295,7 +334,7 @@ private enum Idle: String, CaseIterable {
                 case "stream": .relayRequest(.stream(RelayStreamID(7), .data([1])))
                 default: .joinCancelled
                 }
-            if contact.say(frame, on: contact.holder).contains(.pauseReading(contact.holder)) { first = number }
+            if contact.say(frame, on: contact.holder).pauses[contact.holder] != nil { first = number }
         }
         // An invitation is new once; a reservation is an answer the first time, too.
         #expect(first == (kind == "invitation" ? Self.strangersTooMany + 1 : Self.strangersTooMany), "\(kind)")
@@ -336,7 +375,7 @@ private enum Idle: String, CaseIterable {
                 }
             let actions = contact.say(.relayRequest(frame), on: link)
             #expect(!actions.contains(.close(link)))
-            if actions.contains(.pauseReading(link)) { first = number }
+            if actions.pauses[link] != nil { first = number }
         }
         #expect(first == Self.tooMany, "\(kind)")
     }
@@ -359,10 +398,10 @@ private enum Idle: String, CaseIterable {
         for number in 1..<Self.tooMany {
             let link = others[number % others.count]
             let actions = contact.say(piece, on: link)
-            #expect(!actions.contains(.pauseReading(link)), "\(number)")
+            #expect(actions.pauses.isEmpty, "\(number)")
         }
         let last = contact.say(piece, on: contact.guest)
-        #expect(last.contains(.pauseReading(contact.guest)))
+        #expect(last.pauses == [contact.guest: Limits.relayedFrameInterval])
         let other = contact.say(piece, on: guest)
         #expect(other == [.forward(holder, .relayAnswer(.stream(RelayStreamID(1), .data([1]))))])
     }
@@ -423,9 +462,17 @@ private enum Idle: String, CaseIterable {
             let word: RelayAnswer =
                 number % 2 == 0 ? .incoming(RelayStreamID(UInt32(number))) : .stream(RelayStreamID(1), .data([1]))
             let expected: [NodeAction] =
-                [.relayed(link, word)] + (number == Self.tooMany ? [.pauseReading(link)] : [])
+                [.relayed(link, word)]
+                + (number == Self.tooMany ? [.pauseReading(link, Limits.relayedFrameInterval)] : [])
             let actions = contact.say(.relayAnswer(word), on: link)
             #expect(actions == expected)
         }
+    }
+}
+
+extension [NodeAction] {
+    /// Links that are left unread, and how long.
+    fileprivate var pauses: [LinkID: Milliseconds] {
+        reduce(into: [:]) { if case .pauseReading(let link, let time) = $1 { $0[link] = time } }
     }
 }

@@ -365,7 +365,7 @@ extension NodeAction {
         case .transmitMessage(let link, _, let id, let age):
             "transmit on \(link.value) message \(Hex.encode(id.bytes.prefix(3))) age \(age)"
         case .close(let link): "close \(link.value)"
-        case .pauseReading(let link): "pause \(link.value)"
+        case .pauseReading(let link, let time): "pause \(link.value) for \(time)"
         case .knock: "knock"
         case .notify(let event): "notify \(event.kind.name)"
         case .wake(let client, let reason): "wake \(client.shortName) \(reason.rawValue)"

@@ -92,8 +92,8 @@ extension ContactStateMachine {
             return perform(remotes[remote]?.reservation?.refused(refusal, on: link, now: turn.now) ?? [])
         case .incoming, .stream:
             guard reservation.isReserved(on: link) else { return [] }
-            let isTooFast = answer.isSmall && remotes[remote]?.smallPieces.note(now: turn.now) ?? false
-            return [.relayed(link, answer)] + (isTooFast ? [.pauseReading(link)] : [])
+            let wait = answer.isSmall ? remotes[remote]?.smallPieces.note(now: turn.now) : nil
+            return [.relayed(link, answer)] + (wait.map { [.pauseReading(link, $0)] } ?? [])
         }
     }
 

@@ -180,8 +180,8 @@ extension ConversationStateMachine {
             result = answer(frame, from: member, on: link, memoryAvailable: memoryAvailable, &turn)
             if forgedCount > before { result += noteForgery(by: member, on: link, turn) }
         }
-        if result.isIdle(on: link), members[member]?.idleFrames.note(now: turn.now) ?? false {
-            result.append(.pauseReading(link))
+        if result.isIdle(on: link), let wait = members[member]?.idleFrames.note(now: turn.now) {
+            result.append(.pauseReading(link, wait))
         }
         return result
     }

@@ -21,6 +21,17 @@ package struct TokenBucket: Hashable, Sendable {
         return nil
     }
 
+    /// Takes one token, now or in advance.
+    /// - Parameter inAdvance: how many may be taken before they are there.
+    /// - Returns: how long it is until it is there: 0 if it is.
+    package mutating func reserve(inAdvance: Int, now: Timestamp) -> Milliseconds {
+        // A clock that was set back does not make anybody wait for what it has lost.
+        let latest = now + interval * Milliseconds(burst + inAdvance - 1)
+        let start = min(max(fullAt ?? now, now), latest)
+        fullAt = start + interval
+        return max(0, start - now - interval * Milliseconds(burst - 1))
+    }
+
     /// There is no token now.
     package func isSpent(now: Timestamp) -> Bool {
         let backlog = max(fullAt ?? now, now) - now

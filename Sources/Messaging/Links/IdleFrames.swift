@@ -1,27 +1,33 @@
 /// How many frames that change nothing come from one peer. Each costs us a decryption, a look and perhaps an answer, and
 /// its sender next to nothing: whoever sends many is heard more slowly (Links.md, "Frames that change nothing").
 ///
-/// What it has to say waits at its own end meanwhile, so nothing is lost and the node has time for the others.
+/// What it has to say waits at its own end meanwhile, so nothing is lost and the node has time for the others. Several
+/// links that share a rate take turns: each waits for a token of its own, a group of frames long.
 package struct IdleFrames: Hashable, Sendable {
     /// Of a group of ``Limits/idleFrameGroup``, which costs one token.
     private var count = 0
     private var tokens: TokenBucket
 
-    /// - Parameter burst: groups at once; one more comes each ``Limits/idleFrameInterval``.
-    package init(burst: Int) { tokens = TokenBucket(interval: Limits.idleFrameInterval, burst: burst) }
+    private init(interval: Milliseconds, burst: Int) { tokens = TokenBucket(interval: interval, burst: burst) }
 
-    /// Of a member, over all of its links, and of a stream that is passed on: a repetition after a loss is no haste.
-    package static let member = IdleFrames(burst: Limits.idleFrameBurst)
+    /// Of a member, over all of its links: a repetition after a loss is no haste.
+    package static let member = IdleFrames(interval: Limits.idleFrameInterval, burst: Limits.idleFrameBurst)
+    /// Of streams that are passed on, which cost more.
+    package static let relayed = IdleFrames(interval: Limits.relayedFrameInterval, burst: Limits.idleFrameBurst)
     /// Of one link of anybody else's: whoever is no member has little to say.
-    package static let stranger = IdleFrames(burst: Limits.idleFrameStrangerBurst)
+    package static let stranger = IdleFrames(
+        interval: Limits.idleFrameStrangerInterval,
+        burst: Limits.idleFrameStrangerBurst
+    )
 
     /// One more has come.
-    /// - Returns: whether its link is to be left unread for ``Limits/idlePause``.
-    package mutating func note(now: Timestamp) -> Bool {
+    /// - Returns: how long its link is to be left unread; `nil` for not at all.
+    package mutating func note(now: Timestamp) -> Milliseconds? {
         count += 1
-        guard count >= Limits.idleFrameGroup else { return false }
+        guard count >= Limits.idleFrameGroup else { return nil }
         count = 0
-        return tokens.take(now: now) != nil
+        let wait = tokens.reserve(inAdvance: Limits.idleFrameDebt, now: now)
+        return wait > 0 ? wait : nil
     }
 
     /// Nothing is counted that has not been forgiven.

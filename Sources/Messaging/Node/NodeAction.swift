@@ -37,8 +37,8 @@ package enum NodeAction: Hashable, Sendable {
     /// Send a message from the archive.
     case transmitMessage(LinkID, ClientID, MessageID, age: Milliseconds)
     case close(LinkID)
-    /// Its sender is too fast: read nothing from it for ``Limits/idlePause``.
-    case pauseReading(LinkID)
+    /// Its sender is too fast: read nothing from it for so long.
+    case pauseReading(LinkID, Milliseconds)
     /// Deliver a sealed notice, or ask for one, without a handshake.
     case knock(Knock)
 

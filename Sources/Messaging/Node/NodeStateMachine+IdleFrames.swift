@@ -2,16 +2,16 @@
 extension NodeStateMachine {
     /// Counts a frame, if it is one of these, and if nobody else does.
     /// - Parameter actions: what it has come to.
-    /// - Returns: whether its link is to be left unread for a moment.
-    mutating func isTooFast(_ frame: Frame, _ actions: [NodeAction], on link: LinkID, now: Timestamp) -> Bool {
-        guard let open = links[link], actions.isIdle(on: link) else { return false }
+    /// - Returns: how long its link is to be left unread; `nil` for not at all.
+    mutating func haste(_ frame: Frame, _ actions: [NodeAction], on link: LinkID, now: Timestamp) -> Milliseconds? {
+        guard let open = links[link], actions.isIdle(on: link) else { return nil }
         switch (inboxes[open.client], frame) {
         // The relay service counts what is small.
-        case (.contact(let machine), .relayRequest(.stream)): if machine.relay.serves(link) { return false }
+        case (.contact(let machine), .relayRequest(.stream)): if machine.relay.serves(link) { return nil }
         // What is not a member's business is not counted as a member's.
         case (.conversation, .joinRequest), (.conversation, .deletionReceipt): break
         // The conversation counts, over all links of that member.
-        case (.conversation(let machine), _): if machine.members[open.remote] != nil { return false }
+        case (.conversation(let machine), _): if machine.members[open.remote] != nil { return nil }
         case (nil, _), (.unused, _), (.joining, _), (.contact, _): break
         }
         return links[link]!.idleFrames.note(now: now)

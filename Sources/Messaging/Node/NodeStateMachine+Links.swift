@@ -64,7 +64,8 @@ extension NodeStateMachine {
         _ turn: inout Turn
     ) -> [NodeAction] {
         let actions = answer(frame, on: link, verify: verify, &turn)
-        return isTooFast(frame, actions, on: link, now: turn.now) ? actions + [.pauseReading(link)] : actions
+        guard let wait = haste(frame, actions, on: link, now: turn.now) else { return actions }
+        return actions + [.pauseReading(link, wait)]
     }
 
     private mutating func answer(

@@ -26,9 +26,10 @@ extension Limits {
     /// interval.
     package static let relayOpenBurst = 32
     package static let relayOpenInterval: Milliseconds = 2 * .second
-    /// Pieces and credits of fewer bytes, and what is dropped, are counted as a member's frames that change nothing are:
-    /// of a served node's link, and of all its guests together.
+    /// Pieces and credits of fewer bytes, and what is dropped, are counted as a member's frames that change nothing are, at
+    /// half their rate: of a served node's link, and of all its guests together.
     package static let smallPieceByteCount = 1_024
+    package static let relayedFrameInterval: Milliseconds = 2
     /// Address prefixes that are counted.
     package static let relaySourceCount = 1_024
     /// A served node that has said nothing for this long is gone. It asks after ``keepaliveInterval`` of silence.

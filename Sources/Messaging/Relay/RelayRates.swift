@@ -3,12 +3,12 @@
 struct RelayRates: Sendable {
     var opens = TokenBucket(interval: Limits.relayOpenInterval, burst: Limits.relayOpenBurst)
     /// Of the served node, and of all of its guests together.
-    private var own = IdleFrames.member
-    private var guests = IdleFrames.member
+    private var own = IdleFrames.relayed
+    private var guests = IdleFrames.relayed
 
     /// A small piece has come, from one of its guests or from itself.
-    /// - Returns: whether the link by which it came is to be left unread for a while.
-    mutating func noteSmallPiece(isGuest: Bool, now: Timestamp) -> Bool {
+    /// - Returns: how long the link by which it came is to be left unread; `nil` for not at all.
+    mutating func noteSmallPiece(isGuest: Bool, now: Timestamp) -> Milliseconds? {
         isGuest ? guests.note(now: now) : own.note(now: now)
     }
 

@@ -112,8 +112,10 @@ package struct RelayServiceStateMachine: Sendable {
             let holding = guests[link]?.holder ?? link
             let actions = receive(frame, of: number, on: link, now: now)
             // What is dropped is counted however long it is.
-            guard frame.isSmall || actions.isEmpty, isTooFast(link, of: holding, now: now) else { return actions }
-            return actions + [.pauseReading(link)]
+            guard frame.isSmall || actions.isEmpty, let wait = haste(link, of: holding, now: now) else {
+                return actions
+            }
+            return actions + [.pauseReading(link, wait)]
         }
     }
 
@@ -207,9 +209,9 @@ package struct RelayServiceStateMachine: Sendable {
 
     /// Counts a small piece. The guests of a holder share what they may send: else many streams of one byte at a time would
     /// take all of the processor, far below any rate.
-    private mutating func isTooFast(_ link: LinkID, of holding: LinkID, now: Timestamp) -> Bool {
+    private mutating func haste(_ link: LinkID, of holding: LinkID, now: Timestamp) -> Milliseconds? {
         let isGuest = link != holding
-        return holders[holding]?.rates.noteSmallPiece(isGuest: isGuest, now: now) ?? false
+        return holders[holding]?.rates.noteSmallPiece(isGuest: isGuest, now: now) ?? nil
     }
 
     private mutating func receive(
