@@ -52,6 +52,8 @@ final class NodeOracle: @unchecked Sendable {
     var sent: [String: Sent] = [:]
     var texts: [MessageID: String] = [:]
     var shown: [Key: Shown] = [:]
+    /// What had expired as it came, by a clock that is far ahead and not yet believed: nobody has seen it.
+    private var hidden: [Int: Set<MessageID>] = [:]
     /// Until when a message is kept, as its holder has said.
     var ends: [Key: Timestamp] = [:]
     /// By machine.
@@ -131,7 +133,12 @@ final class NodeOracle: @unchecked Sendable {
         _ node: isolated Node,
         _ world: NodeSimulation
     ) {
-        guard let read = node.message(id, client: client) else { return }
+        guard let read = node.message(id, client: client) else {
+            hidden[machine.index, default: []].insert(id)
+            return
+        }
+        // When that clock is believed at a start, it is gone. No promise outlives its end.
+        if hidden[machine.index]?.remove(id) != nil { promises[machine.index]?[id] = nil }
         let message = read.message
         guard message.content.type == .text, let text = message.content.plainText, let sender = message.sender,
             let owner = owners[sender], !world.machines[owner].isHostile
@@ -142,6 +149,7 @@ final class NodeOracle: @unchecked Sendable {
             if before.incarnation == machine.incarnation || before.isStored && !isOver {
                 world.violation("I2 machine \(machine.index) shows \(text.prefix(12)) again")
             }
+            if isOver { promises[machine.index]?[id] = nil }
         }
         shown[key] = Shown(incarnation: machine.incarnation, isStored: read.isStored, expiresAt: message.expiresAt)
         if let end = message.expiresAt { ends[key] = end }
