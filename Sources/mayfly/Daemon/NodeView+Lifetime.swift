@@ -6,6 +6,17 @@ import Wire
 
 /// Proposals and agreements as they are shown.
 extension NodeView {
+    static func lifetime(_ text: String, _ node: isolated Node) throws(NodeError) -> LifetimeStatus {
+        let machine = try node.conversation(text)
+        return LifetimeStatus(
+            conversation: machine.conversation.description,
+            lifetime: LifetimeValue(machine.lifetime),
+            state: machine.pendingProposal != nil ? .pending : machine.agreement != nil ? .agreed : .none,
+            proposal: proposal(of: machine),
+            agreement: machine.agreement.map { agreement($0, machine) }
+        )
+    }
+
     private static func signer(_ key: PublicKey, _ machine: ConversationStateMachine) -> String {
         key == machine.key.publicKey ? "me" : machine.record.members.first { $0.key == key }?.profile ?? member(key)
     }
@@ -90,5 +101,32 @@ extension NodeView {
         }
         if terms.timer == .read { details["timer"] = .string(terms.timer.rawValue) }
         return details
+    }
+}
+
+extension LifetimeValue {
+    /// Both lists are the specification's.
+    init(_ lifetime: Lifetime) {
+        switch lifetime {
+        case .ephemeral: self = .ephemeral
+        case .oneHour: self = .oneHour
+        case .sixHours: self = .sixHours
+        case .oneDay: self = .oneDay
+        case .sevenDays: self = .sevenDays
+        case .thirtyDays: self = .thirtyDays
+        }
+    }
+}
+
+extension Lifetime {
+    init(_ value: LifetimeValue) {
+        switch value {
+        case .ephemeral: self = .ephemeral
+        case .oneHour: self = .oneHour
+        case .sixHours: self = .sixHours
+        case .oneDay: self = .oneDay
+        case .sevenDays: self = .sevenDays
+        case .thirtyDays: self = .thirtyDays
+        }
     }
 }

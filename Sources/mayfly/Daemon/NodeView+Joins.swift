@@ -1,0 +1,101 @@
+import Control
+import Messaging
+import NodeRuntime
+import Primitives
+
+/// Invites and joins as they are shown.
+extension NodeView {
+    static func slug(_ text: String, _ node: isolated Node) throws(NodeError) -> String {
+        // An invitation of a peer may be named by its id.
+        let matches = node.invitations().filter { $0.id.description.hasPrefix(text.lowercased()) }
+        return matches.count == 1 && text.utf8.count >= 4 ? matches[0].slug : text
+    }
+
+    static func invitation(_ invitation: Node.ReceivedInvitation) -> JoinStatus {
+        let from = invitation.from ?? "a node that is not in peers.json"
+        let name = invitation.name.map { " to \"\($0)\"" } ?? ""
+        return JoinStatus(
+            join: invitation.id.description,
+            state: .invited,
+            message: "\(from) invites you\(name); accept: mayfly join \(invitation.id.description.prefix(12))",
+            startedAt: timestamp(invitation.receivedAt)
+        )
+    }
+
+    static func join(_ client: ClientID, _ node: isolated Node) -> JoinStatus {
+        if let ended = endedJoin(client, node) { return ended }
+        guard let join = (try? node.joins())?.first(where: { $0.client == client }) else {
+            return JoinStatus(join: client.description, state: .cancelled)
+        }
+        return JoinStatus(
+            join: client.description,
+            state: .joining,
+            inviteTag: join.record.invite.tag.description,
+            startedAt: timestamp(join.record.startedAt),
+            expiresAt: timestamp(join.record.startedAt + Limits.joinLifetime),
+            attempts: join.attempts,
+            nextAttempt: join.nextAttempt.map(timestamp)
+        )
+    }
+
+    /// How a join has ended; `nil` while it goes on.
+    static func endedJoin(_ client: ClientID, _ node: isolated Node) -> JoinStatus? {
+        switch node.joinOutcome(client) {
+        case nil: return nil
+        case .success(let machine):
+            return JoinStatus(join: client.description, state: .ready, conversation: machine.conversation.description)
+        case .failure(.joinFailed(let type)):
+            let tag = (try? node.joins())?.first { $0.client == client }?.record.invite.tag.description
+            return JoinStatus(
+                join: client.description,
+                state: .joinFailed,
+                inviteTag: tag,
+                errorType: type.rawValue,
+                title: type.userFacingTitle,
+                message: type.userFacingMessage
+            )
+        case .failure: return JoinStatus(join: client.description, state: .cancelled)
+        }
+    }
+
+    static func issuedInvite(
+        _ issued: IssuerStateMachine.IssuedInvite,
+        _ conversation: ConversationStateMachine
+    ) -> Control.Invite {
+        // The join secret was not kept, so the text cannot be shown again.
+        Control.Invite(
+            slug: nil,
+            url: nil,
+            invite: issued.id.description,
+            tag: issued.tag.description,
+            expiresAt: timestamp(min(issued.expiresAt, conversation.record.schedule?.expiresAt ?? .latest)),
+            singleUse: issued.singleUse,
+            creator: InboxID(conversation.key.publicKey).description,
+            lifetime: LifetimeValue(conversation.lifetime),
+            signature: .valid,
+            name: conversation.record.name,
+            admitted: issued.admitted.count
+        )
+    }
+}
+
+extension Control.Invite {
+    init(_ verified: VerifiedInvite, slug: String) {
+        let invite = verified.invite
+        let bare = slug.hasPrefix("mayfly:join/") ? String(slug.dropFirst("mayfly:join/".count)) : slug
+        self.init(
+            slug: "mayfly:join/" + bare,
+            url: "mayfly:join/" + bare,
+            invite: invite.id.description,
+            tag: invite.tag.description,
+            expiresAt: NodeView.timestamp(invite.expiresAt),
+            singleUse: invite.singleUse,
+            creator: invite.creator.description,
+            lifetime: LifetimeValue(invite.lifetime),
+            signature: .valid,
+            conversationExpiresAt: invite.conversationExpiresAt.map(NodeView.timestamp),
+            name: invite.name,
+            about: invite.description
+        )
+    }
+}
