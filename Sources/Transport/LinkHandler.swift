@@ -186,7 +186,12 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
             perform(session.receive(bytes, knockLimit: limits.knockByteCount), byteCount)
         }
         isProcessing = false
-        if pending.readableBytes == 0 { pending = ByteBuffer() } else { pending.discardReadBytes() }
+        if pending.readableBytes == 0 {
+            pending = ByteBuffer()
+        } else if pending.readerIndex > pending.readableBytes {
+            // Not for each piece: what is left may be long.
+            pending.discardReadBytes()
+        }
 
         switch phase {
         case .beforeToken, .admitted, .dialling:
