@@ -200,11 +200,14 @@ package enum Limits {
     package static let guestWakeInterval: Milliseconds = 250
     package static let guestWakeBurst = 16
     /// Frames of one member that change nothing: 4 for each token, 64 tokens at once (2 on a link of anybody else's) and
-    /// then one every ms (7 ms); whoever sends more is not read from until its token is there. So many are waited for.
+    /// then one every ms (7 ms); whoever sends more is not read from until its token is there. Links that share a rate are
+    /// fewer than may be waited for.
     package static let idleFrameGroup = 4
     package static let idleFrameBurst = 64
     package static let idleFrameStrangerBurst = 2
     package static let idleFrameInterval: Milliseconds = 1
     package static let idleFrameStrangerInterval: Milliseconds = 7
-    package static let idleFrameDebt = 64
+    package static let idleFrameDebt = 4_096
+    /// As many of them is one that costs a check of a signature.
+    package static let costlyFrame = 8
 }

@@ -123,22 +123,35 @@ extension Node {
             if reason != .closed { streamLost(name.link) }
             if case .close = frame {} else { say([.close(reason)], of: name) }
             finish(name)
-        case .nothing: break
+        case .nothing: noteLostPiece(frame, on: name.link)
         }
     }
 
-    /// A piece of a stream that is not there. The small ones are counted where they arrive; long ones are welcome, but not
-    /// to nobody.
+    /// A piece of a stream that is not there. Of a rendezvous node of ours the core counts the small ones, and nobody else
+    /// those of a link that was made for one stream.
     private func noteLostPiece(_ frame: RelayStreamFrame, on link: LinkID) {
-        guard !frame.isSmall, let wait = links[link]?.lostPieces.note(now: now) else { return }
-        pauseForHaste(link, wait)
+        guard !frame.isSmall else { return }
+        if let wait = links[link]?.lostPieces.note(now: now) { pauseForHaste(link, wait) }
+        if let wait = relayGuests[link]?.smallPieces.note(now: now) { pauseGuestLink(link, wait) }
     }
 
     private func send(of name: RelayEndName) {
         guard let end = relayEnds[name] else { return }
-        let frames = end.output()
+        let now = now
+        let (frames, waits) = end.output { relaySending[name.link, default: RelaySending()].take(now: now) }
         if !frames.isEmpty { say(frames, of: name) }
+        if waits, relaySending[name.link]?.wait(name.stream) ?? false { comeBack(to: name.link) }
         if end.machine.isOver { finish(name) }
+    }
+
+    private func comeBack(to link: LinkID) {
+        loop.assumeIsolated().scheduleTask(in: .milliseconds(Limits.sentPieceInterval)) {
+            self.assumeIsolated { node in
+                for stream in node.relaySending[link]?.next() ?? [] {
+                    node.send(of: RelayEndName(link: link, stream: stream))
+                }
+            }
+        }
     }
 
     private func say(_ frames: [RelayStreamFrame], of name: RelayEndName) {
@@ -158,6 +171,7 @@ extension Node {
     /// A link to a rendezvous node is gone, and the streams over it.
     func endStreams(on link: LinkID) {
         for name in relayEnds.keys.filter({ $0.link == link }).sorted(by: { $0.stream < $1.stream }) { finish(name) }
+        relaySending[link] = nil
     }
 
     // MARK: Streams to others
@@ -213,7 +227,9 @@ extension Node {
         guard relayGuests[link] != nil else { return }
         let frame = try? FrameCodec.decode(bytes)
         switch frame {
-        case .relayAnswer(.stream(.guest, let frame)): receive(frame, for: RelayEndName(link: link, stream: .guest))
+        case .relayAnswer(.stream(.guest, let frame)):
+            receive(frame, for: RelayEndName(link: link, stream: .guest))
+            if frame.isSmall, let wait = relayGuests[link]?.smallPieces.note(now: now) { pauseGuestLink(link, wait) }
         case .ping(let nonce):
             try? connection.send(FrameCodec.encode(.pong(nonce)))
             connection.flush()
@@ -224,11 +240,14 @@ extension Node {
         }
     }
 
-    /// The core knows nothing of such links; the limit is the same.
+    /// The core knows nothing of such links; the limits are the same.
     private func noteIdleFrame(asGuest link: LinkID) {
-        guard let wait = relayGuests[link]?.idleFrames.note(now: now) else { return }
+        if let wait = relayGuests[link]?.idleFrames.note(now: now) { pauseGuestLink(link, wait) }
+    }
+
+    private func pauseGuestLink(_ link: LinkID, _ time: Milliseconds) {
         relayGuests[link]?.connection.pauseReading()
-        loop.assumeIsolated().scheduleTask(in: .milliseconds(wait)) {
+        loop.assumeIsolated().scheduleTask(in: .milliseconds(time)) {
             self.assumeIsolated { $0.relayGuests[link]?.connection.resumeReading() }
         }
     }

@@ -131,6 +131,7 @@ package actor Node {
     var relayGuests: [LinkID: RelayGuestLink] = [:]
     /// Relayed streams that end here.
     var relayEnds: [RelayEndName: RelayEnd] = [:]
+    var relaySending: [LinkID: RelaySending] = [:]
     var links: [LinkID: ActiveLink] = [:]
     var knocking: Set<KnockName> = []
     /// Why there are no links over UDP where there should be some.

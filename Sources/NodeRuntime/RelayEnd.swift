@@ -15,16 +15,43 @@ final class RelayEnd {
     init(channel: StreamChannel) { self.channel = channel }
 
     /// Takes what may be said now: bytes as far as the window goes, and the end.
-    func output() -> [RelayStreamFrame] {
+    /// - Parameter maySaySmall: asked for each piece that is small, which waits otherwise and grows.
+    /// - Returns: what to say, and whether more waits for leave.
+    func output(maySaySmall: () -> Bool) -> (frames: [RelayStreamFrame], waits: Bool) {
         var result: [RelayStreamFrame] = []
         while true {
-            let count = machine.take(channel.outputByteCount)
-            let bytes = channel.take(count)
+            let available = channel.outputByteCount
+            let room = machine.room(for: available)
+            if room > 0, room < Limits.smallPieceByteCount, !maySaySmall() { return (result, true) }
+            let bytes = channel.take(machine.take(available))
             guard !bytes.isEmpty else { break }
             result.append(.data(bytes))
         }
         if channel.isDrained, let end = machine.end() { result.append(end) }
-        return result
+        return (result, false)
+    }
+}
+
+/// What is said in small pieces over one link to a rendezvous node, of all of its streams: less than it takes of us, so
+/// that nothing of ours queues up there, whatever those at the other ends make us answer. What waits here grows together.
+struct RelaySending {
+    private var tokens = TokenBucket(interval: Limits.sentPieceInterval, burst: Limits.sentPieceBurst)
+    /// Streams with a small piece, the longest first.
+    private var waiting: [RelayStreamID] = []
+
+    /// - Returns: whether a small piece may go now. None does before those that wait.
+    mutating func take(now: Messaging.Timestamp) -> Bool { waiting.isEmpty && tokens.take(now: now) == nil }
+
+    /// - Returns: whether it is the first: somebody has to come back for it.
+    mutating func wait(_ stream: RelayStreamID) -> Bool {
+        if !waiting.contains(stream) { waiting.append(stream) }
+        return waiting.count == 1
+    }
+
+    /// Those whose turn it is, as far as there is leave for them: the others wait again.
+    mutating func next() -> [RelayStreamID] {
+        defer { waiting = [] }
+        return waiting
     }
 }
 
@@ -48,6 +75,7 @@ struct RelayGuestLink {
     var dial: UInt64?
     /// Frames of the rendezvous node that are of no stream.
     var idleFrames = IdleFrames.stranger
+    var smallPieces = IdleFrames.member
 }
 
 /// One dial of the core's, by all ways that there are: directly, and, when that does not come to a link at once, through

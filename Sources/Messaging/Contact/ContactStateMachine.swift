@@ -40,7 +40,7 @@ package struct ContactStateMachine: Sendable {
         /// Of a rendezvous node of ours.
         var reservation: RelayReservationStateMachine?
         /// Of streams that end here.
-        var smallPieces = IdleFrames.relayed
+        var smallPieces = IdleFrames.member
     }
 
     package let client: ClientID

@@ -186,6 +186,11 @@ extension ConversationStateMachine {
         return result
     }
 
+    /// A frame that changes nothing and costs as much as many others do.
+    mutating func noteCostlyFrame(of member: PublicKey, now: Timestamp) {
+        for _ in 0..<Limits.costlyFrame { _ = members[member]?.idleFrames.note(now: now) }
+    }
+
     private mutating func answer(
         _ frame: Frame,
         from member: PublicKey,

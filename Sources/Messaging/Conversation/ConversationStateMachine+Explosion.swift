@@ -83,7 +83,7 @@ extension ConversationStateMachine {
     /// nothing.
     mutating func receiveExplosion(_ sealed: [UInt8], _ path: Ending, _ turn: inout Turn) -> [NodeAction] {
         guard let notice = ExplodeNotice(opening: sealed, conversation: conversation),
-            changesNothing(notice, turn) || notice.isValid(for: record.genesis)
+            needsNoCheck(notice, turn) || notice.isValid(for: record.genesis)
         else {
             droppedCount += 1
             forgedCount += 1
@@ -93,7 +93,11 @@ extension ConversationStateMachine {
         if notice.isDue(now: turn.now) { return end(by: notice, path, isTraceless: false, &turn) }
         var result: [NodeAction] = []
         if record.schedule.map({ notice.precedes($0.notice) }) ?? true {
-            if let wait = scheduleBucket.take(now: turn.now) { return postpone(notice, by: wait, turn) }
+            if let wait = scheduleBucket.take(now: turn.now) {
+                // It has cost a signature's check, and changes nothing yet.
+                if case .link(_, let member) = path { noteCostlyFrame(of: member, now: turn.now) }
+                return postpone(notice, by: wait, turn)
+            }
             result = adopt(notice, isTraceless: record.schedule?.isTraceless ?? false, &turn)
         }
         guard case .link(let link, let member) = path, let schedule = record.schedule else { return result }
@@ -101,10 +105,12 @@ extension ConversationStateMachine {
         return result + confirmSchedule(by: member)
     }
 
-    /// What we hold ourselves, or what would be later than that: whoever repeats it does not make us check it each time.
-    private func changesNothing(_ notice: ExplodeNotice, _ turn: Turn) -> Bool {
+    /// What we hold ourselves, or have checked and put off, or what would be later than ours: whoever repeats it does not
+    /// make us check it each time.
+    private func needsNoCheck(_ notice: ExplodeNotice, _ turn: Turn) -> Bool {
+        if notice == record.schedule?.notice || notice == deferredNotice?.notice { return true }
         guard let known = record.schedule?.notice else { return false }
-        return notice == known || known.precedes(notice) && !notice.isDue(now: turn.now)
+        return known.precedes(notice) && !notice.isDue(now: turn.now)
     }
 
     /// A creator that brings the end forward over and over does not keep everyone's disk busy: of what comes too often

@@ -4,27 +4,38 @@
 /// What it has to say waits at its own end meanwhile, so nothing is lost and the node has time for the others. Several
 /// links that share a rate take turns: each waits for a token of its own, a group of frames long.
 package struct IdleFrames: Hashable, Sendable {
-    /// Of a group of ``Limits/idleFrameGroup``, which costs one token.
+    /// Frames that cost one token, and how many of those have come.
+    private let group: Int
     private var count = 0
     private var tokens: TokenBucket
 
-    private init(interval: Milliseconds, burst: Int) { tokens = TokenBucket(interval: interval, burst: burst) }
+    private init(group: Int = Limits.idleFrameGroup, interval: Milliseconds, burst: Int = Limits.idleFrameBurst) {
+        self.group = group
+        tokens = TokenBucket(interval: interval, burst: burst)
+    }
 
-    /// Of a member, over all of its links: a repetition after a loss is no haste.
-    package static let member = IdleFrames(interval: Limits.idleFrameInterval, burst: Limits.idleFrameBurst)
-    /// Of streams that are passed on, which cost more.
-    package static let relayed = IdleFrames(interval: Limits.relayedFrameInterval, burst: Limits.idleFrameBurst)
+    /// Of a member, over all of its links: a repetition after a loss is no haste. Of pieces that a rendezvous node passes
+    /// on to us, of which it takes fewer.
+    package static let member = IdleFrames(interval: Limits.idleFrameInterval)
     /// Of one link of anybody else's: whoever is no member has little to say.
     package static let stranger = IdleFrames(
         interval: Limits.idleFrameStrangerInterval,
         burst: Limits.idleFrameStrangerBurst
+    )
+    /// Of all those together: each may have many links.
+    package static let strangers = IdleFrames(interval: Limits.idleFrameInterval)
+    /// Of the streams to one node that are passed on, which cost more; and of all streams together.
+    package static let relayed = IdleFrames(interval: Limits.relayedFrameInterval)
+    package static let relayedTotal = IdleFrames(
+        group: Limits.relayedFrameTotalGroup,
+        interval: Limits.idleFrameInterval
     )
 
     /// One more has come.
     /// - Returns: how long its link is to be left unread; `nil` for not at all.
     package mutating func note(now: Timestamp) -> Milliseconds? {
         count += 1
-        guard count >= Limits.idleFrameGroup else { return nil }
+        guard count >= group else { return nil }
         count = 0
         let wait = tokens.reserve(inAdvance: Limits.idleFrameDebt, now: now)
         return wait > 0 ? wait : nil

@@ -14,6 +14,6 @@ extension NodeStateMachine {
         case (.conversation(let machine), _): if machine.members[open.remote] != nil { return nil }
         case (nil, _), (.unused, _), (.joining, _), (.contact, _): break
         }
-        return links[link]!.idleFrames.note(now: now)
+        return [links[link]!.idleFrames.note(now: now), idleFrames.note(now: now)].compactMap { $0 }.max()
     }
 }

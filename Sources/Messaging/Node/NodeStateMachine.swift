@@ -32,6 +32,8 @@ package struct NodeStateMachine: Sendable {
     var inboxes = InboxTable()
     var records: [ClientID: Timestamp] = [:]
     var links: [LinkID: OpenLink] = [:]
+    /// Frames over all links that changed nothing, but for members'.
+    var idleFrames = IdleFrames.strangers
     /// Which of the links are guests'.
     var guests = GuestList()
     var explosions: [ConversationID: Explosion] = [:]

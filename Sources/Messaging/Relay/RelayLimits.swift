@@ -27,9 +27,13 @@ extension Limits {
     package static let relayOpenBurst = 32
     package static let relayOpenInterval: Milliseconds = 2 * .second
     /// Pieces and credits of fewer bytes, and what is dropped, are counted as a member's frames that change nothing are, at
-    /// half their rate: of a served node's link, and of all its guests together.
+    /// half their rate: of a served node's link, and of all its guests together. Of all streams eight may come in a ms.
     package static let smallPieceByteCount = 1_024
     package static let relayedFrameInterval: Milliseconds = 2
+    package static let relayedFrameTotalGroup = 8
+    /// Small pieces that we say over one link to a rendezvous node: half of what it takes, so that none waits there.
+    package static let sentPieceBurst = 128
+    package static let sentPieceInterval: Milliseconds = 1
     /// Address prefixes that are counted.
     package static let relaySourceCount = 1_024
     /// A served node that has said nothing for this long is gone. It asks after ``keepaliveInterval`` of silence.

@@ -40,6 +40,7 @@ package struct RelayServiceStateMachine: Sendable {
     /// Flows whose credit is withheld, the longest first.
     private var waiting: [Flow] = []
     private var total = RelayPace()
+    private var smallPieces = IdleFrames.relayedTotal
     private var sources: [UInt64: TokenBucket] = [:]
     /// Of those whose link has ended of late.
     private var formerRates: [ReservationID: RelayRates] = [:]
@@ -112,10 +113,10 @@ package struct RelayServiceStateMachine: Sendable {
             let holding = guests[link]?.holder ?? link
             let actions = receive(frame, of: number, on: link, now: now)
             // What is dropped is counted however long it is.
-            guard frame.isSmall || actions.isEmpty, let wait = haste(link, of: holding, now: now) else {
-                return actions
+            guard frame.isSmall || actions == nil, let wait = haste(link, of: holding, now: now) else {
+                return actions ?? []
             }
-            return actions + [.pauseReading(link, wait)]
+            return (actions ?? []) + [.pauseReading(link, wait)]
         }
     }
 
@@ -207,25 +208,28 @@ package struct RelayServiceStateMachine: Sendable {
 
     // MARK: Streams
 
-    /// Counts a small piece. The guests of a holder share what they may send: else many streams of one byte at a time would
-    /// take all of the processor, far below any rate.
+    /// Counts a small piece. The guests of a holder share what they may send, and all share what there is: else many streams
+    /// of one byte at a time would take all of the processor, far below any rate.
     private mutating func haste(_ link: LinkID, of holding: LinkID, now: Timestamp) -> Milliseconds? {
         let isGuest = link != holding
-        return holders[holding]?.rates.noteSmallPiece(isGuest: isGuest, now: now) ?? nil
+        guard holders[holding] != nil else { return nil }
+        let wait = holders[holding]!.rates.noteSmallPiece(isGuest: isGuest, now: now)
+        return [wait, smallPieces.note(now: now)].compactMap { $0 }.max()
     }
 
+    /// - Returns: `nil` if the frame is dropped.
     private mutating func receive(
         _ frame: RelayStreamFrame,
         of number: RelayStreamID,
         on link: LinkID,
         now: Timestamp
-    ) -> [NodeAction] {
+    ) -> [NodeAction]? {
         if let holder = holders[link] {
             // One that has ended meanwhile: what was on its way is dropped.
-            guard let guest = holder.guests[number] else { return [] }
+            guard let guest = holder.guests[number] else { return nil }
             return pass(frame, from: .holder, stream: guest, now: now)
         }
-        guard guests[link] != nil else { return [] }
+        guard guests[link] != nil else { return nil }
         guard number == .guest else { return violation(of: link) }
         return pass(frame, from: .guest, stream: link, now: now)
     }
@@ -235,8 +239,8 @@ package struct RelayServiceStateMachine: Sendable {
         from side: RelayedStream.Side,
         stream link: LinkID,
         now: Timestamp
-    ) -> [NodeAction] {
-        guard let outcome = guests[link]?.stream.receive(frame, from: side) else { return [] }
+    ) -> [NodeAction]? {
+        guard let outcome = guests[link]?.stream.receive(frame, from: side) else { return nil }
         guests[link]?.heardAt = now
         switch outcome {
         case .forward:
@@ -246,7 +250,7 @@ package struct RelayServiceStateMachine: Sendable {
             let flow = Flow(guest: link, sender: side.other)
             return waiting.contains(flow) ? [] : release(flow, now: now)
         case .forwardLast: return tell(side.other, of: link, frame) + endGuest(link)
-        case .drop: return []
+        case .drop: return nil
         case .violation: return violation(of: link)
         }
     }

@@ -42,12 +42,16 @@ package struct RelayStreamStateMachine: Hashable, Sendable {
     /// Whether bytes are still ours to send.
     package var sends: Bool { state == .open || state == .endedThere }
 
-    /// Takes as many bytes as may go in one piece now.
+    /// How many bytes may go in one piece now.
     /// - Parameter available: how many there are.
+    package func room(for available: Int) -> Int {
+        sends ? max(0, min(available, credit, Limits.relayPieceByteCount)) : 0
+    }
+
+    /// Takes them.
     /// - Returns: 0 for none.
     package mutating func take(_ available: Int) -> Int {
-        guard sends else { return 0 }
-        let count = max(0, min(available, credit, Limits.relayPieceByteCount))
+        let count = room(for: available)
         credit -= count
         return count
     }

@@ -1,0 +1,44 @@
+import Messaging
+import Testing
+
+@testable import NodeRuntime
+
+/// Small pieces over one link to a rendezvous node (Relay.md).
+@Suite struct RelaySendingTests {
+    private let noon = Timestamp(milliseconds: 1_795_262_400_000)
+
+    @Test func `as many as a rendezvous node takes at once, then half of what it takes`() {
+        var sending = RelaySending()
+        var theirs = IdleFrames.relayed
+        var said = 0
+        for time in 0..<10_000 {
+            let now = noon + Milliseconds(time)
+            while sending.take(now: now) {
+                said += 1
+                let wait = theirs.note(now: now)
+                #expect(wait == nil, "it is never left unread")
+            }
+        }
+        #expect(said == Limits.sentPieceBurst + 9_999)
+    }
+
+    @Test func `those that wait are served in turn, and nobody before them`() {
+        var sending = RelaySending()
+        while sending.take(now: noon) {}
+        let streams = (1...3).map { RelayStreamID($0) }
+        let isFirst = streams.map { sending.wait($0) } + [sending.wait(streams[0])]
+        #expect(isFirst == [true, false, false, false])
+        let early = sending.take(now: noon + .second)
+        #expect(!early, "there is leave, but others wait for it")
+        let next = sending.next()
+        #expect(next == streams)
+        let served = sending.take(now: noon + Limits.sentPieceInterval)
+        let second = sending.take(now: noon + Limits.sentPieceInterval)
+        #expect(served && !second)
+        // The others wait again, in the same order.
+        let isFirstAgain = [sending.wait(streams[1]), sending.wait(streams[2])]
+        #expect(isFirstAgain == [true, false])
+        let rest = sending.next()
+        #expect(rest == [streams[1], streams[2]])
+    }
+}
