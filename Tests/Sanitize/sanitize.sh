@@ -11,12 +11,14 @@ export SWIFT_BACKTRACE=enable=no
 # Each process writes its reports into a file of its own; the daemons of the load inherit this.
 export TSAN_OPTIONS="halt_on_error=0 exitcode=66 log_path=$(realpath "$reports")/report"
 TSAN_OPTIONS+=" suppressions=$here/Sanitize/thread.suppressions"
-export ASAN_OPTIONS="detect_leaks=0 exitcode=66 log_path=$(realpath "$reports")/report"
+# What was freed and is kept for a while counts as memory, of which the scripts have bounds.
+export ASAN_OPTIONS="detect_leaks=0 quarantine_size_mb=4 exitcode=66 log_path=$(realpath "$reports")/report"
 
 swift build --build-tests --sanitize="$kind" --scratch-path "$scratch"
 # The shell, and the scripts in which nodes meet over UDP, through a rendezvous node, on a LAN, and under attack. One after
 # the other: a sanitizer makes all of it ten times as slow, and some of it watches the clock. The store's crash states are
-# many, and one thread's, and so are the suites that have no thread but their own.
+# many and the simulated paths of congestion control long, so they are left out; where races are looked for, so is whatever
+# has one thread.
 result=0
 : >"$scratch/tests.log"
 pure='|Datagrams|Discovery|Noise|Wire'
@@ -24,7 +26,7 @@ pure='|Datagrams|Discovery|Noise|Wire'
 for suites in "^(Transport|PortMapping$pure)Tests\\." '^(NodeRuntime|Control)Tests\.' '^StoreTests\.' \
     '^EndToEndTests\.(DatagramTests|RendezvousTests|LanTests)' '^EndToEndTests\.HostileNetworkTests'; do
     swift test --skip-build --no-parallel --sanitize="$kind" --scratch-path "$scratch" \
-        --filter "$suites" --skip CrashTests >>"$scratch/tests.log" 2>&1 || result=$?
+        --filter "$suites" --skip 'CrashTests|CongestionTests' >>"$scratch/tests.log" 2>&1 || result=$?
 done
 grep -aE '^(✘|✔ Test run|✘ Test run)' "$scratch/tests.log" || tail -5 "$scratch/tests.log"
 python3 "$here/Soak/soak.py" "$scratch/debug/mayfly" --seconds "$seconds" --no-bounds || result=$?
