@@ -44,7 +44,8 @@ struct RelaySending {
 
     /// - Returns: whether it is the first: somebody has to come back for it.
     mutating func wait(_ stream: RelayStreamID) -> Bool {
-        if !waiting.contains(stream) { waiting.append(stream) }
+        guard !waiting.contains(stream) else { return false }
+        waiting.append(stream)
         return waiting.count == 1
     }
 

@@ -22,6 +22,13 @@ import Testing
         #expect(said == Limits.sentPieceBurst + 9_999)
     }
 
+    @Test func `nobody comes back twice for one that has more to say while it waits`() {
+        var sending = RelaySending()
+        while sending.take(now: noon) {}
+        let isFirst = (0..<3).map { _ in sending.wait(RelayStreamID(1)) }
+        #expect(isFirst == [true, false, false])
+    }
+
     @Test func `those that wait are served in turn, and nobody before them`() {
         var sending = RelaySending()
         while sending.take(now: noon) {}
