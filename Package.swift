@@ -48,6 +48,7 @@ let package = Package(
         .systemLibrary(name: "CLinux"),
 
         target("Primitives", ["CSodium", "CSecp256k1", "CZlib"]),
+        target("Processes", ["CLinux"]),
         target("Noise", ["Primitives"]),
         target("Datagrams", ["Noise", "Primitives", deque, heap]),
         target("Discovery", ["Primitives"]),
@@ -63,7 +64,10 @@ let package = Package(
             "Transport",
             ["Datagrams", "Discovery", "Noise", "Primitives", "CLinux", nioCore, nioPosix, deque, heap]
         ),
-        target("Gateways", ["Transport", "PortMapping", "Discovery", "CMiniUPnP", "CNATPMP", nioCore]),
+        target(
+            "Gateways",
+            ["Transport", "PortMapping", "Discovery", "Processes", "CLinux", "CMiniUPnP", "CNATPMP", nioCore]
+        ),
         target("Control", [nioCore, nioPosix]),
         target(
             "NodeRuntime",
@@ -76,8 +80,8 @@ let package = Package(
         .executableTarget(
             name: "mayfly",
             dependencies: [
-                "NodeRuntime", "Control", "Store", "PortMapping", "Transport", "Wire", "Messaging", "Primitives",
-                "CLinux", "CQREncode", nioCore, nioPosix, logging,
+                "NodeRuntime", "Control", "Gateways", "Store", "PortMapping", "Transport", "Wire", "Messaging",
+                "Primitives", "Processes", "CLinux", "CQREncode", nioCore, nioPosix, logging,
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
                 .product(name: "UnixSignals", package: "swift-service-lifecycle"),
@@ -131,9 +135,10 @@ let package = Package(
             path: "Tests/Adversary",
             swiftSettings: settings
         ),
+        .target(name: "TestSupport", path: "Tests/TestSupport", swiftSettings: settings),
         .executableTarget(
             name: "hostile",
-            dependencies: ["Adversary", "Control", "Messaging", "Transport", "Noise", "Primitives"],
+            dependencies: ["Adversary", "TestSupport", "Control", "Messaging", "Transport", "Noise", "Primitives"],
             path: "Tests/Hostile",
             exclude: ["without-tcp.sh", "with-neighbour.sh"],
             swiftSettings: settings
@@ -193,7 +198,8 @@ let package = Package(
         .executableTarget(
             name: "benchmarks",
             dependencies: [
-                "Store", "Transport", "Noise", "Wire", "Messaging", "Control", "Primitives", nioCore, nioPosix,
+                "TestSupport", "Store", "Transport", "Noise", "Wire", "Messaging", "Control", "Primitives", nioCore,
+                nioPosix,
             ],
             path: "Tests/Benchmarks",
             swiftSettings: settings

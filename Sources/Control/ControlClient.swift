@@ -4,8 +4,10 @@ import Glibc
 ///
 /// Not for use from several threads at once.
 package final class ControlClient {
-    private let home: String
-    private let socket: ControlSocket.Descriptor
+    let home: String
+    let socket: ControlSocket.Descriptor
+    /// Bytes for the node that its socket has not taken: of a call that was given up, too, since a line must be whole.
+    var unsent: ArraySlice<UInt8> = []
     private var received: [UInt8] = []
     /// Bytes of ``received`` already given out.
     private var consumedByteCount = 0
@@ -16,10 +18,10 @@ package final class ControlClient {
     private var waitingNotifications: [ControlResponse] = []
 
     /// Connects to the node of `home`.
-    /// - Throws: `noNode` when none is running there.
-    package init(home: String) throws(ControlError) {
+    /// - Throws: `noNode` when none is running there; `timedOut` when it does not take us in `timeout`.
+    package init(home: String, timeout: Duration? = .seconds(30)) throws(ControlError) {
         self.home = home
-        self.socket = try ControlSocket(home: home).connect()
+        self.socket = try ControlSocket(home: home).connect(until: timeout.map { ContinuousClock.now + $0 })
     }
 
     /// The process of the node, as the kernel says; `nil` if it is not to be seen from here, as from a container.
@@ -43,15 +45,15 @@ package final class ControlClient {
         let id = RequestID.integer(nextID)
         nextID += 1
         let deadline = timeout.map { ContinuousClock.now + $0 }
-        try send(ControlRequest(id: id, method: method, params: params).jsonValue.utf8 + [UInt8(ascii: "\n")])
+        let timedOut = ControlError(
+            .timedOut,
+            "the node did not answer `\(method)` in time",
+            hint: "see `mayfly doctor`"
+        )
+        unsent += ControlRequest(id: id, method: method, params: params).jsonValue.utf8 + [UInt8(ascii: "\n")]
+        guard try sendUnsent(until: deadline) else { throw timedOut }
         while true {
-            guard let line = try readLine(until: deadline) else {
-                throw ControlError(
-                    .timedOut,
-                    "the node did not answer `\(method)` in time",
-                    hint: "see `mayfly doctor`"
-                )
-            }
+            guard let line = try readLine(until: deadline) else { throw timedOut }
             switch try ControlResponse(line: line) {
             case .success(let answered, let result) where answered == id: return result
             case .failure(let answered, let error) where answered == id || answered == .null: throw error
@@ -107,61 +109,38 @@ package final class ControlClient {
             }
         }
     }
-
-    /// Carries lines both ways until the node closes: `input` to the node, the node's answers to `output`.
-    ///
-    /// After the end of `input` the node still answers what it was asked.
-    package func pump(from input: Int32, to output: Int32) throws(ControlError) {
-        var inputIsOpen = true
-        while true {
-            var polled = [
-                pollfd(fd: socket.number, events: Int16(POLLIN), revents: 0),
-                pollfd(fd: inputIsOpen ? input : -1, events: Int16(POLLIN), revents: 0),
-                pollfd(fd: output, events: 0, revents: 0),
-            ]
-            guard poll(&polled, nfds_t(polled.count), -1) >= 0 else {
-                if errno == EINTR { continue }
-                throw .system("cannot wait for the node")
-            }
-            if polled[2].revents & Int16(POLLERR | POLLHUP) != 0 { return }
-            if polled[0].revents != 0 {
-                let bytes = try Self.readSome(from: socket.number)
-                if bytes.isEmpty { return }
-                guard try Self.writeAll(bytes, to: output) else { return }
-            }
-            if polled[1].revents != 0 {
-                let bytes = try Self.readSome(from: input)
-                if bytes.isEmpty {
-                    inputIsOpen = false
-                    _ = shutdown(socket.number, Int32(SHUT_WR))
-                } else {
-                    try send(bytes)
-                }
-            }
-        }
-    }
 }
 
 extension ControlClient {
-    private func send(_ bytes: [UInt8]) throws(ControlError) {
-        var sent = 0
-        while sent < bytes.count {
-            let count = bytes.withUnsafeBytes { buffer in
-                Glibc.send(
-                    socket.number,
-                    UnsafeRawBufferPointer(rebasing: buffer[sent...]).baseAddress,
-                    buffer.count - sent,
-                    Int32(MSG_NOSIGNAL)
-                )
+    /// - Returns: false when `deadline` passes before all of ``unsent`` is sent.
+    private func sendUnsent(until deadline: ContinuousClock.Instant?) throws(ControlError) -> Bool {
+        while true {
+            // When nobody reads any more, the node may have said why before it closed: reading tells.
+            guard try sendSome() else { return true }
+            if unsent.isEmpty { return true }
+            guard try wait(for: POLLOUT, until: deadline) else { return false }
+        }
+    }
+
+    /// Sends what the socket takes now.
+    /// - Returns: false when the node reads nothing any more.
+    func sendSome() throws(ControlError) -> Bool {
+        while !unsent.isEmpty {
+            let count = unsent.withUnsafeBytes { buffer in
+                Glibc.send(socket.number, buffer.baseAddress, buffer.count, Int32(MSG_NOSIGNAL | MSG_DONTWAIT))
             }
             if count >= 0 {
-                sent += count
+                unsent = count == unsent.count ? [] : unsent.dropFirst(count)
+            } else if errno == EAGAIN {
+                return true
             } else if errno == EPIPE || errno == ECONNRESET {
-                return  // the node may have said why before it closed: reading tells
+                unsent = []
+                return false
             } else if errno != EINTR {
                 throw .system("cannot write to the node")
             }
         }
+        return true
     }
 
     /// The next line; `nil` when `deadline` passes first.
@@ -179,16 +158,20 @@ extension ControlClient {
             guard received.count <= ControlLimits.responseByteCount else {
                 throw .internalFailure("the node sent a line longer than \(ControlLimits.responseByteCount) bytes")
             }
-            guard try waitReadable(until: deadline) else { return nil }
+            guard try wait(for: POLLIN, until: deadline) else { return nil }
             let bytes = try Self.readSome(from: socket.number)
-            guard !bytes.isEmpty else {
-                throw ControlError(.noNode, "the node in \(home) has gone", hint: "see its log, or `mayfly status`")
-            }
+            guard !bytes.isEmpty else { throw hasGone }
             received.append(contentsOf: bytes)
         }
     }
 
-    private func waitReadable(until deadline: ContinuousClock.Instant?) throws(ControlError) -> Bool {
+    /// The node has closed the connection.
+    var hasGone: ControlError {
+        ControlError(.noNode, "the node in \(home) has gone", hint: "see its log, or `mayfly status`")
+    }
+
+    /// - Parameter event: `POLLIN` or `POLLOUT`.
+    private func wait(for event: Int32, until deadline: ContinuousClock.Instant?) throws(ControlError) -> Bool {
         while true {
             var timeoutMilliseconds: Int32 = -1
             if let deadline {
@@ -196,7 +179,7 @@ extension ControlClient {
                 // Rounded up, so that the last fraction of a millisecond is not spent spinning.
                 timeoutMilliseconds = Int32(clamping: Int64((left / .milliseconds(1)).rounded(.up)))
             }
-            var polled = pollfd(fd: socket.number, events: Int16(POLLIN), revents: 0)
+            var polled = pollfd(fd: socket.number, events: Int16(event), revents: 0)
             let count = poll(&polled, 1, timeoutMilliseconds)
             if count > 0 { return true }
             if count == 0 { return false }
@@ -205,7 +188,7 @@ extension ControlClient {
     }
 
     /// At least one byte, or none at the end of the stream.
-    private static func readSome(from descriptor: Int32) throws(ControlError) -> [UInt8] {
+    static func readSome(from descriptor: Int32) throws(ControlError) -> [UInt8] {
         while true {
             var count = 0
             let bytes = [UInt8](unsafeUninitializedCapacity: 65_536) { buffer, initializedCount in
@@ -213,30 +196,14 @@ extension ControlClient {
                 initializedCount = max(0, count)
             }
             if count >= 0 { return bytes }
-            if errno == ECONNRESET { return [] }
-            guard errno == EINTR else { throw .system("cannot read") }
-        }
-    }
-
-    /// - Returns: false when nobody reads `descriptor` any more.
-    private static func writeAll(_ bytes: [UInt8], to descriptor: Int32) throws(ControlError) -> Bool {
-        var written = 0
-        while written < bytes.count {
-            let count = bytes.withUnsafeBytes { buffer in
-                write(
-                    descriptor,
-                    UnsafeRawBufferPointer(rebasing: buffer[written...]).baseAddress,
-                    buffer.count - written
-                )
-            }
-            if count >= 0 {
-                written += count
-            } else if errno == EPIPE {
-                return false
-            } else if errno != EINTR {
-                throw .system("cannot write")
+            switch errno {
+            case ECONNRESET: return []
+            case EINTR: continue
+            case EAGAIN:
+                var polled = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+                _ = poll(&polled, 1, -1)
+            default: throw .system("cannot read")
             }
         }
-        return true
     }
 }

@@ -13,8 +13,13 @@ package final class ControlConnection: @unchecked Sendable {
     /// Bytes of events given to the channel and not yet to the kernel.
     private var backlogByteCount = 0
     private var isFlushScheduled = false
-    private var closeActions: [UInt64: () -> Void]?
-    private var nextCloseAction: UInt64 = 0
+    private var closeActions: [UInt64: () -> Void] = [:]
+    private var nextCloseAction: UInt64 = 1
+    private var isClosed = false
+    /// Ends what feeds the stream.
+    private var endSubscription: (() -> Void)?
+    /// Called when the client has been told that its stream was dropped. For the handler of the connection.
+    var streamDropped: (() -> Void)?
 
     private enum Stream {
         /// Not subscribed. May go to `open`.
@@ -28,6 +33,16 @@ package final class ControlConnection: @unchecked Sendable {
     init(number: Int, channel: any Channel) {
         self.number = number
         self.channel = channel
+        channel.closeFuture.assumeIsolated().whenComplete { [self] _ in clientHasGone() }
+    }
+
+    private func clientHasGone() {
+        isClosed = true
+        streamDropped = nil
+        endStream(as: .none)
+        let actions = closeActions
+        closeActions = [:]
+        for number in actions.keys.sorted() { actions[number]?() }
     }
 
     package var eventLoop: any EventLoop { channel.eventLoop }
@@ -35,26 +50,22 @@ package final class ControlConnection: @unchecked Sendable {
     /// Completes when the client has gone: waiting requests are to be dropped then.
     package var closed: EventLoopFuture<Void> { channel.closeFuture }
 
-    /// Calls `body` when the client goes, unless it is taken back before: unlike a callback on ``closed``, nothing of a
-    /// request stays behind on a connection that lives long.
+    /// Calls `body` when the client goes, unless it is taken back before; at once if it has gone. Unlike a callback on
+    /// ``closed``, nothing of a request stays behind on a connection that lives long.
     package func onClose(_ body: @escaping () -> Void) -> UInt64 {
         eventLoop.assertInEventLoop()
-        if closeActions == nil {
-            closeActions = [:]
-            closed.assumeIsolated().whenComplete { [self] _ in
-                let actions = closeActions ?? [:]
-                closeActions = [:]
-                for number in actions.keys.sorted() { actions[number]?() }
-            }
+        guard !isClosed else {
+            body()
+            return 0
         }
-        nextCloseAction += 1
-        closeActions?[nextCloseAction] = body
+        defer { nextCloseAction += 1 }
+        closeActions[nextCloseAction] = body
         return nextCloseAction
     }
 
     package func removeOnClose(_ number: UInt64) {
         eventLoop.assertInEventLoop()
-        closeActions?[number] = nil
+        closeActions[number] = nil
     }
 
     /// Whether events are being sent.
@@ -64,15 +75,29 @@ package final class ControlConnection: @unchecked Sendable {
     }
 
     /// From now on ``notify(_:)`` delivers. For the handler of `subscribe`.
-    package func startStream() {
+    ///
+    /// A connection has one subscription: the one before ends.
+    /// - Parameter whenEnded: called once, when the stream ends: by another subscription, by `unsubscribe`, because the
+    ///   client reads too slowly, or because it goes.
+    package func startStream(whenEnded body: @escaping () -> Void = {}) {
         eventLoop.assertInEventLoop()
+        endStream(as: .none)
+        guard !isClosed else { return body() }
         stream = .open
+        endSubscription = body
     }
 
     /// For the handler of `unsubscribe`.
     package func stopStream() {
         eventLoop.assertInEventLoop()
-        stream = .none
+        endStream(as: .none)
+    }
+
+    private func endStream(as end: Stream) {
+        stream = end
+        let body = endSubscription
+        endSubscription = nil
+        body?()
     }
 
     /// What became of a notification.
@@ -91,13 +116,14 @@ package final class ControlConnection: @unchecked Sendable {
         guard stream == .open, channel.isActive else { return .dropped }
         let line = ControlResponse.notification(method: ControlResponse.eventMethod, params: event).line
         guard backlogByteCount + line.count <= ControlLimits.eventBacklogByteCount else {
-            stream = .dropped
+            endStream(as: .dropped)
             let error = ControlError(
                 .failed,
                 "events were read too slowly",
                 hint: "subscribe again with `since` set to the last cursor seen"
             )
-            write(ControlResponse.notification(method: ControlResponse.droppedMethod, params: error.jsonValue).line)
+            let line = ControlResponse.notification(method: ControlResponse.droppedMethod, params: error.jsonValue).line
+            write(line).whenComplete { [self] _ in streamDropped?() }
             return .dropped
         }
         backlogByteCount += line.count

@@ -37,11 +37,21 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
     private var requestsInFlight = 0
     private var isReadHeld = false
     private var isDispatching = false
+    /// The client has sent all it will send before it is known who it is.
+    private var hasInputEnded = false
 
     init(connection: ControlConnection, admission: Admission, handler: @escaping ControlHandler) {
         self.connection = connection
         self.admission = admission
         self.handler = handler
+    }
+
+    func handlerAdded(context: ChannelHandlerContext) {
+        connection.streamDropped = { [unowned self] in finishIfDrained() }
+    }
+
+    func handlerRemoved(context: ChannelHandlerContext) {
+        connection.streamDropped = nil
     }
 
     func channelActive(context: ChannelHandlerContext) {
@@ -71,7 +81,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
             guard case .accepted = state else { return }
             switch outcome {
             case .success(let peer) where peer.mayCommand(nodeOf: user):
-                state = .serving
+                state = hasInputEnded ? .draining : .serving
                 dispatch()
             case .success, .failure:
                 refuse(ControlError(.refused, "this node serves only the user who runs it", code: -32002))
@@ -97,7 +107,8 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
     func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
         if let event = event as? ChannelEvent, event == .inputClosed {
             switch state {
-            case .accepted, .serving:
+            case .accepted: hasInputEnded = true
+            case .serving:
                 state = .draining
                 dispatch()
             case .draining, .closed: break
@@ -125,7 +136,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
         while isServing, requestsInFlight < ControlLimits.requestsInFlight {
             let line: ByteBuffer?
             do {
-                line = try splitter.nextLine()
+                line = try nextLine()
             } catch {
                 refuse(.parse("the line is longer than \(ControlLimits.requestByteCount) bytes"))
                 return
@@ -136,6 +147,13 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
             }
             start(line)
         }
+    }
+
+    private func nextLine() throws(LineSplitter.LineTooLong) -> ByteBuffer? {
+        if let line = try splitter.nextLine() { return line }
+        // Nothing more comes: what is left is a line, too.
+        if case .draining = state { return splitter.takeRest() }
+        return nil
     }
 
     private var isServing: Bool {

@@ -126,6 +126,11 @@ package enum ControlResponse: Hashable, Sendable {
     /// The notification that ends a subscription whose reader is too slow.
     package static let droppedMethod = "subscription.dropped"
 
+    /// How the line of a notification begins, and no other: keys are sorted.
+    static let notificationStart = #"{"jsonrpc":"2.0","method":"#
+    /// How the line of the notification begins that ends a subscription.
+    static let droppedStart = #"\#(notificationStart)"\#(droppedMethod)""#
+
     /// One line of the socket, with its newline.
     package var line: [UInt8] {
         let value: JSONValue =

@@ -48,8 +48,9 @@ package struct ControlSocket: Hashable, Sendable {
     }
 
     /// A fresh stream socket, closed on exec.
-    static func makeSocket() throws(ControlError) -> Descriptor {
-        let number = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+    /// - Parameter flags: more than that, such as `SOCK_NONBLOCK`.
+    static func makeSocket(flags: Int32 = 0) throws(ControlError) -> Descriptor {
+        let number = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue) | flags, 0)
         guard number >= 0 else { throw .system("cannot create a socket") }
         return Descriptor(number: number)
     }
@@ -91,25 +92,47 @@ package struct ControlSocket: Hashable, Sendable {
         }
     }
 
-    /// Connects to the node.
-    /// - Throws: `noNode` when the home or the socket is missing, or nobody answers it.
-    func connect() throws(ControlError) -> Descriptor {
-        guard access(home, F_OK) == 0 else { throw .noHome(home) }
-        let directory = try openHome()
-        let socket = try Self.makeSocket()
-        let outcome = try withAddress(in: directory) { address, byteCount in
-            Glibc.connect(socket.number, address, byteCount)
-        }
-        guard outcome == 0 else {
+    /// Connects to the node; the socket does not block.
+    /// - Parameter deadline: `nil` waits for ever.
+    /// - Throws: `noNode` when the home or the socket is missing, or nobody answers it; `timedOut` when more clients wait
+    ///   than the node takes.
+    func connect(until deadline: ContinuousClock.Instant?) throws(ControlError) -> Descriptor {
+        guard access(home, F_OK) == 0 else {
             switch errno {
+            case ENOENT, ENOTDIR: throw .noHome(home)
+            case EACCES:
+                throw ControlError(
+                    .failed,
+                    "no permission for \(home)",
+                    hint: "run this as the user who runs the node, who may enter every directory above it"
+                )
+            default: throw .system("cannot look at \(home)")
+            }
+        }
+        let directory = try openHome()
+        let socket = try Self.makeSocket(flags: Int32(SOCK_NONBLOCK.rawValue))
+        while true {
+            let outcome = try withAddress(in: directory) { address, byteCount in
+                Glibc.connect(socket.number, address, byteCount)
+            }
+            if outcome == 0 { return socket }
+            switch errno {
+            case EINTR: continue
+            // The queue of the listener is full; nothing tells when it is not any more (connect(2), unix(7)).
+            case EAGAIN:
+                if let deadline, deadline <= .now {
+                    throw ControlError(.timedOut, "the node in \(home) takes no more clients", hint: "see its log")
+                }
+                usleep(Self.retryMicroseconds)
             case ENOENT, ECONNREFUSED, ENOTDIR: throw .noNode(home: home)
             case EACCES, EPERM:
                 throw ControlError(.failed, "no permission for \(path)", hint: "run this as the user who runs the node")
             default: throw .system("cannot connect to \(path)")
             }
         }
-        return socket
     }
+
+    private static let retryMicroseconds: UInt32 = 10_000
 
     /// Listens. A leftover socket of a node that is gone is replaced; that of a living one is not.
     ///
@@ -171,9 +194,9 @@ package struct ControlSocket: Hashable, Sendable {
 }
 
 extension ControlError {
-    /// A system call failed; `errno` says how.
-    static func system(_ what: String) -> ControlError {
-        let reason = String(cString: strerror(errno))
+    /// A system call failed; `errno` says how, or `code`.
+    static func system(_ what: String, _ code: Int32 = errno) -> ControlError {
+        let reason = String(cString: strerror(code))
         return ControlError(.failed, "\(what): \(reason.lowercased())", code: -32603)
     }
 

@@ -40,12 +40,23 @@ struct LineSplitter {
             }
             let byteCount = newline - buffer.readerIndex
             searchedByteCount = 0
-            guard byteCount <= byteLimit, var line = buffer.readSlice(length: byteCount) else { throw LineTooLong() }
+            guard byteCount <= byteLimit, let line = buffer.readSlice(length: byteCount) else { throw LineTooLong() }
             buffer.moveReaderIndex(forwardBy: 1)
-            if line.readableBytesView.last == UInt8(ascii: "\r") {
-                line.moveWriterIndex(to: line.writerIndex - 1)
-            }
-            if line.readableBytes > 0 { return line }
+            if let line = Self.withoutReturn(line) { return line }
         }
+    }
+
+    /// What has come after the last newline, as a line: for the end of a stream, which need not end with one. Only when
+    /// ``nextLine()`` has no more, which also bounds it.
+    mutating func takeRest() -> ByteBuffer? {
+        defer { searchedByteCount = 0 }
+        return buffer.readSlice(length: buffer.readableBytes).flatMap(Self.withoutReturn)
+    }
+
+    /// - Returns: `nil` for an empty line.
+    private static func withoutReturn(_ line: ByteBuffer) -> ByteBuffer? {
+        var line = line
+        if line.readableBytesView.last == UInt8(ascii: "\r") { line.moveWriterIndex(to: line.writerIndex - 1) }
+        return line.readableBytes > 0 ? line : nil
     }
 }

@@ -21,7 +21,8 @@ package struct Timestamp: Hashable, Sendable, Comparable {
         return "\(date)T\(time)\(fraction == 0 ? "" : ".\(Self.digits(fraction, 3))")Z"
     }
 
-    /// Reads `2026-11-21T06:53:53[.123](Z|±hh:mm)`, the form of RFC 3339; years 1970 to 9999, in UTC as it is written.
+    /// Reads `2026-11-21T06:53:53[.123](Z|±hh:mm)`, the form of RFC 3339, which allows a blank for the `T` and a second
+    /// 60; years 1970 to 9999, in UTC as it is written. `Messaging` reads the same, for the seeds' JSON.
     package init?(iso8601 text: String) {
         let bytes = Array(text.utf8)
         func number(_ start: Int, _ count: Int) -> Int64? {
@@ -33,13 +34,13 @@ package struct Timestamp: Hashable, Sendable, Comparable {
             }
             return value
         }
-        guard bytes.count >= 20, bytes.count <= 40,
-            bytes[4] == UInt8(ascii: "-"), bytes[7] == UInt8(ascii: "-"), bytes[10] | 0x20 == UInt8(ascii: "t"),
+        guard bytes.count >= 20,
+            bytes[4] == UInt8(ascii: "-"), bytes[7] == UInt8(ascii: "-"), "Tt ".utf8.contains(bytes[10]),
             bytes[13] == UInt8(ascii: ":"), bytes[16] == UInt8(ascii: ":"),
             let year = number(0, 4), let month = number(5, 2), let day = number(8, 2),
             let hour = number(11, 2), let minute = number(14, 2), let second = number(17, 2),
             year >= 1970, (1...12).contains(month), day >= 1, day <= Self.dayCount(year: year, month: month),
-            hour < 24, minute < 60, second < 60
+            hour < 24, minute < 60, second <= 60
         else { return nil }
         var offset = 19
         var fraction: Int64 = 0

@@ -62,20 +62,20 @@ package final class SystemGateways: GatewayNetwork {
             switch method {
             case .pcp: PCPClient(place, key, isGivenUp).map(suggesting: nil)
             case .natPMP: NATPMPClient(place, isGivenUp).map(tcp: place.port, udp: place.port)
-            case .upnp: upnp.map(place, suggesting: place.port)
+            case .upnp: upnp.map(place, suggesting: place.port, isGivenUp)
             }
         case .renew(let mapping):
             switch mapping.method {
             case .pcp: PCPClient(mapping.place, key, isGivenUp).map(suggesting: mapping)
             case .natPMP:
                 NATPMPClient(mapping.place, isGivenUp).map(tcp: mapping.tcp, udp: mapping.port(of: .udp))
-            case .upnp: upnp.map(mapping.place, suggesting: mapping.tcp)
+            case .upnp: upnp.map(mapping.place, suggesting: mapping.tcp, isGivenUp)
             }
         case .look(let mapping):
             switch mapping.method {
             case .pcp: PCPClient(mapping.place, key, isGivenUp).look()
             case .natPMP: NATPMPClient(mapping.place, isGivenUp).look()
-            case .upnp: upnp.look(mapping)
+            case .upnp: upnp.look(mapping, isGivenUp)
             }
         }
     }

@@ -1,173 +1,97 @@
-import CMiniUPnP
+import CLinux
 import Discovery
+import Foundation
+import Glibc
 import PortMapping
+import Processes
 import Synchronization
-import Transport
 
-/// Asks a gateway's WANIPConnection or WANPPPConnection service (UPnP Forum, Internet Gateway Device), with libminiupnpc, and
-/// waits. Only what answers at the default gateway's own address is asked; one thread at a time.
+/// Asks a gateway by UPnP, in a process of its own for each question (``UPnPHelper``), and waits: one thread at a time. What
+/// takes too long, or is given up, is killed.
 final class UPnPClient: Sendable {
     private struct Found {
         let gateway: LanAddress
         let local: LanAddress
-        var service: igd_service
+        let service: UPnPQuestion.Place
     }
 
-    /// Where the service was the last time: to look for it takes seconds.
+    /// The program of the helper: the node's own, with ``UPnPHelper/command``.
+    private static let program = "/proc/self/exe"
+    /// For one question: a second to look for the service, and some answers of the library's 5 s each at most.
+    private static let milliseconds: Int64 = 20_000
+
+    /// Where the service was the last time.
     private let found = Mutex<Found?>(nil)
 
-    private static let searchMilliseconds: CInt = 1_000
-    /// Outer ports that are tried, where one is another machine's.
-    private static let portTries = 4
-
-    // The gateway's codes that are told apart.
-    private static let noSuchEntry: CInt = 714
-    private static let conflict: CInt = 718
-    private static let samePortRequired: CInt = 724
-    private static let permanentOnly: CInt = 725
-
-    func map(_ place: MappingPlace, suggesting port: UInt16) -> PortMappingStateMachine.Outcome {
-        with(place) { service in
-            var text = [CChar](repeating: 0, count: 64)
-            let code = igd_outer_address(&service, &text)
-            guard code == 0 else { return (.failed(Self.failure(code)), code) }
-            guard let outer = LanAddress(text: Self.string(text)) else { return (.failed(.malformed), 0) }
-            var candidate = port
-            var last: CInt = 0
-            for _ in 0..<Self.portTries {
-                let (lifetime, code) = Self.add(&service, place, outer: candidate)
-                if let lifetime {
-                    let udp = place.hasDatagrams ? candidate : nil
-                    let grant = MappingGrant(outer: outer, tcp: candidate, udp: udp, lifetime: lifetime, epoch: nil)
-                    return (.granted(grant), 0)
-                }
-                last = code
-                guard code == Self.conflict else { break }
-                candidate = UInt16.random(in: 49_152...65_535)
-            }
-            return (.failed(Self.failure(last)), last)
-        }
+    func map(
+        _ place: MappingPlace,
+        suggesting port: UInt16,
+        _ isGivenUp: () -> Bool
+    ) -> PortMappingStateMachine.Outcome {
+        ask(.map, place, tcp: port, udp: nil, isGivenUp)
     }
 
-    /// Both carriers under one outer port, or neither.
-    /// - Returns: the shorter lease, in seconds; `nil` and the gateway's code otherwise.
-    private static func add(_ service: inout igd_service, _ place: MappingPlace, outer: UInt16) -> (UInt32?, CInt) {
-        var lifetime = MappingLimits.lease
-        var done: [MappingCarrier] = []
-        func undo() { for carrier in done { _ = igd_remove(&service, UInt32(outer), carrier.upnpName) } }
-        for carrier in place.carriers {
-            let (outer, inner) = (UInt32(outer), UInt32(place.port))
-            let code = igd_add(&service, outer, inner, place.local.text, carrier.upnpName, MappingLimits.lease)
-            guard code == 0 else {
-                undo()
-                return (nil, code)
-            }
-            done.append(carrier)
-            switch entry(&service, outer, carrier) {
-            // Some forget the lease that was asked for, and keep the mapping until they are started anew.
-            case .success(let entry) where entry.seconds == 0:
-                undo()
-                return (nil, permanentOnly)
-            case .success(let entry): lifetime = min(lifetime, entry.seconds)
-            // It does not say: then it is as was asked.
-            case .failure: break
-            }
-        }
-        return (lifetime, 0)
-    }
-
-    func look(_ mapping: Mapping) -> PortMappingStateMachine.Outcome {
-        with(mapping.place) { service in
-            var text = [CChar](repeating: 0, count: 64)
-            let code = igd_outer_address(&service, &text)
-            guard code == 0 else { return (.failed(Self.failure(code)), code) }
-            var isThere = true
-            for carrier in mapping.place.carriers {
-                switch Self.entry(&service, UInt32(mapping.port(of: carrier)), carrier) {
-                case .success(let entry):
-                    if entry.client != mapping.place.local || entry.port != mapping.place.port { isThere = false }
-                case .failure(let missing): if missing.code == Self.noSuchEntry { isThere = false }
-                }
-            }
-            return (.alive(epoch: nil, outer: LanAddress(text: Self.string(text)), isThere: isThere), 0)
-        }
+    func look(_ mapping: Mapping, _ isGivenUp: () -> Bool) -> PortMappingStateMachine.Outcome {
+        ask(.look, mapping.place, tcp: mapping.tcp, udp: mapping.udp, isGivenUp)
     }
 
     func remove(_ mapping: Mapping) {
-        _ = with(mapping.place) { service in
-            for carrier in mapping.place.carriers {
-                _ = igd_remove(&service, UInt32(mapping.port(of: carrier)), carrier.upnpName)
-            }
-            return (.failed(.silent), 0)
-        }
+        _ = ask(.remove, mapping.place, tcp: mapping.tcp, udp: mapping.udp) { false }
     }
 
-    // MARK: The library
-
-    private struct Entry {
-        let client: LanAddress?
-        let port: UInt16
-        let seconds: UInt32
-    }
-
-    private struct Missing: Error {
-        let code: CInt
-    }
-
-    private static func entry(_ service: inout igd_service, _ outer: UInt32, _ carrier: MappingCarrier)
-        -> Result<Entry, Missing>
-    {
-        var client = [CChar](repeating: 0, count: 64)
-        var (inner, seconds): (UInt32, UInt32) = (0, 0)
-        let code = igd_entry(&service, outer, carrier.upnpName, &client, &inner, &seconds)
-        guard code == 0 else { return .failure(Missing(code: code)) }
-        let port = UInt16(exactly: inner) ?? 0
-        return .success(Entry(client: LanAddress(text: string(client)), port: port, seconds: seconds))
-    }
-
-    /// Calls `body` with the gateway's service. It is looked for if it is not known, and once more if it is no longer where it
-    /// was.
-    private func with(
+    private func ask(
+        _ verb: UPnPQuestion.Verb,
         _ place: MappingPlace,
-        _ body: (inout igd_service) -> (PortMappingStateMachine.Outcome, CInt)
+        tcp: UInt16,
+        udp: UInt16?,
+        _ isGivenUp: () -> Bool
     ) -> PortMappingStateMachine.Outcome {
-        let known = found.withLock { $0 }
-        if var known, known.gateway == place.gateway, known.local == place.local {
-            let (outcome, code) = body(&known.service)
-            // The library's own codes are below zero: nobody was there.
-            if code >= 0 { return outcome }
+        let known = found.withLock { $0 }.flatMap {
+            $0.gateway == place.gateway && $0.local == place.local ? $0.service : nil
         }
-        found.withLock { $0 = nil }
-        var service = igd_service()
-        switch igd_find(place.gateway.text, place.local.text, Self.searchMilliseconds, &service) {
-        case 0: break
-        case -2: return .failed(.unsupported)
-        default: return .failed(.silent)
+        let question = UPnPQuestion(verb, place, tcp: tcp, udp: udp, found: known)
+        guard let line = try? JSONEncoder().encode(question), let text = Self.run(Array(line), isGivenUp),
+            let answer = try? JSONDecoder().decode(UPnPAnswer.self, from: Data(text))
+        else {
+            found.withLock { $0 = nil }
+            return .failed(.silent)
         }
-        let new = Found(gateway: place.gateway, local: place.local, service: service)
-        found.withLock { $0 = new }
-        return body(&service).0
+        found.withLock {
+            $0 = answer.found.map { Found(gateway: place.gateway, local: place.local, service: $0) }
+        }
+        return answer.outcome
     }
 
-    /// - Parameter code: the library's, below zero, or the gateway's.
-    private static func failure(_ code: CInt) -> MappingFailure {
-        switch code {
-        case permanentOnly: .permanentOnly
-        case 1...: .refused(Int(code))
-        default: .silent
+    /// - Returns: what the helper has said; `nil` if it has not come to its end.
+    private static func run(_ question: [UInt8], _ isGivenUp: () -> Bool) -> [UInt8]? {
+        var (input, output): ([Int32], [Int32]) = ([-1, -1], [-1, -1])
+        guard question.count <= UPnPHelper.lineByteCount, process_pipe(&input) == 0 else { return nil }
+        // A pipe takes that much at once.
+        _ = write(input[1], question, question.count)
+        close(input[1])
+        defer { close(input[0]) }
+        guard process_pipe(&output) == 0 else { return nil }
+        defer { close(output[0]) }
+        let child: ChildProcess
+        do throws(ChildProcess.StartFailure) {
+            defer { close(output[1]) }
+            child = try ChildProcess(
+                program,
+                arguments: ["mayfly", UPnPHelper.command],
+                environment: [:],
+                input: input[0],
+                output: output[1]
+            )
+        } catch {
+            return nil
         }
-    }
-
-    private static func string(_ text: [CChar]) -> String {
-        String(decoding: text.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
-    }
-}
-
-extension MappingCarrier {
-    fileprivate var upnpName: String {
-        switch self {
-        case .tcp: "TCP"
-        case .udp: "UDP"
-        }
+        var left = milliseconds
+        // What was asked to end is looked at in short turns.
+        while left > 0, !isGivenUp(), !child.hasEnded(within: 50) { left -= 50 }
+        child.signal(SIGKILL)
+        guard child.reap() == .exited(0) else { return nil }
+        var answer = [UInt8](repeating: 0, count: UPnPHelper.lineByteCount)
+        let count = read(output[0], &answer, answer.count)
+        return count > 0 ? Array(answer[..<count]) : nil
     }
 }

@@ -59,9 +59,10 @@ extension Timestamp {
         }
         guard index == bytes.count else { return nil }
         let days = Self.days(fromCivil: year, month, day)
-        self.init(
-            milliseconds: (days * 86_400 + hour * 3_600 + minute * 60 + second - offset) * .second + fraction
-        )
+        let seconds = days * 86_400 + hour * 3_600 + minute * 60 + second - offset
+        // An offset, or a leap second, may lead out of the years.
+        guard (0..<253_402_300_800).contains(seconds) else { return nil }
+        self.init(milliseconds: seconds * .second + fraction)
     }
 
     private static func days(in month: Int64, of year: Int64) -> Int64 {

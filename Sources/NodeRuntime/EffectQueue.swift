@@ -17,12 +17,18 @@ struct EffectQueue {
     private var queues: [ClientID: Deque<Waiting>] = [:]
     /// The commit that covers an inbox's newest change.
     private var blockedUntil: [ClientID: UInt64] = [:]
+    /// Whose changes each commit that is not durable yet has, and the next: one that fails is a failure of all of them,
+    /// also of an inbox that has changed again since, perhaps in another file.
+    private var changedIn: [UInt64: Set<ClientID>] = [:]
     /// The number of the commit that the next change will be part of.
     private(set) var nextCommit: UInt64 = 1
     private var completed: UInt64 = 0
 
     /// The inbox has changed on the disk: what follows waits.
-    mutating func changed(_ client: ClientID) { blockedUntil[client] = nextCommit }
+    mutating func changed(_ client: ClientID) {
+        blockedUntil[client] = nextCommit
+        changedIn[nextCommit, default: []].insert(client)
+    }
 
     /// - Returns: whether the effect has to wait; then it was taken.
     mutating func enqueue(_ effect: Effect, for client: ClientID) -> Bool {
@@ -54,7 +60,7 @@ struct EffectQueue {
             if queues[client]?.isEmpty ?? false { queues[client] = nil }
             if !effects.isEmpty { released.append((client, effects)) }
         }
-        blockedUntil = blockedUntil.filter { $0.value > completed }
+        forgetCompleted()
         return released
     }
 
@@ -62,22 +68,21 @@ struct EffectQueue {
     /// - Returns: the inboxes that were part of it, and what must not leave.
     mutating func fail(_ sequence: UInt64) -> [(ClientID, [Effect])] {
         completed = max(completed, sequence)
-        var failed: [(ClientID, [Effect])] = []
-        for (client, until) in blockedUntil.sorted(by: { $0.key < $1.key }) where until <= sequence {
-            failed.append((client, (queues.removeValue(forKey: client) ?? []).map(\.effect)))
-        }
-        blockedUntil = blockedUntil.filter { $0.value > completed }
+        let clients = changedIn.filter { $0.key <= sequence }.values.reduce(into: Set()) { $0.formUnion($1) }
+        let failed = clients.sorted().map { ($0, drop($0)) }
+        forgetCompleted()
         return failed
+    }
+
+    private mutating func forgetCompleted() {
+        blockedUntil = blockedUntil.filter { $0.value > completed }
+        changedIn = changedIn.filter { $0.key > completed }
     }
 
     /// Takes back all that waits for an inbox.
     mutating func drop(_ client: ClientID) -> [Effect] {
         blockedUntil[client] = nil
+        for commit in changedIn.keys { changedIn[commit]?.remove(client) }
         return (queues.removeValue(forKey: client) ?? []).map(\.effect)
-    }
-
-    mutating func forget(_ client: ClientID) {
-        queues[client] = nil
-        blockedUntil[client] = nil
     }
 }

@@ -34,11 +34,15 @@ package struct EventLog {
         return entry
     }
 
+    /// - Parameter time: of the node's clock, at its start. It never goes back over restarts as the system's may, and
+    ///   leaves room for a thousand events in each millisecond of the last run.
+    package init(startedAt time: Timestamp) { self.init(start: time.milliseconds * 1_000) }
+
     /// What a watcher that resumes has missed.
     package struct Gap: Hashable, Sendable {
         /// Of the event before the oldest that is kept.
         package var cursor: Int64
-        /// `nil` when it includes events from before the node's start: nobody knows how many.
+        /// `nil` when it includes events from before the node's start, or of another history: nobody knows how many.
         package var lost: Int64?
 
         package init(cursor: Int64, lost: Int64?) {
@@ -50,13 +54,19 @@ package struct EventLog {
     /// What is gone of everything after `cursor`; `nil` when nothing is, and for 0, which asks for what is kept.
     package func gap(since cursor: Int64) -> Gap? {
         guard since(cursor).missed else { return nil }
-        let before = entries.first.map { $0.cursor - 1 } ?? self.cursor
-        return Gap(cursor: before, lost: cursor >= start ? before - cursor : nil)
+        let isOfThisRun = cursor >= start && cursor <= self.cursor
+        return Gap(cursor: beforeFirst, lost: isOfThisRun ? beforeFirst - cursor : nil)
     }
 
     /// Everything after `cursor` that is still kept, and whether something between is gone.
+    ///
+    /// A cursor above the newest was given out by another run, whose clock was ahead, or by a home that is not this one:
+    /// nothing that is kept has been seen by who holds it.
     package func since(_ cursor: Int64) -> (entries: [Entry], missed: Bool) {
-        let missed = cursor > 0 && (entries.first.map { $0.cursor - 1 > cursor } ?? (self.cursor > cursor))
-        return (entries.filter { $0.cursor > cursor }, missed)
+        if cursor > self.cursor { return (Array(entries), true) }
+        return (entries.filter { $0.cursor > cursor }, cursor > 0 && cursor < beforeFirst)
     }
+
+    /// Of the event before the oldest that is kept.
+    private var beforeFirst: Int64 { entries.first.map { $0.cursor - 1 } ?? cursor }
 }

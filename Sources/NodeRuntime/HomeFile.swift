@@ -49,8 +49,13 @@ enum HomeFile {
     }
 
     static func line(of path: [FilePathKey], in bytes: [UInt8]) -> Int? {
+        line(of: path.map { $0 as any CodingKey }, in: bytes)
+    }
+
+    /// The line on which the value at `path` begins; that of the innermost part of the path that is there.
+    static func line(of path: [any CodingKey], in bytes: [UInt8]) -> Int? {
         var scanner = JSONLocationScanner(bytes: bytes)
-        return scanner.line(of: path.map { $0 as any CodingKey }[...])
+        return scanner.line(of: path[...])
     }
 
     static func read(_ path: String) throws(HomeFileError) -> [UInt8] {
@@ -77,26 +82,40 @@ enum HomeFile {
 
     private static func replace(_ path: String, with bytes: [UInt8], home: String) throws(HomeFileError) {
         let temporary = path + ".new"
-        let descriptor = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
-        guard descriptor >= 0 else { throw HomeFileError(systemCall: "open", path: temporary) }
-        var written = 0
-        while written < bytes.count {
-            let count = bytes[written...].withUnsafeBytes { write(descriptor, $0.baseAddress, $0.count) }
-            if count < 0 {
-                let error = HomeFileError(systemCall: "write", path: temporary)
-                close(descriptor)
-                unlink(temporary)
-                throw error
-            }
-            written += count
-        }
-        guard fsync(descriptor) == 0, close(descriptor) == 0, rename(temporary, path) == 0 else {
-            throw HomeFileError(systemCall: "replace", path: path)
+        try write(bytes, to: temporary)
+        guard rename(temporary, path) == 0 else {
+            let error = HomeFileError(systemCall: "replace", path: path)
+            unlink(temporary)
+            throw error
         }
         let directory = open(home, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         guard directory >= 0 else { throw HomeFileError(systemCall: "open", path: home) }
         defer { close(directory) }
         guard fsync(directory) == 0 else { throw HomeFileError(systemCall: "fsync", path: home) }
+    }
+
+    /// Durable when this returns; nothing is left of it when it fails.
+    private static func write(_ bytes: [UInt8], to path: String) throws(HomeFileError) {
+        let descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
+        guard descriptor >= 0 else { throw HomeFileError(systemCall: "open", path: path) }
+        do throws(HomeFileError) {
+            var rest = bytes[...]
+            while !rest.isEmpty {
+                let count = rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
+                guard count >= 0 || errno == EINTR else { throw HomeFileError(systemCall: "write", path: path) }
+                rest = rest.dropFirst(max(0, count))
+            }
+            guard fsync(descriptor) == 0 else { throw HomeFileError(systemCall: "fsync", path: path) }
+        } catch {
+            close(descriptor)
+            unlink(path)
+            throw error
+        }
+        guard close(descriptor) == 0 else {
+            let error = HomeFileError(systemCall: "close", path: path)
+            unlink(path)
+            throw error
+        }
     }
 }
 
@@ -135,7 +154,7 @@ extension HomeFileError {
             return
         }
         let location = context.codingPath.map { $0.intValue.map { "[\($0)]" } ?? ".\($0.stringValue)" }.joined()
-        let line = Self.line(of: context.codingPath, in: bytes)
+        let line = HomeFile.line(of: context.codingPath, in: bytes)
         let place = location.isEmpty ? "" : "`\(location.drop { $0 == "." })`: "
         self.init(kind: .malformed, path: path, line: line, reason: place + reason)
     }
@@ -145,12 +164,6 @@ extension HomeFileError {
         if type == Bool.self { return "true or false" }
         if type == Int.self || type == Int64.self || type == Double.self { return "a number" }
         return "\(type)".hasPrefix("Array") ? "a list" : "an object"
-    }
-
-    /// The line on which the value at `path` begins; that of the innermost part of the path that is there.
-    private static func line(of path: [any CodingKey], in bytes: [UInt8]) -> Int? {
-        var scanner = JSONLocationScanner(bytes: bytes)
-        return scanner.line(of: path.map { $0 as any CodingKey }[...])
     }
 }
 

@@ -19,7 +19,7 @@ struct InboxTableEntry: Hashable {
     var routes: [Route]
     var invites: [InviteID]
 
-    private static let version: UInt8 = 1
+    private static let version: UInt8 = 2
 
     // MARK: Writing
 
@@ -34,12 +34,12 @@ struct InboxTableEntry: Hashable {
             bytes += utf8
         }
         func time(_ value: Timestamp?) { number(value?.milliseconds ?? -1) }
-        bytes += summary.client.bytes + summary.own.bytes + summary.conversation.bytes
+        bytes += summary.client.bytes + summary.own.bytes + summary.conversation.bytes + summary.creator.bytes
         time(summary.createdAt)
         time(summary.lastActivity)
         time(summary.deadline)
         number(summary.endpointMark)
-        bytes.append((summary.isCreator ? 1 : 0) | (summary.isLocked ? 2 : 0) | (summary.isRemoved ? 4 : 0))
+        bytes.append((summary.isLocked ? 1 : 0) | (summary.isRemoved ? 2 : 0))
         text(summary.lifetime.rawValue)
         text(summary.name)
         number(UInt16(clamping: summary.members.count))
@@ -74,6 +74,7 @@ struct InboxTableEntry: Hashable {
         var reader = Reader(bytes: bytes)
         guard reader.take(1) == [Self.version], let client = reader.take(16).flatMap({ ClientID($0) }),
             let own = reader.key(), let conversation = reader.take(32).flatMap({ ConversationID($0) }),
+            let creator = reader.key(),
             let createdAt = reader.time(), let created = createdAt, let lastActivity = reader.time(),
             let deadline = reader.time(), let mark = reader.number(UInt64.self), let flags = reader.take(1)?.first,
             let lifetimeText = reader.text(),
@@ -101,12 +102,12 @@ struct InboxTableEntry: Hashable {
                 createdAt: created,
                 own: own,
                 conversation: conversation,
-                isCreator: flags & 1 != 0,
+                creator: creator,
                 name: name,
                 members: members,
                 lifetime: lifetime,
-                isLocked: flags & 2 != 0,
-                isRemoved: flags & 4 != 0,
+                isLocked: flags & 1 != 0,
+                isRemoved: flags & 2 != 0,
                 // An inbox with an outbox is read from its log.
                 outboxCount: 0,
                 endpointMark: mark,

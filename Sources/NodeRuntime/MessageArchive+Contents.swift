@@ -126,59 +126,111 @@ extension MessageArchive {
         _ row: RowID
     ) throws(StoreError) -> [UInt8] {
         if let known = chunkPrefixes[client]?[message] { return known }
-        let secret = try store.secret(row, label: "attachment chunks")
-        let prefix = Array(
-            BLAKE2b.authenticate(key: secret, message.bytes, byteCount: 16).prefix(Self.prefixByteCount)
-        )
+        let prefix = Self.chunkPrefix(message, try store.secret(row, label: Self.chunkLabel))
         if chunkPrefixes[client, default: [:]].count >= 64 { chunkPrefixes[client] = [:] }
         chunkPrefixes[client, default: [:]][message] = prefix
         return prefix
     }
 
+    private static let chunkLabel = "attachment chunks"
+
+    private static func chunkPrefix(_ message: Messaging.MessageID, _ secret: borrowing SecretBytes) -> [UInt8] {
+        Array(BLAKE2b.authenticate(key: secret, message.bytes, byteCount: 16).prefix(prefixByteCount))
+    }
+
     // MARK: Reactions
 
-    /// Reactions that are shown at one message.
-    private static let reactionCount = 256
+    mutating func noteReaction(_ message: Message, _ client: ClientID) {
+        guard case .reaction(let reaction) = message.content.body else { return }
+        reactions[client, default: KnownReactions()]
+            .insert(message.content.id, at: reaction.message, expiresAt: message.expiresAt)
+    }
 
-    mutating func noteReaction(_ content: Content, _ client: ClientID) {
-        guard case .reaction(let reaction) = content.body else { return }
-        reactions[client, default: [:]][reaction.message, default: []].append(content.id)
-        // Beyond that the oldest are not shown any more.
-        if reactions[client]![reaction.message]!.count > Self.reactionCount {
-            reactions[client]![reaction.message]!.removeFirst()
-        }
+    /// A reaction as it is on the disk takes less, whatever its members have said of it; what takes more is a chunk.
+    private static let reactionByteCount = 8_192
+
+    /// What is found of one, until all are in order.
+    private struct FoundReaction {
+        var id: Messaging.MessageID
+        var target: Messaging.MessageID
+        var expiresAt: Timestamp?
+        var arrivedAt: Timestamp
     }
 
     /// Looks through what is hidden in an inbox that has been loaded.
-    /// - Parameter messages: all that are listed.
     /// - Returns: reactions of ours that were not delivered.
-    mutating func restoreHidden(
-        client: ClientID,
-        row: RowID,
-        messages: [Message],
-        now: Timestamp
-    ) throws(StoreError) -> [Message] {
+    mutating func restoreHidden(client: ClientID, row: RowID, now: Timestamp) throws(StoreError) -> [Message] {
         reactions[client] = nil
-        for entry in held[client] ?? [] { noteReaction(entry.message.content, client) }
-        let hidden = try store.hiddenIDs(row)
-        guard !hidden.isEmpty else { return [] }
-        var prefixes: Set<[UInt8]> = []
-        for message in messages where message.content.attachment != nil {
-            prefixes.insert(try chunkPrefix(message.content.id, client, row))
+        guard try store.hasHidden(row) else {
+            for entry in held[client] ?? [] { noteReaction(entry.message, client) }
+            return []
         }
-        var found: [(message: Message, arrivedAt: Timestamp)] = []
-        for id in hidden where !prefixes.contains(Array(id.prefix(Self.prefixByteCount))) {
-            guard let bytes = try store.read(row, id: id, now: now.milliseconds) else { continue }
-            if let stored = try? StoredCodec.decodeMessage(bytes) {
-                found.append((stored.0, stored.arrivedAt))
-            } else {
-                // A chunk of a file that its user had not handed over completely when the node ended.
-                try store.erase(row, id: id)
+        var found: [FoundReaction] = []
+        var undelivered: [(message: Message, arrivedAt: Timestamp)] = []
+        // What the chunks of the files begin with that are not known to have a message.
+        var orphans: Set<[UInt8]> = []
+        try store.visitHidden(row) { id, byteCount throws(StoreError) in
+            let prefix = Array(id.prefix(Self.prefixByteCount))
+            guard byteCount <= Self.reactionByteCount, !orphans.contains(prefix) else {
+                orphans.insert(prefix)
+                return true
             }
+            guard let bytes = try store.read(row, id: id, now: now.milliseconds) else { return true }
+            guard let (message, arrivedAt) = try? StoredCodec.decodeMessage(bytes) else {
+                orphans.insert(prefix)
+                return true
+            }
+            if message.sender == nil, message.state == .queued || message.state == .sent {
+                undelivered.append((message, arrivedAt))
+            }
+            guard case .reaction(let reaction) = message.content.body else { return true }
+            found.append(
+                FoundReaction(
+                    id: message.content.id,
+                    target: reaction.message,
+                    expiresAt: message.expiresAt,
+                    arrivedAt: arrivedAt
+                )
+            )
+            // More than that are not remembered.
+            if found.count >= 2 * KnownReactions.limit {
+                found = Self.inOrder(found)
+                found.removeFirst(found.count - KnownReactions.limit)
+            }
+            return true
         }
-        found.sort { ($0.arrivedAt, $0.message.content.id) < ($1.arrivedAt, $1.message.content.id) }
-        for (message, _) in found { noteReaction(message.content, client) }
-        return found.map(\.message).filter { $0.sender == nil && ($0.state == .queued || $0.state == .sent) }
+        var known = KnownReactions()
+        for one in Self.inOrder(found) { known.insert(one.id, at: one.target, expiresAt: one.expiresAt) }
+        reactions[client] = known
+        // What is in memory came later, or is on the disk, too.
+        for entry in held[client] ?? [] { noteReaction(entry.message, client) }
+        if !orphans.isEmpty { try forgetOrphans(orphans, row) }
+        return
+            undelivered.sorted { ($0.arrivedAt, $0.message.content.id) < ($1.arrivedAt, $1.message.content.id) }
+            .map(\.message)
+    }
+
+    private static func inOrder(_ found: [FoundReaction]) -> [FoundReaction] {
+        found.sorted { ($0.arrivedAt, $0.id) < ($1.arrivedAt, $1.id) }
+    }
+
+    /// Overwrites the chunks of files that their users had not handed over completely when the node ended.
+    /// - Parameter prefixes: of chunks whose files may have a message.
+    private mutating func forgetOrphans(_ prefixes: Set<[UInt8]>, _ row: RowID) throws(StoreError) {
+        var prefixes = prefixes
+        let secret = try store.secret(row, label: Self.chunkLabel)
+        try store.visit(row, now: 0) { _, stored in
+            if let (message, _) = try? StoredCodec.decodeMessage(stored.payload), message.content.attachment != nil {
+                prefixes.remove(Self.chunkPrefix(message.content.id, secret))
+            }
+            return !prefixes.isEmpty
+        }
+        var gone: [[UInt8]] = []
+        try store.visitHidden(row) { id, _ in
+            if prefixes.contains(Array(id.prefix(Self.prefixByteCount))) { gone.append(id) }
+            return true
+        }
+        for id in gone { try store.erase(row, id: id) }
     }
 
     /// Who stands by which sign at a message, in the order in which they were put there.
@@ -188,20 +240,19 @@ extension MessageArchive {
         row: RowID?,
         now: Timestamp
     ) -> [(sender: PublicKey?, emoji: String)] {
-        guard let ids = reactions[client]?[message] else { return [] }
         var result: [(sender: PublicKey?, emoji: String)] = []
-        var left: [Messaging.MessageID] = []
-        for id in ids {
+        for id in reactions[client]?[message] ?? [] {
             guard let one = read(id, client: client, row: row, now: now)?.message,
                 case .reaction(let reaction) = one.content.body
-            else { continue }
-            left.append(id)
+            else {
+                // What has expired is not looked for again.
+                if !store.isLocked { reactions[client]?.remove(id) }
+                continue
+            }
             let sender = one.sender
             result.removeAll { $0.sender == sender && $0.emoji == reaction.emoji }
             if !reaction.isRemoved { result.append((sender, reaction.emoji)) }
         }
-        // What has expired is not looked for again.
-        if !store.isLocked { reactions[client]?[message] = left.isEmpty ? nil : left }
         return result
     }
 }

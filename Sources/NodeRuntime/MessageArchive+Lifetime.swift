@@ -39,11 +39,13 @@ extension MessageArchive {
     func sent(under agreement: AgreementID, client: ClientID, row: RowID) throws(StoreError) -> [Messaging.MessageID] {
         var found = heldSent(under: agreement, client)
         guard !store.isLocked else { return found }
-        for stored in try store.list(row, last: nil, after: nil, now: 0) {
-            guard let (message, _) = try? StoredCodec.decodeMessage(stored.payload), message.sender == nil,
+        try store.visit(row, now: 0) { _, stored in
+            if let (message, _) = try? StoredCodec.decodeMessage(stored.payload), message.sender == nil,
                 message.content.agreement == agreement
-            else { continue }
-            found.append(message.content.id)
+            {
+                found.append(message.content.id)
+            }
+            return true
         }
         return found
     }

@@ -12,34 +12,32 @@ struct MessageArchive {
         /// Where it goes when the storage is unlocked.
         var tier: Lifetime?
         var isUnread: Bool
-    }
-
-    /// What is listed: a message, when it arrived here, and whether it is on the disk.
-    struct Listed {
-        var message: Message
-        var arrivedAt: Timestamp
-        var isStored: Bool
+        /// It came before what is on the disk from this place on, and after what is before it; no lower than that of the
+        /// message before. `nil` while the storage has been locked since it came: nothing came to the disk since.
+        var place: UInt64?
     }
 
     /// Ephemeral messages of one inbox in memory; beyond it the oldest read ones are let go.
     private static let heldByteCount = 8 << 20
 
-    private(set) var held: [ClientID: [Held]] = [:]
-    private var heldIndex: [ClientID: [Messaging.MessageID: Int]] = [:]
+    var held: [ClientID: [Held]] = [:]
+    private(set) var heldIndex: [ClientID: [Messaging.MessageID: Int]] = [:]
     /// Not after the first expiry in memory; exact once ``expire(now:)`` has found it to be due.
     private(set) var wakeAt: Timestamp?
     private var heldBytes: [ClientID: Int] = [:]
     /// All inboxes with something that waits for the disk, perhaps more.
     private var mayWait: Set<ClientID> = []
+    /// Inboxes with messages in memory that have no place yet.
+    private var unplaced: Set<ClientID> = []
     /// Messages on the disk as queued that have been handed to a link. Not written: a restart queues them again, and
     /// delivery, which is written, follows within the time of a round trip.
-    private var sent: [ClientID: Set<Messaging.MessageID>] = [:]
+    private(set) var sent: [ClientID: Set<Messaging.MessageID>] = [:]
     /// Sleeping inboxes that hold contents in memory, the one that sleeps longest first.
     private var asleep: [ClientID] = []
     /// What members have said of our messages and is not in their records yet: written with the next state.
-    private var deliveries: [ClientID: [Messaging.MessageID: [Delivery]]] = [:]
-    /// Reactions by the message that they are at, in the order of their arrival; of inboxes that were read.
-    var reactions: [ClientID: [Messaging.MessageID: [Messaging.MessageID]]] = [:]
+    private(set) var deliveries: [ClientID: [Messaging.MessageID: [Delivery]]] = [:]
+    /// Of inboxes that were read.
+    var reactions: [ClientID: KnownReactions] = [:]
     /// Inboxes whose hidden records have been looked through since the start.
     var hiddenIsKnown: Set<ClientID> = []
     /// Chunks of files without an agreement, and how many bytes they are in all.
@@ -51,7 +49,7 @@ struct MessageArchive {
     var uploading: Set<Messaging.MessageID> = []
     var outgoing = OutgoingMessages()
     /// Messages of members that are in memory no more.
-    private var known = KnownMessages()
+    private(set) var known = KnownMessages()
     let store: Store
 
     init(store: Store) { self.store = store }
@@ -68,27 +66,66 @@ struct MessageArchive {
         switch keeping {
         case .disk(let lifetime):
             guard let tier = lifetime.tier, let expiresAt = message.expiresAt else { return }
-            try store.append(
-                row,
-                id: message.content.id.bytes,
-                tier: tier,
-                expiresAt: expiresAt.milliseconds,
-                payload: StoredCodec.encode(message, arrivedAt: now),
-                isHidden: message.content.isAnnotation
-            )
+            settlePlaces(client, row)
+            try append(message, arrivedAt: now, tier, expiresAt, notBefore: held[client]?.last?.place, row)
             // Of hidden records nobody says when they have come to their end.
             if message.sender == nil, !message.content.isAnnotation {
                 outgoing.insert(message, arrivedAt: now, client: client)
             }
             if message.sender != nil { known.insert(message.content.id, client, isStored: true) }
-        case .memory: hold(Held(message: message, arrivedAt: now, tier: nil, isUnread: message.sender != nil), client)
+        case .memory:
+            hold(Held(message: message, arrivedAt: now, tier: nil, isUnread: message.sender != nil), client, row)
         case .untilUnlocked(let lifetime):
-            hold(Held(message: message, arrivedAt: now, tier: lifetime, isUnread: message.sender != nil), client)
+            hold(Held(message: message, arrivedAt: now, tier: lifetime, isUnread: message.sender != nil), client, row)
         }
-        noteReaction(message.content, client)
+        noteReaction(message, client)
     }
 
-    private mutating func hold(_ entry: Held, _ client: ClientID) {
+    private func append(
+        _ message: Message,
+        arrivedAt: Timestamp,
+        _ tier: Tier,
+        _ expiresAt: Timestamp,
+        notBefore place: UInt64?,
+        _ row: RowID
+    ) throws(StoreError) {
+        try store.append(
+            row,
+            id: message.content.id.bytes,
+            tier: tier,
+            expiresAt: expiresAt.milliseconds,
+            payload: StoredCodec.encode(message, arrivedAt: arrivedAt),
+            // The store counts on from what is left on the disk, which may be less than there was.
+            notBefore: place ?? 0,
+            isHidden: message.content.isAnnotation
+        )
+    }
+
+    /// Where a message that comes into memory now has its place; `nil` while that is not known.
+    private func nextPlace(after last: UInt64?, _ row: RowID) -> UInt64? {
+        guard !store.isLocked, let next = try? store.nextPlace(row) else { return nil }
+        return max(next, last ?? 0)
+    }
+
+    /// What came while the storage was locked comes after all that is on the disk. Before anything more goes there.
+    mutating func settlePlaces(_ client: ClientID, _ row: RowID) {
+        guard unplaced.contains(client) else { return }
+        var last: UInt64?
+        for index in 0..<(held[client]?.count ?? 0) {
+            if held[client]![index].place == nil {
+                guard let place = nextPlace(after: last, row) else { return }
+                held[client]![index].place = place
+            }
+            last = held[client]![index].place
+        }
+        unplaced.remove(client)
+    }
+
+    private mutating func hold(_ entry: Held, _ client: ClientID, _ row: RowID) {
+        var entry = entry
+        settlePlaces(client, row)
+        if !unplaced.contains(client) { entry.place = nextPlace(after: held[client]?.last?.place, row) }
+        if entry.place == nil { unplaced.insert(client) }
         heldBytes[client, default: 0] += entry.message.byteCount
         heldIndex[client, default: [:]][entry.message.content.id] = held[client, default: []].count
         held[client, default: []].append(entry)
@@ -108,11 +145,15 @@ struct MessageArchive {
         replaceHeld(kept, client)
     }
 
-    private mutating func replaceHeld(_ entries: [Held], _ client: ClientID) {
+    /// - Parameter stored: those that are on the disk now.
+    private mutating func replaceHeld(_ entries: [Held], stored: Set<Messaging.MessageID> = [], _ client: ClientID) {
         let kept = Set(entries.map(\.message.content.id))
-        for entry in held[client] ?? [] where entry.message.sender != nil && entry.message.content.attachment == nil {
-            guard !kept.contains(entry.message.content.id) else { continue }
-            known.insert(entry.message.content.id, client, isStored: false)
+        for entry in held[client] ?? [] {
+            let id = entry.message.content.id
+            guard !kept.contains(id) else { continue }
+            if entry.message.content.isAnnotation, !stored.contains(id) { reactions[client]?.remove(id) }
+            guard entry.message.sender != nil, entry.message.content.attachment == nil else { continue }
+            known.insert(id, client, isStored: false)
         }
         if let files = heldChunks[client] {
             for id in files.keys where files[id] != nil && !kept.contains(id) && !uploading.contains(id) {
@@ -150,8 +191,13 @@ struct MessageArchive {
     ) {
         var kept: [Held] = []
         var stored: [StoredContent] = []
+        var onDisk: Set<Messaging.MessageID> = []
         var failure: StoreError?
-        for entry in held[client] ?? [] {
+        for var entry in held[client] ?? [] {
+            // In the order in which they came, so that what stays in memory stands between what goes.
+            if entry.place == nil || !onDisk.isEmpty {
+                entry.place = nextPlace(after: kept.last?.place, row) ?? entry.place
+            }
             guard failure == nil, let lifetime = entry.tier, let tier = lifetime.tier,
                 let expiresAt = entry.message.expiresAt
             else {
@@ -163,15 +209,10 @@ struct MessageArchive {
             do throws(StoreError) {
                 // It came again while the storage was locked.
                 if try !store.contains(row, id: id.bytes) {
-                    try store.append(
-                        row,
-                        id: id.bytes,
-                        tier: tier,
-                        expiresAt: expiresAt.milliseconds,
-                        payload: StoredCodec.encode(entry.message, arrivedAt: entry.arrivedAt),
-                        isHidden: entry.message.content.isAnnotation
-                    )
+                    let place = kept.last?.place
+                    try append(entry.message, arrivedAt: entry.arrivedAt, tier, expiresAt, notBefore: place, row)
                 }
+                onDisk.insert(id)
             } catch {
                 failure = error
                 kept.append(entry)
@@ -182,8 +223,9 @@ struct MessageArchive {
             // A file is answered when it is whole.
             if entry.message.state == .received { stored.append(StoredContent(id: id, sender: sender)) }
         }
-        replaceHeld(kept, client)
+        replaceHeld(kept, stored: onDisk, client)
         if failure == nil { mayWait.remove(client) }
+        if kept.allSatisfy({ $0.place != nil }) { unplaced.remove(client) }
         return (stored, failure)
     }
 
@@ -243,7 +285,8 @@ struct MessageArchive {
         for id in ids {
             outgoing.remove(id, client)
             deliveries[client]?[id] = nil
-            reactions[client]?[id] = nil
+            reactions[client]?.removeAll(at: id)
+            reactions[client]?.remove(id)
             try forgetChunks(id, client: client, row: row)
         }
         sent[client]?.subtract(gone)
@@ -283,6 +326,7 @@ struct MessageArchive {
         wake(client)
         held[client] = nil
         mayWait.remove(client)
+        unplaced.remove(client)
         heldIndex[client] = nil
         heldBytes[client] = nil
         sent[client] = nil
@@ -300,13 +344,18 @@ struct MessageArchive {
         outgoing.remove(id, client)
         sent[client]?.remove(id)
         deliveries[client]?[id] = nil
-        reactions[client]?[id] = nil
+        reactions[client]?.removeAll(at: id)
         chunkPrefixes[client]?[id] = nil
     }
 
-    /// Drops what has expired in memory.
+    /// Drops what has expired in memory. That takes as long as there is much in an inbox, and a member chooses the moments:
+    /// not to be done for each of them.
     /// - Returns: which.
     mutating func expire(now: Timestamp) -> [(ClientID, Messaging.MessageID)] {
+        // Nobody says of hidden records when they have come to their end.
+        for client in reactions.filter({ $1.wakeAt.map { $0 <= now } ?? false }).keys {
+            reactions[client]?.expire(now: now)
+        }
         guard let wakeAt, wakeAt <= now else { return [] }
         var gone: [(ClientID, Messaging.MessageID)] = []
         for client in held.keys.sorted() {
@@ -346,102 +395,6 @@ struct MessageArchive {
     func heldSent(under agreement: AgreementID, _ client: ClientID) -> [Messaging.MessageID] {
         (held[client] ?? []).filter { $0.message.sender == nil && $0.message.content.agreement == agreement }
             .map(\.message.content.id)
-    }
-
-    // MARK: Reading
-
-    /// Messages of members that nobody has read and that are in memory until the node stops.
-    var unreadInMemoryCount: Int {
-        held.values.reduce(0) { sum, entries in
-            sum + entries.count { $0.isUnread && $0.tier == nil && !$0.message.content.isAnnotation }
-        }
-    }
-
-    /// A watcher has shown a message: it need not be protected any more.
-    /// - Returns: how many bytes of unread memory that frees; none when it waits for the disk, for it is not let go of.
-    mutating func markShown(_ id: Messaging.MessageID, client: ClientID) -> Int {
-        guard let index = heldIndex[client]?[id], held[client]?[index].isUnread == true else { return 0 }
-        held[client]![index].isUnread = false
-        return held[client]![index].tier == nil ? held[client]![index].message.byteCount : 0
-    }
-
-    func contains(_ id: Messaging.MessageID, client: ClientID, row: RowID?) -> Bool {
-        if heldIndex[client]?[id] != nil || known.contains(id, client, orStored: store.isLocked) { return true }
-        guard let row, !store.isLocked else { return false }
-        return (try? store.contains(row, id: id.bytes)) ?? false
-    }
-
-    func read(_ id: Messaging.MessageID, client: ClientID, row: RowID?, now: Timestamp) -> Listed? {
-        if let index = heldIndex[client]?[id], let entry = held[client]?[index] {
-            if let expiresAt = entry.message.expiresAt, expiresAt <= now { return nil }
-            return Listed(message: entry.message, arrivedAt: entry.arrivedAt, isStored: false)
-        }
-        if let entry = outgoing[client, id] {
-            guard entry.message.expiresAt.map({ $0 > now }) ?? true else { return nil }
-            return listed(entry.message, entry.arrivedAt, client)
-        }
-        guard let row, !store.isLocked,
-            let bytes = try? store.read(row, id: id.bytes, now: now.milliseconds),
-            let (message, arrivedAt) = try? StoredCodec.decodeMessage(bytes)
-        else { return nil }
-        return listed(message, arrivedAt, client)
-    }
-
-    /// A message as the disk has it, with what members have said of it since.
-    func current(_ message: Message, client: ClientID) -> Message {
-        listed(message, message.content.sentAt, client).message
-    }
-
-    /// A message of the disk as it is now.
-    private func listed(_ message: Message, _ arrivedAt: Timestamp, _ client: ClientID) -> Listed {
-        var message = message
-        if message.state == .queued, sent[client]?.contains(message.content.id) ?? false { message.state = .sent }
-        if let said = deliveries[client]?[message.content.id] { message.merge(said) }
-        return Listed(message: message, arrivedAt: arrivedAt, isStored: true)
-    }
-
-    /// Oldest first. `after`: only what came later than this message.
-    mutating func list(
-        client: ClientID,
-        row: RowID,
-        last: Int?,
-        after: Messaging.MessageID?,
-        now: Timestamp
-    ) throws(StoreError) -> [Listed]? {
-        var listed: [Listed] = []
-        var start: Timestamp?
-        if let after {
-            guard let message = read(after, client: client, row: row, now: now) else { return nil }
-            start = message.arrivedAt
-        }
-        let onDisk = after.map { heldIndex[client]?[$0] == nil } ?? false
-        for stored in try store.list(row, last: last, after: onDisk ? after?.bytes : nil, now: now.milliseconds) {
-            guard let (message, arrivedAt) = try? StoredCodec.decodeMessage(stored.payload) else { continue }
-            listed.append(self.listed(message, arrivedAt, client))
-        }
-        let firstHeld = after.flatMap { heldIndex[client]?[$0] }.map { $0 + 1 } ?? 0
-        // In place, and the newest first: a long conversation in memory is not copied for its last word.
-        var inMemory: [Listed] = []
-        if var entries = held.removeValue(forKey: client) {
-            for index in entries.indices.reversed() {
-                entries[index].isUnread = false
-                guard index >= firstHeld, inMemory.count < last ?? .max,
-                    !entries[index].message.content.isAnnotation,
-                    entries[index].message.expiresAt.map({ $0 > now }) ?? true
-                else { continue }
-                let entry = entries[index]
-                inMemory.append(Listed(message: entry.message, arrivedAt: entry.arrivedAt, isStored: false))
-            }
-            held[client] = entries
-        }
-        listed += inMemory.reversed()
-        if let start { listed.removeAll { $0.arrivedAt < start } }
-        // Both parts are in order; a stable sort merges them.
-        let sorted = listed.enumerated().sorted {
-            ($0.element.arrivedAt, $0.offset) < ($1.element.arrivedAt, $1.offset)
-        }
-        .map(\.element)
-        return last.map { Array(sorted.suffix($0)) } ?? sorted
     }
 }
 

@@ -17,11 +17,12 @@ extension Node {
         switch action {
         case .save(let client): save(client)
         case .keep(let client, let message, let keeping):
+            // Before the message: killed between the two, the next start must look for it.
+            if case .disk = keeping, message.sender == nil, message.content.type != .systemMessage { unsettle(client) }
             storing(client) { row throws(StoreError) in
                 try archive.keep(message, keeping, client: client, row: row, now: now)
             }
             if case .disk = keeping {
-                if message.sender == nil, message.content.type != .systemMessage { unsettle(client) }
                 changed(client)
                 room.stored()
             }

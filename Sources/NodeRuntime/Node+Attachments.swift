@@ -162,10 +162,7 @@ extension Node {
     func restoreHidden(_ client: ClientID, row: RowID) {
         guard archive.hiddenIsKnown.insert(client).inserted else { return }
         do throws(StoreError) {
-            guard try !store.hiddenIDs(row).isEmpty else { return }
-            let listed = try store.list(row, last: nil, after: nil, now: now.milliseconds)
-                .compactMap { try? StoredCodec.decodeMessage($0.payload).0 }
-            let undelivered = try archive.restoreHidden(client: client, row: row, messages: listed, now: now)
+            let undelivered = try archive.restoreHidden(client: client, row: row, now: now)
             for message in undelivered { core.restoreOutbox(message, client: client) }
         } catch {
             log.error("reactions could not be read", metadata: ["inbox": "\(client)", "error": "\(error)"])

@@ -7,15 +7,16 @@ import Store
 import Transport
 import Wire
 
-/// Inboxes and their keys: made, loaded, locked, destroyed.
+/// Inboxes and their keys: made, loaded, destroyed.
 extension Node {
     // MARK: Loading
 
     /// Takes up everything that is in the unlocked store.
     func load() throws {
+        let tombstones = try store.tombstones()
         hasLoaded = true
         var begun: [NodeAction] = []
-        for tombstone in try store.tombstones() {
+        for tombstone in tombstones {
             guard let record = try? StoredCodec.decodeTombstone(tombstone.payload) else {
                 continue
             }
@@ -193,7 +194,7 @@ extension Node {
         }
     }
 
-    private func ensureContact() throws {
+    func ensureContact() throws {
         guard core.contact == nil else { return }
         let client = try makeInbox()
         turn { core.makeContact(client, &$0) }
@@ -237,69 +238,5 @@ extension Node {
         // What waited for this inbox's disk has nothing to wait for any more.
         for effect in effects.drop(client) { release(effect, isDurable: true) }
         if core.contains(client) { core.remove(client) }
-    }
-
-    // MARK: Locking
-
-    /// Wipes the storage keys. Links stay; contents wait in memory.
-    package func lock() {
-        guard !store.isLocked else { return }
-        // What waits for a commit must not wait for the unlock.
-        if isCommitScheduled || isLateCommitDue { commit() }
-        store.lock()
-        archive.outgoing.removeAll()
-        notify(Event(client: nil, conversation: nil, at: now, kind: .locked))
-        schedule()
-    }
-
-    /// - Parameter passphrase: `nil` for a home with a key file.
-    package func unlock(passphrase: consuming SecretBytes?) throws {
-        guard store.isLocked else { return }
-        try store.unlock(passphrase: passphrase)
-        if hasLoaded {
-            saveWhatWaited()
-        } else {
-            try load()
-        }
-        notify(Event(client: nil, conversation: nil, at: now, kind: .unlocked))
-        tick()
-    }
-
-    private func saveWhatWaited() {
-        saveWhatWasRefused()
-        storeWhatWaited()
-        let waiting = Set(archive.waiting)
-        for client in rows.keys.sorted() where !waiting.contains(client) { core.releaseMemory(client) }
-        perform(unsaved.sorted().map { .save($0) })
-        unsaved = []
-        scheduleCommit()
-    }
-
-    /// Writes what has waited in memory for the disk, and tells its senders once it is there. What the disk refuses, or has
-    /// no room for, waits on and is tried again.
-    func storeWhatWaited() {
-        guard !store.isLocked, !store.isReadOnly else { return }
-        let waiting = archive.waiting.filter { client in troubled[client].map { $0 <= now } ?? true }
-        guard !waiting.isEmpty else { return }
-        // A commit that fails would have to be undone: what is in memory is given away for good.
-        do throws(StoreError) { try store.probe(for: archive.waitingByteCount) } catch {
-            for client in waiting { keepWaiting(client, error) }
-            return
-        }
-        for client in waiting {
-            guard let row = rows[client] else { continue }
-            let (stored, failure) = archive.storeWaiting(client: client, row: row, now: now)
-            changed(client)
-            turn { core.stored(stored, client: client, &$0) }
-            if let failure { keepWaiting(client, failure) } else { core.releaseMemory(client) }
-        }
-    }
-
-    private func keepWaiting(_ client: ClientID, _ error: StoreError) {
-        if storageTrouble == nil {
-            log.error("contents that waited could not be stored", metadata: ["error": "\(error)"])
-        }
-        storageTrouble = (error, now)
-        troubled[client] = now + Self.storagePause
     }
 }

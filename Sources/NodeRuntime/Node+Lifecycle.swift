@@ -77,17 +77,27 @@ extension Node {
         return core.preview(snapshot.record, key: key, undelivered: undelivered, now: now)
     }
 
-    /// Our own messages on the disk that are not acknowledged, oldest first.
+    /// Our own messages on the disk that are not acknowledged, oldest first; without what they say, for which the disk is
+    /// asked when they are sent.
     func undelivered(_ client: ClientID) -> [Message] {
-        guard let row = rows[client],
-            let stored = try? store.list(row, last: nil, after: nil, now: now.milliseconds)
-        else { return [] }
-        return stored.compactMap { stored in
-            guard let (message, _) = try? StoredCodec.decodeMessage(stored.payload), message.sender == nil,
-                message.content.type != .systemMessage, message.state == .queued || message.state == .sent
-            else { return nil }
-            return archive.current(message, client: client)
+        guard let row = rows[client] else { return [] }
+        var found: [Message] = []
+        do throws(StoreError) {
+            try store.visit(row, now: now.milliseconds) { _, stored in
+                guard let (message, _) = try? StoredCodec.decodeMessage(stored.payload), message.sender == nil,
+                    message.content.type != .systemMessage, message.state == .queued || message.state == .sent
+                else { return true }
+                var current = archive.current(message, client: client)
+                current.content.payload = []
+                current.content.fallback = ""
+                current.content.body = .opaque
+                found.append(current)
+                return true
+            }
+        } catch {
+            log.error("an outbox could not be read", metadata: ["inbox": "\(client)", "error": "\(error)"])
         }
+        return found
     }
 
     // MARK: Sleep

@@ -350,7 +350,7 @@ extension Node {
 
     func transmit(_ frame: Frame, on link: LinkID) {
         guard let connection = links[link]?.connection else { return }
-        if case .ping(let nonce) = frame, pings[nonce] != nil { pingSentAt[nonce] = loop.now }
+        if case .ping(let nonce) = frame { pings[nonce]?.sentAt = loop.now }
         // A link that cannot take more is closed by the transport; the outbox sends again on the next.
         try? connection.send(FrameCodec.encode(frame))
         touchedLinks.insert(link)

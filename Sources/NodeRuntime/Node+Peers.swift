@@ -9,7 +9,10 @@ import Wire
 struct PendingPing {
     var peer: String
     var key: PublicKey
+    /// When it was asked for; then when it went out over an open link.
     var sentAt: NIODeadline
+    /// When nobody waits for it any more.
+    let end: Scheduled<Void>
     var promise: EventLoopPromise<Double>
 }
 
@@ -143,27 +146,24 @@ extension Node {
         let promise = loop.makePromise(of: Double.self)
         var random = Randomness.system
         let nonce = random.next()
-        pings[nonce] = PendingPing(peer: name, key: card.key, sentAt: loop.now, promise: promise)
-        turn { core.withContact(&$0) { contact, turn in contact.ping(card, nonce: nonce, &turn) } }
-        loop.assumeIsolated().scheduleTask(in: .milliseconds(timeout)) {
+        let end = loop.assumeIsolated().scheduleTask(in: .milliseconds(timeout)) {
             self.assumeIsolated { node in
                 guard let ping = node.pings.removeValue(forKey: nonce) else { return }
                 node.turn { turn in
-                    node.core.withContact(&turn) { contact, _ in
-                        contact.stopPing(ping.key, nonce: nonce)
-                        return []
-                    }
+                    node.core.withContact(&turn) { contact, _ in contact.stopPing(ping.key, nonce: nonce) }
                 }
                 ping.promise.fail(NodeError.unreachable(name))
             }
         }
+        pings[nonce] = PendingPing(peer: name, key: card.key, sentAt: loop.now, end: end, promise: promise)
+        turn { core.withContact(&$0) { contact, turn in contact.ping(card, nonce: nonce, &turn) } }
         return promise.futureResult
     }
 
     func pongReceived(_ nonce: UInt64, on link: LinkID) {
         guard let ping = pings.removeValue(forKey: nonce) else { return }
-        let elapsed = Double((loop.now - (pingSentAt[nonce] ?? ping.sentAt)).nanoseconds) / 1_000_000
-        pingSentAt[nonce] = nil
+        ping.end.cancel()
+        let elapsed = Double((loop.now - ping.sentAt).nanoseconds) / 1_000_000
         peerSightings[ping.peer] = PeerSighting(at: now, rttMilliseconds: elapsed, path: path(of: link))
         ping.promise.succeed(elapsed)
     }
@@ -223,8 +223,9 @@ extension Node {
             let slug = received.invitation.slug
             loop.assumeIsolated().execute {
                 self.assumeIsolated { node in
+                    // One that we cannot accept now stays, for the user.
                     do { _ = try node.join(slug, profile: nil) } catch {
-                        node.log.warning("an invitation could not be accepted", metadata: ["error": "\(error)"])
+                        return node.log.warning("an invitation could not be accepted", metadata: ["error": "\(error)"])
                     }
                     node.dismissInvitation(id)
                 }

@@ -64,8 +64,12 @@ extension Node {
         for local in Set(places.keys).union(known.machines.keys).sorted() {
             var machine = mappings?.machines[local] ?? PortMappingStateMachine()
             let actions = machine.set(places[local], now: mappingTime)
-            mappings?.machines[local] = places[local] == nil ? nil : machine
+            mappings?.machines[local] = machine
             perform(actions, of: local)
+            if places[local] == nil {
+                mappings?.machines[local] = nil
+                mappings?.said[local] = nil
+            }
         }
         scheduleMappings()
     }

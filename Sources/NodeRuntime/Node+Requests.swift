@@ -25,6 +25,8 @@ extension Node {
         if store.isLocked { throw .locked }
     }
 
+    package var isLocked: Bool { store.isLocked }
+
     /// Runs `body` when everything so far of this inbox is durable.
     func whenDurable(_ client: ClientID) -> EventLoopFuture<Void> {
         let promise = loop.makePromise(of: Void.self)
@@ -77,7 +79,7 @@ extension Node {
         throw .unknownConversation(text)
     }
 
-    private static let shownMatches = 16
+    static let shownMatches = 16
 
     /// - Parameter text: as for ``resolve(_:)``, and it throws as that does.
     package func conversation(_ text: String) throws(NodeError) -> ConversationStateMachine {
@@ -272,86 +274,6 @@ extension Node {
         try sending(conversation) { machine, turn throws(CommandError) in try machine.send(text, &turn) }
     }
 
-    /// A message, and whether it is on the disk.
-    package struct ReadMessage {
-        package var message: Message
-        package var isStored: Bool
-    }
-
-    /// Messages in the order of their arrival; marks those in memory as read.
-    /// - Parameters:
-    ///   - last: at most so many, the newest.
-    ///   - after: only those after this message; the beginning of its id is enough.
-    package func read(_ conversation: String, last: Int?, after: String?) throws(NodeError)
-        -> (ConversationStateMachine, [ReadMessage])
-    {
-        try wake(try resolve(conversation), .userInteraction)
-        let machine = try self.conversation(conversation)
-        guard let row = rows[machine.client] else { throw .unknownConversation(conversation) }
-        var start: Messaging.MessageID?
-        if let after {
-            guard let id = try messageID(after, machine, row) else { throw .unknownMessage(after) }
-            start = id
-        }
-        let listed: [MessageArchive.Listed]?
-        do throws(StoreError) {
-            listed = try archive.list(
-                client: machine.client,
-                row: row,
-                last: last,
-                after: start,
-                now: readClock().hide
-            )
-        } catch {
-            throw .store(error)
-        }
-        guard let listed else { throw .unknownMessage(after ?? "") }
-        core.releaseMemory(machine.client)
-        let now = now
-        opened(listed.map(\.message), machine, now: now)
-        return (
-            machine,
-            listed.map { ReadMessage(message: $0.message.opened(at: now) ?? $0.message, isStored: $0.isStored) }
-        )
-    }
-
-    func messageID(_ text: String, _ machine: ConversationStateMachine, _ row: RowID) throws(NodeError)
-        -> Messaging.MessageID?
-    {
-        if let whole = Messaging.MessageID(hex: text) { return whole }
-        var copy = archive
-        guard let all = try? copy.list(client: machine.client, row: row, last: nil, after: nil, now: now) else {
-            return nil
-        }
-        let matches = all.map(\.message.content.id).filter { $0.description.hasPrefix(text.lowercased()) }
-        if matches.count > 1 { throw .ambiguous(text, matches: matches.map(\.description)) }
-        return matches.first
-    }
-
-    /// A message as it is now; `nil` when it cannot be read any more.
-    package func message(_ id: Messaging.MessageID, client: ClientID) -> ReadMessage? {
-        if let machine = core.conversation(client), isOver(machine) { return nil }
-        return archive.read(id, client: client, row: rows[client], now: readClock().hide)
-            .map { ReadMessage(message: $0.message, isStored: $0.isStored) }
-    }
-
-    /// A watcher has shown this message.
-    package func markShown(_ id: Messaging.MessageID, client: ClientID) {
-        let byteCount = archive.markShown(id, client: client)
-        if byteCount > 0 { core.releaseMemory(client, byteCount: byteCount) }
-        if let shown = message(id, client: client), let machine = core.conversation(client) {
-            opened([shown.message], machine, now: now)
-        }
-    }
-
-    /// Messages that somebody has read: unopened ones need not go early any more.
-    private func opened(_ messages: [Message], _ machine: ConversationStateMachine, now: Timestamp) {
-        let actions = machine.markRead(messages, now: now)
-        guard !actions.isEmpty else { return }
-        perform(actions)
-        schedule()
-    }
-
     // MARK: Lifetime
 
     /// Proposes a lifetime; see ``LifetimeStateMachine``.
@@ -373,9 +295,12 @@ extension Node {
     package var capByDefault: LifetimeCap { defaultCap }
 
     /// Accepts the open proposal.
+    /// - Parameter seen: what the user has looked at; anything else is refused.
     /// - Returns: when the agreement is durable.
-    package func accept(_ text: String) throws(NodeError) -> EventLoopFuture<Void> {
-        let (client, _) = try command(text) { machine, turn throws(CommandError) in ((), try machine.accept(&turn)) }
+    package func accept(_ text: String, only seen: ProposalID) throws(NodeError) -> EventLoopFuture<Void> {
+        let (client, _) = try command(text) { machine, turn throws(CommandError) in
+            ((), try machine.accept(only: seen, &turn))
+        }
         return whenDurable(client)
     }
 
@@ -430,15 +355,31 @@ extension Node {
         return conversation
     }
 
-    /// - Parameter text: the conversation's id or the beginning of it.
+    /// What is left of a conversation that has exploded; `nil` for one that lives. What lives goes first: an old tombstone
+    /// whose id begins with the name of a conversation must not stand for it.
+    /// - Parameter text: as for ``resolve(_:)``; the whole id means its conversation, whatever others are named.
+    /// - Throws: as ``resolve(_:)`` for what is neither.
     package func explosion(_ text: String) throws(NodeError) -> ExplodeStateMachine.Record? {
         let lowered = text.lowercased()
-        let matches = core.tombstones.filter { $0.conversation.description.hasPrefix(lowered) }
-        if !lowered.isEmpty, matches.count == 1 { return matches[0] }
-        if !lowered.isEmpty, matches.count > 1 {
+        if let id = ConversationID(hex: lowered), core.client(of: id) == nil, let record = core.tombstone(id) {
+            return record
+        }
+        let failure: NodeError
+        do throws(NodeError) {
+            _ = try resolve(text)
+            return nil
+        } catch {
+            failure = error
+        }
+        switch failure {
+        case .exploded, .unknownConversation, .locked: break
+        default: throw failure
+        }
+        let matches = lowered.isEmpty ? [] : core.tombstones.filter { $0.conversation.description.hasPrefix(lowered) }
+        if matches.count > 1 {
             throw .ambiguous(text, matches: matches.map { String($0.conversation.description.prefix(12)) })
         }
-        _ = try resolve(text)
-        return nil
+        guard let match = matches.first else { throw failure }
+        return match
     }
 }

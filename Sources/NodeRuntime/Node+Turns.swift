@@ -5,6 +5,31 @@ import Primitives
 import Store
 import Transport
 
+/// What is not done more often than need be, however often there is a tick: peers choose when their messages expire.
+struct Pace {
+    /// Between two destructions of what is due; what is due is not shown in any case.
+    static let expiryPause: Milliseconds = 100
+    /// Between two looks at the machine's addresses and the room on its disk: each asks the system.
+    static let lookPause: Milliseconds = .second
+
+    private var expiredAt: Timestamp?
+    private var lookedAt: Timestamp?
+
+    /// When what is due then may be destroyed.
+    func expiry(_ deadline: Timestamp) -> Timestamp {
+        expiredAt.map { max(deadline, $0 + Self.expiryPause) } ?? deadline
+    }
+
+    mutating func expired(at now: Timestamp) { expiredAt = now }
+
+    /// Whether it is time to look; then it is taken to be done.
+    mutating func looks(at now: Timestamp) -> Bool {
+        guard lookedAt.map({ now - $0 >= Self.lookPause }) ?? true else { return false }
+        lookedAt = now
+        return true
+    }
+}
+
 /// A turn: one event into the core, what it asks for carried out, and the one timer set anew.
 extension Node {
     func readClock() -> NodeClock.Reading {
@@ -77,9 +102,10 @@ extension Node {
     /// What is due by now: expiry, deadlines of the core, the routing tokens of a new day.
     func tick() {
         guard !isStopped else { return }
-        advertisedNow = nil
-        devicesNow = nil
         let reading = readClock()
+        let looks = pace.looks(at: reading.confirmed)
+        advertisedNow = nil
+        if looks { devicesNow = nil }
         // First, for the store destroys the keys at the same moment, and they sign what is left.
         for client in core.sleepersDue(now: reading.confirmed) { wakeIfPossible(client, .activityRanking) }
         turn { core.explodeDue(&$0) }
@@ -87,7 +113,10 @@ extension Node {
         probeDisk(after: Self.probePause)
         saveWhatWasRefused()
         storeWhatWaited()
-        room.look()
+        if looks {
+            room.look()
+            remakeContact()
+        }
         if reading.confirmed.day != routing.day { routing.beginRoll(to: reading.confirmed.day) }
         if routing.isRolling { routing.continueRoll(routes: Self.rollBatchCount) }
         if summarizedAt.map({ reading.confirmed - $0 >= .hour }) ?? false { saveSummaries() }
@@ -110,6 +139,11 @@ extension Node {
 
     /// Hides and destroys what has expired.
     func reap(_ reading: NodeClock.Reading) {
+        let now = reading.confirmed
+        let isTime = pace.expiry(now) <= now
+        let isDue =
+            archive.wakeAt.map { $0 <= now } ?? false || store.nextExpiry.map { $0 <= now.milliseconds } ?? false
+        if isTime, isDue { pace.expired(at: now) }
         let report = store.reap(hide: reading.hide.milliseconds, destroy: reading.confirmed.milliseconds)
         let isIdle = report.expired.isEmpty && report.rows.isEmpty
         let clients = isIdle ? [:] : Dictionary(uniqueKeysWithValues: rows.map { ($1, $0) })
@@ -118,7 +152,7 @@ extension Node {
             archive.expired(id, client: client)
             publish(client, .messageExpired(id))
         }
-        for (client, id) in archive.expire(now: reading.confirmed) { publish(client, .messageExpired(id)) }
+        for (client, id) in isTime ? archive.expire(now: now) : [] { publish(client, .messageExpired(id)) }
         for row in report.rows {
             if let client = clients[row] { letGo(client) }
         }
@@ -146,8 +180,9 @@ extension Node {
         let now = now
         var next = now + 10 * .second
         if let deadline = core.nextDeadline { next = min(next, deadline) }
-        if let deadline = store.nextDeadline { next = min(next, Timestamp(milliseconds: deadline)) }
-        if let deadline = archive.wakeAt { next = min(next, deadline) }
+        if let deadline = store.nextTask { next = min(next, Timestamp(milliseconds: deadline)) }
+        if let deadline = store.nextExpiry { next = min(next, pace.expiry(Timestamp(milliseconds: deadline))) }
+        if let deadline = archive.wakeAt { next = min(next, pace.expiry(deadline)) }
         if routing.isRolling { next = min(next, now + Self.rollPause) }
         if storageTrouble != nil { next = min(next, now + Self.probePause) }
         if let timerDeadline, timer != nil, timerDeadline <= next, timerDeadline > now { return }

@@ -98,6 +98,7 @@ package actor Node {
     /// By which our receipt is brought to the creator of a conversation that has just exploded.
     var reports: [ConversationID: KnockSecret] = [:]
     var hasLoaded = false
+    var unlocks = PendingUnlocks()
     /// Why the store refused the newest change that it refused.
     var lastStorageFailure: StoreError?
     /// The newest failure of the disk, for `status`.
@@ -159,8 +160,6 @@ package actor Node {
     var messageWatchers: [Messaging.MessageID: [UInt64: (EventLog.Entry) -> Void]] = [:]
     var nextWatcher: UInt64 = 1
     var pings: [UInt64: PendingPing] = [:]
-    /// When a ping went out, once its link was open.
-    var pingSentAt: [UInt64: NIODeadline] = [:]
     var peerSightings: [String: PeerSighting] = [:]
 
     // Contents
@@ -174,6 +173,7 @@ package actor Node {
 
     var timer: Scheduled<Void>?
     var timerDeadline: Timestamp?
+    var pace = Pace()
     var isStopped = false
 
     // MARK: Starting and stopping
@@ -221,7 +221,7 @@ package actor Node {
         core = NodeStateMachine(capacity: options.capacity ?? configuration.capacity ?? Limits.inboxCapacity)
         clock = NodeClock(mark: store.clockMark(), realtime: realtime, boottime: surroundings.boottime())
         routing = RoutingTable(day: Timestamp(milliseconds: realtime).day)
-        events = EventLog(start: realtime * 1_000)
+        events = EventLog(startedAt: clock.read(realtime: realtime, boottime: surroundings.boottime()).confirmed)
     }
 
     /// Unlocks if no passphrase is needed or one is given, listens, and begins to dial.
@@ -283,7 +283,8 @@ package actor Node {
         timer?.cancel()
         for waiter in commitWaiters { waiter.promise.fail(NodeError.stopping) }
         commitWaiters = []
-        let closed = EventLoopFuture.andAllComplete(listeners.map { $0.close() } + [stopPortMapping()], on: loop)
+        let ending = [stopPortMapping(), unlocks.last ?? loop.makeSucceededVoidFuture()]
+        let closed = EventLoopFuture.andAllComplete(listeners.map { $0.close() } + ending, on: loop)
         stopDiscovery()
         addressWatch?.close(promise: nil)
         try? store.saveClockMark(readClock().confirmed.milliseconds)

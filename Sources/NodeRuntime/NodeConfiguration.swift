@@ -219,6 +219,16 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
                 reason: "`policy`: expected ask, refuse or accept-up-to:LIFETIME, found \(configuration.policy)"
             )
         }
+        // Taken for none, it would be a bound that does not hold.
+        if let cap = configuration.cap, LifetimeCap(cap) == nil {
+            throw HomeFileError(
+                kind: .malformed,
+                path: "\(home)/\(fileName)",
+                line: HomeFile.line(of: ["cap"], fileName, home: home),
+                reason:
+                    "`cap`: expected none or one of \(Lifetime.allCases.map(\.rawValue).joined(separator: ", ")), found \(cap)"
+            )
+        }
         return configuration
     }
 

@@ -43,7 +43,7 @@ package struct StorageRoom {
         look()
     }
 
-    /// Asks the file system; at every tick, and after every 256 messages.
+    /// Asks the file system; with ticks, once a second at most, and after every 256 messages.
     package mutating func look() {
         guard let space = space(home) else { return }
         let floor = min(UInt64(limits.freeByteCount.value), space.total / 20)

@@ -42,3 +42,29 @@ struct MessageID: Hashable, Sendable {
         return id
     }
 }
+
+extension MessageID {
+    /// The hexadecimal digits that identifiers begin with.
+    struct Prefix {
+        private let digits: MessageID
+        private let mask: MessageID
+
+        /// `nil` when there are more than an identifier has, or one is above 15.
+        init?(digits: [UInt8]) {
+            guard digits.count <= 32, digits.allSatisfy({ $0 < 16 }) else { return nil }
+            var (value, mask) = ([UInt8](repeating: 0, count: 16), [UInt8](repeating: 0, count: 16))
+            for (index, digit) in digits.enumerated() {
+                let shift: UInt8 = index % 2 == 0 ? 4 : 0
+                value[index / 2] |= digit << shift
+                mask[index / 2] |= 15 << shift
+            }
+            guard let value = MessageID(value), let mask = MessageID(mask) else { return nil }
+            self.digits = value
+            self.mask = mask
+        }
+
+        func matches(_ id: MessageID) -> Bool {
+            id.high & mask.high == digits.high && id.low & mask.low == digits.low
+        }
+    }
+}

@@ -31,12 +31,17 @@ extension Store {
     ///
     /// What the last reap hid and was not allowed to destroy does not count: who withheld the permission knows when to
     /// come back.
-    package var nextDeadline: Int64? {
+    package var nextDeadline: Int64? { [nextExpiry, nextTask].compactMap { $0 }.min() }
+
+    /// Of ``nextDeadline``: when a message expires. A peer chooses these moments.
+    package var nextExpiry: Int64? { nextRecordDeadline.flatMap { $0 > latestHide ? $0 : nil } }
+
+    /// Of ``nextDeadline``: everything else.
+    package var nextTask: Int64? {
         var next: Int64?
         func consider(_ moment: Int64) {
             if moment > latestHide { next = min(next ?? moment, moment) }
         }
-        if let moment = nextRecordDeadline { consider(moment) }
         if let earliestPage, earliestPage > latestHide {
             consider(earliestPage)
         } else if earliestPage != nil {

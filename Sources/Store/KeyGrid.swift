@@ -4,7 +4,7 @@ import Primitives
 /// of the pseudo-row that fan-out lists belong to.
 ///
 /// A class, so that rows and columns share it and its end is one assignment: the keys are wiped with the last reference.
-final class GridKeys {
+final class GridKeys: Sendable {
     let sealing: SecretBytes
     let mixing: SecretBytes
     let tombstones: SecretBytes

@@ -33,7 +33,7 @@ package struct Argon2Parameters: Equatable, Sendable {
 ///     ‖ sealed root (72) ‖ check (16)
 ///
 /// The check is unkeyed: it tells damage from a wrong passphrase.
-struct Keystore {
+struct Keystore: Sendable {
     static let name = "keystore"
     static let keyFileName = "key"
     private static let temporaryName = "keystore.new"
@@ -41,7 +41,7 @@ struct Keystore {
     private static let headerByteCount = 56
     private static let byteCount = headerByteCount + 72 + 16
 
-    struct Copy {
+    struct Copy: Sendable {
         let generation: UInt64
         let protection: Protection
         let parameters: Argon2Parameters
@@ -167,16 +167,19 @@ struct Keystore {
     }
 
     /// The keys under the root. The root itself does not outlive the call.
-    /// - Parameter floor: stored parameters below it are refused.
+    /// - Parameters:
+    ///   - floor: stored parameters below it are refused.
+    ///   - home: where a key file is; `nil` passes over what is under one.
     func unwrap(
         passphrase: borrowing SecretBytes?,
         floor: Argon2Parameters,
-        home: HomeDirectory
+        home: HomeDirectory?
     ) throws(StoreError) -> GridKeys {
         for copy in copies {
             let wrapping: SecretBytes
             switch copy.protection {
             case .keyFile:
+                guard let home else { continue }
                 wrapping = Self.wrappingKey(fromKeyFile: try Self.readKeyFile(home), salt: copy.salt)
             case .passphrase:
                 let stored = copy.parameters
@@ -196,7 +199,8 @@ struct Keystore {
             wipe(&opened)
             return GridKeys(root: root)
         }
-        throw protection == .passphrase ? .wrongPassphrase : .damaged(what: home.path(Self.keyFileName))
+        guard let home, protection == .keyFile else { throw .wrongPassphrase }
+        throw .damaged(what: home.path(Self.keyFileName))
     }
 
     private static func readKeyFile(_ home: HomeDirectory) throws(StoreError) -> SecretBytes {

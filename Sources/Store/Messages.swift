@@ -14,6 +14,7 @@ extension Store {
     /// - Parameters:
     ///   - id: 16 bytes, new in this inbox.
     ///   - expiresAt: milliseconds since the epoch. At it the message is gone. It may be sooner than the tier's lifetime.
+    ///   - place: its place is this one or a later one.
     ///   - isHidden: found by its identifier only: ``read(_:id:now:)``, ``contains(_:id:)``, ``update(_:id:payload:)``
     ///     and ``erase(_:id:)`` work as with any other; it is in no list and no count, has no place in the order, and no
     ///     ``ReapReport`` names it. For the parts of attachments.
@@ -23,10 +24,12 @@ extension Store {
         tier: Tier,
         expiresAt: Int64,
         payload: [UInt8],
+        notBefore place: UInt64 = 0,
         isHidden: Bool = false
     ) throws(StoreError) {
         guard tier != .fuse, tier != .control else { throw .invalidArgument("tier for a message") }
-        try append(to: row(id), MessageID.parse(messageID), tier, expiresAt, payload, isHidden: isHidden)
+        let row = try row(id)
+        try append(to: row, MessageID.parse(messageID), tier, expiresAt, payload, notBefore: place, isHidden: isHidden)
     }
 
     func append(
@@ -35,6 +38,7 @@ extension Store {
         _ tier: Tier,
         _ expiresAt: Int64,
         _ payload: [UInt8],
+        notBefore place: UInt64 = 0,
         isHidden: Bool = false
     ) throws(StoreError) {
         try index(row)
@@ -42,7 +46,8 @@ extension Store {
         guard Tier.times.contains(expiresAt) else { throw .invalidArgument("time \(expiresAt)") }
         guard row.index[id] == nil else { throw .duplicateMessage }
         let segment = try segment(for: row, in: column(tier, expiresAt: expiresAt))
-        write(id, expiresAt, order: isHidden ? 0 : row.nextOrder, version: 0, isHidden: isHidden, payload, to: segment)
+        let order = isHidden ? 0 : max(row.nextOrder, place)
+        write(id, expiresAt, order: order, version: 0, isHidden: isHidden, payload, to: segment)
     }
 
     /// A new version of a message, with the same expiry and place. The old version's ciphertext is overwritten when the
@@ -175,7 +180,8 @@ extension Store {
         return row.index[try MessageID.parse(messageID)] != nil
     }
 
-    /// Messages in the order of their arrival.
+    /// Messages in the order of their arrival, all at once: of an inbox that others fill, see
+    /// ``visit(_:from:now:_:)``.
     /// - Parameters:
     ///   - last: only so many, the latest.
     ///   - after: only those after this message.
@@ -192,22 +198,28 @@ extension Store {
     }
 
     func list(_ row: Row, last: Int?, after: [UInt8]?, now: Int64) throws(StoreError) -> [StoredMessage] {
-        guard !isDue(row, now) else { return [] }
-        var floor: UInt64?
+        var first: UInt64 = 0
         if let after {
-            guard let place = row.index[try MessageID.parse(after)] else { throw .unknownMessage }
-            guard let record = row.record(at: place), !record.isHidden else { throw .unknownMessage }
-            floor = record.order
+            guard let place = place(of: try MessageID.parse(after), in: row) else { throw .unknownMessage }
+            first = place + 1
         }
-        row.sortTimeline()
+        if let last {
+            guard last > 0 else { return [] }
+            var left = last
+            var newest = first
+            visitPlaces(row, from: first, now: now) { place in
+                newest = place
+                left -= 1
+                return left > 0
+            }
+            first = newest
+        }
         var found: [StoredMessage] = []
-        for entry in row.timeline.reversed() {
-            if let floor, entry.order <= floor { break }
-            if let last, found.count >= last { break }
-            guard let place = row.index[entry.id], row.record(at: place)?.order == entry.order else { continue }
-            if let message = try open(place, row, now) { found.append(message) }
+        try visit(row, from: first, now: now) { _, message in
+            found.append(message)
+            return true
         }
-        return found.reversed()
+        return found
     }
 
     /// How many messages of the inbox are not due.

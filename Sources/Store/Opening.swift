@@ -123,8 +123,29 @@ extension Store {
     ///   ``StoreError/overdueOnReadOnly(path:)``.
     package func unlock(passphrase: borrowing SecretBytes?) throws(StoreError) {
         guard isLocked, !isClosed else { return }
+        try checkOverdue()
+        open(with: try keystore.unwrap(passphrase: passphrase, floor: argon2Floor, home: home))
+    }
+
+    /// What ``unlock(passphrase:)`` does first and longest, for any thread; `nil` for a home with a key file, where it
+    /// takes no time.
+    package var stretching: PassphraseStretching? {
+        protection == .passphrase ? PassphraseStretching(keystore: keystore, floor: argon2Floor) : nil
+    }
+
+    /// The rest of ``unlock(passphrase:)``.
+    /// - Parameter keys: of this store's ``stretching``.
+    package func unlock(with keys: StretchedKeys) throws(StoreError) {
+        guard isLocked, !isClosed else { return }
+        try checkOverdue()
+        open(with: keys.keys)
+    }
+
+    private func checkOverdue() throws(StoreError) {
         if isReadOnly, hasOverduePages(at: latestHide) { throw .overdueOnReadOnly(path: home.path) }
-        let keys = try keystore.unwrap(passphrase: passphrase, floor: argon2Floor, home: home)
+    }
+
+    private func open(with keys: GridKeys) {
         self.keys = keys
         rowsAtLock = [:]
         controlRow = Row(slot: .max, secret: SharedSecret(keys.control.clone()))

@@ -12,7 +12,13 @@ struct GlobalOptions: ParsableArguments {
 
     /// Where the node lives: `--home`, MAYFLY_HOME, $XDG_STATE_HOME/mayfly, ~/.local/state/mayfly.
     func resolvedHome() throws -> String {
-        if let home, !home.isEmpty { return Self.absolute(home) }
+        if let home {
+            // Of a variable that is not set: the default would be another node's.
+            guard !home.isEmpty else {
+                throw ControlError(.usage, "--home is empty", hint: "name a directory, or leave the option out")
+            }
+            return Self.absolute(home)
+        }
         if let home = environment("MAYFLY_HOME") { return Self.absolute(home) }
         // The XDG specification asks to ignore a relative path.
         if let state = environment("XDG_STATE_HOME"), state.hasPrefix("/") { return "\(state)/mayfly" }

@@ -60,11 +60,14 @@ struct LocalChecks {
     private var directory: HealthCheck {
         var status = stat()
         guard lstat(home, &status) == 0 else {
+            let isMissing = errno == ENOENT || errno == ENOTDIR
             return HealthCheck(
                 name: "home",
                 state: .failed,
-                message: "\(home) does not exist",
-                hint: "create it with `mayfly init`"
+                message: isMissing
+                    ? "\(home) does not exist"
+                    : "\(home) cannot be looked at: \(String(cString: strerror(errno)).lowercased())",
+                hint: isMissing ? "create it with `mayfly init`" : "run this as the user who runs the node"
             )
         }
         guard status.st_mode & S_IFMT == S_IFDIR else {

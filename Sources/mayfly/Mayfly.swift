@@ -1,5 +1,6 @@
 import ArgumentParser
 import Control
+import Glibc
 
 /// The one executable: the node and everything that talks to it.
 @main struct Mayfly: ParsableCommand {
@@ -44,12 +45,13 @@ import Control
             ),
             CommandGroup(
                 name: "Program",
-                subcommands: [RPCCommand.self, SchemaCommand.self, VersionCommand.self]
+                subcommands: [RPCCommand.self, SchemaCommand.self, VersionCommand.self, GatewayHelperCommand.self]
             ),
         ]
     )
 
     static func main() async {
+        holdStandardStreams()
         let arguments = Array(CommandLine.arguments.dropFirst())
         do {
             var command = try parseAsRoot(arguments)
@@ -60,6 +62,14 @@ import Control
             }
         } catch {
             finish(error, arguments)
+        }
+    }
+
+    /// A standard stream that is closed keeps its number: what is opened next would get it, and then the words for a person
+    /// would go into a socket or a file of the home. Using it fails as before.
+    private static func holdStandardStreams() {
+        for number in STDIN_FILENO...STDERR_FILENO where fcntl(number, F_GETFD) < 0 {
+            _ = open("/dev/null", number == STDIN_FILENO ? O_WRONLY : O_RDONLY)
         }
     }
 

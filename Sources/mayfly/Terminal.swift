@@ -8,33 +8,44 @@ import Glibc
 struct Terminal {
     let json: Bool
 
-    /// Prints a result line. A reader that has gone ends the program quietly.
-    func result(_ line: String) {
-        Self.write(line + "\n", to: STDOUT_FILENO)
+    /// Prints a result line. A reader that has gone ends the program quietly; what cannot be written otherwise is a
+    /// failure.
+    /// - Parameter code: the exit code of what the line says; it stays when the line cannot be written.
+    func result(_ line: String, exitCode code: Int32 = 0) {
+        guard let failure = DescriptorOutput.write((line + "\n").utf8, to: STDOUT_FILENO) else { return }
+        if failure != EPIPE {
+            warn("cannot write to standard output: \(String(cString: strerror(failure)).lowercased())")
+        }
+        exit(code == 0 && failure != EPIPE ? FailureKind.failed.exitCode : code)
     }
 
     /// Prints a result as JSON.
-    func result(_ value: JSONValue) {
-        result(value.text)
+    func result(_ value: JSONValue, exitCode code: Int32 = 0) {
+        result(value.text, exitCode: code)
     }
 
     /// Tells a person something that is not the result.
     func note(_ line: String) {
-        if !json { Self.write(line + "\n", to: STDERR_FILENO) }
+        if !json { Self.tell(line + "\n") }
     }
 
     /// Tells a person something even when a script listens.
     func warn(_ line: String) {
-        Self.write("mayfly: \(line)\n", to: STDERR_FILENO)
+        Self.tell("mayfly: \(line)\n")
     }
 
     /// Asks a person, even with `--json`; the answer follows on the same line.
     static func ask(_ question: String) {
-        write(question, to: STDERR_FILENO)
+        tell(question)
+    }
+
+    /// What a person is told is not what was asked for: that nobody can be told is no failure.
+    private static func tell(_ text: String) {
+        _ = DescriptorOutput.write(text.utf8, to: STDERR_FILENO)
     }
 
     /// Prints an aligned table; nothing when there are no rows.
-    func table(_ head: [String], _ rows: [[String]]) {
+    func table(_ head: [String], _ rows: [[String]], exitCode code: Int32 = 0) {
         guard !rows.isEmpty else { return }
         let all = [head] + rows
         let widths = head.indices.map { column in all.map { width($0[column]) }.max() ?? 0 }
@@ -46,7 +57,7 @@ struct Terminal {
                     line += String(repeating: " ", count: widths[column] - width(cell) + 2)
                 }
             }
-            result(line)
+            result(line, exitCode: code)
         }
     }
 
@@ -62,27 +73,13 @@ struct Terminal {
     /// Reports a failure. The exit code is the caller's.
     func report(_ error: ControlError) {
         if json {
-            result(error.reportValue)
+            result(error.reportValue, exitCode: error.kind.exitCode)
         } else {
-            Self.write("mayfly: \(safe(error.message))\(error.hint.map { "; \(safe($0))" } ?? "")\n", to: STDERR_FILENO)
+            warn("\(safe(error.message))\(error.hint.map { "; \(safe($0))" } ?? "")")
         }
     }
 
     private func width(_ text: String) -> Int { text.count }
-
-    private static func write(_ text: String, to descriptor: Int32) {
-        var bytes = Array(text.utf8)[...]
-        while !bytes.isEmpty {
-            let count = bytes.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
-            if count >= 0 {
-                bytes = bytes.dropFirst(count)
-            } else if errno == EPIPE {
-                exit(0)
-            } else if errno != EINTR {
-                exit(1)
-            }
-        }
-    }
 }
 
 /// Text from elsewhere, made harmless for a terminal: control characters become `?`, line breaks a space, and what

@@ -1,6 +1,7 @@
 import Control
 import FoundationEssentials
 import Glibc
+import TestSupport
 
 /// One run: two fresh nodes on loopback, driven as a script drives them, and the machine's own figures beside them.
 struct Run {
@@ -157,13 +158,20 @@ struct Run {
         return (all.percentile(0.5), all.percentile(0.99))
     }
 
+    private func readAll(_ node: NodeProcess, _ conversation: String) throws {
+        var params: [String: JSONValue] = ["conversation": .string(conversation)]
+        while true {
+            let page = try node.client.call("read", .object(params))
+            guard page["more"] == true, let newest = page["messages"]?.arrayValue?.last?["message"] else { return }
+            params["since"] = newest
+        }
+    }
+
     /// The receiver takes no more than 1 MiB that nobody has read, so somebody reads between the rounds.
     private func ephemeralRate(_ ann: NodeProcess, _ bob: NodeProcess, _ conversation: String) throws -> Double {
         let pipeline = try Pipeline(home: ann.home)
         let rounds = try (0..<5).map { _ in
-            for node in [ann, bob] {
-                _ = try node.client.call("read", ["conversation": .string(conversation), "last": 1])
-            }
+            for node in [ann, bob] { try readAll(node, conversation) }
             return try pipeline.run([request(conversation)], count: 1_000)
         }
         return rounds.median

@@ -3,6 +3,7 @@ import FoundationEssentials
 import Glibc
 import Primitives
 import Store
+import TestSupport
 
 /// The store alone, at sizes that would take hours to reach through the control socket: homes are filled through the
 /// store's own interface, with records as large as a message of 200 bytes, and measured in the same process. What fills

@@ -61,6 +61,10 @@ import StoreCampaigns
     private func faults() throws {
         let home = SimulatedDisk()
         try Verification.makeHome(on: home)
+        guard let canary = try FaultCampaign.canary(on: home) else {
+            finish(["the campaign does not see that a failed commit counts as done"])
+        }
+        print("canary: \(canary)")
         var violations: [String] = []
         var (runs, refusals, histories) = (0, 0, 0)
         var struck: [String: Int] = [:]
@@ -90,6 +94,10 @@ import StoreCampaigns
     private func crash() throws {
         let home = SimulatedDisk()
         try Verification.makeHome(on: home)
+        guard let canary = try CrashCampaign.canary(on: home) else {
+            finish(["the campaign does not see that a disk lies about its barriers"])
+        }
+        print("canary: \(canary)")
         let campaign = CrashCampaign(limit: options["--limit"] ?? 256, thoroughness: 4, seed: seed)
         var histories = 0
         while !isOver, campaign.violations.count < 8 {

@@ -16,13 +16,57 @@ import Testing
     }
 
     @Test func `a foreign user is refused by the kernel's word`() async throws {
-        // Root may command every node, so the refusal can be seen only by another user.
-        guard geteuid() != 0 else { return }
-        try await ControlNode.serving(user: geteuid() + 1) { node in
-            let raw = try node.rawClient()
-            #expect(try raw.line()?["error"]?["data"]?["kind"] == "refused")
-            #expect(try raw.line() == nil)
+        let user = geteuid()
+        // Root may command every node: then a process of another user asks.
+        try await ControlNode.serving(user: user == 0 ? 0 : user + 1) { node in
+            if user == 0 {
+                // Nothing else keeps it out.
+                chmod(node.home, 0o755)
+                chmod("\(node.home)/control.sock", 0o666)
+                let told = try Self.told("\(node.home)/control.sock", as: 65_534)
+                #expect(try JSONReader.read(told)["error"]?["data"]?["kind"] == "refused")
+            } else {
+                let raw = try node.rawClient()
+                #expect(try raw.line()?["error"]?["data"]?["kind"] == "refused")
+                #expect(try raw.line() == nil)
+            }
         }
+    }
+
+    /// All that a process of another user is told before the connection is closed; a line.
+    private static func told(_ path: String, as user: UInt32) throws -> [UInt8] {
+        let script = """
+            import os, socket, sys
+            os.setgroups([]); os.setgid(\(user)); os.setuid(\(user))
+            s = socket.socket(socket.AF_UNIX); s.settimeout(20); s.connect(sys.argv[1])
+            while piece := s.recv(65536): os.write(1, piece)
+            """
+        var ends: [Int32] = [-1, -1]
+        try #require(pipe(&ends) == 0)
+        defer { close(ends[0]) }
+        var actions = posix_spawn_file_actions_t()
+        posix_spawn_file_actions_init(&actions)
+        defer { posix_spawn_file_actions_destroy(&actions) }
+        posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO)
+        for end in ends { posix_spawn_file_actions_addclose(&actions, end) }
+        // What may be needed to find the program.
+        let kept: [String] = ["PATH", "HOME"].compactMap { (name: String) in
+            getenv(name).map { "\(name)=\(String(cString: $0))" }
+        }
+        let arguments: [String] = ["python3", "-c", script, path]
+        var words: [UnsafeMutablePointer<CChar>?] = arguments.map { strdup($0) } + [nil]
+        var variables: [UnsafeMutablePointer<CChar>?] = kept.map { strdup($0) } + [nil]
+        defer { for word in words + variables { free(word) } }
+        var child: pid_t = 0
+        let code = posix_spawnp(&child, "python3", &actions, nil, &words, &variables)
+        close(ends[1])
+        try #require(code == 0)
+        var told: [UInt8] = []
+        var chunk = [UInt8](repeating: 0, count: 4_096)
+        while case let count = read(ends[0], &chunk, chunk.count), count > 0 { told += chunk[..<count] }
+        var status: Int32 = 0
+        #expect(waitpid(child, &status, 0) == child && status == 0)
+        return told.filter { $0 != UInt8(ascii: "\n") }
     }
 
     @Test func `the socket is for its user only`() async throws {
@@ -94,6 +138,56 @@ import Testing
         let home = try ControlNode.makeHome()
         #expect(throws: ControlError.noNode(home: home)) { try ControlClient(home: home) }
         rmdir(home)
+    }
+
+    @Test func `a home that cannot be looked at is not said to be missing`() {
+        let unreachable = "/tmp/" + String(repeating: "n", count: 300)
+        let error = failure { try ControlClient(home: unreachable) }
+        #expect(error?.kind == .failed && error?.message.contains("too long") == true, "\(String(describing: error))")
+        #expect(failure { try ControlClient(home: "/dev/null/home") } == .noHome("/dev/null/home"))
+    }
+
+    /// A node that is stopped by a signal, as its clients see it: the kernel takes what fits, and nobody answers.
+    private func withSilentNode(_ body: (String) throws -> Void) throws {
+        let home = try ControlNode.makeHome()
+        let path = "\(home)/control.sock"
+        let listener = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0)
+        var address = sockaddr_un()
+        address.sun_family = sa_family_t(AF_UNIX)
+        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
+        let bound = withUnsafePointer(to: &address) {
+            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                bind(listener, $0, socklen_t(MemoryLayout<sockaddr_un>.size))
+            }
+        }
+        try #require(bound == 0 && listen(listener, 1) == 0)
+        defer {
+            close(listener)
+            unlink(path)
+            rmdir(home)
+        }
+        try body(home)
+    }
+
+    @Test func `the time of a call bounds its sending, too, and the connection can be used on`() throws {
+        try withSilentNode { home in
+            let client = try ControlClient(home: home)
+            let much: JSONValue = ["data": .string(String(repeating: "x", count: 4 << 20))]
+            for _ in 0..<2 {
+                #expect(failure { try client.call("m", much, timeout: .milliseconds(20)) }?.kind == .timedOut)
+            }
+        }
+    }
+
+    @Test func `connecting to a node that takes no more clients ends in time`() throws {
+        try withSilentNode { home in
+            var clients: [ControlClient] = []
+            var refusal: ControlError?
+            while refusal == nil, clients.count < 100 {
+                refusal = failure { clients.append(try ControlClient(home: home, timeout: .milliseconds(20))) }
+            }
+            #expect(refusal?.kind == .timedOut, "\(clients.count) clients")
+        }
     }
 
     @Test func `a call ends when its time is over or the node goes away`() async throws {

@@ -79,6 +79,85 @@ private final class Subscribers: Sendable {
             #expect(try raw.line()?["params"]?["text"] == "late")
         }
     }
+
+    @Test func `a connection has one subscription, which ends once, with whatever ends it`() async throws {
+        let ended = Mutex<[Int]>([])
+        let count = Mutex(0)
+        let handler: ControlHandler = { request, connection in
+            switch request.method {
+            case "subscribe":
+                let number = count.withLock { count in
+                    count += 1
+                    return count
+                }
+                connection.startStream { ended.withLock { $0.append(number) } }
+            case "unsubscribe": connection.stopStream()
+            case "flood":
+                let event: JSONValue = ["text": .string(String(repeating: "x", count: 100_000))]
+                while connection.notify(event) == .queued { continue }
+                #expect(connection.notify(event) == .dropped)
+            default: break
+            }
+            return connection.eventLoop.makeSucceededFuture(.array(ended.withLock { $0 }.map { .integer(Int64($0)) }))
+        }
+        try await ControlNode.serving(handler) { node in
+            let client = try node.client()
+            #expect(try client.call("subscribe") == [])
+            #expect(try client.call("subscribe") == [1])
+            #expect(try client.call("unsubscribe") == [1, 2])
+            #expect(try client.call("unsubscribe") == [1, 2])
+            #expect(try client.call("subscribe") == [1, 2])
+            #expect(try client.call("flood") == [1, 2, 3])
+            #expect(try client.call("subscribe") == [1, 2, 3])
+            try node.server.close().wait()
+            #expect(failure { try client.call("m") }?.kind == .noNode)
+            #expect(ended.withLock { $0 } == [1, 2, 3, 4])
+        }
+    }
+
+    @Test func `a subscriber that is dropped after the end of its input is closed`() async throws {
+        let subscribers = Subscribers()
+        try await ControlNode.serving(subscribers.handler) { node in
+            let raw = try node.rawClient()
+            raw.send(#"{"jsonrpc":"2.0","id":1,"method":"subscribe"}"# + "\n")
+            raw.endInput()
+            #expect(try raw.line()?["id"] == 1)
+            let publisher = try node.client()
+            let chunk = JSONValue.string(String(repeating: "x", count: 100_000))
+            while try publisher.call("publish", ["text": chunk]) == ["queued"] { continue }
+            var last: JSONValue?
+            while let line = try raw.line() { last = line }
+            #expect(last?["method"] == "subscription.dropped")
+        }
+    }
+
+    @Test func `who asks to be told that a client goes is told at once when it has gone`() async throws {
+        let told = Mutex<[String]>([])
+        let loop = MultiThreadedEventLoopGroup.singleton.next()
+        let arrived = loop.makePromise(of: (any EventLoop).self)
+        let handler: ControlHandler = { _, connection in
+            let promise = connection.eventLoop.makePromise(of: JSONValue.self)
+            _ = connection.onClose {
+                told.withLock { $0.append("first") }
+                // As a request does that has come further meanwhile, and waits for something else now.
+                let number = connection.onClose { told.withLock { $0.append("second") } }
+                connection.removeOnClose(number)
+                promise.fail(ControlError(.failed, "gone"))
+            }
+            let taken = connection.onClose { told.withLock { $0.append("taken back") } }
+            connection.removeOnClose(taken)
+            arrived.succeed(connection.eventLoop)
+            return promise.futureResult
+        }
+        try await ControlNode.serving(handler) { node in
+            var raw: RawClient? = try node.rawClient()
+            raw?.send(#"{"jsonrpc":"2.0","id":1,"method":"wait"}"# + "\n")
+            let served = try arrived.futureResult.wait()
+            raw = nil
+            while told.withLock({ $0.isEmpty }) { try served.submit {}.wait() }
+            #expect(told.withLock { $0 } == ["first", "second"])
+        }
+    }
 }
 
 extension Subscribers {

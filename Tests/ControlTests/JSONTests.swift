@@ -24,6 +24,33 @@ import Testing
 
     @Test func `control characters are escaped in output`() {
         #expect(JSONValue.string("\u{1}\u{1b}\u{7f}").text == #""\u0001\u001b\u007f""#)
+        #expect(JSONValue.string("\u{80}a\u{9b}31m\u{9f}").text == #""\u0080a\u009b31m\u009f""#)
+        #expect(JSONValue.object(["\u{85}": 1]).text == #"{"\u0085":1}"#)
+    }
+
+    @Test func `what ends a line or turns the direction of writing is escaped in output`() {
+        #expect(JSONValue.string("a\u{2028}b\u{2029}").text == #""a\u2028b\u2029""#)
+        #expect(
+            JSONValue.string("\u{61c}\u{200e}\u{200f}\u{202a}\u{202e}\u{2066}\u{2069}").text
+                == #""\u061c\u200e\u200f\u202a\u202e\u2066\u2069""#
+        )
+        // Their neighbours are characters like others.
+        for text in [
+            "\u{a0}", "\u{bf}", "\u{61b}", "\u{61d}", "\u{200d}", "\u{2010}", "\u{2027}", "\u{202f}", "\u{2065}",
+            "\u{206a}",
+        ] {
+            #expect(JSONValue.string(text).text == "\"\(text)\"")
+        }
+    }
+
+    @Test func `every character comes back from the text that is written for it`() throws {
+        for value in (0...0x3000).map({ UInt32($0) }) + [0xD7FF, 0xE000, 0xFEFF, 0xFFFD, 0x1F600, 0x10FFFF] {
+            guard let scalar = Unicode.Scalar(value) else { continue }
+            let text = "<\(String(scalar))>"
+            let written = JSONValue.string(text).utf8
+            #expect(try JSONReader.read(written) == .string(text), "U+\(String(value, radix: 16))")
+            #expect(!written.contains { $0 < 0x20 || $0 == 0x7F })
+        }
     }
 
     @Test(

@@ -88,6 +88,25 @@ import Testing
         #expect(try JSONValue.object(members).decoded(as: Conversation.self) == conversation)
     }
 
+    @Test func `wherever a name stands, so does the id of the member`() {
+        let read = FieldSchema.fields(of: ReadMethod.Result.self)[0].fields
+        #expect(read.map(\.name).contains("member"))
+        #expect(read.first { $0.name == "reactions" }?.fields.map(\.name) == ["from", "member", "reaction"])
+        let lifetime = FieldSchema.fields(of: LifetimeStatus.self)
+        #expect(lifetime.first { $0.name == "proposal" }?.fields.map(\.name).contains("member") == true)
+        #expect(EventKind.message.fields.contains("member") && EventKind.inboxAwake.fields == ["wakeReason"])
+        let own = Message(
+            message: "m1",
+            conversation: "c1",
+            from: "me",
+            type: "t",
+            sentAt: Timestamp(milliseconds: 0),
+            stored: false,
+            state: "sent"
+        )
+        #expect((try? JSONValue(encoding: own))?["member"] == .null)
+    }
+
     @Test func `an event is flat and a detail cannot replace a common field`() {
         let event = Event(
             cursor: 7,

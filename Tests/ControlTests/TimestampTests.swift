@@ -18,11 +18,22 @@ import Testing
         #expect(Timestamp(iso8601: "2026-11-21T06:53:53.25-01:30") == Timestamp(iso8601: "2026-11-21T08:23:53.250Z"))
     }
 
+    @Test func `what RFC 3339 leaves open is read as the seeds' JSON is`() {
+        let time = Timestamp(iso8601: "2026-11-21T06:54:00Z")
+        #expect(
+            Timestamp(iso8601: "2026-11-21 06:54:00Z") == time && Timestamp(iso8601: "2026-11-21t06:54:00z") == time
+        )
+        // A leap second is the first of the next minute: the clocks of machines have none.
+        #expect(Timestamp(iso8601: "2026-11-21T06:53:60Z") == time)
+        #expect(Timestamp(iso8601: "2026-11-21T06:54:00.000999999999999999999999999Z") == time)
+    }
+
     @Test(
         arguments: [
             "", "2026-11-21", "2026-11-21T06:53:53", "2026-02-29T00:00:00Z", "2026-13-01T00:00:00Z",
             "2026-00-01T00:00:00Z", "2026-01-01T24:00:00Z", "2026-01-01T00:60:00Z", "2026-01-01T00:00:00.Z",
             "2026-01-01T00:00:00Zx", "2026-01-01T00:00:00+1:00", "1969-12-31T23:59:59Z", "２026-01-01T00:00:00Z",
+            "2026-01-01T00:00:61Z", "2026-01-01_00:00:00Z", "9999-12-31T23:59:60Z",
             "1970-01-01T00:00:01+23:29", "9999-12-31T23:59:59-00:01",
         ]
     )

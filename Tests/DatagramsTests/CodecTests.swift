@@ -145,7 +145,7 @@ import Testing
     }
 
     @Test func `garbage is read without a trap`() {
-        var random = SplitMix(state: 9)
+        var random = SplitMix64(state: 9)
         for _ in 0..<20_000 {
             var bytes = random.bytes(Int.random(in: 0...80, using: &random))
             var reader = ByteReader(bytes)
@@ -164,7 +164,7 @@ import Testing
 
 @Suite struct RangeTests {
     @Test(arguments: 1...20 as ClosedRange<UInt64>) func `ranges hold what a set would`(seed: UInt64) {
-        var random = SplitMix(state: seed)
+        var random = SplitMix64(state: seed)
         var ranges = OffsetRanges()
         var model: Set<UInt64> = []
         for _ in 0..<300 {
@@ -208,7 +208,7 @@ import Testing
     }
 
     @Test(arguments: 1...10 as ClosedRange<UInt64>) func `no number is taken twice, whatever the order`(seed: UInt64) {
-        var random = SplitMix(state: seed)
+        var random = SplitMix64(state: seed)
         var window = ReplayWindow()
         var seen: Set<UInt64> = []
         var largest: UInt64 = 0

@@ -21,7 +21,7 @@ import Testing
 
     @Test func `random datagrams get no answer, cost no key and leave nothing behind`() {
         let pair = Pair(seed: 2)
-        var random = SplitMix(state: 3)
+        var random = SplitMix64(state: 3)
         for _ in 0..<5_000 {
             var bytes = random.bytes(Int.random(in: 0...160, using: &random))
             if bytes.count > 1 { (bytes[0], bytes[1]) = (0x0d, 0x10 | UInt8.random(in: 0...6, using: &random)) }
@@ -251,11 +251,14 @@ import Testing
 
     @Test func `without a token nothing comes out, and before an address is proved never more than went in`() {
         let pair = Pair(seed: 13)
-        var random = SplitMix(state: 1)
+        var random = SplitMix64(state: 1)
         var bytesIn: [DatagramAddress: Int] = [:]
         var bytesOut: [DatagramAddress: Int] = [:]
+        // Addresses from which no valid token ever comes.
+        var strangers: Set<DatagramAddress> = []
         for index in 0..<2_000 {
             let address = DatagramAddress(v4: UInt32(index % 50) << 8, port: UInt16(index % 7))
+            if index % 2 == 1 { strangers.insert(address) }
             var bytes = DatagramPacket.dial(
                 token: index % 2 == 0 ? Pair.token : random.bytes(16),
                 dialer: UInt64(index % 11),
@@ -270,5 +273,6 @@ import Testing
             }
         }
         for (address, count) in bytesOut { #expect(count <= bytesIn[address] ?? 0) }
+        #expect(strangers.count == 25 * 7 && strangers.isDisjoint(with: bytesOut.keys))
     }
 }

@@ -72,7 +72,7 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
         let pair = try resting(2)
         let far = try #require(pair.farLink)
         let before = far.fingerprint
-        var random = SplitMix(state: 4)
+        var random = SplitMix64(state: 4)
         for index in 0..<5_000 {
             let number = UInt64.random(in: 0...40, using: &random)
             let header = DatagramPacket.sealed(epoch: UInt8(index % 3), receiver: far.localID, number: number)
@@ -113,7 +113,7 @@ private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) 
     }
 
     @Test func `random frames from an authentic peer never trap`() throws {
-        var random = SplitMix(state: 5)
+        var random = SplitMix64(state: 5)
         for seed in 0..<40 as Range<UInt64> {
             let pair = try resting(seed)
             let near = try #require(pair.nearLink)

@@ -115,7 +115,7 @@ import Testing
     // MARK: Filters
 
     @Test func `the greatest of the last slots is known, whatever comes`() {
-        var random = SplitMix(state: 3)
+        var random = SplitMix64(state: 3)
         for length in [1, 2, 10] as [UInt64] {
             var filter = WindowedMaximum()
             var all: [(slot: UInt64, value: Double)] = []

@@ -91,7 +91,7 @@ import Testing
         let pair = try pair(4) { $0.rekeyAfter = 120_000_000 }
         // Keys that wait for a peer to use them: with those a side takes no part in another handshake.
         let far = try #require(pair.farLink)
-        var random = SplitMix(state: 1)
+        var random = SplitMix64(state: 1)
         let mine = makeSecretKey(&random)
         let theirs = makeSecretKey(&random)
         var ours = try LinkHandshake.initiator(

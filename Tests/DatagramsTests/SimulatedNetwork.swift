@@ -3,18 +3,6 @@ import Primitives
 
 @testable import Datagrams
 
-/// A small seeded generator (SplitMix64).
-struct SplitMix: RandomNumberGenerator {
-    var state: UInt64
-    mutating func next() -> UInt64 {
-        state &+= 0x9e37_79b9_7f4a_7c15
-        var z = state
-        z = (z ^ (z >> 30)) &* 0xbf58_476d_1ce4_e5b9
-        z = (z ^ (z >> 27)) &* 0x94d0_49bb_1331_11eb
-        return z ^ (z >> 31)
-    }
-}
-
 /// What the way from anywhere to anywhere is like.
 struct Conditions {
     /// Of 1,000 datagrams.
@@ -49,7 +37,7 @@ final class SimulatedNetwork {
     var now: Microseconds = 1_000_000
     var conditions = Conditions()
     var nodes: [SimulatedNode] = []
-    private var random: SplitMix
+    private var random: SplitMix64
     private var arrivals = Heap<Arrival>()
     private var order: UInt64 = 0
     /// When the wire of each direction is free again: one for each node that sends.
@@ -60,7 +48,7 @@ final class SimulatedNetwork {
     var tap: (DatagramAddress, DatagramAddress, inout [UInt8]) -> Bool = { _, _, _ in true }
     private(set) var datagrams = 0
 
-    init(seed: UInt64) { random = SplitMix(state: seed) }
+    init(seed: UInt64) { random = SplitMix64(state: seed) }
 
     func chance(_ ofThousand: Int) -> Bool { Int.random(in: 0..<1_000, using: &random) < ofThousand }
 
@@ -175,18 +163,17 @@ final class SimulatedNode {
     var waiting: [[UInt8]] = []
     var writes = 0
     var closesWhenSent = false
-    private(set) var curveOperations = 0
     private let routes: Routes
 
     /// Tokens and ephemeral keys, for the closures that an endpoint is made of.
     private final class Routes {
         var identity: IdentityKey?
         var known: [[UInt8]: PublicKey?] = [:]
-        var random: SplitMix
+        var random: SplitMix64
         var knocks: Set<[UInt8]> = []
         var keys = 0
         var asked = 0
-        init(seed: UInt64) { random = SplitMix(state: seed) }
+        init(seed: UInt64) { random = SplitMix64(state: seed) }
     }
 
     init(index: Int, seed: UInt64, limits: DatagramLimits, network: SimulatedNetwork) {
@@ -297,7 +284,7 @@ final class SimulatedNode {
     }
 }
 
-func makeSecretKey(_ random: inout SplitMix) -> SecretKey {
+func makeSecretKey(_ random: inout SplitMix64) -> SecretKey {
     while true {
         if let key = try? SecretKey(SecretBytes(copying: random.bytes(32))) { return key }
     }
@@ -351,7 +338,7 @@ struct Pair {
 
 /// Messages of many sizes, each of which says which it is.
 func makeMessages(_ count: Int, seed: UInt64, largest: Int = 4_000) -> [[UInt8]] {
-    var random = SplitMix(state: seed)
+    var random = SplitMix64(state: seed)
     return (0..<count).map { index in
         let size = Int.random(in: 0..<8, using: &random) == 0 ? 0 : Int.random(in: 0...largest, using: &random)
         var message = bigEndian(UInt64(index))

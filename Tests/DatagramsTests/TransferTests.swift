@@ -50,7 +50,7 @@ import Testing
 
     @Test(arguments: Array(seeds) + kept)
     func `over any network every message arrives once and in order, and both ends end`(seed: UInt64) throws {
-        var random = SplitMix(state: seed &* 77)
+        var random = SplitMix64(state: seed &* 77)
         var conditions = Conditions()
         conditions.lost = [0, 10, 50, 100, 200, 300][Int.random(in: 0..<6, using: &random)]
         conditions.reordered = Int.random(in: 0...300, using: &random)
@@ -145,7 +145,7 @@ import Testing
         conditions.jitter = 5_000
         conditions.reordered = 100
         let pair = Pair(seed: seed, conditions)
-        var random = SplitMix(state: seed)
+        var random = SplitMix64(state: seed)
         var seen: [[UInt8]] = []
         var injected = 0
         var toThief = 0

@@ -67,8 +67,8 @@ for key in sys.argv[1].split("."):
     value = value[int(key)] if isinstance(value, list) else value[key]
 print(value)' "$1" 2>/dev/null
 }
-# happened NODE EVENT: waits until it has, or five seconds.
-happened() { "$MAYFLY" watch --since 0 --until "$2" --timeout 5 --json --home "$WORK/$1" >/dev/null 2>&1; }
+# happened NODE EVENT: waits until it has; a minute at most, for a slow machine.
+happened() { "$MAYFLY" watch --since 0 --until "$2" --timeout 60 --json --home "$WORK/$1" >/dev/null 2>&1; }
 
 start() {
     local node=$1 line=''
@@ -77,7 +77,7 @@ start() {
     "$MAYFLY" run --listen "${LISTEN[$node]:-tcp://127.0.0.1:0}" --home "$WORK/$node" \
         >"$WORK/$node.ready" 2>>"$WORK/$node.err" </dev/null &
     PID[$node]=$!
-    read -r -t 10 line <"$WORK/$node.ready"
+    read -r -t 60 line <"$WORK/$node.ready"
     LISTEN[$node]=$(printf '%s' "$line" | field listen.0)
     [ -n "${LISTEN[$node]}" ] || fail "$node's node starts"
     printf '%s$ mayfly run &\n' "$node"
@@ -110,12 +110,12 @@ expect 'exit code' "$CODE" 0
 ID=$(ask ann conversation conversation show "$NAME")
 INVITE=$(ask ann slug invite create "$NAME" --single-use)
 tell "the invite, to be handed over as text or QR code: ${INVITE:0:48}…"
-on bob join "$INVITE" --as bob --timeout 10
+on bob join "$INVITE" --as bob --timeout 60
 expect 'exit code' "$CODE" 0
 on bob conversation members "$NAME"
 
 step 'Without an agreement nothing is kept: this message is in memory only'
-on ann send "$NAME" 'hello' --wait delivered --timeout 5
+on ann send "$NAME" 'hello' --wait delivered --timeout 60
 expect 'kept on disk' "$(ask bob stored read "$NAME")" False
 on bob read "$NAME"
 
@@ -124,9 +124,9 @@ on ann lifetime propose "$NAME" 1d
 check 'Bob is asked' happened bob lifetimeProposed
 on bob lifetime accept "$NAME"
 check 'Ann knows' happened ann lifetimeAgreed
-on ann send "$NAME" "$SAID_BY_ANN" --wait delivered --timeout 5
+on ann send "$NAME" "$SAID_BY_ANN" --wait delivered --timeout 60
 expect 'exit code' "$CODE" 0
-on bob send "$NAME" "$SAID_BY_BOB" --wait delivered --timeout 5
+on bob send "$NAME" "$SAID_BY_BOB" --wait delivered --timeout 60
 expect 'exit code' "$CODE" 0
 
 step 'Both nodes stop and start again: the history is there'

@@ -170,11 +170,18 @@ struct AttachmentTests {
     @Test("a chat message does not wait behind a file")
     func fairness() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in
-            let (path, _) = try file("big.bin", 8_000_000, in: ann.directory)
+            let (path, _) = try file("big.bin", 32_000_000, in: ann.directory)
             let id = try ann.ok("send", "room", "--file", path)["message"].string ?? ""
-            try bob.wait("attachmentProgress:message=\(id)")
-            try say("between", ann)
-            #expect(try bob.texts().contains("between"))
+            let progress = try bob.wait("attachmentProgress:message=\(id)")
+            // It stands still, so that the file cannot be whole before the message is sent.
+            kill(bob.pid, SIGSTOP)
+            defer { kill(bob.pid, SIGCONT) }
+            #expect((progress["percent"].integer ?? 100) < 100)
+            try ann.ok("send", "room", "between")
+            kill(bob.pid, SIGCONT)
+            let between = try bob.wait("message:text=between")
+            let whole = try bob.wait("messageState:message=\(id),state=received", seconds: 140)
+            #expect(try #require(between["cursor"].integer) < #require(whole["cursor"].integer))
             try ann.wait("messageState:message=\(id),state=delivered")
         }
     }

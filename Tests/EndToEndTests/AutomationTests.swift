@@ -33,7 +33,8 @@ struct AutomationTests {
             }
             let commands = Set(verbs(schema["commands"], []))
             let local: Set = [
-                "init", "run", "rpc", "doctor", "watch", "join.with", "explode.now", "chat", "read", "send", "save",
+                "init", "run", "rpc", "doctor", "watch", "join.with", "explode.now", "read", "send", "save",
+                "gateway-helper",
             ]
             // `send --file` and `save` go by the methods of attachments, a piece at a time.
             let steps =
@@ -121,21 +122,20 @@ struct AutomationTests {
     @Test("Several watchers at once each see every event, and one that resumes with its cursor misses nothing")
     func watchers() throws {
         try withRoom { ann, bob, _ in
-            let cursor = try bob.cursor()
+            let watchers = try (0..<3).map { _ in
+                try Background(bob, ["watch", "--since", "0", "--until", "message:text=m19", "--timeout", "300"])
+            }
+            // What has happened before is shown at once, so all of them watch.
+            try eventually("three watchers") { watchers.allSatisfy { !$0.lines.isEmpty } }
             for index in 0..<20 { try ann.ok("send", "room", "m\(index)", "--wait", "delivered", "--timeout", "90") }
-            let all = try (0..<3).map { _ in
-                try bob.ok("watch", "room", "--since", String(cursor), "--timeout", "0.3").lines
+            for watcher in watchers {
+                #expect(watcher.end() == 0)
+                #expect(watcher.lines.compactMap { $0["text"].string } == (0..<20).map { "m\($0)" })
+                #expect(watcher.lines.allSatisfy { $0["event"].string != "gap" })
             }
-            for events in all {
-                #expect(events.compactMap { $0["text"].string } == (0..<20).map { "m\($0)" })
-                #expect(events.allSatisfy { $0["event"].string != "gap" })
-            }
-            let middle = try #require(all[0].first { $0["text"].string == "m9" }?["cursor"].integer)
+            let middle = try #require(watchers[0].lines.first { $0["text"].string == "m9" }?["cursor"].integer)
             let rest = try bob.ok("watch", "room", "--since", String(middle), "--timeout", "0.3").lines
             #expect(rest.compactMap { $0["text"].string } == (10..<20).map { "m\($0)" })
-            // Two at the same time, both until the same event.
-            let last = try bob.ok("watch", "--since", String(middle), "--until", "message:text=m19", "--timeout", "10")
-            #expect(last["text"].string == "m19")
         }
     }
 
@@ -260,6 +260,71 @@ struct AutomationTests {
                 try ann.start()
                 try ann.stop()
             }
+        }
+    }
+
+    @Test("Without --home and MAYFLY_HOME the node lives in $XDG_STATE_HOME/mayfly, else in ~/.local/state/mayfly")
+    func defaultHome() throws {
+        try withDirectory { directory in
+            for (state, parent) in [
+                ("\(directory)/state", "\(directory)/state"),
+                // A path that is not absolute counts for nothing.
+                ("state", "\(directory)/user/.local/state"),
+            ] {
+                let variables = ["env", "XDG_STATE_HOME=\(state)", "HOME=\(directory)/user"]
+                func run(_ arguments: String...) throws -> Answer {
+                    try Program.run(variables + [Program.mayfly] + arguments + ["--json"], in: directory)
+                }
+                let ann = TestNode(name: "mayfly", directory: directory, parent: parent)
+                defer { ann.crash() }
+                let made = try run("init", "--name", "ann", "--listen", "tcp://127.0.0.1:0")
+                #expect(made.code == 0 && made["home"].string == ann.home, "\(made)")
+                #expect(try run("status").code == 8)
+                try ann.start()
+                #expect(try run("status")["pid"].integer == Int64(ann.pid))
+                let second = try run("run")
+                #expect(second.code == 1 && second.message.contains(String(ann.pid)), "\(second)")
+                // It is the last to be asked.
+                let named = try Program.run(
+                    variables + ["MAYFLY_HOME=\(directory)", Program.mayfly, "status", "--json"],
+                    in: directory
+                )
+                #expect(named.code != 0 && named["pid"].isNull, "\(named)")
+                try ann.stop()
+            }
+        }
+    }
+
+    @Test("MAYFLY_PASSPHRASE_FILE is where init, run and unlock read the passphrase, unless an option says otherwise")
+    func passphraseFile() throws {
+        try withDirectory { directory in
+            let (right, wrong) = ("\(directory)/right", "\(directory)/wrong")
+            for (path, text) in [(right, "correct horse\n"), (wrong, "incorrect\n")] {
+                let descriptor = try Descriptor(path, O_WRONLY | O_CREAT)
+                #expect(write(descriptor.number, text, text.utf8.count) == text.utf8.count)
+            }
+            let ann = TestNode(name: "ann", directory: directory)
+            defer { ann.crash() }
+            func run(_ file: String, _ arguments: String...) throws -> Answer {
+                let command = ["env", "MAYFLY_PASSPHRASE_FILE=\(file)", Program.mayfly] + arguments
+                return try Program.run(command + ["--json", "--home", ann.home], in: directory)
+            }
+            let made = try run(right, "init", "--name", "ann", "--listen", "tcp://127.0.0.1:0")
+            #expect(made.code == 0 && made["protection"].string == "passphrase", "\(made)")
+            ann.prefix = ["env", "MAYFLY_PASSPHRASE_FILE=\(wrong)"]
+            let failure = try #require(try ann.tryStart())
+            #expect(failure.code == 1 && failure.message.contains("passphrase"), "\(failure)")
+            ann.prefix = ["env", "MAYFLY_PASSPHRASE_FILE=\(right)"]
+            try ann.start()
+            #expect(try ann.ok("status")["locked"].bool == false)
+            try ann.ok("lock")
+            #expect(try run(wrong, "unlock").code == 1)
+            #expect(try ann.ok("status")["locked"].bool == true)
+            #expect(try run(wrong, "unlock", "--passphrase-file", right).code == 0)
+            try ann.ok("lock")
+            #expect(try run(right, "unlock").code == 0)
+            #expect(try ann.ok("status")["locked"].bool == false)
+            try ann.stop()
         }
     }
 

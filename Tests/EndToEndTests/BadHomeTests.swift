@@ -9,7 +9,7 @@ struct BadHomeTests {
 
     @Test(
         "Links, foreign owners, and directories above that others may write: refused, named, with what to do",
-        .enabled(if: geteuid() == 0, "giving files away needs root"),
+        .enabled(if: Program.isRoot, "giving files away needs root"),
         arguments: [
             "linked home", "foreign home", "foreign file", "foreign parent", "open parent", "linked rows",
             "linked inboxes", "linked configuration",
@@ -84,55 +84,13 @@ struct BadHomeTests {
 
     // MARK: Disks
 
-    /// `ann` on a small file system of her own.
-    private func withDisk(
-        clocked: Bool = false,
-        ext4: Bool = false,
-        _ body: (_ ann: TestNode, _ bob: TestNode, _ disk: String, _ clock: TestClock?) throws -> Void
-    ) throws {
-        try withDirectory { directory in
-            let disk = "\(directory)/disk"
-            mkdir(disk, 0o700)
-            if ext4 {
-                let image = "\(directory)/image"
-                _ = FileManager.default.createFile(atPath: image, contents: nil)
-                truncate(image, 24 << 20)
-                try Program.tool("mkfs.ext4", "-q", "-F", image)
-                try Program.tool("mount", "-o", "loop", image, disk)
-                chmod(disk, 0o700)
-            } else {
-                try Program.tool("mount", "-t", "tmpfs", "-o", "size=6m,mode=700", "mayfly-test", disk)
-            }
-            defer { umount2(disk, Int32(MNT_DETACH)) }
-            let ann = TestNode(name: "ann", directory: directory, parent: disk)
-            let bob = TestNode(name: "bob", directory: directory)
-            defer { for node in [ann, bob] { node.crash() } }
-            let clock = clocked ? try TestClock(in: directory) : nil
-            if let clock { ann.prefix = clock.prefix }
-            for node in [ann, bob] {
-                try node.initialise()
-                try node.start()
-            }
-            try meet(ann, bob)
-            try body(ann, bob, disk, clock)
-        }
-    }
-
-    private func fill(_ path: String) {
-        let descriptor = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0o600)
-        defer { close(descriptor) }
-        for size in [65_536, 4_096, 1] {
-            let bytes = [UInt8](repeating: 1, count: size)
-            while write(descriptor, bytes, size) == size {}
-        }
-    }
-
     @Test(
         "A full disk: what was refused is never delivered later, and what was taken is, once",
         .enabled(if: Program.canMount, "mounting a small file system needs root")
     )
     func refusedOnce() throws {
         try withDisk { ann, bob, disk, _ in
+            try meet(ann, bob)
             try agree(ann, bob, "1d")
             try say("first", ann)
             let cursor = try ann.cursor()
@@ -179,7 +137,8 @@ struct BadHomeTests {
         .enabled(if: Program.canMount && TestClock.canBeMade, "mounting a small file system needs root")
     )
     func expiryWhenFull() throws {
-        try withDisk(clocked: true) { ann, bob, disk, clock in
+        try withDisk(isClocked: true) { ann, bob, disk, clock in
+            try meet(ann, bob)
             try agree(ann, bob, "1h")
             try say("for an hour", ann)
             fill("\(disk)/filler")
@@ -200,6 +159,7 @@ struct BadHomeTests {
     )
     func turnsReadOnly() throws {
         try withDisk(ext4: true) { ann, bob, disk, _ in
+            try meet(ann, bob)
             try agree(ann, bob, "1d")
             try say("before", ann)
             // What ext4 does by itself when its disk fails.

@@ -7,39 +7,39 @@ import Testing
 import Transport
 import Wire
 
+/// What must be found nowhere, in every form that a careless line of code would give it.
+struct Canary {
+    let name: String
+    let forms: [Data]
+
+    init(_ name: String, text: String) {
+        self.name = name
+        forms = [Data(text.utf8), Data(text.utf16.flatMap { [UInt8($0 & 0xFF), UInt8($0 >> 8)] })]
+    }
+
+    init(_ name: String, bytes: [UInt8]) {
+        self.name = name
+        let base64 = Data(bytes).base64EncodedString()
+        let url = base64.replacingOccurrences(of: "+", with: "-").replacingOccurrences(of: "/", with: "_")
+        forms = [
+            Data(bytes), Data(Hex.encode(bytes).utf8), Data(Hex.encode(bytes).uppercased().utf8),
+            Data(base64.trimmingCharacters(in: ["="]).utf8), Data(url.trimmingCharacters(in: ["="]).utf8),
+        ]
+    }
+
+    func isIn(_ data: Data) -> Bool { forms.contains { data.range(of: $0) != nil } }
+}
+
+func expectNone(_ canaries: [Canary], in data: Data, _ place: String, at location: SourceLocation = #_sourceLocation) {
+    for canary in canaries where canary.isIn(data) {
+        Issue.record("\(canary.name) is in \(place)", sourceLocation: location)
+    }
+}
+
 /// Secrets are planted in a conversation, and then looked for in all that a node leaves behind or shows to somebody who
 /// has not asked for them (reliability.md, D.8).
 @Suite("Canaries")
 struct CanaryTests {
-    /// What must be found nowhere, in every form that a careless line of code would give it.
-    private struct Canary {
-        let name: String
-        let forms: [Data]
-
-        init(_ name: String, text: String) {
-            self.name = name
-            forms = [Data(text.utf8), Data(text.utf16.flatMap { [UInt8($0 & 0xFF), UInt8($0 >> 8)] })]
-        }
-
-        init(_ name: String, bytes: [UInt8]) {
-            self.name = name
-            let base64 = Data(bytes).base64EncodedString()
-            let url = base64.replacingOccurrences(of: "+", with: "-").replacingOccurrences(of: "/", with: "_")
-            forms = [
-                Data(bytes), Data(Hex.encode(bytes).utf8), Data(Hex.encode(bytes).uppercased().utf8),
-                Data(base64.trimmingCharacters(in: ["="]).utf8), Data(url.trimmingCharacters(in: ["="]).utf8),
-            ]
-        }
-
-        func isIn(_ data: Data) -> Bool { forms.contains { data.range(of: $0) != nil } }
-    }
-
-    private func expectNone(_ canaries: [Canary], in data: Data, _ place: String) {
-        for canary in canaries where canary.isIn(data) {
-            Issue.record("\(canary.name) is in \(place)")
-        }
-    }
-
     /// Everything around a node: its log, its files and their names, its process as others see it.
     private func search(_ node: TestNode, for canaries: [Canary], except: [String] = []) {
         let log = FileManager.default.contents(atPath: node.log) ?? Data()
@@ -85,7 +85,8 @@ struct CanaryTests {
                 "\(directory)/passphrase"
             )
             try bob.initialise()
-            try setHook(ann)
+            // It writes down all that it gets: input, arguments, environment.
+            try ann.setHooks([(nil, #"{ cat; echo "$@"; env; } >> "$1""#)])
             try ann.start(["--log-level", "trace", "--passphrase-file", "\(directory)/passphrase"])
             try bob.start(["--log-level", "trace"])
             var canaries = [Canary("the passphrase", text: passphrase)]
@@ -203,8 +204,8 @@ struct CanaryTests {
             try bob.wait("exploded", seconds: 30)
             search(ann, for: canaries + [Canary("bob's address", text: bobAddress)])
             search(bob, for: canaries + [Canary("ann's address", text: annAddress)], except: ["key"])
-            expectNone(canaries, in: Data(Program.text("\(directory)/hook.told").utf8), "what a hook was told")
-            #expect(Program.text("\(directory)/hook.told").contains("MAYFLY_EVENT"))
+            expectNone(canaries, in: Data(ann.told.utf8), "what a hook was told")
+            #expect(ann.told.contains("MAYFLY_EVENT"))
 
             // A crash leaves no picture of the memory.
             let limits = Program.text("/proc/\(ann.pid)/limits").split(separator: "\n")
@@ -219,16 +220,5 @@ struct CanaryTests {
             }
             ann.crash()
         }
-    }
-
-    /// A hook that writes down all that it gets: input, arguments, environment.
-    private func setHook(_ node: TestNode) throws {
-        let path = "\(node.directory)/hook"
-        write(Data("#!/bin/sh\n{ cat; echo \"$@\"; env; } >> \(node.directory)/hook.told\n".utf8), path)
-        chmod(path, 0o700)
-        var config =
-            try JSONSerialization.jsonObject(with: Data(node.contents("config.json"))) as? [String: Any] ?? [:]
-        config["hooks"] = [["command": [path]]]
-        try node.replace("config.json", with: Array(try JSONSerialization.data(withJSONObject: config)))
     }
 }

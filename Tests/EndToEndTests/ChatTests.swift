@@ -153,13 +153,18 @@ struct ChatTests {
 
     @Test("No plaintext, name, key or whole inboxId is in a file of the home or in the log at the finest level")
     func nothingLeaks() throws {
-        try withRoom(["--log-level", "trace"], lifetime: "1d") { ann, bob, id in
+        try withRoom(["--log-level", "trace"]) { ann, bob, id in
             let secrets = ["the plaintext of a message", "a message in memory only", "tulip-society"]
             let other = try ann.ok("conversation", "create", "--name", secrets[2], "--as", "ann-in-disguise")
             let slug = try ann.ok("invite", "create", secrets[2])
             try bob.ok("join", slug["slug"].string ?? "", "--as", "bob-in-disguise", "--timeout", "10")
-            try say(secrets[0], ann)
+            // Without an agreement nothing is on a disk, sealed or not, while the conversations go on.
             try bob.ok("send", secrets[2], secrets[1], "--wait", "delivered", "--timeout", "10")
+            for node in [ann, bob] { #expect(try say(secrets[1], node)["stored"].bool == false) }
+            for node in [ann, bob] { #expect(node.files(".seg") == [], "at \(node.name)") }
+            try agree(ann, bob, "1d")
+            try say(secrets[0], ann)
+            for node in [ann, bob] { #expect(node.files(".seg") != [], "at \(node.name)") }
             let creator = try #require(slug["creator"].string)
             #expect(creator.count == 64)
             let ids = [id, other["conversation"].string ?? "", creator]

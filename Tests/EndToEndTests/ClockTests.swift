@@ -106,6 +106,55 @@ struct ClockTests {
         }
     }
 
+    @Test("A message comes to its end: both are told by messageExpired, and nothing of it is left")
+    func expired() throws {
+        try withClockedRoom(lifetime: "1h") { ann, bob, _, clock in
+            let id = try say("for an hour", ann)["message"].string ?? ""
+            clock.pass(TestClock.hour / 2)
+            try say("half an hour later", bob)
+            // Its bucket is over, too; not that of the other.
+            clock.pass(TestClock.hour / 2 + 60)
+            for node in [ann, bob] {
+                let event = try node.wait("messageExpired:message=\(id)")
+                #expect(event["text"].isNull && event["conversation"].string != nil, "\(event)")
+                #expect(try node.texts() == ["half an hour later"])
+            }
+            clock.pass(TestClock.hour)
+            for node in [ann, bob] {
+                try eventually("all of it is destroyed", seconds: 60) { isDestroyed(node) }
+                let told = try node.ok("watch", "--since", "0", "--timeout", "0.2").lines
+                #expect(told.count { $0["event"].string == "messageExpired" && $0["message"].string == id } == 1)
+            }
+        }
+    }
+
+    @Test("A message expires undelivered: its sender is told, a `send` that waits ends with 3, the other sees a gap")
+    func undelivered() throws {
+        try withMessage { ann, bob, clock in
+            let cursor = try ann.cursor()
+            try bob.stop()
+            try ann.wait("peerOffline", after: cursor)
+            let sent = try ann.ok("send", "room", "too late")
+            #expect(sent["state"].string == "queued" && sent["stored"].bool == true)
+            let id = sent["message"].string ?? ""
+            let waiting = try Background(
+                ann,
+                ["send", "room", "too late as well", "--wait", "delivered", "--timeout", "300"]
+            )
+            try eventually("both wait") { try ann.ok("outbox", "list").lines.count == 2 }
+            clock.pass(TestClock.hour + 60)
+            try ann.wait("messageState:message=\(id),state=expiredUndelivered")
+            try ann.wait("messageExpired:message=\(id)")
+            #expect(waiting.end() == 3, "\(waiting.lines)")
+            #expect(waiting.lines.last?["error"]["kind"].string == "expired", "\(waiting.lines)")
+            #expect(try ann.ok("outbox", "list").lines.isEmpty)
+            #expect(try ann.texts() == [])
+            try bob.start()
+            try bob.wait("messagesMissed:count=2")
+            #expect(try bob.texts() == Self.both, "its own clock is right")
+        }
+    }
+
     @Test("Asleep for two hours: what came to its end meanwhile is gone on waking, without a minute of doubt")
     func suspend() throws {
         try withMessage { ann, bob, clock in

@@ -57,9 +57,13 @@ struct CrashTests {
                 for text in expected { #expect(texts.count { $0 == text } == 1, "\(text) at \(node.name)") }
                 #expect(Set(texts).count == texts.count, "nothing is there twice")
             }
-            // What was not confirmed arrives, too, or is still on its way: never twice.
+            // What was not confirmed arrives, too, and never twice.
             try ann.wait("peerOnline")
             try bob.wait("peerOnline")
+            try eventually("nothing is on its way any more") { try ann.ok("outbox", "list").lines.isEmpty }
+            let (ours, theirs) = (try ann.texts(), try bob.texts())
+            #expect(Set(ours).isSubset(of: theirs), "\(Set(ours).subtracting(theirs))")
+            for texts in [ours, theirs] { #expect(Set(texts).count == texts.count, "\(texts)") }
         }
     }
 
@@ -142,7 +146,10 @@ struct CrashTests {
             try bob.ok("lifetime", "accept", "room")
             bob.crash()
             try bob.start()
-            #expect(try bob.ok("lifetime", "show", "room")["lifetime"].string != "7d")
+            // Its session is over; what bob has signed is there.
+            let signed = try bob.ok("lifetime", "agreements", "room").lines
+            #expect(signed.map { $0["agreement"]["lifetime"].string } == ["1d"], "\(signed)")
+            #expect(signed.allSatisfy { $0["verified"].bool == true }, "\(signed)")
             try bob.wait("peerOnline")
             try agree(ann, bob, "7d")
             let sent = try ann.ok("send", "room", "durable before it is said")

@@ -17,7 +17,9 @@ final class GatewayHouse {
     var router: String { "\(tag)r" }
 
     /// Whether this test may make namespaces, and there is a router's program.
-    static let canBeBuilt = Program.canMakeNamespaces && access("/usr/sbin/miniupnpd", X_OK) == 0
+    static let canBeBuilt = Program.offers {
+        Program.canMakeNamespaces && access("/usr/sbin/miniupnpd", X_OK) == 0
+    }
     static let reason = "it needs root, network namespaces, nftables and miniupnpd"
 
     /// - Parameter source: how the router translates, in nftables' words.

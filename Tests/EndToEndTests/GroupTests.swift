@@ -38,8 +38,8 @@ struct GroupTests {
     @Test("the creator renames, locks and unlocks; all see it, nobody else may")
     func nameAndLock() throws {
         try withGroup("ann", "bob", "eve") { nodes in
-            try nodes[1].fails(2, "conversation", "rename", "room", "mine")
-            try nodes[1].fails(2, "conversation", "lock", "room")
+            try nodes[1].fails(1, "conversation", "rename", "room", "mine")
+            try nodes[1].fails(1, "conversation", "lock", "room")
             let slug = try nodes[0].ok("invite", "create", "room")["slug"].string ?? ""
             try nodes[0].ok("conversation", "rename", "room", "hall")
             try nodes[0].ok("conversation", "lock", "hall")
@@ -168,17 +168,22 @@ func withGroup(_ names: String..., body: ([TestNode]) throws -> Void) throws {
             try node.initialise()
             try node.start()
         }
-        try nodes[0].ok("conversation", "create", "--name", "room", "--as", names[0])
-        for count in 2...nodes.count {
-            let slug = try nodes[0].ok("invite", "create", "room", "--single-use")["slug"].string ?? ""
-            try nodes[count - 1].ok("join", slug, "--as", names[count - 1], "--timeout", "30")
-            for node in nodes[..<count] {
-                try eventually("\(node.name) is linked to all") {
-                    let members = try node.ok("conversation", "members", "room")["members"].list
-                    return members.count == count - 1 && members.allSatisfy { $0["online"].bool == true }
-                }
+        try gather(nodes)
+        try body(nodes)
+    }
+}
+
+/// The first of them, which run, invites all others to `room`; everyone is linked to everyone.
+func gather(_ nodes: [TestNode]) throws {
+    try nodes[0].ok("conversation", "create", "--name", "room", "--as", nodes[0].name)
+    for count in 2...nodes.count {
+        let slug = try nodes[0].ok("invite", "create", "room", "--single-use")["slug"].string ?? ""
+        try nodes[count - 1].ok("join", slug, "--as", nodes[count - 1].name, "--timeout", "30")
+        for node in nodes[..<count] {
+            try eventually("\(node.name) is linked to all") {
+                let members = try node.ok("conversation", "members", "room")["members"].list
+                return members.count == count - 1 && members.allSatisfy { $0["online"].bool == true }
             }
         }
-        try body(nodes)
     }
 }

@@ -206,30 +206,42 @@ enum Program {
         return answer.output
     }
 
-    /// Whether this test may make network namespaces: tried, since root in a container often may not.
-    static let canMakeNamespaces: Bool = {
-        let name = "mf\(UUID().uuidString.prefix(6))"
-        guard geteuid() == 0, (try? tool("ip", "netns", "add", name)) != nil else { return false }
-        return (try? tool("ip", "netns", "del", name)) != nil
-    }()
-
-    /// Whether this test may mount small file systems.
-    static let canMount: Bool = {
-        guard geteuid() == 0 else { return false }
-        let isMounted = try? withDirectory { directory in
-            try tool("mount", "-t", "tmpfs", "-o", "size=64k", "mayfly-test", directory)
-            try tool("umount", directory)
-            return true
-        }
-        return isMounted ?? false
-    }()
 }
 
+/// What not every machine has: the tests that need it are skipped where it cannot be had.
 extension Program {
-    /// Whether this test may make and mount an ext4 image: tried, since a container may have no loop devices.
-    static let canMakeExt4: Bool = {
+    /// With MAYFLY_TESTS_WHOLE=1 no test is skipped: what cannot be had, be it for a moment only, fails those that need it.
+    private static let isWhole = ProcessInfo.processInfo.environment["MAYFLY_TESTS_WHOLE"] == "1"
+
+    /// Whether the tests that need something are run.
+    /// - Parameter attempt: whether it is there.
+    static func offers(_ attempt: () throws -> Bool) -> Bool { isWhole || ((try? attempt()) ?? false) }
+
+    static let isRoot = offers { geteuid() == 0 }
+
+    /// Whether this test may make network namespaces: tried, since root in a container often may not.
+    static let canMakeNamespaces = offers {
         guard geteuid() == 0 else { return false }
-        let isMounted = try? withDirectory { directory in
+        let name = "mf\(UUID().uuidString.prefix(6))"
+        try tool("ip", "netns", "add", name)
+        try tool("ip", "netns", "del", name)
+        return true
+    }
+
+    /// Whether this test may mount small file systems.
+    static let canMount = offers {
+        guard geteuid() == 0 else { return false }
+        try withDirectory { directory in
+            try tool("mount", "-t", "tmpfs", "-o", "size=64k", "mayfly-test", directory)
+            try tool("umount", directory)
+        }
+        return true
+    }
+
+    /// Whether this test may make and mount an ext4 image: tried, since a container may have no loop devices.
+    static let canMakeExt4 = offers {
+        guard geteuid() == 0 else { return false }
+        try withDirectory { directory in
             let image = "\(directory)/image"
             _ = FileManager.default.createFile(atPath: image, contents: nil)
             truncate(image, 8 << 20)
@@ -237,10 +249,9 @@ extension Program {
             try tool("mkfs.ext4", "-q", "-F", image)
             try tool("mount", "-o", "loop", image, "\(directory)/disk")
             try tool("umount", "\(directory)/disk")
-            return true
         }
-        return isMounted ?? false
-    }()
+        return true
+    }
 }
 
 /// A real node: a home of its own, a daemon that is started, stopped and killed, and its command line.
@@ -457,6 +468,67 @@ final class TestNode {
     }
 
     func replace(_ file: String, with text: String) throws { try replace(file, with: Array(text.utf8)) }
+
+    // MARK: Its process
+
+    /// Memory that it has now.
+    var residentByteCount: Int {
+        let line = Program.text("/proc/\(pid)/status").split(separator: "\n").first { $0.hasPrefix("VmRSS:") }
+        return (line.flatMap { Int($0.filter(\.isNumber)) } ?? 0) << 10
+    }
+
+    // MARK: Its hooks
+
+    /// Gives the node, which must not run, hooks that run shell scripts; `$1` of each is the path of what is ``told``.
+    func setHooks(_ hooks: [(events: [String]?, script: String)]) throws {
+        var list: [[String: Any]] = []
+        for (index, hook) in hooks.enumerated() {
+            let path = "\(directory)/\(name)-hook-\(index)"
+            let descriptor = try Descriptor(path, O_WRONLY | O_CREAT | O_TRUNC)
+            let text = Array("#!/bin/sh\n\(hook.script)\n".utf8)
+            #expect(write(descriptor.number, text, text.count) == text.count)
+            chmod(path, 0o700)
+            var entry: [String: Any] = ["command": [path, "\(directory)/\(name).told", "a b;$HOME"]]
+            if let events = hook.events { entry["events"] = events }
+            list.append(entry)
+        }
+        var config = try JSONSerialization.jsonObject(with: Data(contents("config.json"))) as? [String: Any] ?? [:]
+        config["hooks"] = list
+        try replace("config.json", with: Array(try JSONSerialization.data(withJSONObject: config)))
+    }
+
+    /// What the scripts of its hooks have written to their `$1`.
+    var told: String { Program.text("\(directory)/\(name).told") }
+}
+
+/// A command that goes on beside the test.
+final class Background {
+    private let child: Child
+    private let output: String
+
+    /// Runs it with `--json`.
+    init(_ node: TestNode, _ arguments: [String]) throws {
+        output = "\(node.directory)/\(UUID().uuidString.prefix(8)).out"
+        child = try Child(
+            [Program.mayfly] + arguments + ["--json", "--home", node.home],
+            input: try Descriptor("/dev/null", O_RDONLY),
+            output: try Descriptor(output, O_WRONLY | O_CREAT),
+            errors: try Descriptor("/dev/null", O_WRONLY)
+        )
+    }
+
+    deinit {
+        guard child.isRunning else { return }
+        child.signal(SIGKILL)
+        _ = child.wait(seconds: 10)
+    }
+
+    /// What it has printed by now, a line each.
+    var lines: [JSON] { Program.text(output).split(separator: "\n").compactMap { JSON(line: $0) } }
+
+    /// Waits for its end.
+    /// - Returns: its exit code; `nil` if that took longer.
+    func end(seconds: Int = 90) -> Int32? { child.wait(seconds: seconds) }
 }
 
 /// A temporary directory for the length of a test. Short: the path of a Unix socket has 107 bytes.

@@ -110,44 +110,89 @@ struct HomeTests {
 
     @Test("Everything in the home is for its owner alone, whatever the umask")
     func created() throws {
-        try withRoom(lifetime: "1d") { ann, _, _ in
+        try withDirectory { directory in
+            let (ann, bob) = (
+                TestNode(name: "ann", directory: directory), TestNode(name: "bob", directory: directory)
+            )
+            defer { for node in [ann, bob] { node.crash() } }
+            // One that takes nothing from anybody.
+            ann.prefix = ["sh", "-c", #"umask 0; exec "$@""#, "sh"]
+            let initialise = ["init", "--name", "ann", "--listen", "tcp://127.0.0.1:0", "--json", "--home", ann.home]
+            let made = try Program.run(ann.prefix + [Program.mayfly] + initialise, in: directory)
+            #expect(made.code == 0, "\(made)")
+            try bob.initialise()
+            for node in [ann, bob] { try node.start() }
+            try meet(ann, bob)
+            try agree(ann, bob, "1d")
             try say("x", ann)
-            for path in FileManager.default.enumerator(atPath: ann.home)?.compactMap({ $0 as? String }) ?? [] {
+            try ann.ok("peer", "add", "bob", try bob.ok("peer", "card")["contact"].string ?? "")
+            let paths = FileManager.default.enumerator(atPath: ann.home)?.compactMap { $0 as? String } ?? []
+            #expect(paths.contains("control.sock") && paths.contains("peers.json") && ann.files(".seg") != [])
+            for path in [""] + paths {
                 var status = stat()
-                lstat("\(ann.home)/\(path)", &status)
+                #expect(lstat("\(ann.home)/\(path)", &status) == 0)
                 #expect(status.st_mode & 0o077 == 0, "\(path) has mode \(String(status.st_mode & 0o777, radix: 8))")
             }
         }
     }
 
-    // MARK: Disks
+    /// Connects to a control socket as the user `argv[2]`, asks for the status, and prints what is told.
+    private static let client = """
+        import os, socket, sys
+        user = int(sys.argv[2])
+        if user:
+            os.setgroups([]); os.setgid(user); os.setuid(user)
+        s = socket.socket(socket.AF_UNIX)
+        s.settimeout(20)
+        s.connect(sys.argv[1])
+        told = b''
+        try:
+            s.sendall(b'{"jsonrpc":"2.0","id":1,"method":"status"}\\n')
+            s.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+        try:
+            while piece := s.recv(65536): told += piece
+        except ConnectionResetError:
+            pass
+        print(told.decode(), end='')
+        """
 
-    /// Runs `body` with a small file system on which `ann` lives.
-    private func withDisk(_ size: String, _ body: (_ ann: TestNode, _ bob: TestNode, _ disk: String) throws -> Void)
-        throws
-    {
-        try withDirectory { directory in
-            let disk = "\(directory)/disk"
-            mkdir(disk, 0o700)
-            try Program.tool("mount", "-t", "tmpfs", "-o", "size=\(size),mode=700", "mayfly-test", disk)
-            defer { umount2(disk, Int32(MNT_DETACH)) }
-            let ann = TestNode(name: "ann", directory: directory, parent: disk)
-            let bob = TestNode(name: "bob", directory: directory)
-            defer { for node in [ann, bob] { node.crash() } }
-            for node in [ann, bob] {
-                try node.initialise()
-                try node.start()
+    @Test(
+        "Another user gets no answer from the node, even where nothing else keeps it from the socket",
+        .enabled(if: Program.isRoot, "being another user needs root")
+    )
+    func anotherUser() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.start()
+            let socket = "\(ann.home)/control.sock"
+            func ask(as user: Int) throws -> Answer {
+                try Program.run(["python3", "-c", Self.client, socket, String(user)], in: ann.directory)
             }
-            try body(ann, bob, disk)
+            #expect(try ask(as: 65_534).errors.contains("PermissionError"))
+            for directory in [ann.directory, ann.home] { chmod(directory, 0o755) }
+            chmod(socket, 0o666)
+            let refused = try ask(as: 65_534)
+            #expect(refused.code == 0 && refused.lines.count == 1, "\(refused)")
+            #expect(refused["error"]["data"]["kind"].string == "refused" && refused["result"].isNull, "\(refused)")
+            // Whom it serves gets an answer that way.
+            let served = try ask(as: 0)
+            #expect(served["result"]["pid"].integer == Int64(ann.pid), "\(served)")
+            for directory in [ann.home, ann.directory] { chmod(directory, 0o700) }
+            chmod(socket, 0o600)
+            try ann.stop()
         }
     }
+
+    // MARK: Disks
 
     @Test(
         "A full disk: sends say so, what is there stays readable, exploding works, and freeing space is enough",
         .enabled(if: Program.canMount, "mounting a small file system needs root")
     )
     func full() throws {
-        try withDisk("6m") { ann, bob, disk in
+        try withDisk { ann, bob, disk, _ in
             try meet(ann, bob)
             try agree(ann, bob, "1d")
             try say("before", ann)
@@ -185,7 +230,7 @@ struct HomeTests {
         .enabled(if: Program.canMount, "mounting a small file system needs root")
     )
     func fullWhileExploding() throws {
-        try withDisk("6m") { ann, bob, disk in
+        try withDisk { ann, bob, disk, _ in
             let id = try meet(ann, bob)
             let cursor = try ann.cursor()
             try bob.stop()
@@ -228,22 +273,12 @@ struct HomeTests {
         }
     }
 
-    /// Writes until nothing goes any more.
-    private func fill(_ path: String) {
-        let descriptor = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0o600)
-        defer { close(descriptor) }
-        for size in [65_536, 4_096, 1] {
-            let bytes = [UInt8](repeating: 1, count: size)
-            while write(descriptor, bytes, size) == size {}
-        }
-    }
-
     @Test(
         "A read-only home: the node says so, and starts again when it is writable",
         .enabled(if: Program.canMount, "mounting a small file system needs root")
     )
     func readOnly() throws {
-        try withDisk("6m") { ann, _, disk in
+        try withDisk { ann, _, disk, _ in
             try ann.stop()
             try Program.tool("mount", "-o", "remount,ro", disk)
             let failure = try #require(try ann.tryStart())

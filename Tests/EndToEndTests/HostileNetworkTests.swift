@@ -13,11 +13,6 @@ struct HostileNetworkTests {
     private static let crowd = 400
     private static let memoryBound = 64 << 20
 
-    private func residentBytes(_ node: TestNode) -> Int {
-        let line = Program.text("/proc/\(node.pid)/status").split(separator: "\n").first { $0.hasPrefix("VmRSS") }
-        return (line.flatMap { Int($0.filter(\.isNumber)) } ?? 0) << 10
-    }
-
     private func descriptorCount(_ node: TestNode) -> Int {
         (try? FileManager.default.contentsOfDirectory(atPath: "/proc/\(node.pid)/fd"))?.count ?? 0
     }
@@ -50,24 +45,26 @@ struct HostileNetworkTests {
         try withRoom { ann, bob, _ in
             let target = try target(ann)
             try say("warm", ann)
-            let (memory, descriptors) = (residentBytes(ann), descriptorCount(ann))
+            let (memory, descriptors) = (ann.residentByteCount, descriptorCount(ann))
             // The others have grounds of their own, below.
             for attack in Attack.allCases where attack.ground == .node {
                 let tally = try survive(attack, ann, target, memory: memory) { try say("after \(attack)", bob) }
                 switch attack {
                 case .badTokens, .knocks: #expect(tally.answered == 0, "\(attack): not a byte for a stranger")
+                case .proposals:
+                    // Now: the events of later attacks push these out of the log. Not one question more than may be asked.
+                    let asked = try ann.ok("watch", "enemies", "--since", "0", "--timeout", "0.1").lines.count {
+                        $0["event"].string == "lifetimeProposed"
+                    }
+                    #expect((1...4).contains(asked), "\(asked) prompts")
                 default: break
                 }
                 #expect(descriptorCount(ann) <= descriptors + Self.crowd + 300, "\(attack)")
             }
-            // Neither one question more than asked nor one inbox less.
-            let asked = try ann.ok("watch", "enemies", "--since", "0", "--timeout", "0.1").lines.filter {
-                $0["event"].string == "lifetimeProposed"
-            }
-            #expect(asked.count <= 4, "\(asked.count) prompts")
             try eventually("the attackers' connections are gone", seconds: 40) {
                 descriptorCount(ann) <= descriptors + 40
             }
+            // Not one inbox less.
             #expect(try ann.ok("invite", "create", "room")["slug"].string != nil)
         }
     }
@@ -86,7 +83,7 @@ struct HostileNetworkTests {
         #expect(tally.count > 0 && tally.failure == nil, "\(attack): \(tally)")
         #expect(node.isRunning, "\(attack)")
         try talk()
-        #expect(residentBytes(node) - memory < Self.memoryBound, "\(attack)")
+        #expect(node.residentByteCount - memory < Self.memoryBound, "\(attack)")
         return tally
     }
 
@@ -129,7 +126,7 @@ struct HostileNetworkTests {
                 target.users.append(enemy)
             }
             try say("warm", bob)
-            let memory = residentBytes(hub)
+            let memory = hub.residentByteCount
             for attack in Attack.allCases where attack.ground == .relay {
                 try survive(attack, hub, target, memory: memory, seconds: 1) { try say("after \(attack)", bob) }
             }
@@ -168,7 +165,7 @@ struct HostileNetworkTests {
                 first: "10.77.128.0"
             )
             try say("warm", bob)
-            let memory = residentBytes(ann)
+            let memory = ann.residentByteCount
             for attack in Attack.allCases where attack.ground == .network {
                 let tally = try survive(attack, ann, target, memory: memory) { try say("after \(attack)", bob) }
                 // Who repeats what is true is answered now and then; nobody else ever.

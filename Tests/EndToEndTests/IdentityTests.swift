@@ -1,5 +1,8 @@
 import Foundation
+import Messaging
+import Primitives
 import Testing
+import Wire
 
 /// One inbox, one conversation (seed 003), and the pool of one that waits for the next (seed 001).
 @Suite("Identity")
@@ -68,21 +71,55 @@ struct IdentityTests {
 
     @Test("Two conversations of the same two nodes have nothing in common that a member or a wire could see")
     func unlinked() throws {
-        try withPair { ann, bob in
+        // All that they say to each other goes over a wire to which the test listens.
+        try withRelay(["bob"], advertise: "tcp://127.0.0.1:9", arguments: ["--no-udp"]) { ann, others, relay in
+            let bob = others[0]
             var members: [String] = []
-            for name in ["one", "two"] {
-                try ann.ok("conversation", "create", "--name", name)
-                let invite = try ann.ok("invite", "create", name)
-                try bob.ok("join", invite["slug"].string ?? "", "--timeout", "90")
-                members.append(try bob.ok("conversation", "show", name)["members"][0]["member"].string ?? "")
-                members.append(try ann.ok("conversation", "show", name)["members"][0]["member"].string ?? "")
-                members.append(invite["creator"].string ?? "")
-                members.append(invite["tag"].string ?? "")
+            var keys: [PublicKey] = []
+            var canaries: [Canary] = []
+            func plant(_ name: String) -> String {
+                let text = "\(name) \(UUID().uuidString)"
+                canaries.append(Canary(name, text: text))
+                return text
             }
-            #expect(Set(members).count == members.count && !members.contains(""))
-            // Nor has the contact card.
-            let card = try ann.ok("peer", "card")["contact"].string ?? ""
-            #expect(members.allSatisfy { !card.contains($0) })
+            for number in ["one", "two"] {
+                let name = plant("the conversation's name")
+                let created = try ann.ok("conversation", "create", "--name", name, "--as", plant("ann's profile"))
+                let invite = try ann.ok("invite", "create", name)
+                let slug = try #require(invite["slug"].string)
+                try bob.ok("join", slug, "--as", plant("bob's profile"), "--timeout", "90")
+                for node in [ann, bob] {
+                    let other = try node.ok("conversation", "show", name)["members"][0]["member"].string
+                    members.append(try #require(other))
+                }
+                // The beginning of an inbox id: that of the creator, as bob sees it.
+                #expect(invite["creator"].string?.hasPrefix(members.last ?? "") == true)
+                let id = try #require(Hex.decode(created["conversation"].string ?? ""))
+                let verified = try InviteSlug.decode(slug)
+                keys.append(verified.creatorKey)
+                canaries += [
+                    // Without the byte that says which of two points it is.
+                    Canary("the creator's key", bytes: Array(verified.creatorKey.bytes.dropFirst())),
+                    Canary("the join secret", bytes: verified.invite.joinSecret),
+                    Canary("the invite's tag", text: try #require(invite["tag"].string)),
+                    Canary("the conversation's id", bytes: id),
+                ]
+                let long = String(repeating: plant("text \(number)") + ". ", count: 50)
+                for node in [ann, bob] {
+                    try node.ok("send", name, long, "--wait", "delivered", "--timeout", "90")
+                }
+                #expect(relay.streams.contains { $0.count > long.utf8.count }, "it goes over the wire")
+            }
+            #expect(Set(members).count == 4 && Set(keys).count == 2 && !members.contains(""))
+            for member in members { canaries.append(Canary("a member's id", bytes: try #require(Hex.decode(member)))) }
+            // Nor has the contact card anything in common with them.
+            for node in [ann, bob] {
+                let card = try ContactCard(text: try node.ok("peer", "card")["contact"].string ?? "")
+                let contact = InboxID(card.key).description
+                #expect(!members.contains { contact.hasPrefix($0) } && !keys.contains(card.key))
+                canaries.append(Canary("a contact key", bytes: Array(card.key.bytes.dropFirst())))
+            }
+            for stream in relay.streams { expectNone(canaries, in: stream, "what goes over the wire") }
         }
     }
 }

@@ -81,7 +81,7 @@ struct InboxTests {
             let contact = try #require(
                 try ann.ok("inbox", "list").lines.first { $0["conversation"].isNull && $0["state"].string == "awake" }
             )
-            try ann.fails(2, "inbox", "sleep", contact["inbox"].string ?? "")
+            try ann.fails(1, "inbox", "sleep", contact["inbox"].string ?? "")
         }
     }
 
@@ -89,7 +89,7 @@ struct InboxTests {
     func protected() throws {
         try withRoom { ann, bob, _ in
             try say("unread", ann)
-            let refused = try bob.fails(2, "inbox", "sleep", "room")
+            let refused = try bob.fails(1, "inbox", "sleep", "room")
             #expect(refused.message.contains("unread"))
             #expect(try inboxes(bob, "awake").first?["protected"].bool == true)
             #expect(try bob.texts() == ["unread"])

@@ -195,7 +195,7 @@ struct LanTests {
             try say("before", ann)
             let script = "\(ann.directory)/flood.py"
             try Self.flood.write(toFile: script, atomically: true, encoding: .utf8)
-            let before = (resident(ann), processorTime(ann))
+            let before = (ann.residentByteCount, processorTime(ann))
             let output = "\(ann.directory)/flood.out"
             let flooder = try Child(
                 ["ip", "netns", "exec", cable.names[1], "python3", script, "10.78.0.2", "5"],
@@ -209,18 +209,12 @@ struct LanTests {
                 try say("among the flood \(count)", count % 2 == 0 ? ann : bob)
             }
             let sent = Program.text(output).trimmingCharacters(in: .whitespacesAndNewlines)
-            let growth = resident(ann) - before.0
+            let growth = (ann.residentByteCount - before.0) >> 10
             let spent = processorTime(ann) - before.1
             print("LAN flood: \(sent) datagrams in 5 s, \(count) messages, \(growth) KiB, \(spent) s of processor time")
             #expect(count >= 2 && (Int(sent) ?? 0) > 1_000)
             #expect(growth < 32 << 10)
         }
-    }
-
-    /// In KiB.
-    private func resident(_ node: TestNode) -> Int {
-        let line = Program.text("/proc/\(node.pid)/status").split(separator: "\n").first { $0.hasPrefix("VmRSS:") }
-        return line?.split(separator: " ").dropFirst().first.flatMap { Int($0) } ?? 0
     }
 
     /// In seconds; proc(5), the 14th and 15th field, in hundredths.

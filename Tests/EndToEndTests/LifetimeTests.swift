@@ -18,6 +18,24 @@ struct LifetimeTests {
         }
     }
 
+    @Test("Consent is to the proposal that was looked at: another one in its place is refused")
+    func seen() throws {
+        try withRoom { ann, bob, _ in
+            try ann.ok("lifetime", "propose", "room", "1h")
+            try bob.wait("lifetimeProposed:lifetime=1h")
+            let first = try #require(try bob.ok("lifetime", "show", "room")["proposal"]["id"].string)
+            try ann.ok("lifetime", "propose", "room", "30d")
+            try bob.wait("lifetimeProposed:lifetime=30d")
+            let refused = try bob.fails(1, "lifetime", "accept", "room", "--proposal", first)
+            #expect(refused.message.contains("another proposal"))
+            try bob.fails(64, "lifetime", "accept", "room", "--proposal", String(first.prefix(4)))
+            #expect(try bob.ok("lifetime", "show", "room")["lifetime"].string == "ephemeral")
+            let second = try #require(try bob.ok("lifetime", "show", "room")["proposal"]["id"].string)
+            try bob.ok("lifetime", "accept", "room", "--proposal", String(second.prefix(12)))
+            try ann.wait("lifetimeAgreed:lifetime=30d")
+        }
+    }
+
     @Test("Crossing proposals: the later one stands, and its other side is still asked")
     func crossing() throws {
         try withRoom { ann, bob, _ in

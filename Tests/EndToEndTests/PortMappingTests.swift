@@ -229,6 +229,61 @@ struct PortMappingTests {
         }
     }
 
+    /// Speaks UPnP alone. What it says of its device has no end: as fast as it is read, or a byte a second.
+    private static func endless(_ pause: String) -> String {
+        """
+        import socket, struct, threading, time
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM).bind(("192.168.1.1", 5000))
+        pcp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        pcp.bind(("192.168.1.1", 5351))
+        server = socket.create_server(("192.168.1.1", 5000))
+        def talk(peer):
+            peer.recv(4096)
+            count = 0
+            try:
+                peer.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Type: text/xml\\r\\n\\r\\n")
+                print("asked", flush=True)
+                while True:
+                    count += peer.send(b"x" * 65536) if not \(pause) else peer.send(b"x")
+                    time.sleep(\(pause))
+            except OSError:
+                print("left after", count >> 20, "MiB", flush=True)
+        def accept():
+            while True:
+                threading.Thread(target=talk, args=(server.accept()[0],), daemon=True).start()
+        threading.Thread(target=accept, daemon=True).start()
+        search = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        search.bind(("", 1900))
+        search.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP,
+                          socket.inet_aton("239.255.255.250") + socket.inet_aton("192.168.1.1"))
+        while True:
+            _, peer = search.recvfrom(1500)
+            search.sendto(b"HTTP/1.1 200 OK\\r\\nST: urn:schemas-upnp-org:device:InternetGatewayDevice:1\\r\\n"
+                          b"USN: uuid:1\\r\\nLOCATION: http://192.168.1.1:5000/d.xml\\r\\n\\r\\n", peer)
+        """
+    }
+
+    @Test("A gateway whose description has no end takes neither the node's memory nor its stop")
+    func endlessGateway() throws {
+        for pause in ["0", "1"] {
+            try withHouse(.upnpOnly) { house, ann, _ in
+                try house.startGateway(script: Self.endless(pause))
+                try ann.start(Self.listen + ["--map-ports"])
+                let before = ann.residentByteCount
+                try eventually("it is asked by UPnP", seconds: 30) { house.log.contains("asked") }
+                if pause == "0" {
+                    try eventually("it is left alone", seconds: 60) { house.log.contains("left after") }
+                    try eventually("a refusal", seconds: 60) { try mapping(ann)["state"].string == "failed" }
+                }
+                #expect(ann.residentByteCount < before + (24 << 20))
+                let begin = ContinuousClock.now
+                try ann.stop()
+                #expect(ContinuousClock.now - begin < .seconds(10))
+                if pause == "1" { try eventually("nobody is left to listen") { house.log.contains("left after") } }
+            }
+        }
+    }
+
     @Test("netcheck --map-ports tries a mapping and removes it")
     func probing() throws {
         try withHouse { house, ann, _ in

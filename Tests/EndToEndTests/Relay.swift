@@ -5,7 +5,7 @@ import Synchronization
 import Testing
 
 /// Stands between two nodes, passes bytes on, and can keep back what the server says after the handshake: so a test
-/// stops time between an answer and its arrival.
+/// stops time between an answer and its arrival. It remembers all that it was given, as whoever listens on a wire may.
 final class Relay: Sendable {
     let port: UInt16
     private let listener: Int32
@@ -15,9 +15,21 @@ final class Relay: Sendable {
     private struct State {
         /// Bytes of the server that are passed on per connection; `nil` for all.
         var allowance: Int?
-        var held = 0
+        /// What is kept back, of each client.
+        var held: [Int32: [UInt8]] = [:]
+        var heldByteCount = 0
+        /// Clients whose connection is over, and that are still to be given what is held for them.
+        var orphans: Set<Int32> = []
         var connections: Set<Int32> = []
+        /// What each connection has brought: the client's words, then the server's.
+        var streams: [Data] = []
         var isClosed = false
+
+        mutating func loseHeld() {
+            held = [:]
+            for client in orphans { Glibc.close(client) }
+            orphans = []
+        }
     }
 
     /// - Parameters:
@@ -47,19 +59,38 @@ final class Relay: Sendable {
 
     /// From now on only the server's part of the handshake (50 bytes, BOLT 8) comes through.
     func holdAnswers() { state.withLock { $0.allowance = 50 } }
-    /// What is held is lost with its connection; new ones pass everything.
-    func release() {
+    /// What is held arrives now, late and in its order, also where the client has hung up; from now on everything passes.
+    /// - Returns: how many bytes that were.
+    @discardableResult
+    func release() -> Int {
         state.withLock { state in
             state.allowance = nil
+            var count = 0
+            for (client, bytes) in state.held {
+                count += max(0, Glibc.send(client, bytes, bytes.count, Int32(MSG_NOSIGNAL)))
+            }
+            state.loseHeld()
+            return count
+        }
+    }
+    /// What is held is lost with its connection; new ones pass everything.
+    func cut() {
+        state.withLock { state in
+            state.allowance = nil
+            state.loseHeld()
             for connection in state.connections { shutdown(connection, Int32(SHUT_RDWR)) }
         }
     }
     /// Bytes that were kept back.
-    var heldByteCount: Int { state.withLock { $0.held } }
+    var heldByteCount: Int { state.withLock { $0.heldByteCount } }
+    /// What each connection has brought, a stream for each direction.
+    var streams: [Data] { state.withLock { $0.streams } }
 
     func close() {
         state.withLock { state in
             state.isClosed = true
+            state.allowance = nil
+            state.loseHeld()
             for connection in state.connections { shutdown(connection, Int32(SHUT_RDWR)) }
         }
         shutdown(listener, Int32(SHUT_RDWR))
@@ -93,10 +124,19 @@ final class Relay: Sendable {
     }
 
     private func carry(_ client: Int32, _ server: Int32) {
-        state.withLock { $0.connections.formUnion([client, server]) }
+        let first = state.withLock { state in
+            state.connections.formUnion([client, server])
+            state.streams += [Data(), Data()]
+            return state.streams.count - 2
+        }
         defer {
-            state.withLock { $0.connections.subtract([client, server]) }
-            Glibc.close(client)
+            let isOrphan = state.withLock { state in
+                state.connections.subtract([client, server])
+                guard state.held[client] != nil else { return false }
+                state.orphans.insert(client)
+                return true
+            }
+            if !isOrphan { Glibc.close(client) }
             Glibc.close(server)
         }
         var fromServer = 0
@@ -111,18 +151,54 @@ final class Relay: Sendable {
             where polled[index].revents != 0 {
                 let count = recv(from, &chunk, chunk.count, 0)
                 guard count > 0 else { return }
-                var passed = count
-                if index == 1 {
-                    passed = state.withLock { state in
-                        let passed = state.allowance.map { max(0, min(count, $0 - fromServer)) } ?? count
-                        state.held += count - passed
-                        return passed
-                    }
-                    fromServer += count
+                let bytes = Array(chunk[..<count])
+                let before = fromServer
+                if index == 1 { fromServer += count }
+                let isHeld = state.withLock { state in
+                    state.streams[first + index].append(contentsOf: bytes)
+                    guard index == 1, let allowance = state.allowance, before + count > allowance else { return false }
+                    // Here, so that what is held cannot overtake it.
+                    let passed = max(0, allowance - before)
+                    if passed > 0 { _ = Glibc.send(to, bytes, passed, Int32(MSG_NOSIGNAL)) }
+                    state.held[client, default: []] += bytes[passed...]
+                    state.heldByteCount += count - passed
+                    return true
                 }
-                if passed > 0 { _ = Glibc.send(to, chunk, passed, Int32(MSG_NOSIGNAL)) }
+                if !isHeld { _ = Glibc.send(to, bytes, count, Int32(MSG_NOSIGNAL)) }
             }
         }
+    }
+}
+
+/// `ann`, who is reached through a relay only, and others; all run.
+/// - Parameters:
+///   - advertise: where the others say that they are; where they are if `nil`.
+///   - arguments: for the daemons.
+func withRelay(
+    _ names: [String],
+    advertise: String? = nil,
+    arguments: [String] = [],
+    _ body: (_ ann: TestNode, _ others: [TestNode], _ relay: Relay) throws -> Void
+) throws {
+    try withDirectory { directory in
+        let ann = TestNode(name: "ann", directory: directory)
+        let others = names.map { TestNode(name: $0, directory: directory) }
+        defer { for node in [ann] + others { node.crash() } }
+        try ann.initialise()
+        for node in others { try node.initialise(advertise.map { ["--advertise", $0] } ?? []) }
+        try ann.start(arguments)
+        let relay = try Relay(to: ann.port)
+        defer { relay.close() }
+        try ann.stop()
+        var text = String(decoding: ann.contents("config.json"), as: UTF8.self)
+        text = text.replacingOccurrences(
+            of: #""advertise" : \[[^\]]*\]"#,
+            with: "\"advertise\" : [\"\(relay.endpoint)\"]",
+            options: .regularExpression
+        )
+        try ann.replace("config.json", with: text)
+        for node in [ann] + others { try node.start(arguments) }
+        try body(ann, others, relay)
     }
 }
 

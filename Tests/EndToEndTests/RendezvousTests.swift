@@ -92,7 +92,7 @@ struct RendezvousTests {
             #expect(status["bytes"].integer ?? 0 > 600_000 && status["violations"].integer == 0, "\(status)")
 
             // The third has seen sealed bytes only, and kept none.
-            #expect(try hub.ok("conversation", "list").lines.allSatisfy { $0["conversations"].list.isEmpty })
+            #expect(try hub.ok("conversation", "list").lines.isEmpty)
             let names = try [ann, bob].flatMap { node in
                 try node.ok("conversation", "members", "room").json["members"].list.compactMap { $0["member"].string }
             }
@@ -181,7 +181,7 @@ struct RendezvousTests {
             try ann.ok("explode", "room", "--force")
             try bob.start(Self.relayedOnly)
             try bob.wait("exploded")
-            #expect(try bob.ok("conversation", "list").lines.allSatisfy { $0["conversations"].list.isEmpty })
+            #expect(try bob.ok("conversation", "list").lines.isEmpty)
         }
     }
 

@@ -1,5 +1,6 @@
 import Foundation
 import Glibc
+import Testing
 
 /// A clock that the test sets, for a daemon that does not know of it: a few lines of C before the C library.
 final class TestClock {
@@ -40,7 +41,7 @@ final class TestClock {
         (try? Program.run([name, "--version"], in: NSTemporaryDirectory()))?.code == 0
     }
 
-    static let canBeMade = compiler != nil
+    static let canBeMade = Program.offers { compiler != nil }
 
     init(in directory: String) throws {
         path = "\(directory)/clock"
@@ -73,6 +74,40 @@ final class TestClock {
         set { offsets[1] = newValue }
     }
 
+    /// Time goes by for both clocks, as it does, so that no step is in doubt.
+    func pass(_ seconds: Int64) {
+        boottime += seconds
+        realtime += seconds
+    }
+
     static let hour: Int64 = 3_600
     static let year: Int64 = 365 * 24 * hour
+}
+
+/// Initialised nodes that go by one clock, do not run yet, and are gone when `body` ends.
+func withClock(_ names: String..., body: (_ nodes: [TestNode], _ clock: TestClock) throws -> Void) throws {
+    try withDirectory { directory in
+        let clock = try TestClock(in: directory)
+        let nodes = names.map { TestNode(name: $0, directory: directory) }
+        defer { for node in nodes { node.crash() } }
+        for node in nodes {
+            node.prefix = clock.prefix
+            try node.initialise()
+        }
+        try body(nodes, clock)
+    }
+}
+
+/// Two running nodes that go by one clock and share the conversation `room`; `id` is its id.
+func withClockedRoom(
+    lifetime: String? = nil,
+    body: (_ ann: TestNode, _ bob: TestNode, _ id: String, _ clock: TestClock) throws -> Void
+) throws {
+    try withClock("ann", "bob") { nodes, clock in
+        for node in nodes { try node.start() }
+        let id = try meet(nodes[0], nodes[1])
+        if let lifetime { try agree(nodes[0], nodes[1], lifetime) }
+        try body(nodes[0], nodes[1], id, clock)
+        for node in nodes { try node.stop() }
+    }
 }

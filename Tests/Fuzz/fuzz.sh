@@ -8,7 +8,8 @@
 # learned for the next time, the inputs that have failed, and in `runs` a line for every run: commit, code, target, inputs,
 # seconds of processor time, result. Of the same code are runs with equal sources of the modules under the target.
 # Ends with an error if an input fails, hangs for TIMEOUT (5 s; more where others come first) or takes 256 MiB; or if the
-# planted mistake is not found. MERGE=1 puts what covers more into the repository's corpus at the end.
+# planted mistake is not found; with 64 if there is no such target. MERGE=1 puts what covers more into the repository's
+# corpus at the end.
 set -euo pipefail
 program=$1 work=$2 seconds=$3 runs=$4
 shift 4
@@ -20,6 +21,14 @@ export SWIFT_BACKTRACE=enable=no
 quick=detect_leaks=0:quarantine_size_mb=1:thread_local_quarantine_size_kb=128:malloc_context_size=1:max_malloc_fill_size=0
 quick+=:detect_stack_use_after_return=0
 thorough=detect_leaks=0:quarantine_size_mb=16:detect_stack_use_after_return=1
+# A campaign of nothing would find nothing and say that all is well.
+targets=$("$program" --list | cut -d ' ' -f 1)
+for name in "$@"; do
+    if ! grep -qxF -- "$name" <<<"$targets"; then
+        printf 'fuzz: there is no target %s; there are:\n%s\n' "$name" "$targets" >&2
+        exit 64
+    fi
+done
 mkdir -p "$work/corpus" "$work/failed" "$work/log"
 touch "$work/runs"
 "$program" --write-seeds="$work/seeds" >/dev/null

@@ -181,7 +181,7 @@
                 }
                 _ = try? store.messageCount(row, now: now)
                 _ = try? store.storedAmount(row)
-                _ = try? store.hiddenIDs(row)
+                try? store.visitHidden(row) { _, _ in true }
                 if let state = try? store.loadState(row) {
                     try expect(state.count == 1 || state == [1, 1, 1], "a state of \(state.count) bytes")
                 }

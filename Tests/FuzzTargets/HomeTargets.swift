@@ -64,7 +64,7 @@
                     createdAt: samples.now,
                     own: samples.ann.publicKey,
                     conversation: genesis.conversation,
-                    isCreator: true,
+                    creator: samples.ann.publicKey,
                     name: "room",
                     members: [InboxSummary.Peer(key: samples.bob.publicKey, profile: "bob")],
                     lifetime: .oneDay,

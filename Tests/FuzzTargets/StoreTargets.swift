@@ -96,7 +96,7 @@
     enum StoreForms {
         static let key = SecretBytes(copying: [UInt8](repeating: 4, count: 32))
         static let otherKey = SecretBytes(copying: [UInt8](repeating: 5, count: 32))
-        nonisolated(unsafe) static let keys = GridKeys(root: SecretBytes(copying: [UInt8](repeating: 6, count: 32)))
+        static let keys = GridKeys(root: SecretBytes(copying: [UInt8](repeating: 6, count: 32)))
         static let moment: Int64 = 1_800_000_000_000 / 7_200_000 * 7_200_000
         private static let tag = [UInt8](repeating: 2, count: 16)
 

@@ -35,7 +35,7 @@ final class HonestPair: Sendable {
         let start = ContinuousClock.now
         let goesOn: @Sendable () -> Bool = { !isOver.withLock { $0 } }
         Thread.detachNewThread { [self] in
-            talk(samples, while: goesOn)
+            talk(samples, patience: 20, while: goesOn)
             done.signal()
         }
         Thread.detachNewThread { [self] in
@@ -50,7 +50,25 @@ final class HonestPair: Sendable {
         return (samples.withLock { $0 }, result)
     }
 
-    private func talk(_ samples: borrowing Mutex<Samples>, while goesOn: () -> Bool) {
+    /// The harness must be able to fail: a message to somebody who stands still has failed, and counts as nothing else.
+    /// - Parameter bob: the process of the one member.
+    func seesSilence(of bob: pid_t) -> Bool {
+        kill(bob, SIGSTOP)
+        Thread.detachNewThread {
+            usleep(3_000_000)
+            kill(bob, SIGCONT)
+        }
+        let samples = Mutex(Samples())
+        var rounds = 0
+        talk(samples, patience: 1) {
+            rounds += 1
+            return rounds == 1
+        }
+        return samples.withLock { $0.failures == 1 && $0.messages.isEmpty }
+    }
+
+    /// - Parameter patience: seconds after which a message has failed.
+    private func talk(_ samples: borrowing Mutex<Samples>, patience: Int, while goesOn: () -> Bool) {
         guard let bob = try? ControlClient(home: homes.bob), let ann = try? ControlClient(home: homes.ann) else {
             return samples.withLock { $0.failures += 1 }
         }
@@ -61,13 +79,16 @@ final class HonestPair: Sendable {
             let start = ContinuousClock.now
             let answer = try? from.call(
                 "send",
-                ["conversation": .string(conversation), "text": "how are you", "wait": "delivered", "timeout": "20s"]
+                [
+                    "conversation": .string(conversation), "text": "how are you", "wait": "delivered",
+                    "timeout": .string("\(patience)s"),
+                ]
             )
             let time = (ContinuousClock.now - start) / .milliseconds(1)
             let isThere = answer?["state"] == "delivered"
             samples.withLock { if isThere { $0.messages.append(time) } else { $0.failures += 1 } }
             // What nobody reads fills the memory of an ephemeral conversation.
-            if number % 100 < 2 { _ = try? to.call("read", ["conversation": .string(conversation), "last": 1]) }
+            if number % 100 < 2 { _ = try? to.call("read", ["conversation": .string(conversation), "last": 256]) }
             usleep(1_000)
         }
     }

@@ -2,50 +2,7 @@ import Adversary
 import Control
 import Foundation
 import Glibc
-
-/// A process that this one has started.
-final class Child {
-    let pid: pid_t
-    private let output: Int32
-
-    /// - Parameter arguments: the program first.
-    init(_ arguments: [String]) throws {
-        var pipe: [Int32] = [-1, -1]
-        guard Glibc.pipe(&pipe) == 0 else { throw Failure("pipe: \(errno)") }
-        for end in pipe { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
-        var actions = posix_spawn_file_actions_t()
-        posix_spawn_file_actions_init(&actions)
-        defer { posix_spawn_file_actions_destroy(&actions) }
-        posix_spawn_file_actions_adddup2(&actions, pipe[1], 1)
-        var strings = arguments.map { strdup($0) } + [nil]
-        defer { for string in strings { free(string) } }
-        var pid = pid_t()
-        let outcome = posix_spawn(&pid, arguments[0], &actions, nil, &strings, environ)
-        close(pipe[1])
-        guard outcome == 0 else { throw Failure("cannot start \(arguments[0]): \(String(cString: strerror(outcome)))") }
-        self.pid = pid
-        output = pipe[0]
-    }
-
-    func readLine() throws -> [UInt8] {
-        var line: [UInt8] = []
-        var byte: UInt8 = 0
-        while read(output, &byte, 1) == 1 {
-            if byte == 0x0A { return line }
-            line.append(byte)
-        }
-        throw Failure("process \(pid) ended without a word")
-    }
-
-    /// - Returns: the exit code, negative for a signal.
-    func wait() -> Int32 {
-        var status: Int32 = 0
-        guard waitpid(pid, &status, 0) == pid else { return -1 }
-        return status & 0x7F == 0 ? status >> 8 & 0xFF : -(status & 0x7F)
-    }
-
-    deinit { close(output) }
-}
+import TestSupport
 
 /// A node with a home of its own.
 final class Node {
@@ -73,22 +30,7 @@ final class Node {
     }
 
     /// A figure of /proc/PID/status, in MiB.
-    func memory(_ name: String = "VmRSS") -> Double {
-        let digits = line("status", name + ":").drop { !$0.isNumber }.prefix { $0.isNumber }
-        return (Double(digits) ?? 0) / 1_024
-    }
-
-    private func line(_ file: String, _ prefix: String) -> String {
-        guard let file = fopen("/proc/\(child.pid)/\(file)", "r") else { return "" }
-        defer { fclose(file) }
-        var line: UnsafeMutablePointer<CChar>?
-        var capacity = 0
-        defer { free(line) }
-        while getline(&line, &capacity, file) > 0, let text = line.map({ String(cString: $0) }) {
-            if text.hasPrefix(prefix) { return text }
-        }
-        return ""
-    }
+    func memory(_ name: String = "VmRSS") -> Double { child.memory(name) ?? 0 }
 
     var descriptors: Int {
         guard let directory = opendir("/proc/\(child.pid)/fd") else { return 0 }
@@ -100,7 +42,7 @@ final class Node {
 
     /// Seconds of the processor since the start.
     var processorTime: Double {
-        let fields = line("stat", "").split(separator: " ")
+        let fields = (child.line("stat", "") ?? "").split(separator: " ")
         guard fields.count > 15, let user = Double(fields[13]), let system = Double(fields[14]) else { return 0 }
         return (user + system) / Double(sysconf(Int32(_SC_CLK_TCK)))
     }

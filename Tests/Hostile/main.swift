@@ -21,9 +21,10 @@ var hasControl = false
 var neighbourhood: Neighbourhood?
 var directory = "/tmp"
 var arguments = CommandLine.arguments.dropFirst()
-func complain(_ text: String) -> Never {
+/// - Parameter code: by default that of `mayfly` for a request that is itself wrong.
+func complain(_ text: String, code: Int32 = 64) -> Never {
     FileHandle.standardError.write(Data("\(text)\n".utf8))
-    exit(2)
+    exit(code)
 }
 var limit = rlimit()
 if getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 {
@@ -53,6 +54,15 @@ while let option = arguments.popFirst() {
     }
 }
 
+let named = Attack.allCases.filter { attack in only.map { attack.rawValue.contains($0) } ?? true }
+let attacks = named.filter { $0.ground != .network || neighbourhood != nil }
+// A campaign without an attack would find nothing and say that all is well.
+if named.isEmpty {
+    let names = Attack.allCases.map { "\n  \($0.rawValue)" }.joined()
+    complain("--only: no attack has `\(only ?? "")` in its name; there are:\(names)")
+}
+if attacks.isEmpty { complain("--only: what `\(only ?? "")` names is made by a neighbour: see with-neighbour.sh") }
+
 let home = "\(directory)/mf-hostile-\(getpid())"
 mkdir(home, 0o700)
 var isWhole = true
@@ -66,15 +76,13 @@ do {
         neighbourhood: neighbourhood
     )
     print(Floors.measure())
-    let named = Attack.allCases.filter { attack in only.map { attack.rawValue.contains($0) } ?? true }
-    let attacks = named.filter { $0.ground != .network || neighbourhood != nil }
     if attacks.count < named.count {
         print("not made, for want of a neighbour: \(named.count - attacks.count) attacks")
     }
     isWhole = try campaign.run(attacks, seconds: seconds)
 } catch {
     try? FileManager.default.removeItem(atPath: home)
-    complain("\(error)")
+    complain("\(error)", code: 2)
 }
 try? FileManager.default.removeItem(atPath: home)
 exit(isWhole ? 0 : 1)

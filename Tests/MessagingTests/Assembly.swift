@@ -20,6 +20,8 @@ struct Assembly {
     /// Pairs of nodes between which nothing passes.
     var cut: Set<Set<Int>> = []
     var wire: [Frames] = []
+    /// All that was ever sent.
+    var sent: [Frame] = []
     var links: [LinkID: [Int]] = [:]
     var routes: [Set<NodeAction.Route>] = []
     var archive: [[MessageID: Message]] = []
@@ -125,6 +127,7 @@ struct Assembly {
     private mutating func send(_ frame: Frame, on link: LinkID, from node: Int) {
         guard let other = links[link]?.first(where: { $0 != node }), !cut.contains([node, other]) else { return }
         wire.append(Frames(to: other, link: link, frame: frame))
+        sent.append(frame)
     }
 
     private mutating func open(_ dial: NodeAction.Dial, from node: Int) {

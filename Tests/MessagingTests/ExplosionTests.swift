@@ -74,6 +74,54 @@ import Testing
         #expect(all.knocks[2, default: []].contains { if case .report = $0 { true } else { false } })
     }
 
+    @Test func `what is sealed and signed is the seed's JSON, and its fallback says when`() throws {
+        var all = try Assembly.joined(2)
+        for (isImmediate, json) in [
+            (false, #"{"expiresAt":"2026-11-21T06:37:11Z"}"#),
+            (true, #"{"expiresAt":"2026-11-21T06:37:11Z","immediate":true}"#),
+        ] {
+            let genesis = try #require(all.machine(0)?.record.genesis)
+            let notice = ExplodeNotice(
+                genesis: genesis,
+                expiresAt: Timestamp(milliseconds: 1_795_243_031_000),
+                isImmediate: isImmediate,
+                key: all.keys[0],
+                &all.random
+            )
+            #expect(notice.fallback == "Conversation expires at 2026-11-21T06:37:11Z")
+            // Whoever knows the conversation opens it: its id, the genesis and the signature, then the settings and zeros.
+            let key = HKDF.derive(
+                secret: SecretBytes(copying: genesis.conversation.bytes),
+                info: "mayfly explode notice v1"
+            )
+            let sealed = notice.sealed(&all.random)
+            let plain = try XChaChaPoly.open(sealed, key: key, authenticating: Array("notice".utf8))
+            #expect(sealed.count == Limits.noticeByteCount)
+            #expect(Array(plain[128..<(128 + json.utf8.count)]) == Array(json.utf8))
+            #expect(plain[(128 + json.utf8.count)...].allSatisfy { $0 == 0 })
+        }
+    }
+
+    @Test func `what is put off, or would be later than what we hold, is not checked again`() throws {
+        var all = try Assembly.joined(2)
+        #expect(schedule(&all, in: .hour) == nil)
+        all.run()
+        let own = try #require(all.machine(1)?.record.schedule?.notice)
+        func offer(_ seconds: Milliseconds, _ all: inout Assembly) -> Bool {
+            var forged = own
+            forged.expiresAt = own.expiresAt + seconds * .second
+            let dropped = all.machine(1)?.droppedCount ?? 0
+            all.inject(.explosion(forged.sealed(&all.random)), from: 0, to: 1)
+            return all.machine(1)?.droppedCount == dropped
+        }
+        // A later one is answered with ours, whoever signed it; an earlier one is checked, and ends the link.
+        #expect(offer(1, &all))
+        #expect(all.machine(1)?.isOnline(all.keys[0].publicKey) == true)
+        #expect(!offer(-1, &all))
+        all.run(for: 0)
+        #expect(end(all, 1) == own.expiresAt)
+    }
+
     @Test func `it merges by the minimum, in any order, and an immediate one wins`() throws {
         var all = try Assembly.joined(2)
         _ = schedule(&all, in: 3 * .hour)

@@ -234,6 +234,7 @@ func turn(
     _ random: Randomness,
     now: Timestamp = noon,
     isLocked: Bool = false,
+    sessionGrace: Milliseconds = Limits.sessionGrace,
     endpoints: [Endpoint] = [Endpoint(host: "a", port: 1)],
     known: @escaping (ClientID, MessageID) -> Bool = { _, _ in false },
     contents: ContentLookup = ContentLookup()
@@ -244,7 +245,7 @@ func turn(
         endpoints: endpoints,
         isLocked: isLocked,
         defaultPolicy: .ask,
-        sessionGrace: Limits.sessionGrace,
+        sessionGrace: sessionGrace,
         isKnown: known,
         contents: contents
     )

@@ -98,6 +98,71 @@ import Testing
         #expect(all.machine(1)?.currentMembers.first?.endpoints == [Endpoint(host: "elsewhere", port: 1)])
     }
 
+    @Test func `a state of the creator's with other members and the same number is not taken`() throws {
+        var all = try Assembly.joined(2)
+        all.agree(on: .oneDay)
+        let newcomer = makeKey(&all.random)
+        let description = Member(profile: "new", endpoints: [], version: 1, key: newcomer, &all.random)
+        for (membership, isTaken) in [(0, false), (1, true)] as [(UInt64, Bool)] {
+            var state = try #require(all.machine(1)?.record.group).unsigned
+            state.version += 1
+            state.membership += membership
+            state.members.append(newcomer.publicKey)
+            let signed = state.signed(by: all.keys[0], &all.random)
+            let update = GroupUpdate(state: signed, members: [description], departures: [])
+            all.inject(.group(update), from: 0, to: 1)
+            #expect(all.names(1) == (isTaken ? ["new", "p0"] : ["p0"]))
+            #expect(all.machine(1)?.lifetime == (isTaken ? .ephemeral : .oneDay))
+        }
+    }
+
+    @Test func `nobody who is new in a state is forgotten with those who are gone`() throws {
+        var all = try Assembly.joined(3)
+        let old = try #require(all.machine(1)?.record.group)
+        let newcomers = (0..<(Limits.departedCount + 2)).map { _ in makeKey(&all.random) }
+        var state = old.unsigned
+        state.version += 1
+        state.membership += 1
+        state.members = [all.keys[0].publicKey, all.keys[1].publicKey] + newcomers.map(\.publicKey)
+        let descriptions = newcomers.enumerated().map { index, key in
+            Member(profile: "new \(index)", endpoints: [], version: 1, key: key, &all.random)
+        }
+        let signed = state.signed(by: all.keys[0], &all.random)
+        let update = GroupUpdate(state: signed, members: descriptions, departures: [])
+        all.inject(.group(update), from: 0, to: 1)
+        #expect(all.names(1).count == 1 + newcomers.count && !all.names(1).contains("p2"))
+        let known = Set((all.machine(1)?.record.members ?? []).map(\.key))
+        #expect(known.isSuperset(of: newcomers.map(\.publicKey)))
+    }
+
+    @Test func `only who was without any link for longer than the grace has ended its session`() throws {
+        var all = try Assembly.joined(3)
+        all.agree(on: .oneDay)
+        func lifetimes() -> [Lifetime?] { (0..<3).map { all.machine($0)?.lifetime } }
+        #expect(lifetimes() == [.oneDay, .oneDay, .oneDay])
+        // One link of two is lost for long.
+        all.isolate(1, from: [2])
+        all.run(for: 10 * .minute)
+        all.heal()
+        all.run(for: 2 * .minute)
+        #expect(all.isOnline(1, 2) && lifetimes() == [.oneDay, .oneDay, .oneDay])
+        // All links are, for a short time.
+        all.isolate(2)
+        all.run(for: 10 * .second)
+        all.heal()
+        let lostAt = all.now + -10 * .second
+        while !all.isOnline(0, 2) { all.run(for: 100) }
+        try #require(all.now - lostAt <= Limits.sessionGrace, "it was found in time")
+        all.run(for: 2 * .minute)
+        #expect(lifetimes() == [.oneDay, .oneDay, .oneDay])
+        all.isolate(2)
+        all.run(for: Limits.sessionGrace + 1)
+        all.heal()
+        all.run(for: 2 * .minute)
+        #expect(all.isOnline(0, 2) && all.isOnline(1, 2))
+        #expect(lifetimes() == [.ephemeral, .ephemeral, .ephemeral])
+    }
+
     @Test func `a removed member is told and gets nothing more`() throws {
         var all = try Assembly.joined(3)
         let before = try all.say("before", from: 0)
@@ -123,6 +188,38 @@ import Testing
             all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
                 == .unknownMember
         )
+    }
+
+    @Test func `who was removed may be invited again, be its copy awake or asleep`() throws {
+        var all = try Assembly.joined(2)
+        let removed = all.keys[1].publicKey
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(removed, &turn) }
+        all.run()
+        #expect(all.machine(1)?.record.isRemoved == true)
+        var made: Invite?
+        all.command(0) { (machine, turn) throws(CommandError) in
+            let (invite, actions) = try machine.invite(lifetime: .day, singleUse: true, &turn)
+            made = invite
+            return actions
+        }
+        let signed = SignedInvite(payload: [9], signedBy: all.keys[0].secret)
+        let invite = try VerifiedInvite(signed, decoded: #require(made))
+        let client = all.clients[1]
+        func refusal(_ all: inout Assembly) -> CommandError? {
+            var refusal: CommandError?
+            all.step(1) { core, turn in
+                do throws(CommandError) { try core.checkJoin(invite, turn) } catch { refusal = error }
+                return []
+            }
+            return refusal
+        }
+        #expect(refusal(&all) == nil)
+        all.step(1) { core, turn in (try? core.sleep(client, &turn)) ?? [] }
+        all.step(1) { core, turn in
+            core.fallAsleep(client, &turn)
+            return []
+        }
+        #expect(all.nodes[1].isSleeping(client) && refusal(&all) == nil)
     }
 
     @Test func `a member that is away when it is removed is told when it comes`() throws {

@@ -260,6 +260,7 @@ struct HeardTests {
         var all = try Assembly.joined(3)
         for link in all.links.keys.sorted() { all.step(0) { core, turn in core.linkClosed(link, &turn) } }
         let before = all.nodes[0].record(all.clients[0])
+        let sentBefore = all.sent.count
         _ = found(&all, place)
         #expect(all.nodes[0].record(all.clients[0]) == before)
         all.run()
@@ -267,7 +268,10 @@ struct HeardTests {
             let text = "\(String(describing: all.nodes[node].record(all.clients[node])))"
             #expect(!text.contains("10.0.0.7"))
         }
-        #expect(!all.wire.contains { "\($0.frame)".contains("10.0.0.7") })
+        // They have met again, and told each other where they are.
+        let sent = all.sent[sentBefore...]
+        #expect(sent.contains { "\($0)".contains("n0") })
+        #expect(!sent.contains { "\($0)".contains("10.0.0.7") })
     }
 
     @Test("strangers, inboxes that sleep or are no conversation, and unknown ones are nothing")

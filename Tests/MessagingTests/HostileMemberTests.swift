@@ -273,6 +273,7 @@ extension Assembly {
             case "state":
                 var state = group.unsigned
                 state.version += UInt64(number)
+                state.membership += UInt64(number)
                 state.members = [all.keys[0].publicKey, all.keys[1].publicKey]
                 let signed = GroupState(state, signature: try garbage())
                 frames.append(.group(GroupUpdate(state: signed, members: [], departures: [])))

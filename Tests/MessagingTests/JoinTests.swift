@@ -59,7 +59,7 @@ private struct Door {
     var pair = Pair()
     private var nextLink: UInt64 = 1_000
 
-    init() throws { try pair.createAndInvite() }
+    init(singleUse: Bool = true) throws { try pair.createAndInvite(singleUse: singleUse) }
 
     var creator: ConversationStateMachine? { pair.machines[0] }
 
@@ -83,8 +83,19 @@ private struct Door {
         }
     }
 
-    func request(secret: [UInt8]? = nil) throws -> JoinRequest {
-        let invite = try #require(pair.invite)
+    /// Another invite of the same conversation.
+    mutating func inviteAgain() throws -> VerifiedInvite {
+        var made: Invite?
+        pair.command(0) { (machine, turn) throws(CommandError) in
+            let (invite, actions) = try machine.invite(lifetime: .day, singleUse: true, &turn)
+            made = invite
+            return actions
+        }
+        return try VerifiedInvite(SignedInvite(payload: [5], signedBy: pair.keys[0].secret), decoded: #require(made))
+    }
+
+    func request(by invite: VerifiedInvite? = nil, secret: [UInt8]? = nil) throws -> JoinRequest {
+        let invite = try #require(invite ?? pair.invite)
         var random = pair.random
         let placeholder = Member(profile: nil, endpoints: [], version: 1, key: pair.keys[0], &random)
         return JoinRequest(
@@ -154,6 +165,27 @@ private struct Door {
         // Whatever comes, the node looks at so many only: even the admitted joiner has to wait.
         for _ in 0..<100 { _ = door.ask(makeKey(&random), try door.request(secret: []), verified: invite) }
         #expect(door.ask(makeKey(&random), try door.request(), verified: invite) == Self.silence)
+    }
+
+    @Test("Who was removed does not come back by an invite of before with another key; by a new one whoever has it may")
+    func removed() throws {
+        var door = try Door(singleUse: false)
+        var random = Randomness.seeded(9)
+        let invite = try #require(door.pair.invite)
+        func isWelcomed(_ actions: [NodeAction]) -> Bool {
+            actions.contains { if case .transmit(_, .welcome) = $0 { true } else { false } }
+        }
+        let joiner = makeKey(&random)
+        #expect(isWelcomed(door.ask(joiner, try door.request(), verified: invite)))
+        #expect(isWelcomed(door.ask(makeKey(&random), try door.request(), verified: invite)))
+        door.pair.command(0) { (machine, turn) throws(CommandError) in try machine.remove(joiner.publicKey, &turn) }
+        #expect(door.creator?.currentMembers.count == 1)
+        for key in [joiner, makeKey(&random)] {
+            #expect(Door.refusal(door.ask(key, try door.request(), verified: invite)) == .genericFailure)
+        }
+        #expect(door.creator?.currentMembers.count == 1)
+        let later = try door.inviteAgain()
+        #expect(isWelcomed(door.ask(makeKey(&random), try door.request(by: later), verified: later)))
     }
 
     @Test("The checks come in order: the first that does not hold is the answer")
@@ -248,6 +280,57 @@ private struct Door {
         #expect(pair.machines[0]?.invites?.invites.first?.admitted == [pair.keys[1].publicKey])
     }
 
+    @Test("A conversation of another creator with the id of one that we have is not entered, be that awake or asleep")
+    func impostor() throws {
+        for isAsleep in [false, true] {
+            var pair = Pair()
+            try pair.createAndInvite()
+            try pair.join()
+            let (victim, conversation) = (pair.clients[1], try #require(pair.machines[1]?.conversation))
+            if isAsleep { pair.sleep(1) }
+            pair.run()
+            // A member knows the id, and signs a genesis of its own for it.
+            let attacker = makeKey(&pair.random)
+            let tag = InviteTag.random(&pair.random)
+            let invite = try VerifiedInvite(
+                SignedInvite(payload: [7], signedBy: attacker.secret),
+                decoded: makeInvite(attacker, conversation, tag: tag, &pair.random)
+            )
+            let client = ClientID.generate(&pair.random)
+            let key = makeKey(&pair.random)
+            pair.step(1) { core, turn in core.addUnused(client, key: key, turn) }
+            pair.step(1) { core, turn in (try? core.join(client, invite: invite, profile: nil, &turn)) ?? [] }
+            let link = LinkID(900)
+            pair.step(1) { core, turn in
+                core.linkOpened(link, client: client, remote: attacker.publicKey, weDialled: true, &turn)
+            }
+            let group = GroupState.Unsigned(
+                conversation: conversation,
+                version: 2,
+                membership: 2,
+                name: nil,
+                isLocked: false,
+                members: [attacker.publicKey, key.publicKey]
+            )
+            let welcome = Welcome(
+                tag: tag,
+                genesis: Genesis(conversation: conversation, createdAt: pair.now, key: attacker, &pair.random),
+                group: group.signed(by: attacker, &pair.random),
+                members: [Member(profile: nil, endpoints: [], version: 1, key: attacker, &pair.random)],
+                expiresAt: nil
+            )
+            var answer: [NodeAction] = []
+            pair.step(1) { core, turn in
+                answer = core.receive(.welcome(welcome), on: link, verify: { _ in nil }, &turn)
+                return answer
+            }
+            #expect(answer.prefix(2) == [.close(link), .destroy(client)])
+            #expect(pair.events[1].last == .joinFailed(.genericFailure, tag))
+            #expect(pair.nodes[1].client(of: conversation) == victim)
+            #expect(pair.nodes[1].isSleeping(victim) == isAsleep)
+        }
+    }
+
     @Test("A joiner that cancels before its request is looked at leaves nothing behind")
     func cancelledEarly() throws {
         var pair = Pair()
@@ -299,5 +382,35 @@ private struct Door {
         #expect(machine.forget(peer.publicKey) == [.save(machine.client), .close(LinkID(1))])
         #expect(machine.record.outgoing.isEmpty && machine.record.received.isEmpty)
         #expect(machine.nextDeadline == nil && !machine.isAwaited(peer.publicKey))
+    }
+
+    @Test("A ping that is given up closes its link, which nothing else would; what else waits for the peer keeps it")
+    func unanswered() throws {
+        for isInvited in [false, true] {
+            var random = Randomness.seeded(3)
+            let peer = makeKey(&random)
+            let card = ContactCard(
+                key: peer.publicKey,
+                routingSecret: random.bytes(32),
+                endpoints: [Endpoint(host: "h", port: 1)]
+            )
+            var machine = ContactStateMachine(
+                client: .generate(&random),
+                key: makeKey(&random),
+                record: ContactRecord(routingSecret: random.bytes(32)),
+                now: noon
+            )
+            var turn = turn(random)
+            if isInvited {
+                let invitation = Invitation(id: .random(&turn.random), slug: "s", name: nil)
+                _ = machine.send(invitation, to: card, deadline: noon + .day, &turn)
+            }
+            for nonce in 1...2 as ClosedRange<UInt64> { _ = machine.ping(card, nonce: nonce, &turn) }
+            let opened = machine.linkOpened(LinkID(1), to: peer.publicKey, weDialled: true, turn)
+            #expect(opened.suffix(2) == [.transmit(LinkID(1), .ping(1)), .transmit(LinkID(1), .ping(2))])
+            #expect(machine.stopPing(peer.publicKey, nonce: 1) == [])
+            #expect(machine.stopPing(peer.publicKey, nonce: 2) == (isInvited ? [] : [.close(LinkID(1))]))
+            #expect(machine.isAwaited(peer.publicKey) == isInvited)
+        }
     }
 }

@@ -10,6 +10,7 @@ struct Pair {
     var keys: [IdentityKey] = []
     var now = noon
     var isLocked = [false, false]
+    var sessionGrace = Limits.sessionGrace
     /// Frames on their way: to which node, on which link.
     var wire: [(to: Int, LinkID, Frame)] = []
     var archive: [[MessageID: (message: Message, keeping: NodeAction.Keeping)]] = [[:], [:]]
@@ -36,6 +37,13 @@ struct Pair {
 
     init(capacity: Int = Limits.inboxCapacity) {
         nodes = [NodeStateMachine(capacity: capacity), NodeStateMachine(capacity: capacity)]
+        takeFreshInboxes()
+    }
+
+    /// What follows is about another conversation; those before go on.
+    mutating func takeFreshInboxes() {
+        clients = []
+        keys = []
         for node in 0..<2 {
             let client = ClientID.generate(&random)
             clients.append(client)
@@ -66,6 +74,7 @@ struct Pair {
             random,
             now: now,
             isLocked: isLocked,
+            sessionGrace: sessionGrace,
             endpoints: [Endpoint(host: "n\(node)", port: 1)],
             known: { known[$1] != nil },
             contents: contents
@@ -324,6 +333,59 @@ struct Pair {
         #expect(pair.nodes[0].tombstone(conversation)?.confirmed.count == 1)
     }
 
+    @Test(arguments: [Limits.sessionGrace, 0])
+    func `a loss of the link up to the grace ends nothing, a longer one the session`(grace: Milliseconds) throws {
+        for (loss, isKept) in [(0, true), (grace, true), (grace + 1, false)] {
+            var pair = try joined()
+            pair.sessionGrace = grace
+            pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+            pair.run()
+            pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+            pair.run()
+            pair.disconnect()
+            pair.now = pair.now + loss
+            pair.connect(dialer: 0)
+            pair.run()
+            #expect(pair.lifetimes() == (isKept ? [.oneDay, .oneDay] : [.ephemeral, .ephemeral]), "\(loss)")
+        }
+    }
+
+    @Test func `what is accepted is what was looked at, not what its proposer has put in its place`() throws {
+        var pair = try joined()
+        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneHour, &turn) }
+        pair.run()
+        let seen = try #require(pair.machines[1]?.pendingProposal?.proposal)
+        #expect(seen.lifetime == .oneHour)
+        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.thirtyDays, &turn) }
+        pair.run()
+        let now = try #require(pair.machines[1]?.pendingProposal?.proposal)
+        #expect(now.lifetime == .thirtyDays && now.id != seen.id)
+        func accept(_ id: ProposalID) -> CommandError? {
+            pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(only: id, &turn) }
+        }
+        #expect(accept(seen.id) == .lifetime(.otherProposal))
+        pair.run()
+        #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
+        #expect(accept(now.id) == nil)
+        pair.run()
+        #expect(pair.lifetimes() == [.thirtyDays, .thirtyDays])
+    }
+
+    @Test func `a session that ends while a proposal is open leaves both ephemeral, and nothing to accept`() throws {
+        var pair = try joined()
+        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+        pair.run()
+        pair.disconnect()
+        pair.now = pair.now + Limits.sessionGrace + 1
+        pair.connect(dialer: 0)
+        pair.run()
+        #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
+        let refusal = pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+        #expect(refusal == .lifetime(.noProposal))
+        pair.run()
+        #expect(pair.lifetimes() == [.ephemeral, .ephemeral])
+    }
+
     @Test func `a member cannot explode, lock or invite`() throws {
         var pair = try joined()
         #expect(pair.command(1) { (machine, turn) throws(CommandError) in try machine.explode(&turn) } == .notCreator)
@@ -517,6 +579,33 @@ struct Pair {
         pair.run()
         #expect(pair.archive[0][id]?.message.state == .cancelled)
         #expect(pair.machines[0]?.currentMembers.isEmpty == true)
+    }
+
+    @Test func `all inboxes together hold no more in memory than sixteen times what one may`() throws {
+        var pair = Pair()
+        let text = String(repeating: "x", count: Limits.textByteCount)
+        var held: [Int] = []
+        for _ in 0..<18 {
+            if !held.isEmpty { pair.takeFreshInboxes() }
+            try pair.createAndInvite()
+            try pair.join()
+            for _ in 0..<40 { _ = try pair.send(text, from: 0) }
+            pair.run()
+            held.append(try #require(pair.machines[1]).heldByteCount)
+        }
+        #expect(Limits.memoryTotalByteCount == 16 << 20 && Limits.memoryByteCount == 1 << 20)
+        let total = held.reduce(0, +)
+        #expect(total <= Limits.memoryTotalByteCount && total > Limits.memoryTotalByteCount - text.utf8.count - 1_024)
+        #expect(held[0] > 900_000 && held[..<16].allSatisfy { $0 == held[0] } && held[17] == 0)
+        #expect(pair.machines[0]?.outboxCount == 40)
+        // Where one is read the others have room.
+        let client = try #require(pair.nodes[1].clients.first)
+        pair.nodes[1].releaseMemory(client)
+        _ = try pair.send(text, from: 0)
+        pair.disconnect()
+        pair.connect(dialer: 0)
+        pair.run()
+        #expect(try #require(pair.machines[1]).heldByteCount == held[0])
     }
 
     @Test func `closing cancels what was not delivered and is in memory only`() throws {

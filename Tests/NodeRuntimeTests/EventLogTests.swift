@@ -22,10 +22,28 @@ import Testing
         #expect(entries.count == EventLog.capacity && entries.first?.cursor == 106 && !missed)
     }
 
-    @Test func `the last number there is has nothing after it`() {
-        #expect(
-            log(10).since(.max).entries.isEmpty && log(10).gap(since: .max) == nil && log(10).gap(since: .min) == nil
-        )
+    @Test func `a cursor that this run has not given out begins with a gap and all that is kept`() {
+        // Of a run whose clock was ahead: what it missed nobody knows, and it has seen nothing of what is here.
+        for cursor in [111, .max] as [Int64] {
+            let (entries, missed) = log(10).since(cursor)
+            #expect(entries.map(\.cursor) == Array(101...110) && missed)
+            #expect(log(10).gap(since: cursor) == EventLog.Gap(cursor: 100, lost: nil))
+        }
+        #expect(log(0).gap(since: 101) == EventLog.Gap(cursor: 100, lost: nil))
+        #expect(log(10).since(110).entries.isEmpty && log(10).gap(since: 110) == nil)
+        #expect(log(10).gap(since: .min) == nil && log(10).since(.min).entries.count == 10)
+    }
+
+    @Test func `cursors rise over a restart`() {
+        var before = EventLog(startedAt: Timestamp(milliseconds: 1_000))
+        for _ in 0..<999 {
+            _ = before.append(
+                Event(client: nil, conversation: nil, at: Timestamp(milliseconds: 1_000), kind: .locked)
+            )
+        }
+        let after = EventLog(startedAt: Timestamp(milliseconds: 1_001))
+        #expect(after.cursor > before.cursor)
+        #expect(after.gap(since: before.cursor) == EventLog.Gap(cursor: after.cursor, lost: nil))
     }
 
     @Test func `a watcher is told when what it missed is gone`() {

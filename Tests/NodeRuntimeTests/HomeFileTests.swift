@@ -128,4 +128,46 @@ import Testing
             }
         }
     }
+
+    @Test func `a cap that there is not is named with its line, and is not taken for none`() throws {
+        try withHome { home in
+            let path = "\(home)/\(NodeConfiguration.fileName)"
+            defer { unlink(path) }
+            for cap in ["none", "ephemeral", "1d"] {
+                write("{\"advertise\":[],\"listen\":[],\"policy\":\"ask\",\"cap\":\"\(cap)\"}", to: path)
+                let loaded = try NodeConfiguration.load(home: home).cap
+                #expect(loaded == cap)
+            }
+            for cap in ["1day", "", "2d", "default"] {
+                write("{\"advertise\":[],\"listen\":[],\"policy\":\"ask\",\n\"cap\":\"\(cap)\"}", to: path)
+                let error = #expect(throws: HomeFileError.self) { try NodeConfiguration.load(home: home) }
+                #expect(
+                    error?.description.contains("`cap`") == true && error?.line == 2,
+                    "\(String(describing: error))"
+                )
+            }
+        }
+    }
+
+    @Test func `a file that cannot be replaced leaves nothing beside it and no descriptor open`() throws {
+        /// Of files in this home: other tests run beside this one.
+        func openDescriptors(_ home: String) -> Int {
+            let all = (try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")) ?? []
+            return all.count { number in
+                let target = try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\(number)")
+                return target?.hasPrefix(home) ?? false
+            }
+        }
+        try withHome { home in
+            mkdir("\(home)/peers.json", 0o700)
+            defer { rmdir("\(home)/peers.json") }
+            for _ in 0..<64 {
+                let error = #expect(throws: HomeFileError.self) { try PeersFile().save(home: home) }
+                #expect(error?.kind == .system)
+            }
+            #expect(openDescriptors(home) == 0)
+            let left = try FileManager.default.contentsOfDirectory(atPath: home)
+            #expect(left == ["peers.json"])
+        }
+    }
 }

@@ -1,5 +1,4 @@
 import Glibc
-import Logging
 import Messaging
 import NIOCore
 import NIOPosix
@@ -20,25 +19,10 @@ private final class Machine: Sendable {
     init() throws { try Store.create(home: Self.home, protection: .keyFile, passphrase: nil, fileSystem: disk) }
 
     func start() async throws -> Node {
-        var surroundings = Surroundings()
-        surroundings.disk = disk
-        surroundings.commitThread = .caller
-        surroundings.realtime = { [self] in 1_700_000_000_000 + minutes.withLock { $0 } * .minute }
-        surroundings.boottime = { [self] in minutes.withLock { $0 } * .minute }
-        surroundings.space = { _ in DiskSpace(total: 1 << 40, available: 1 << 39) }
-        var options = Node.Options(home: Self.home, version: "test")
-        options.listen = []
-        let loop = group.next()
-        let node = try await loop.submit { [options, surroundings] in
-            try Node(
-                options,
-                configuration: NodeConfiguration(name: nil, listen: [], advertise: []),
-                peers: PeersFile(),
-                surroundings: surroundings,
-                loop: loop,
-                log: Logger(label: "test", factory: { _ in SwiftLogNoOpLogHandler() })
-            )
-        }.get()
+        let node = try await Node.quiet(home: Self.home, on: disk, group.next()) {
+            $0.realtime = { [self] in 1_700_000_000_000 + minutes.withLock { $0 } * .minute }
+            $0.boottime = { [self] in minutes.withLock { $0 } * .minute }
+        }
         try await node.start(passphrase: nil)
         return node
     }

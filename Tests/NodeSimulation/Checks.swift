@@ -14,9 +14,14 @@ extension NodeSimulation {
     /// or a mistake is planted.
     func passed(_ bytes: [UInt8], from key: PublicKey, to machine: Machine) -> [[UInt8]] {
         trace.mix(bytes.count)
-        if machine.isHostile { hostile.hears(bytes) }
+        if machine.isHostile {
+            hostile.hears(bytes)
+            if hostile.isEcho(bytes) { return [] }
+        }
         guard let owner = oracle.owners[key] else { return [bytes] }
-        if machines[owner].isHostile, !machine.isHostile { return hostile.forge(bytes, from: key) }
+        if machines[owner].isHostile, !machine.isHostile {
+            return hostile.forge(bytes, from: key, to: machine.index)
+        }
         guard let frame = try? FrameCodec.decode(bytes) else { return [bytes] }
         note("machine \(machine.index) <- machine \(owner): \("\(frame)".prefix(120))")
         switch frame {
@@ -54,33 +59,54 @@ extension NodeSimulation {
         trace.mix(event.at.milliseconds == 0 ? 0 : Int(event.at.milliseconds))
         for byte in name.utf8 { trace.mix(UInt64(byte)) }
         note("machine \(machine.index): \(event.kind)")
-        guard !machine.isHostile, let client = event.client else { return }
+        guard !machine.isHostile else { return }
+        if case .exploded = event.kind {
+            // Once it is done with: whether something else has gone with it.
+            time.plan(inMilliseconds: 0) { [unowned self] in checkLost(machine) }
+        }
+        guard let client = event.client else { return }
+        switch event.kind {
+        case .exploded: if let conversation = event.conversation { sawExplosion(conversation, client, machine) }
+        case .deletionReceipt(let member):
+            time.plan(inMilliseconds: 0) { [unowned self] in checkReceipt(of: member, at: machine) }
+        case .explosionScheduled(let end):
+            let key = NodeOracle.Key(client: client, text: "")
+            if let before = oracle.schedules[key], before < end {
+                violation("I5 machine \(machine.index) shows an explosion put off")
+            }
+            oracle.schedules[key] = end
+        case .joined:
+            if oracle.cancelled.contains(client) {
+                violation("machine \(machine.index) has entered by a join that was given up")
+            }
+        default: break
+        }
         machine.ask { [unowned self] node in
             switch event.kind {
             case .message(let id): oracle.received(id, client, machine, node, self)
             case .lifetimeAgreed(_, let id, _):
                 if let conversation = event.conversation { oracle.agreed(id, conversation, machine, node, self) }
-            case .exploded:
-                guard let conversation = event.conversation else { return }
-                oracle.over[machine.index, default: []].insert(conversation)
-                // The key that must be gone is known from the time when it was there.
-                oracle.destroyed(oracle.keys[client], on: machine)
             case .joined:
-                if let conversation = event.conversation,
-                    let one = try? node.conversation(conversation.description)
-                {
-                    oracle.owners[one.key.publicKey] = machine.index
-                    oracle.keys[client] = one.key.publicKey
-                }
-            case .explosionScheduled(let end):
-                let key = NodeOracle.Key(client: client, text: "")
-                if let before = oracle.schedules[key], before < end {
-                    violation("I5 machine \(machine.index) shows an explosion put off")
-                }
-                oracle.schedules[key] = end
+                guard let one = try? node.conversation(client.description) else { return }
+                if isHostile(one.record.genesis.creator) { count("joined a hostile creator") }
+                oracle.enters(one, machine)
             default: break
             }
         }
+    }
+
+    private func sawExplosion(_ conversation: ConversationID, _ client: ClientID, _ machine: Machine) {
+        let inbox = oracle.inboxes[client]
+        if let inbox, !isHostile(inbox.creator), !oracle.ended.contains(conversation) {
+            violation("E1 machine \(machine.index) has exploded what its creator has not ended")
+        }
+        // What nobody has seen may be a hostile creator's, under the name of one that goes on.
+        if inbox != nil || !oracle.isKnown(conversation, machine) {
+            let ended = NodeOracle.Ended(conversation: conversation, creator: inbox?.creator)
+            oracle.over[machine.index, default: []].insert(ended)
+        }
+        // The key that must be gone is known from the time when it was there.
+        oracle.destroyed(inbox?.key, on: machine)
     }
 
     // MARK: After a start
@@ -90,11 +116,42 @@ extension NodeSimulation {
         count("checks")
         let locked = machine.ask { $0.status().isLocked } ?? true
         guard !locked else { return }
-        for listed in list(machine) where oracle.over[machine.index]?.contains(listed.id) == true {
+        machine.ask { [unowned self] node in
+            // It may have stopped before it could say that it has entered one.
+            for listed in list(machine) where oracle.inboxes[listed.client] == nil {
+                if let one = try? node.conversation(listed.client.description) { oracle.enters(one, machine) }
+            }
+        }
+        for listed in list(machine) where oracle.isOver(listed.id, listed.client, machine) {
             violation("I5 machine \(machine.index) has a conversation that is over there")
         }
+        checkLost(machine)
         checkPromises(machine)
         checkBounds(machine)
+    }
+
+    /// A conversation ends by the word of whoever has made it, or its member leaves; by nothing else.
+    private func checkLost(_ machine: Machine) {
+        // The disk of before lacks what was made since.
+        guard options.mistake != .restoredBackup, machine.isUp, !machine.disk.hasLostPower, !machine.diskHasFailed,
+            machine.ask({ $0.status().isLocked }) == false
+        else { return }
+        let clients = Set(list(machine).map(\.client))
+        for client in oracle.inboxes.keys.sorted() where !clients.contains(client) {
+            guard let inbox = oracle.inboxes[client], inbox.machine == machine.index, !isHostile(inbox.creator),
+                !oracle.ended.contains(inbox.conversation)
+            else { continue }
+            violation("I1 machine \(machine.index) has lost a conversation that nobody has ended")
+        }
+    }
+
+    /// Whoever has signed that its copy is gone has it no more; and nobody else can sign that.
+    private func checkReceipt(of member: PublicKey, at machine: Machine) {
+        guard options.mistake == nil, let owner = oracle.owners[member], !machines[owner].isHostile else { return }
+        let other = machines[owner]
+        if list(other).contains(where: { oracle.inboxes[$0.client]?.key == member }) {
+            violation("E1 machine \(machine.index) was told that machine \(owner) has destroyed what it still has")
+        }
     }
 
     private func checkPromises(_ machine: Machine) {
@@ -142,13 +199,20 @@ extension NodeSimulation {
             bound("epoch floors", record.lifetime.floors.count, Limits.epochFloorCount)
             bound("invites", record.issuer?.invites.count ?? 0, Limits.inviteCount)
             bound("members", one.currentMembers.count + 1, Limits.memberCount)
+            // Those that have gone are remembered a while.
+            bound("descriptions", record.members.count, 2 * Limits.memberCount)
+            bound("departures", record.departures.count, Limits.memberCount)
+            bound("removed members", record.former.count, Limits.departedCount)
+            bound("members told", record.told.count, 2 * Limits.memberCount)
+            bound("members missed", max(record.missed.count, record.undelivered.count), 2 * Limits.memberCount)
+            bound("receipts", record.schedule?.receipts.count ?? 0, Limits.memberCount)
         }
     }
 
     // MARK: The disk of a thief
 
-    /// What somebody finds who has the disk and its key file: no key of a conversation that is over, no message past its
-    /// end, but for the time it takes to overwrite them.
+    /// What somebody finds who has the disk and its key file: no key of a conversation that is over, no message without an
+    /// agreement of all, and none past its end, but for the time it takes to overwrite them.
     func inspectDisk(_ machine: Machine) {
         guard machine.isUp, !machine.isHostile, !machine.diskHasFailed,
             machine.startedAt + 25_000 < time.milliseconds, machine.unlockedAt + 25_000 < time.milliseconds,
@@ -160,23 +224,81 @@ extension NodeSimulation {
             let store = try Store.open(home: Machine.home, fileSystem: copy, now: 0, committingOn: .caller)
             defer { store.close() }
             try store.unlock(passphrase: nil)
+            if options.mistake == .writtenMemory { try writeMemory(of: machine, into: store, now) }
             for row in store.liveRows() {
-                if let key = try? SecretKey(try store.secret(row, label: "identity key 0")),
-                    oracle.goneKeys.contains(key.publicKey)
-                {
+                let inbox = identity(of: row, in: store)
+                if let inbox, oracle.goneKeys.contains(inbox) {
                     violation("I5 the disk of machine \(machine.index) has the key of a conversation that is over")
                 }
                 for stored in try store.list(row, last: nil, after: nil, now: 0) {
-                    guard let (message, _) = try? StoredCodec.decodeMessage(stored.payload),
-                        let end = message.expiresAt, end + 20 * .second < now
+                    guard let (message, _) = try? StoredCodec.decodeMessage(stored.payload) else {
+                        violation("the disk of machine \(machine.index) lists what is no message")
+                        continue
+                    }
+                    inspect(message, of: inbox, machine, now)
+                }
+                // Reactions, and the pieces of files, which are no messages.
+                var hidden: [[UInt8]] = []
+                try store.visitHidden(row) { id, _ throws(StoreError) in
+                    hidden.append(id)
+                    return true
+                }
+                for id in hidden.sorted(by: { $0.lexicographicallyPrecedes($1) }) {
+                    guard let bytes = try store.read(row, id: id, now: 0),
+                        let (message, _) = try? StoredCodec.decodeMessage(bytes)
                     else { continue }
-                    violation(
-                        "I3 the disk of machine \(machine.index) has a message \(now - end) ms after its end"
-                    )
+                    inspect(message, of: inbox, machine, now)
                 }
             }
         } catch {
             violation("the disk of machine \(machine.index) cannot be read: \(error)")
+        }
+    }
+
+    private func identity(of row: RowID, in store: Store) -> PublicKey? {
+        if let key = try? SecretKey(try store.secret(row, label: "identity key 0")) { return key.publicKey }
+        return nil
+    }
+
+    /// Whatever its node says of it: what is on the disk is there under an agreement that all have signed, and ends when
+    /// that says so.
+    private func inspect(_ message: Message, of inbox: PublicKey?, _ machine: Machine, _ now: Timestamp) {
+        let name = "the disk of machine \(machine.index)"
+        guard let id = message.content.agreement else {
+            return violation("I4 \(name) has a message without an agreement")
+        }
+        guard let agreement = oracle.agreements[id] ?? learned(id, of: inbox, machine) else {
+            return violation("I4 \(name) has a message under an agreement that nobody has seen")
+        }
+        guard let end = message.expiresAt else { return violation("I4 \(name) has a message without an end") }
+        if end + 20 * .second < now { violation("I3 \(name) has a message \(now - end) ms after its end") }
+        // A clock that was set back while its node was off has that much to make up for.
+        let excess = end - now - agreement.terms.longest - machine.lostTime
+        if excess > 0 { violation("I3 \(name) keeps a message for \(excess) ms more than was agreed") }
+    }
+
+    private func learned(_ id: AgreementID, of inbox: PublicKey?, _ machine: Machine) -> Agreement? {
+        let clients = list(machine).map(\.client)
+        let one = machine.ask { node in
+            clients.compactMap { try? node.conversation($0.description) }.first { $0.key.publicKey == inbox }
+        }
+        return oracle.agreement(id, of: one ?? nil, machine, self)
+    }
+
+    /// For ``PlantedMistake/writtenMemory``.
+    private func writeMemory(of machine: Machine, into store: Store, _ now: Timestamp) throws {
+        guard let row = store.liveRows().last else { return }
+        let read: [Node.ReadMessage] = list(machine).flatMap { listed in
+            machine.ask { node in (try? node.read(listed.text, last: nil, after: nil))?.1 ?? [] } ?? []
+        }
+        for one in read where !one.isStored && one.message.content.type == .text {
+            try store.append(
+                row,
+                id: one.message.content.id.bytes,
+                tier: .oneHour,
+                expiresAt: now.milliseconds + 30 * .minute,
+                payload: StoredCodec.encode(one.message, arrivedAt: now)
+            )
         }
     }
 
@@ -221,7 +343,10 @@ extension NodeSimulation {
 
     /// Why the machines have not come to rest; `nil` when they have.
     func unrest() -> String? {
-        for (id, holders) in holders() {
+        for (id, all) in holders() {
+            for holder in all { if let reason = unrest(holder) { return reason } }
+            // What a hostile creator has made need not be the same to any two of its members: see ``NodeOracle``.
+            let holders = all.filter { !isHostile($0.conversation.record.genesis.creator) }
             for (index, one) in holders.enumerated() {
                 for other in holders[..<index] {
                     guard areNear(one.now, other.now), one.lists(other), other.lists(one),
@@ -230,7 +355,9 @@ extension NodeSimulation {
                     if let reason = unrest(one, other) ?? unrest(other, one) { return reason }
                 }
             }
-            if let explosion = oracle.explosions[id], oracle.over[explosion.machine]?.contains(id) == true {
+            if let explosion = oracle.explosions[id],
+                (oracle.over[explosion.machine] ?? []).contains(where: { $0.conversation == id })
+            {
                 let creator = machines[explosion.machine]
                 for holder in holders where holder.machine !== creator {
                     guard let now = creator.lastSeenNow, areNear(now, holder.now),
@@ -244,6 +371,26 @@ extension NodeSimulation {
                     return "machine \(holder.machine.index) still has a conversation that \(creator.index) exploded"
                 }
             }
+        }
+        return nil
+    }
+
+    /// What each member of whatever conversation comes to by itself.
+    private func unrest(_ holder: Holder) -> String? {
+        let name = "machine \(holder.machine.index)"
+        let record = holder.conversation.record
+        if let schedule = record.schedule, schedule.expiresAt + 15 * .second < holder.now {
+            return "\(name) has a conversation after its time"
+        }
+        guard isHostile(record.genesis.creator) else { return nil }
+        if !record.genesis.isSignatureValid || !record.group.isValid(for: record.genesis) {
+            return "\(name) has a state that its creator has not signed"
+        }
+        let known = Set(
+            record.members.map(\.key) + record.departures.map(\.member) + [holder.conversation.key.publicKey]
+        )
+        if !record.isRemoved, !known.isSuperset(of: record.group.members) {
+            return "\(name) does not know everybody who is in its state"
         }
         return nil
     }

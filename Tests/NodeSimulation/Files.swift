@@ -37,6 +37,8 @@ extension NodeSimulation {
     func look(at read: Node.ReadMessage, of conversation: Listed, _ machine: Machine, _ node: isolated Node) {
         guard let attachment = read.message.content.attachment, let number = Int(attachment.name.dropFirst()),
             attachment.name.first == "f", !machine.diskHasFailed,
+            // Whoever is hostile may call a file as it likes.
+            read.message.sender.map({ !isHostile($0) }) ?? true,
             // Of our own that was in memory only its sender keeps nothing once it is delivered.
             read.message.sender != nil || read.isStored
         else { return }

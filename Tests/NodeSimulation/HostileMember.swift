@@ -5,10 +5,13 @@ import Wire
 /// A member of conversations that says what it likes. Its node is a real one, so that it gets in and is talked to; what
 /// that node says is changed on its way out, after the frames were authenticated, so that all of it is believed to come
 /// from the member: repeated, late, in another order, with other numbers, with other members' names, signed rubbish.
+///
+/// Where it has made the conversation itself it also says different things to different members, each signed as it should
+/// be. If there are two hostile machines, this is what both know: either says what the other has heard.
 final class HostileMember: @unchecked Sendable {
     private static let poolCount = 256
 
-    /// Of the inboxes of the hostile machine.
+    /// Of the inboxes of the hostile machines.
     var keys: [PublicKey: IdentityKey] = [:]
     /// What it has said and heard, to say it again.
     private var frames: [[UInt8]] = []
@@ -16,6 +19,10 @@ final class HostileMember: @unchecked Sendable {
     private var agreements: [Agreement] = []
     private var proposals: [LifetimeProposal] = []
     private var groups: [GroupState] = []
+    /// Conversations that it is in, or has said to be: in some it is the creator.
+    private var beginnings: [Genesis] = []
+    /// By its inboxes that have made one.
+    private var made: [PublicKey: Genesis] = [:]
     private var members: [Member] = []
     private var held: [[UInt8]] = []
     private var dice: Randomness
@@ -30,6 +37,23 @@ final class HostileMember: @unchecked Sendable {
 
     private func keep<Element>(_ element: Element, in list: inout [Element]) {
         if list.count < Self.poolCount { list.append(element) } else { list[roll(list.count)] = element }
+    }
+
+    /// Its node has made a conversation.
+    func makes(_ one: ConversationStateMachine) {
+        let key = one.key.publicKey
+        keys[key] = one.key
+        made[key] = one.record.genesis
+        keep(one.record.genesis, in: &beginnings)
+        keep(one.record.group, in: &groups)
+    }
+
+    /// What it has signed comes back to it. Its own node is not to go on from there: its lies count up to the last number.
+    func isEcho(_ bytes: [UInt8]) -> Bool {
+        guard case .group(let update)? = try? FrameCodec.decode(bytes), let creator = update.state?.members.first else {
+            return false
+        }
+        return made[creator] != nil
     }
 
     /// It has heard this, or its node has said it.
@@ -48,7 +72,9 @@ final class HostileMember: @unchecked Sendable {
             if let state = update.state { keep(state, in: &groups) }
             for member in update.members { keep(member, in: &members) }
         case .profile(let member): keep(member, in: &members)
-        case .welcome(let welcome): keep(welcome.group, in: &groups)
+        case .welcome(let welcome):
+            keep(welcome.genesis, in: &beginnings)
+            keep(welcome.group, in: &groups)
         case .lifetime, .joinRequest, .joinError, .explosion, .deletionReceipt, .invitation, .memberLeft, .ping, .pong,
             .closing, .unknown, .receipt, .attachmentRequest, .attachmentChunk, .attachmentGone, .joinCancelled,
             .relayRequest, .relayAnswer, .punch:
@@ -57,11 +83,17 @@ final class HostileMember: @unchecked Sendable {
     }
 
     /// What leaves instead of one frame of its node's.
-    /// - Parameter key: the inbox that speaks.
-    func forge(_ bytes: [UInt8], from key: PublicKey) -> [[UInt8]] {
+    /// - Parameters:
+    ///   - key: the inbox that speaks.
+    ///   - receiver: the machine that it speaks to.
+    func forge(_ bytes: [UInt8], from key: PublicKey, to receiver: Int) -> [[UInt8]] {
         hears(bytes)
         let kind: String
         defer { counts["hostile: \(kind)", default: 0] += 1 }
+        if let said = lies(bytes, key, to: receiver) {
+            kind = "a creator's lie"
+            return said.map(FrameCodec.encode)
+        }
         switch roll(100) {
         case ..<50:
             kind = "as it was"
@@ -138,7 +170,7 @@ final class HostileMember: @unchecked Sendable {
     }
 
     private func forged(_ bytes: [UInt8], _ key: PublicKey) -> Frame? {
-        switch roll(13) {
+        switch roll(19) {
         case 0, 1, 2: return content(bytes)
         case 3: return (pick(ids)).map { .acknowledgement($0, stored: roll(2) == 0) }
         case 4: return proposal(key).map { .lifetime(.proposal($0)) }
@@ -149,7 +181,10 @@ final class HostileMember: @unchecked Sendable {
         case 7:
             guard let proposal = pick(proposals) else { return nil }
             return .lifetime(roll(2) == 0 ? .withdraw(proposal.id) : .reject(proposal.id, .policy))
-        case 8: return .explosion(dice.bytes(Limits.noticeByteCount))
+        case 8:
+            // Where that is its right it is not to be done with at once.
+            if made[key] != nil, roll(10) > 0 { return .explosion(dice.bytes(Limits.noticeByteCount)) }
+            return notice(key, at: time).map { .explosion($0.sealed(&dice)) }
         case 9: return group(key)
         case 10:
             var start = SessionStart(
@@ -165,6 +200,14 @@ final class HostileMember: @unchecked Sendable {
             start.member = pick(members)
             return .session(start)
         case 11: return .receipt(Receipt(.read, (0..<1 + roll(5)).compactMap { _ in pick(ids) }))
+        case 12: return receipt(key).map { .deletionReceipt($0) }
+        case 13: return profile(key).map { .profile($0) }
+        case 14:
+            guard let own = keys[key], let other = pick(members), let genesis = beginning(of: key) else { return nil }
+            return .memberLeft(Departure(of: other.key, conversation: genesis.conversation, key: own, &dice))
+        case 15: return chunk(bytes).map { .attachmentChunk($0) }
+        case 16: return punch().map { .punch($0) }
+        case 17: return .joinCancelled
         default:
             guard let id = pick(ids) else { return nil }
             return .attachmentRequest(id, first: [0, 1, 1 << 31][roll(3)], count: [0, 1, 1 << 31][roll(3)])
@@ -237,5 +280,179 @@ final class HostileMember: @unchecked Sendable {
                 departures: other?.key == key ? [] : [departure]
             )
         )
+    }
+
+    /// Of a conversation that this inbox is in.
+    private func beginning(of key: PublicKey) -> Genesis? {
+        pick(
+            beginnings.filter { genesis in
+                groups.contains { $0.conversation == genesis.conversation && $0.members.contains(key) }
+            }
+        )
+    }
+
+    /// Signed by itself, though only the creator's word counts; every member can seal it.
+    private func notice(_ key: PublicKey, at time: Timestamp) -> ExplodeNotice? {
+        guard let own = keys[key], let genesis = beginning(of: key) else { return nil }
+        return ExplodeNotice(genesis: genesis, expiresAt: time, isImmediate: roll(2) == 0, key: own, &dice)
+    }
+
+    /// That its own copy is gone, which it is not, or another member's.
+    private func receipt(_ key: PublicKey) -> DeletionReceipt? {
+        guard let own = keys[key], let genesis = beginning(of: key) else { return nil }
+        var receipt = DeletionReceipt(conversation: genesis.conversation, destroyedAt: time, key: own, &dice)
+        if roll(3) > 0, let other = pick(members) { receipt.member = other.key }
+        return receipt
+    }
+
+    /// Another member, as if it had said so itself: elsewhere, with another name. Of itself it says nothing new, for that may
+    /// be known to one and not to the other until their next session.
+    private func profile(_ key: PublicKey) -> Member? {
+        guard let own = keys[key], let other = pick(members.filter { $0.key != key }) else { return nil }
+        let version = UInt64(roll(1 << 50))
+        let lie = Member(profile: "p\(roll(10))", endpoints: [place], version: version, key: own, &dice)
+        return Member(
+            key: other.key,
+            profile: lie.profile,
+            endpointTexts: lie.endpointTexts,
+            version: version,
+            signature: lie.signature
+        )
+    }
+
+    /// Where somebody is, or nobody.
+    private var place: Endpoint { Endpoint(host: "10.\(roll(8)).\(roll(2)).1", port: UInt16(7_440 + roll(2))) }
+
+    /// Of a file that it is asked for: another piece than it says, or other bytes; or of one that nobody has asked for.
+    private func chunk(_ bytes: [UInt8]) -> AttachmentChunk? {
+        if case .attachmentChunk(var chunk)? = try? FrameCodec.decode(bytes), !chunk.bytes.isEmpty {
+            switch roll(3) {
+            case 0: chunk.index = roll(chunk.index + 3)
+            case 1: chunk.bytes[roll(chunk.bytes.count)] ^= 1
+            default: chunk.isDeflated.toggle()
+            }
+            return chunk
+        }
+        guard let id = pick(ids) else { return nil }
+        return AttachmentChunk(
+            message: id,
+            index: [0, 1, 1 << 31][roll(3)],
+            isDeflated: roll(2) == 0,
+            bytes: dice.bytes(roll(1_000))
+        )
+    }
+
+    /// Where nobody has asked for a way, and to others than itself.
+    private func punch() -> PunchMessage? {
+        guard let nonce = PunchNonce(dice.bytes(16)) else { return nil }
+        let step = PunchMessage.Step.allCases[roll(3)]
+        return PunchMessage(step: step, nonce: nonce, candidates: (0..<roll(4)).map { _ in place })
+    }
+
+    // MARK: As the creator
+
+    /// What only the creator can say, and says otherwise to each: states of one version, ends of the conversation,
+    /// welcomes, refusals. All of it is signed as it should be, or nearly.
+    /// - Returns: what leaves instead; `nil` where it has made nothing, or does not lie this time.
+    private func lies(_ bytes: [UInt8], _ key: PublicKey, to receiver: Int) -> [Frame]? {
+        guard let own = keys[key], let genesis = made[key], roll(3) == 0,
+            let frame = try? FrameCodec.decode(bytes)
+        else { return nil }
+        if case .welcome(let welcome) = frame { return lies(welcome, own) + (roll(2) == 0 ? [frame] : []) }
+        switch roll(12) {
+        case 0:
+            let end = Timestamp(milliseconds: NodeSimulation.epoch + Milliseconds(roll(4)) * .hour)
+            let notice = ExplodeNotice(genesis: genesis, expiresAt: end, isImmediate: false, key: own, &dice)
+            return [.explosion(notice.sealed(&dice)), frame]
+        case 1: return [refusal(.random(&dice)), frame]
+        default: return [.group(state(of: genesis, own, for: receiver)), frame]
+        }
+    }
+
+    private func refusal(_ tag: InviteTag) -> Frame {
+        let errors: [JoinErrorType] = [.conversationExpired, .genericFailure, .singleUseConsumed, .unknown("lie")]
+        return .joinError(JoinError(errorType: errors[roll(4)], inviteTag: tag, timestamp: time))
+    }
+
+    /// Of one version another one for each receiver: with another name, without somebody, with somebody who is nowhere.
+    private func state(of genesis: Genesis, _ own: IdentityKey, for receiver: Int) -> GroupUpdate {
+        let known = groups.last { $0.conversation == genesis.conversation && $0.members.first == genesis.creator }
+        var fields =
+            known?.unsigned
+            ?? GroupState.Unsigned(
+                conversation: genesis.conversation,
+                version: 1,
+                membership: 1,
+                name: nil,
+                isLocked: false,
+                members: [genesis.creator]
+            )
+        let numbers: [UInt64] = [fields.version, fields.version &+ 1, fields.version &+ 2, .max - 1, .max]
+        // The last ones seldom: nothing comes after them.
+        fields.version = numbers[roll(roll(8) == 0 ? 5 : 3)]
+        fields.name = "for \(receiver)"
+        fields.isLocked = receiver % 2 == 0
+        var described: [Member] = []
+        switch roll(4) {
+        case 0: break
+        case 1: if fields.members.count > 2 { fields.members.remove(at: 1 + roll(fields.members.count - 1)) }
+        default:
+            let nobody = nobody()
+            // Each is dialled for ever: seldom as many as there may be.
+            let limit = roll(20) == 0 ? Limits.memberCount : 6
+            if fields.members.count < limit { fields.members.append(nobody.key) }
+            described = [nobody]
+        }
+        // An honest creator counts how often it has changed the members.
+        fields.membership = [fields.membership, fields.membership &+ 1, number][roll(3)]
+        return GroupUpdate(state: fields.signed(by: own, &dice), members: described, departures: [])
+    }
+
+    /// A member that is nowhere.
+    private func nobody() -> Member {
+        // One draw in 2^127 is not a key.
+        let key = IdentityKey(try! SecretKey(SecretBytes(copying: dice.bytes(32))))
+        return Member(profile: "nobody", endpoints: [place], version: 1, key: key, &dice)
+    }
+
+    private func lies(_ welcome: Welcome, _ own: IdentityKey) -> [Frame] {
+        var welcome = welcome
+        switch roll(6) {
+        case 0: return [refusal(roll(2) == 0 ? welcome.tag : .random(&dice))]
+        case 1:
+            // An end that no notice says.
+            welcome.expiresAt = time
+        case 2:
+            let end = Timestamp(milliseconds: NodeSimulation.epoch + Milliseconds(roll(4)) * .hour)
+            let notice = ExplodeNotice(genesis: welcome.genesis, expiresAt: end, isImmediate: false, key: own, &dice)
+            welcome.expiresAt = notice.expiresAt
+            welcome.notice = notice.sealed(&dice)
+        case 3:
+            let nobody = nobody()
+            var fields = welcome.group.unsigned
+            fields.members.append(nobody.key)
+            welcome.group = fields.signed(by: own, &dice)
+            welcome.members.append(nobody)
+        case 4: welcome.agreement = agreement(own.publicKey)
+        default: return renamed(welcome, own)
+        }
+        return [.welcome(welcome)]
+    }
+
+    /// As if it were the creator of a conversation that others have made: with the same name, and a beginning of its own.
+    /// Ending it must end nothing else.
+    private func renamed(_ welcome: Welcome, _ own: IdentityKey) -> [Frame] {
+        guard let name = pick(groups)?.conversation else { return [.welcome(welcome)] }
+        var welcome = welcome
+        welcome.genesis = Genesis(conversation: name, createdAt: welcome.genesis.createdAt, key: own, &dice)
+        var fields = welcome.group.unsigned
+        fields.conversation = name
+        welcome.group = fields.signed(by: own, &dice)
+        (welcome.expiresAt, welcome.notice, welcome.agreement) = (nil, nil, nil)
+        keep(welcome.genesis, in: &beginnings)
+        keep(welcome.group, in: &groups)
+        guard roll(2) == 0 else { return [.welcome(welcome)] }
+        let notice = ExplodeNotice(genesis: welcome.genesis, expiresAt: time, key: own, &dice)
+        return [.welcome(welcome), .explosion(notice.sealed(&dice))]
     }
 }

@@ -19,6 +19,9 @@ final class Machine: @unchecked Sendable {
     let disk: MachineDisk
     let grace: Milliseconds
     var capacity: Int
+    /// Its answer to proposals, and its bound on what it keeps, in conversations that have none of their own.
+    private let policy: LifetimePolicy
+    private let cap: LifetimeCap
     private unowned let world: NodeSimulation
     private(set) var loop: SimulatedEventLoop?
     private(set) var node: Node?
@@ -26,7 +29,9 @@ final class Machine: @unchecked Sendable {
     /// Rises with every start.
     private(set) var incarnation = 0
     /// What its `CLOCK_REALTIME` runs ahead of the world's time by, in milliseconds.
-    var clockOffset: Milliseconds
+    var clockOffset: Milliseconds { didSet { furthestOffset = max(furthestOffset, clockOffset) } }
+    /// The most that it was since its node's time was looked at, or its node was started.
+    private var furthestOffset: Milliseconds
     /// When it was switched on, by the world's time.
     private var bootedAt: Int64 = 0
     /// Rises when it gets another address.
@@ -35,6 +40,8 @@ final class Machine: @unchecked Sendable {
     private(set) var lastSeen: (node: Messaging.Timestamp, world: Int64)?
     /// Its disk has failed since then: the clock's mark may be old.
     var diskHasFailed = false
+    /// Reads have, too: what it has stored may be hidden from it until the next start.
+    var readsHaveFailed = false
     /// Milliseconds that its node's clock has lost, which it may while it is off.
     private(set) var lostTime: Milliseconds = 0
     /// When its node was started, and its storage unlocked, last, by the world's time.
@@ -53,14 +60,19 @@ final class Machine: @unchecked Sendable {
         isHostile: Bool,
         clockOffset: Milliseconds,
         capacity: Int,
-        grace: Milliseconds
+        grace: Milliseconds,
+        policy: LifetimePolicy,
+        cap: LifetimeCap
     ) {
         self.index = index
         self.world = world
         self.isHostile = isHostile
         self.clockOffset = clockOffset
+        furthestOffset = clockOffset
         self.capacity = capacity
         self.grace = grace
+        self.policy = policy
+        self.cap = cap
         disk = MachineDisk(
             SimulatedDisk(),
             mistake: world.options.mistake,
@@ -101,7 +113,9 @@ final class Machine: @unchecked Sendable {
     }
 
     var realtime: Milliseconds { NodeSimulation.epoch + passed(world.time.milliseconds) + clockOffset }
-    private var boottime: Milliseconds { passed(world.time.milliseconds - bootedAt) }
+    private var boottime: Milliseconds {
+        passed(world.time.milliseconds - bootedAt) * (world.options.mistake == .fastClock ? 2 : 1)
+    }
 
     // MARK: Running
 
@@ -127,13 +141,16 @@ final class Machine: @unchecked Sendable {
     func start() -> (any Error)? {
         precondition(node == nil)
         incarnation += 1
+        // What its clock showed while it was off, nobody has seen.
+        furthestOffset = clockOffset
         let loop = SimulatedEventLoop(world.time)
         self.loop = loop
         var options = Node.Options(home: Self.home, version: "simulated")
         options.capacity = capacity
         options.sessionGrace = grace
         options.isRendezvous = !world.roads.isEmpty && index == Roads.rendezvous
-        let configuration = NodeConfiguration(name: nil, listen: [endpoint], advertise: [])
+        var configuration = NodeConfiguration(name: nil, listen: [endpoint], advertise: [], policy: policy.text)
+        configuration.cap = cap.text
         let failure: (any Error)? = loop.turn {
             do {
                 let node = try Node(
@@ -261,10 +278,17 @@ final class Machine: @unchecked Sendable {
         loop.turn { future.assumeIsolated().whenSuccess(body) }
     }
 
-    /// The node's clock never goes back while it runs, and loses no more than it was off for.
+    /// The node's clock never goes back while it runs, and loses no more than it was off for. Nor does it run ahead: nothing
+    /// moves it but the machine's own clock and the time that passes, so that nobody else makes it destroy too early.
     func noteTime(afterStart: Bool) {
         guard let now = ask({ $0.currentTime }) else { return }
         let world = world.time.milliseconds
+        let shown = Messaging.Timestamp(milliseconds: NodeSimulation.epoch + passed(world) + furthestOffset)
+        let latest = lastSeen.map { max(shown, $0.node + (world - $0.world)) } ?? shown
+        if now - latest > 1 {
+            self.world.violation("I3 the clock of machine \(index) runs ahead by \(now - latest) ms")
+        }
+        furthestOffset = clockOffset
         if let lastSeen, world > lastSeen.world || afterStart {
             let expected = lastSeen.node + (world - lastSeen.world)
             let lost = expected - now
@@ -278,7 +302,7 @@ final class Machine: @unchecked Sendable {
                 self.world.violation("I3 the clock of machine \(index) fell behind by \(lost) ms")
             }
         }
-        if afterStart { diskHasFailed = false }
+        if afterStart { (diskHasFailed, readsHaveFailed) = (false, false) }
         lastSeen = (now, world)
     }
 }

@@ -3,7 +3,8 @@ import Messaging
 import SimulatedDisk
 import Store
 
-/// The disk of one machine: a ``SimulatedDisk`` that for a while may fail or be full, and that tells the planted lies.
+/// The disk of one machine: a ``SimulatedDisk`` that for a while may fail, be full or not be read, and that tells the
+/// planted lies.
 final class MachineDisk: FileSystem, @unchecked Sendable {
     private(set) var platter: SimulatedDisk
     var user: UInt32 { platter.user }
@@ -13,6 +14,8 @@ final class MachineDisk: FileSystem, @unchecked Sendable {
     private var dice: Randomness
     /// So many of a hundred changes fail, with this code.
     var failure: (percent: UInt64, code: CInt)?
+    /// So many of a hundred reads fail, and of the files that are opened.
+    var readFailure: UInt64?
     /// The power fails in the middle of the change after so many more.
     var changesUntilPowerCut: Int?
     var powerCut: () -> Void = {}
@@ -34,12 +37,13 @@ final class MachineDisk: FileSystem, @unchecked Sendable {
     }
 
     /// It fails, is full, or has just lost its power.
-    var isInTrouble: Bool { failure != nil || platter.with { $0.isFull || $0.isCrashed } }
+    var isInTrouble: Bool { failure != nil || readFailure != nil || platter.with { $0.isFull || $0.isCrashed } }
 
     var hasLostPower: Bool { platter.with { $0.isCrashed } }
 
     func mend() {
         failure = nil
+        readFailure = nil
         platter.with { $0.isFull = false }
     }
 
@@ -65,11 +69,17 @@ final class MachineDisk: FileSystem, @unchecked Sendable {
         throw SystemError(name, failure.code)
     }
 
+    private func look(_ name: String, _ code: CInt) throws(SystemError) {
+        guard let readFailure, dice.next(upperBound: UInt64(100)) < readFailure else { return }
+        throw SystemError(name, code)
+    }
+
     // MARK: FileSystem
 
     func open(_ name: String, in directory: FileDescriptor?, _ access: FileAccess) throws(SystemError)
         -> FileDescriptor
     {
+        try look("open", EMFILE)
         if !access.isDisjoint(with: [.create, .createIfMissing]) { try change("open") }
         let file = try platter.open(name, in: directory, access)
         names[file] = name
@@ -82,6 +92,7 @@ final class MachineDisk: FileSystem, @unchecked Sendable {
     }
 
     func read(_ file: FileDescriptor, at offset: Int64, count: Int) throws(SystemError) -> [UInt8] {
+        try look("read", EIO)
         if let name = names[file], let bytes = believed[name]?[offset], bytes.count == count { return bytes }
         return try platter.read(file, at: offset, count: count)
     }

@@ -54,12 +54,17 @@ extension NodeSimulation {
     private func failDisk(_ machine: Machine) {
         guard machine.isUp else { return }
         machine.diskHasFailed = true
-        if chance(40) {
+        switch roll(10) {
+        case ..<4:
             count("full disks")
             machine.disk.platter.with { $0.isFull = true }
-        } else {
+        case ..<8:
             count("failing disks")
-            machine.disk.failure = (UInt64(1 + roll(100)), [EIO, ENOSPC, EDQUOT][Int(roll(3))])
+            machine.disk.failure = (UInt64(1 + roll(100)), [EIO, ENOSPC, EDQUOT, EROFS][Int(roll(4))])
+        default:
+            count("disks that cannot be read")
+            machine.readsHaveFailed = true
+            machine.disk.readFailure = UInt64(1 + roll(100))
         }
         let incarnation = machine.incarnation
         time.plan(inMilliseconds: roll(6_000)) {

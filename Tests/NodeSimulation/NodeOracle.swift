@@ -6,6 +6,20 @@ import Wire
 
 /// Knows everything and trusts nobody: what must never happen (I1 to I7), from what each node tells its user, from the
 /// frames that arrive, and from the disk as a thief would find it.
+///
+/// A hostile member changes nothing of what the others promise each other. A hostile creator does, in what it has made: who
+/// is a member is its word, and so is the end; it may say one thing to one and another to the other, so that two honest
+/// members need not come to the same agreement, state or link, nor to anything with it. What they may still be promised,
+/// and what is looked at there as everywhere:
+///
+/// - They go on: no frame ends the process, and what they remember of the conversation is bounded (I7).
+/// - What one has said to have stored it has until its end, unless the conversation was ended (I1), and nobody shows or keeps
+///   it longer than was agreed (I3).
+/// - Nothing is on a disk but under an agreement that its holder, and all whom it has signed with, have signed; and none is
+///   in force that somebody whom the holder takes for a member has not signed (I4).
+/// - Of several times for its end the earliest that has come to a member stands there, and at it the copy is gone (I5).
+/// - Each has one of the states that the creator has signed, whole: it knows everybody who is in it.
+/// - Their other conversations, those with other creators, lose nothing by it (I1, E1).
 final class NodeOracle: @unchecked Sendable {
     struct Sent {
         var machine: Int
@@ -35,6 +49,21 @@ final class NodeOracle: @unchecked Sendable {
         var inbox: PublicKey
     }
 
+    /// An inbox of an honest machine that is in a conversation.
+    struct Inbox {
+        var key: PublicKey
+        var machine: Int
+        var conversation: ConversationID
+        /// Of the conversation, as its beginning says.
+        var creator: PublicKey
+    }
+
+    /// A hostile creator may give its conversation the name of another one: they differ in who has made them.
+    struct Ended: Hashable {
+        var conversation: ConversationID
+        var creator: PublicKey?
+    }
+
     struct Explosion {
         var machine: Int
         /// Where everybody was.
@@ -47,8 +76,10 @@ final class NodeOracle: @unchecked Sendable {
 
     /// On which machine an inbox is.
     var owners: [PublicKey: Int] = [:]
-    /// By inbox.
-    var keys: [ClientID: PublicKey] = [:]
+    /// That are there, as far as was seen.
+    var inboxes: [ClientID: Inbox] = [:]
+    /// Inboxes whose joins were given up.
+    var cancelled: Set<ClientID> = []
     var sent: [String: Sent] = [:]
     var texts: [MessageID: String] = [:]
     var shown: [Key: Shown] = [:]
@@ -61,7 +92,9 @@ final class NodeOracle: @unchecked Sendable {
     /// Agreements that all members have signed, as this oracle has verified itself.
     var agreements: [AgreementID: Agreement] = [:]
     /// Conversations that have exploded on a machine: they never come back. One that was left may be joined again.
-    var over: [Int: Set<ConversationID>] = [:]
+    var over: [Int: Set<Ended>] = [:]
+    /// Those that honest creators have wanted to end, at once or at a time.
+    var ended: Set<ConversationID> = []
     /// Inboxes whose keys must be gone from the disk.
     var goneKeys: Set<PublicKey> = []
     var explosions: [ConversationID: Explosion] = [:]
@@ -72,7 +105,34 @@ final class NodeOracle: @unchecked Sendable {
     func destroyed(_ inbox: PublicKey?, on machine: Machine, isCertain: Bool = true) {
         guard let inbox else { return }
         if isCertain { goneKeys.insert(inbox) }
+        inboxes = inboxes.filter { $0.value.key != inbox }
         promises[machine.index] = promises[machine.index]?.filter { $0.value.inbox != inbox }
+    }
+
+    /// An inbox of a machine has become one of a conversation, or is seen to be.
+    func enters(_ one: ConversationStateMachine, _ machine: Machine) {
+        owners[one.key.publicKey] = machine.index
+        guard !machine.isHostile else { return }
+        inboxes[one.client] = Inbox(
+            key: one.key.publicKey,
+            machine: machine.index,
+            conversation: one.conversation,
+            creator: one.record.genesis.creator
+        )
+    }
+
+    /// It is there, and nobody has wanted to end it.
+    func isKnown(_ conversation: ConversationID, _ machine: Machine) -> Bool {
+        !ended.contains(conversation)
+            && inboxes.values.contains { $0.machine == machine.index && $0.conversation == conversation }
+    }
+
+    /// A conversation of this machine that it has seen the end of.
+    func isOver(_ conversation: ConversationID, _ client: ClientID, _ machine: Machine) -> Bool {
+        let creator = inboxes[client]?.creator
+        return (over[machine.index] ?? []).contains { gone in
+            gone.conversation == conversation && (gone.creator == nil || creator == nil || gone.creator == creator)
+        }
     }
 
     /// A user has ended a session: what was in memory only is forgotten, and may come again.
@@ -93,7 +153,9 @@ final class NodeOracle: @unchecked Sendable {
         if let expiresAt = message.expiresAt, expiresAt <= now {
             world.violation("I3 machine \(machine.index) shows a message \(now - expiresAt) ms after its end")
         }
-        guard let text = message.content.plainText, let sent = sent[text] else { return }
+        guard let text = message.content.plainText, let sent = sent[text],
+            message.sender.map({ !world.isHostile($0) }) ?? true
+        else { return }
         if let end = message.expiresAt { ends[Key(client: reader.client, text: text)] = end }
         if read.isStored { checkStored(message, reader, machine, world) }
         let agreed = message.content.agreement.flatMap { agreements[$0]?.terms.longest }
@@ -115,14 +177,32 @@ final class NodeOracle: @unchecked Sendable {
         guard let id = message.content.agreement else {
             return world.violation("I4 machine \(machine.index) stores without an agreement")
         }
-        // Nobody was told of it if the node crashed at that moment.
-        if agreements[id] == nil,
+        if agreement(id, of: one, machine, world) == nil {
+            world.violation("I4 machine \(machine.index) stores under an agreement that nobody has seen")
+        }
+    }
+
+    /// An agreement that all have signed. Nobody was told of it if the node crashed at that moment; then the conversation
+    /// has it.
+    func agreement(
+        _ id: AgreementID,
+        of one: ConversationStateMachine?,
+        _ machine: Machine,
+        _ world: NodeSimulation
+    ) -> Agreement? {
+        if agreements[id] == nil, let one,
             let held = (one.agreements + [one.agreement].compactMap { $0 }).first(where: { $0.id == id })
         {
             learn(held, one, machine, world)
         }
-        if agreements[id] == nil {
-            world.violation("I4 machine \(machine.index) stores under an agreement that nobody has seen")
+        return agreements[id]
+    }
+
+    /// Nothing is in force that somebody has not signed whom this machine takes for a member.
+    func checkInForce(_ one: ConversationStateMachine, _ machine: Machine, _ world: NodeSimulation) {
+        guard let agreement = one.agreement else { return }
+        if !([one.key.publicKey] + one.currentMembers.map(\.key)).allSatisfy(agreement.isSigned) {
+            world.violation("I4 machine \(machine.index) keeps messages under what not all members have signed")
         }
     }
 
@@ -146,7 +226,8 @@ final class NodeOracle: @unchecked Sendable {
         let key = Key(client: client, text: text)
         if let before = shown[key] {
             let isOver = before.expiresAt.map { $0 <= node.currentTime } ?? false
-            if before.incarnation == machine.incarnation || before.isStored && !isOver {
+            // What cannot be read is not known to be there.
+            if before.incarnation == machine.incarnation || before.isStored && !isOver, !machine.readsHaveFailed {
                 world.violation("I2 machine \(machine.index) shows \(text.prefix(12)) again")
             }
             if isOver { promises[machine.index]?[id] = nil }
@@ -205,10 +286,7 @@ final class NodeOracle: @unchecked Sendable {
         _ world: NodeSimulation
     ) {
         guard agreements[id] == nil else { return }
-        guard let one = try? node.conversation(conversation.description),
-            let agreement = (one.agreements + [one.agreement].compactMap { $0 }).first(where: { $0.id == id })
-        else { return }
-        learn(agreement, one, machine, world)
+        _ = agreement(id, of: try? node.conversation(conversation.description), machine, world)
     }
 
     private func learn(
@@ -218,8 +296,9 @@ final class NodeOracle: @unchecked Sendable {
         _ world: NodeSimulation
     ) {
         var members = Set(agreement.signers + [one.key.publicKey])
-        // What is said comes after the disk has it: somebody may have joined since, who has yet to sign.
-        if agreement.proposal.membership == one.record.group.membership {
+        // What is said comes after the disk has it: somebody may have joined since, who has yet to sign. A hostile creator
+        // may have changed the members since without saying so by the number: see ``checkInForce(_:_:_:)``.
+        if agreement.proposal.membership == one.record.group.membership, !world.isHostile(one.record.genesis.creator) {
             members.formUnion(one.currentMembers.map(\.key))
         }
         guard Self.isSigned(agreement, by: members) else {

@@ -15,7 +15,7 @@ package final class NodeSimulation: @unchecked Sendable {
         package var mistake: PlantedMistake?
         /// So many machines; drawn from the seed when absent.
         package var machines: Int?
-        /// The last machine forges what it says; drawn from the seed when absent.
+        /// The last machine forges what it says, sometimes the last two; drawn from the seed when absent.
         package var isHostile: Bool?
         /// The first machine passes on what goes to others; drawn from the seed when absent.
         package var hasRendezvous: Bool?
@@ -65,7 +65,10 @@ package final class NodeSimulation: @unchecked Sendable {
     var machines: [Machine] = []
     private(set) var roads = Roads.open
     let oracle = NodeOracle()
+    /// What the hostile machines know, which they share.
     let hostile: HostileMember
+    /// They also make conversations, and invite to them.
+    private(set) var hostilesCreate = false
     private(set) var violations: [String] = []
     private(set) var counts: [String: Int] = [:]
     var isCalm = false
@@ -99,19 +102,28 @@ package final class NodeSimulation: @unchecked Sendable {
         )
         network.roads = roads
         let isHostile = options.isHostile ?? (options.mistake == nil && count > 2 && chance(40))
+        let hostileCount = isHostile ? (count > 3 && chance(30) ? 2 : 1) : 0
+        hostilesCreate = isHostile && chance(50)
+        if hostileCount > 1 { self.count("worlds with two hostile machines") }
         let grace: Milliseconds = [0, 5_000, 30_000][Int(roll(3))]
         let isScattered = chance(5)
         for index in 0..<count {
             let skew = isScattered ? roll(20 * 365 * .day) - 10 * 365 * .day : roll(4 * .hour) - 2 * .hour
             let capacity = [1, 2, 4, Limits.inboxCapacity][Int(roll(4))]
+            let policies: [LifetimePolicy] = [.ask, .ask, .ask, .ask, .acceptUpTo(.thirtyDays), .refuse]
+            let caps: [LifetimeCap] = [
+                .none, .none, .none, .none, .none, .none, .atMost(.oneHour), .atMost(.ephemeral),
+            ]
             machines.append(
                 Machine(
                     index,
                     world: self,
-                    isHostile: isHostile && index == count - 1,
+                    isHostile: index >= count - hostileCount,
                     clockOffset: skew,
                     capacity: capacity,
-                    grace: grace
+                    grace: grace,
+                    policy: policies[Int(roll(6))],
+                    cap: caps[Int(roll(8))]
                 )
             )
         }
@@ -129,6 +141,9 @@ package final class NodeSimulation: @unchecked Sendable {
         note("VIOLATION \(text)")
         if violations.count < Self.violationLimit { violations.append("t=\(time.milliseconds) \(text)") }
     }
+
+    /// Whose word this is is not to be believed; of keys that nobody has been seen to use, it is.
+    func isHostile(_ key: PublicKey) -> Bool { oracle.owners[key].map { machines[$0].isHostile } ?? false }
 
     func count(_ name: String) { counts[name, default: 0] += 1 }
     func note(_ text: @autoclosure () -> String) { log?("t=\(time.milliseconds) \(text())") }

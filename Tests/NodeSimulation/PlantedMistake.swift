@@ -8,6 +8,10 @@ package enum PlantedMistake: String, Sendable, CaseIterable {
     case forgottenClock
     /// The node's clocks run at a tenth of their speed.
     case slowClock
+    /// The node's own time runs twice as fast as its clock: it destroys before the end.
+    case fastClock
+    /// What is in memory only is on the disk, too, where the node does not look for it.
+    case writtenMemory
     /// A codec that drops the agreement's id from contents.
     case droppedAgreement
     /// A destroyed key page that is still on the disk.

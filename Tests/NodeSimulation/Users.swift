@@ -39,8 +39,11 @@ extension NodeSimulation {
             if chance(20) { unlock(machine) }
             return
         }
+        if chance(3) { return cancelJoin(machine) }
         let listed = list(machine)
-        if listed.filter(\.isCreator).count < 2, !machine.isHostile, chance(listed.isEmpty ? 50 : 3) {
+        if listed.count(where: { $0.isCreator }) < 2, !machine.isHostile || hostilesCreate,
+            chance(listed.isEmpty ? 50 : machine.isHostile ? 15 : 3)
+        {
             return create(machine)
         }
         guard let conversation = pick(listed) else { return }
@@ -53,13 +56,23 @@ extension NodeSimulation {
         case ..<465: send(machine, conversation)
         case ..<480: sendFile(machine, conversation)
         case ..<560: propose(machine, conversation)
-        case ..<680: command(machine, "accepted") { _ = try $0.accept(conversation.text) }
+        case ..<680:
+            command(machine, "accepted") { node in
+                let open = try node.conversation(conversation.text).pendingProposal?.proposal.id
+                if let open { _ = try node.accept(conversation.text, only: open) }
+            }
         case ..<690: command(machine, "rejected") { try $0.reject(conversation.text) }
         case ..<710: command(machine, "withdrawn") { try $0.withdraw(conversation.text) }
-        case ..<740:
+        case ..<735:
             let policies: [LifetimePolicy] = [.ask, .refuse, .acceptUpTo(.oneDay), .acceptUpTo(.thirtyDays)]
             let policy = policies[Int(roll(4))]
             command(machine, "policies") { try $0.setPolicy(conversation.text, policy) }
+        case ..<740:
+            let caps: [LifetimeCap?] = [
+                nil, LifetimeCap.none, .atMost(.oneDay), .atMost(.oneHour), .atMost(.ephemeral),
+            ]
+            let cap = caps[Int(roll(5))]
+            command(machine, "caps") { try $0.setCap(conversation.text, cap) }
         case ..<750:
             command(machine, "closed") { try $0.close(conversation.text) }
             oracle.closed(conversation.client)
@@ -67,7 +80,8 @@ extension NodeSimulation {
         case ..<890: react(machine, conversation)
         case ..<910: lockOrSleep(machine, conversation)
         case ..<925: nameOrLock(machine, conversation)
-        case ..<960: invite(machine, conversation)
+        case ..<955: invite(machine, conversation)
+        case ..<960: revoke(machine, conversation)
         case ..<968: removeSomebody(machine, conversation)
         case ..<984: explode(machine, conversation)
         case ..<987: leave(machine, conversation)
@@ -102,9 +116,9 @@ extension NodeSimulation {
         let profile = "p\(machine.index)"
         let made = machine.ask { try? $0.createConversation(name: "c", profile: profile) }
         machine.when(made) { [unowned self] conversation in
-            count("conversations")
-            oracle.owners[conversation.key.publicKey] = machine.index
-            oracle.keys[conversation.client] = conversation.key.publicKey
+            count(machine.isHostile ? "conversations of a hostile creator" : "conversations")
+            oracle.enters(conversation, machine)
+            if machine.isHostile { hostile.makes(conversation) }
             let listed = Listed(client: conversation.client, id: conversation.conversation, isCreator: true)
             for _ in 0..<1 + roll(3) {
                 time.plan(inMilliseconds: roll(3_000)) { [unowned self] in invite(machine, listed) }
@@ -123,6 +137,28 @@ extension NodeSimulation {
             for guest in invited {
                 time.plan(inMilliseconds: 1 + roll(4_000)) { [unowned self] in join(guest, slug) }
             }
+        }
+    }
+
+    private func revoke(_ machine: Machine, _ conversation: Listed) {
+        guard conversation.isCreator else { return }
+        let invites = machine.ask { node in
+            (try? node.conversation(conversation.text))?.invites?.invites.map(\.id) ?? []
+        }
+        guard chance(60), let invite = pick(invites ?? []) else {
+            return command(machine, "revoked all invites") { try $0.revokeInvites(conversation.text) }
+        }
+        command(machine, "revoked invites") { try $0.revokeInvite(conversation.text, invite.description) }
+    }
+
+    /// Somebody does not want to join any more: whatever comes of it later, nothing is entered.
+    private func cancelJoin(_ machine: Machine) {
+        let joins = machine.ask { node in ((try? node.joins()) ?? []).map(\.client) }
+        guard let client = pick(joins ?? []) else { return }
+        command(machine, "cancelled joins") { [unowned self] node in
+            try node.cancelJoin(client.description)
+            // With a disk that fails, or has failed at that moment, its inbox may come back.
+            if !machine.diskHasFailed, !network.mute.contains(machine.index) { oracle.cancelled.insert(client) }
         }
     }
 
@@ -165,6 +201,8 @@ extension NodeSimulation {
         let isTraceless = chance(15)
         let after: Milliseconds? = chance(50) ? 1_000 + roll(60_000) : nil
         command(machine, after == nil ? "exploded" : "scheduled explosions") { [unowned self] node in
+            // Also when it is refused: part of it may have been done.
+            oracle.ended.insert(conversation.id)
             _ = try node.explode(conversation.text, after.map { .after($0) } ?? .now, isTraceless: isTraceless)
             if !isTraceless {
                 oracle.explosions[conversation.id] = NodeOracle.Explosion(
@@ -219,6 +257,7 @@ extension NodeSimulation {
         let isKept = lifetime != .ephemeral
         let terms = LifetimeTerms(
             lifetime,
+            attachment: chance(15) ? Lifetime.allCases[Int(roll(6))] : nil,
             unopened: isKept && chance(15) ? 5 * .minute : nil,
             timer: isKept && chance(10) ? .read : .send
         )
@@ -229,9 +268,12 @@ extension NodeSimulation {
         machine.ask { [unowned self] node in
             guard let (reader, messages) = try? node.read(conversation.text, last: nil, after: nil) else { return }
             count("reads")
-            for message in messages {
-                oracle.shows(message, reader, node.currentTime, machine, self)
-                look(at: message, of: conversation, machine, node)
+            if !machine.isHostile {
+                oracle.checkInForce(reader, machine, self)
+                for message in messages {
+                    oracle.shows(message, reader, node.currentTime, machine, self)
+                    look(at: message, of: conversation, machine, node)
+                }
             }
             if chance(30) { node.markRead(messages, client: conversation.client) }
         }

@@ -115,8 +115,32 @@ struct Campaign {
         return words.joined(separator: " ") + " --verbose"
     }
 
+    /// A harness that does not see a planted mistake would see nothing else either.
+    private var seesPlantedMistake: Bool {
+        let seeds: ClosedRange<UInt64> = 1...20
+        switch part {
+        case .core:
+            return seeds.contains { seed in
+                let options = Simulation.Options(seed: seed, bug: .storeWithoutAgreement)
+                return Simulation.run(options).violations.contains { $0.contains("I4") }
+            }
+        case .node:
+            return seeds.contains { seed in
+                let options = NodeSimulation.Options(seed: seed, seconds: 20, mistake: .shownTwice, machines: 3)
+                return NodeSimulation.run(options).violations.contains { $0.contains("I2") }
+            }
+        }
+    }
+
     /// - Returns: whether nothing wrong happened.
     func run() -> Bool {
+        if bug == nil {
+            guard seesPlantedMistake else {
+                print("\(part): a planted mistake was not seen: the harness is blind")
+                return false
+            }
+            print("\(part): a planted mistake was seen")
+        }
         let clock = ContinuousClock()
         let start = clock.now
         func spent() -> Double {

@@ -15,9 +15,13 @@ struct Oracle {
     struct Sent {
         var node: Int
         var time: Int64
-        /// It is kept for so long at least.
-        var shortest: Milliseconds = .hour
+        /// What the clock of each node had lost by then.
+        var lost: [Milliseconds]
     }
+
+    /// What a frame takes at most from the turn in which its age was measured to its receiver, in milliseconds: a commit of
+    /// 40 and a delay of 4,000, behind others that are no later.
+    static let transit: Milliseconds = 5_000
 
     struct Shown {
         var incarnation: Int
@@ -37,13 +41,13 @@ struct Oracle {
     var everDurable: Set<Key> = []
     var everKept: Set<Key> = []
     var ackedAsStored: Set<Key> = []
+    /// When what is durable ends, by its holder's clock.
+    var ends: [Key: Timestamp] = [:]
     var shown: [Key: Shown] = [:]
     var sentAt: [MessageID: Sent] = [:]
     /// Agreements that both members have signed, as this oracle has verified itself.
     var agreements: [AgreementID: Agreement] = [:]
     var welcomed: [InviteTag: [ConversationID: Set<PublicKey>]] = [:]
-    /// By how much clocks were stepped in all.
-    var steps: Milliseconds = 0
     var wakesNow: [Int: (time: Int64, count: Int)] = [:]
     /// The end that a watcher was told of: it only comes nearer.
     var shownEnd: [ClientID: Timestamp] = [:]
@@ -82,24 +86,96 @@ struct Oracle {
 
     // MARK: Messages
 
+    /// How long a text stays that nobody opens (section 6, points 7 and 12); `nil`: it is not kept.
+    private static func unreadLength(_ terms: LifetimeTerms) -> Milliseconds? {
+        guard let length = terms.lifetime.milliseconds else { return nil }
+        return terms.timer == .send ? min(length, terms.unopened ?? length) : terms.unopened ?? 30 * .day
+    }
+
+    private func terms(_ content: Content) -> LifetimeTerms? { content.agreement.flatMap { agreements[$0]?.terms } }
+
+    /// What the clocks of a message's sender and of its holder have lost since it was sent: as much less of its age is
+    /// seen.
+    private func lost(since sent: Sent, _ holder: SimulatedNode, _ simulation: Simulation) -> Milliseconds {
+        Set([sent.node, holder.index]).reduce(0) { $0 + simulation.nodes[$1].lost - sent.lost[$1] }
+    }
+
+    /// By the simulation's time nothing is kept for longer than was agreed from when it was sent.
+    ///
+    /// No two clocks are compared: the age counts by the sender's, the rest by the receiver's. Both run at the
+    /// simulation's pace but for steps. A step forward, whose ever, makes the age larger or the rest shorter: it never
+    /// lengthens a life, so it is no reason for slack. What lengthens it is the time on the way, which nobody sees, and what
+    /// a clock has lost that was set back.
     mutating func checkKept(
         _ message: Message,
         _ keeping: NodeAction.Keeping,
         _ client: ClientID,
         _ node: SimulatedNode,
-        _ time: Int64,
         _ simulation: Simulation
     ) {
         let id = message.content.id
         everKept.insert(Key(client, id))
         guard message.sender != nil, let sent = sentAt[id], let expiresAt = message.expiresAt,
-            let length = message.content.agreement.flatMap({ agreements[$0]?.terms.longest })
-                ?? message.content.lifetime.milliseconds
+            let length = longestUnread(message.content, keeping)
         else { return }
-        // By no clock may it live longer than its lifetime; the network's delay is not seen by the receiver's clock.
         let end = expiresAt.milliseconds - node.clockOffset
-        if end > sent.time + length + 10_000 + steps {
-            violations.append("t=\(time) I3 a message lives \(end - sent.time - length) ms too long")
+        let excess = end - sent.time - length - Self.transit - lost(since: sent, node, simulation)
+        if excess > 0 {
+            violations.append("t=\(simulation.time) I3 a message lives \(excess) ms too long")
+        }
+    }
+
+    /// Whoever does not hold the agreement keeps it in memory, for as long as its sender does.
+    private func longestUnread(_ content: Content, _ keeping: NodeAction.Keeping) -> Milliseconds? {
+        let agreed = terms(content).flatMap(Self.unreadLength)
+        guard keeping == .memory else { return agreed }
+        return [agreed, content.lifetime.milliseconds].compactMap { $0 }.max()
+    }
+
+    /// By the receiver's own clock there is no slack: it is kept for as long as it may stay unopened, less its age. A cap
+    /// of the receiver's own may make that less.
+    private mutating func checkEnd(
+        of message: Message,
+        age: Milliseconds,
+        _ keeping: NodeAction.Keeping,
+        isCapped: Bool,
+        _ now: Timestamp,
+        _ simulation: Simulation
+    ) {
+        guard let expiresAt = message.expiresAt, let length = longestUnread(message.content, keeping) else { return }
+        let end = now + (length - min(max(age, 0), length))
+        if expiresAt > end || expiresAt < end && keeping != .memory && !isCapped {
+            violations.append("t=\(simulation.time) I3 a message ends \(expiresAt - end) ms after its time")
+        }
+    }
+
+    /// What was read stays until its whole time is over: from when it was sent, or from now on.
+    mutating func checkRescheduled(
+        _ content: Content,
+        to expiresAt: Timestamp,
+        _ node: SimulatedNode,
+        _ simulation: Simulation
+    ) {
+        guard let sent = sentAt[content.id], let terms = terms(content), let length = terms.lifetime.milliseconds else {
+            return
+        }
+        let begin =
+            terms.timer == .read
+            ? simulation.time : sent.time + Self.transit + lost(since: sent, node, simulation)
+        let excess = expiresAt.milliseconds - node.clockOffset - begin - length
+        if excess > 0 {
+            violations.append("t=\(simulation.time) I3 a message that was read lives \(excess) ms too long")
+        }
+    }
+
+    /// Nobody reads what is older than was agreed, whatever the clocks say: the slack is that of ``checkKept``.
+    mutating func checkRead(_ message: Message, _ node: SimulatedNode, _ simulation: Simulation) {
+        guard let sent = sentAt[message.content.id],
+            let length = terms(message.content)?.longest ?? message.content.lifetime.milliseconds
+        else { return }
+        let excess = simulation.time - sent.time - length - Self.transit - lost(since: sent, node, simulation)
+        if excess > 0 {
+            violations.append("t=\(simulation.time) I3 node \(node.index) reads a message \(excess) ms too late")
         }
     }
 
@@ -128,8 +204,10 @@ struct Oracle {
         {
             violations.append("t=\(simulation.time) I4 node \(node.index) stores under a foreign agreement")
         }
+        // What was stored before a clock was set back ends later by that clock.
+        let slack = sentAt[message.content.id].map { lost(since: $0, node, simulation) } ?? 0
         guard agreement.terms.keepsSomething, let expiresAt = message.expiresAt,
-            expiresAt <= node.now(simulation.time) + agreement.terms.longest
+            expiresAt <= node.now(simulation.time) + agreement.terms.longest + slack
         else {
             violations.append("t=\(simulation.time) I4 node \(node.index) stores for longer than was agreed")
             return
@@ -140,6 +218,8 @@ struct Oracle {
         of content: Content,
         age: Milliseconds,
         _ actions: [NodeAction],
+        isCapped: Bool,
+        _ now: Timestamp,
         _ simulation: Simulation
     ) {
         var isAcknowledged = false
@@ -149,6 +229,7 @@ struct Oracle {
             if case .keep(_, let message, let keeping) = action, message.content.id == content.id {
                 isKept = true
                 if case .untilUnlocked = keeping { isKept = false }
+                checkEnd(of: message, age: age, keeping, isCapped: isCapped, now, simulation)
             }
         }
         guard isAcknowledged, !isKept else { return }
@@ -205,6 +286,10 @@ struct Oracle {
             welcomed[welcome.tag, default: [:]][welcome.genesis.conversation, default: []].insert(joiner)
         case .content(let content, let age):
             if age < 0 { violations.append("t=\(simulation.time) a negative age") }
+            // An age that is too large would shorten the life at the receiver.
+            if age > max(0, node.now(simulation.time) - content.sentAt) {
+                violations.append("t=\(simulation.time) I1 node \(node.index) makes a message older than it is")
+            }
             if let length = content.lifetime.milliseconds, age > length {
                 violations.append("t=\(simulation.time) I3 node \(node.index) sends an expired message")
             }
@@ -222,7 +307,7 @@ struct Oracle {
             let disk = node.disk.messages[client]?[id]
             let message = disk ?? node.memory[client]?[id]?.message
             if let before = shown[key] {
-                let isOver = before.expiresAt.map { $0 <= node.now(simulation.time) } ?? false
+                let isOver = before.expiresAt.map { $0 <= node.latestNow(simulation.time) } ?? false
                 if before.onDisk && !isOver || before.incarnation == node.incarnation {
                     violations.append("t=\(simulation.time) I2 node \(node.index) shows a message again")
                 }
@@ -371,7 +456,7 @@ extension Simulation {
                 return "nodes \(node.index) and \(other.index) have no link"
             }
             guard let link = one.link(to: two.key.publicKey), link == two.link(to: one.key.publicKey),
-                let state = links[link], !state.isBroken
+                let state = links[link], state.isWhole
             else { return "nodes \(node.index) and \(other.index) do not know that their link is lost" }
             let waiting = one.outbox(to: two.key.publicKey).count + two.outbox(to: one.key.publicKey).count
             if waiting > 0 {
@@ -460,11 +545,13 @@ extension Simulation {
             for client in node.core.clients { oracle.checkConversation(node, client, self) }
         }
         for key in oracle.ackedAsStored where !oracle.ended.contains(key.client) {
-            guard let node = nodes.first(where: { $0.keys[key.client] != nil }), let sent = oracle.sentAt[key.message]
+            guard let node = nodes.first(where: { $0.keys[key.client] != nil }), let end = oracle.ends[key],
+                node.disk.messages[key.client]?[key.message] == nil
             else { continue }
-            if node.disk.messages[key.client]?[key.message] != nil { continue }
-            // The shortest lifetime by the fastest clock: only then may it be gone.
-            if time - sent.time + oracle.steps < sent.shortest {
+            // Only when its holder's clock has once come to its end may it be gone. That clock's own steps are in it, and
+            // nobody else's matter any more: what the sender's has done to the age was checked when the message left, and
+            // the end that follows from the age when it came. So there is no slack.
+            if end > node.latestNow(time) {
                 violation("I1 a message acknowledged as stored is gone at node \(node.index)")
             }
         }

@@ -3,7 +3,9 @@ import Primitives
 
 /// Links between the nodes: ordered while they hold, lost at any time, at one end sooner than at the other.
 extension Simulation {
-    func isCut(_ one: Int, _ other: Int) -> Bool { partitions.contains([min(one, other), max(one, other)]) }
+    func isCut(from one: Int, to other: Int) -> Bool { partitions.contains([one, other]) }
+    /// Whatever needs an answer does not come about.
+    func areParted(_ one: Int, _ other: Int) -> Bool { isCut(from: one, to: other) || isCut(from: other, to: one) }
 
     func delay() -> Int64 { chance(3) ? 1 + roll(4_000) : 1 + roll(150) }
 
@@ -39,7 +41,7 @@ extension Simulation {
         }
         guard let index = nodeIndex(dial.endpoints) else { return fail(false, after: 10) }
         let target = nodes[index]
-        guard !isCut(node.index, index), target.isUp else { return fail(false, after: 200 + roll(3_000)) }
+        guard !areParted(node.index, index), target.isUp else { return fail(false, after: 200 + roll(3_000)) }
         let listener = target.routes.keys.sorted().first { candidate in
             guard target.keys[candidate]?.publicKey == dial.remote, let routes = target.routes[candidate] else {
                 return false
@@ -133,12 +135,17 @@ extension Simulation {
 
     func deliver(_ item: Item, on id: LinkID, toDialer: Bool) {
         guard let link = links[id] else { return }
-        if isCut(link.dialer, link.listener) { links[id]!.isBroken = true }
-        let node = nodes[toDialer ? link.dialer : link.listener]
+        let (from, to) = toDialer ? (link.listener, link.dialer) : (link.dialer, link.listener)
+        if isCut(from: from, to: to) {
+            // What follows on this way is lost, too, though the other way may be open: its receiver hears nothing more.
+            if toDialer { links[id]!.isLostToDialer = true } else { links[id]!.isLostToListener = true }
+        }
+        let isLost = links[id]!.isLost(toDialer: toDialer)
+        let node = nodes[to]
         switch item {
         case .open:
-            if node.isUp, !links[id]!.isBroken { wake(node, link.listenerClient, .pushNotification) }
-            guard node.isUp, !links[id]!.isBroken, node.core.record(link.listenerClient) != nil else {
+            if node.isUp, !isLost { wake(node, link.listenerClient, .pushNotification) }
+            guard node.isUp, !isLost, node.core.record(link.listenerClient) != nil else {
                 links[id]!.isBroken = true
                 if link.dialerOpen { queue.push(.deliver(id, toDialer: true, .end), at: time + delay()) }
                 return
@@ -148,7 +155,7 @@ extension Simulation {
                 core.linkOpened(id, client: link.listenerClient, remote: link.dialerKey, weDialled: false, &turn)
             }
         case .frame(let frame):
-            guard node.isUp, !links[id]!.isBroken, toDialer ? link.dialerOpen : link.listenerOpen else { return }
+            guard node.isUp, !isLost, toDialer ? link.dialerOpen : link.listenerOpen else { return }
             receive(frame, on: id, link, toDialer: toDialer, node)
         case .end:
             tellClosed(id, dialer: toDialer)
@@ -167,6 +174,7 @@ extension Simulation {
             wasKnown = false
         }
         step(node) { [invites] core, turn in
+            let cap = core.conversation(client)?.cap ?? turn.defaultCap
             let actions = core.receive(
                 frame,
                 on: id,
@@ -176,7 +184,14 @@ extension Simulation {
                 &turn
             )
             if case .content(let content, let age) = frame, !wasKnown {
-                oracle.checkAcknowledgement(of: content, age: age, actions, self)
+                oracle.checkAcknowledgement(
+                    of: content,
+                    age: age,
+                    actions,
+                    isCapped: cap != LifetimeCap.none,
+                    turn.now,
+                    self
+                )
             }
             return actions
         }
@@ -227,7 +242,7 @@ extension Simulation {
     }
 
     private func reachable(_ endpoints: [Endpoint], from sender: Int) -> SimulatedNode? {
-        guard let index = nodeIndex(endpoints), nodes[index].isUp, !isCut(sender, index) else { return nil }
+        guard let index = nodeIndex(endpoints), nodes[index].isUp, !areParted(sender, index) else { return nil }
         return nodes[index]
     }
 

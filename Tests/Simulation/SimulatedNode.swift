@@ -103,9 +103,18 @@ final class SimulatedNode {
     var core: NodeStateMachine
     /// How many of its inboxes are to be awake.
     let capacity: Int
+    /// Its answer to proposals, and its bound on what it keeps, in conversations that have none of their own.
+    let policy: LifetimePolicy
+    let cap: LifetimeCap
     var random: Randomness
     /// This node's clock runs ahead of the simulation's by this much; grows when the clock is stepped.
     var clockOffset: Milliseconds
+    /// What its clock has lost in all: it is set back while the node is off.
+    var lost: Milliseconds = 0
+    /// The latest time that an earlier process of it has seen.
+    var latest = Timestamp(milliseconds: 0)
+    /// When it went off last, by the simulation's time.
+    var downSince: Int64 = 0
     var isUp = true
     var isLocked = false
     /// Rises with every crash: what belongs to an earlier process is void.
@@ -126,9 +135,18 @@ final class SimulatedNode {
     var routes: [ClientID: Set<NodeAction.Route>] = [:]
     var keys: [ClientID: IdentityKey] = [:]
 
-    init(index: Int, random: Randomness, clockOffset: Milliseconds, capacity: Int) {
+    init(
+        index: Int,
+        random: Randomness,
+        clockOffset: Milliseconds,
+        capacity: Int,
+        policy: LifetimePolicy,
+        cap: LifetimeCap
+    ) {
         self.index = index
         self.capacity = capacity
+        self.policy = policy
+        self.cap = cap
         core = NodeStateMachine(capacity: capacity)
         self.random = random
         self.clockOffset = clockOffset
@@ -139,6 +157,8 @@ final class SimulatedNode {
     func withCore<Result>(_ body: (inout NodeStateMachine) -> Result) -> Result { body(&core) }
 
     func now(_ time: Int64) -> Timestamp { Timestamp(milliseconds: time + clockOffset) }
+    /// What was over by it is gone, although the clock was set back since.
+    func latestNow(_ time: Int64) -> Timestamp { max(latest, now(time)) }
 
     /// What a reader of this inbox would be shown.
     func readable(_ client: ClientID, now: Timestamp, ignoringExpiry: Bool) -> [Message] {

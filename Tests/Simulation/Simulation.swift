@@ -8,6 +8,10 @@ package enum PlantedBug: String, Sendable, CaseIterable {
     case showDuplicates
     case readAfterExpiry
     case resurrectAfterExplosion
+    /// Everything of others is kept for a minute too long.
+    case keepTooLong
+    /// What would end within a day is destroyed with what has ended.
+    case reapTooSoon
 }
 
 /// Several nodes in one thread, their clocks, disks and network, from one seed. First comes a phase of faults and of
@@ -76,8 +80,14 @@ package final class Simulation {
         var listenerOpen = false
         /// Frames vanish.
         var isBroken = false
+        /// Only those to one end do.
+        var isLostToDialer = false
+        var isLostToListener = false
         var lastArrivalAtDialer: Int64 = 0
         var lastArrivalAtListener: Int64 = 0
+
+        func isLost(toDialer: Bool) -> Bool { isBroken || (toDialer ? isLostToDialer : isLostToListener) }
+        var isWhole: Bool { !isBroken && !isLostToDialer && !isLostToListener }
     }
 
     let options: Options
@@ -87,6 +97,7 @@ package final class Simulation {
     var nodes: [SimulatedNode] = []
     var links: [LinkID: Link] = [:]
     var nextLink: UInt64 = 1
+    /// Ways on which nothing passes: from whom, and to whom.
     var partitions: Set<[Int]> = []
     /// Invites by their payload, which stands for their encoding.
     var invites: [[UInt8]: Invite] = [:]
@@ -112,8 +123,19 @@ package final class Simulation {
         for index in 0..<count {
             let skew = 1_750_000_000_000 + Milliseconds(random.next(upperBound: UInt64(4 * 86_400_000))) - 2 * .day
             let capacity = [1, 2, 3, Limits.inboxCapacity][Int(random.next(upperBound: UInt64(4)))]
+            let policies: [LifetimePolicy] = [.ask, .ask, .ask, .ask, .acceptUpTo(.thirtyDays), .refuse]
+            let caps: [LifetimeCap] = [
+                .none, .none, .none, .none, .none, .none, .atMost(.oneHour), .atMost(.ephemeral),
+            ]
             nodes.append(
-                SimulatedNode(index: index, random: .seeded(random.next()), clockOffset: skew, capacity: capacity)
+                SimulatedNode(
+                    index: index,
+                    random: .seeded(random.next()),
+                    clockOffset: skew,
+                    capacity: capacity,
+                    policy: policies[Int(random.next(upperBound: UInt64(6)))],
+                    cap: caps[Int(random.next(upperBound: UInt64(8)))]
+                )
             )
         }
     }
@@ -293,11 +315,12 @@ package final class Simulation {
             random: node.random,
             endpoints: [node.endpoint],
             isLocked: node.isLocked,
-            defaultPolicy: .ask,
+            defaultPolicy: node.policy,
             sessionGrace: grace,
             isKnown: { [bug = options.bug] client, id in
                 bug == .showDuplicates ? false : node.seen[client]?.contains(id) ?? false
-            }
+            },
+            defaultCap: node.cap
         )
     }
 
@@ -347,6 +370,9 @@ package final class Simulation {
                 write(.erase(client, ids), node)
             case .reschedule(let client, let id, let expiresAt):
                 count("rescheduled")
+                if let read = node.memory[client]?[id]?.message ?? node.disk.messages[client]?[id] {
+                    oracle.checkRescheduled(read.content, to: expiresAt, node, self)
+                }
                 if var held = node.memory[client]?[id] {
                     held.message.expiresAt = expiresAt
                     held.message.onReading = nil
@@ -421,8 +447,12 @@ package final class Simulation {
 
     private func keep(_ message: Message, _ keeping: NodeAction.Keeping, _ client: ClientID, _ node: SimulatedNode) {
         let id = message.content.id
+        var message = message
+        if options.bug == .keepTooLong, message.sender != nil, let end = message.expiresAt {
+            message.expiresAt = end + .minute
+        }
         node.seen[client, default: []].insert(id)
-        oracle.checkKept(message, keeping, client, node, time, self)
+        oracle.checkKept(message, keeping, client, node, self)
         switch keeping {
         case .disk: write(.message(client, message), node)
         case .memory:
@@ -491,7 +521,9 @@ package final class Simulation {
             oracle.hasExplodedDurably(record.conversation, client, node)
         }
         if case .message(let client, let message) = operation {
-            oracle.everDurable.insert(Oracle.Key(client, message.content.id))
+            let key = Oracle.Key(client, message.content.id)
+            oracle.everDurable.insert(key)
+            oracle.ends[key] = message.expiresAt
             oracle.checkDurable(message, client, node, self)
         }
     }
@@ -514,6 +546,8 @@ package final class Simulation {
         log("node \(node.index): crash")
         node.isUp = false
         node.incarnation += 1
+        node.downSince = time
+        node.latest = node.latestNow(time)
         // A commit that was on its way may have written the first of its operations.
         if !node.pending.isEmpty, chance(30) {
             for operation in node.pending.prefix(Int(roll(Int64(node.pending.count) + 1))) {
@@ -541,7 +575,8 @@ package final class Simulation {
     func start(_ node: SimulatedNode) {
         log("node \(node.index): start")
         node.isUp = true
-        node.reap(now: node.now(time))
+        if !isCalm, chance(20) { setBack(node) }
+        reap(node)
         let bringsBack = options.bug == .resurrectAfterExplosion
         if !bringsBack {
             burnFuses(node)
@@ -569,6 +604,22 @@ package final class Simulation {
         }
         node.core.launch(now: node.now(time))
         planWake(node)
+    }
+
+    /// Its system's clock was set back. The node's own goes on from its mark, which is a minute old at most: it loses the
+    /// time for which it was off, and that minute (protocol, section 9).
+    private func setBack(_ node: SimulatedNode) {
+        let loss = roll(time - node.downSince + .minute)
+        count("clocks set back")
+        log("node \(node.index): clock -\(loss)")
+        node.clockOffset -= loss
+        node.lost += loss
+    }
+
+    /// Overwrites what is past its time.
+    func reap(_ node: SimulatedNode) {
+        let haste: Milliseconds = options.bug == .reapTooSoon ? .day : 0
+        node.reap(now: node.now(time) + haste)
     }
 
     private func burnFuses(_ node: SimulatedNode) {

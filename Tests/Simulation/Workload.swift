@@ -64,6 +64,7 @@ extension Simulation {
             if let expiresAt = message.expiresAt, expiresAt <= now {
                 violation("I3 node \(node.index) reads a message \(now - expiresAt) ms after its end")
             }
+            oracle.checkRead(message, node, self)
         }
         guard node.core.conversation(client) != nil else { return }
         command(node, client) { machine, turn in
@@ -98,8 +99,6 @@ extension Simulation {
         case ..<480:
             let size = chance(1) ? 30_000 : 1 + roll(40)
             let text = String(repeating: "x", count: Int(size))
-            let time = time
-            let index = node.index
             var sent: Message?
             let refusal = command(node, client) { (machine, turn) throws(CommandError) in
                 let (message, actions) = try machine.send(text, &turn)
@@ -108,17 +107,14 @@ extension Simulation {
             }
             if refusal == nil, let sent {
                 count("sent")
-                oracle.sentAt[sent.content.id] = Oracle.Sent(
-                    node: index,
-                    time: time,
-                    shortest: min(conversation.agreement?.terms.unopened ?? .hour, .hour)
-                )
+                oracle.sentAt[sent.content.id] = Oracle.Sent(node: node.index, time: time, lost: nodes.map(\.lost))
             }
         case ..<580:
             let lifetime = Lifetime.allCases[Int(roll(6))]
             let isKept = lifetime != .ephemeral
             let terms = LifetimeTerms(
                 lifetime,
+                attachment: chance(10) ? Lifetime.allCases[Int(roll(6))] : nil,
                 unopened: isKept && chance(20) ? 5 * .minute : nil,
                 timer: isKept && chance(10) ? .read : .send
             )
@@ -141,7 +137,12 @@ extension Simulation {
                 nil, .ask, .refuse, .acceptUpTo(.oneDay), .acceptUpTo(.thirtyDays), .acceptUpTo(.oneHour),
             ]
             let policy = policies[Int(roll(6))]
-            command(node, client) { machine, _ in machine.setPolicy(policy) }
+            let caps: [LifetimeCap?] = [
+                nil, LifetimeCap.none, .atMost(.oneDay), .atMost(.oneHour), .atMost(.ephemeral),
+            ]
+            let cap = caps[Int(roll(5))]
+            let isCap = chance(20)
+            command(node, client) { machine, _ in isCap ? machine.setCap(cap) : machine.setPolicy(policy) }
         case ..<840:
             count("closes")
             command(node, client) { machine, turn in machine.close(turn) }
@@ -206,9 +207,13 @@ extension Simulation {
             let one = Int(roll(Int64(nodes.count)))
             let other = Int(roll(Int64(nodes.count)))
             guard one != other else { return }
-            count("partitions")
-            partitions.insert([min(one, other), max(one, other)])
-            queue.push(.heal(min(one, other), max(one, other)), at: time + roll(chance(70) ? 5_000 : 90_000))
+            let isOneWay = chance(30)
+            count(isOneWay ? "one-way partitions" : "partitions")
+            let end = time + roll(chance(70) ? 5_000 : 90_000)
+            for way in isOneWay ? [[one, other]] : [[one, other], [other, one]] {
+                partitions.insert(way)
+                queue.push(.heal(way[0], way[1]), at: end)
+            }
         case ..<75:
             let node = nodes[Int(roll(Int64(nodes.count)))]
             if node.isUp { crash(node) }
@@ -221,9 +226,8 @@ extension Simulation {
             count("clock steps")
             log("node \(node.index): clock +\(step)")
             node.clockOffset += step
-            oracle.steps += step
             if node.isUp {
-                if chance(50) { node.reap(now: node.now(time)) }
+                if chance(50) { reap(node) }
                 for client in node.core.clients { read(node, client) }
                 planWake(node)
             }

@@ -2,14 +2,18 @@ import Simulation
 import Testing
 
 @Suite struct Campaign {
-    @Test func `nothing wrong happens in 200 seeds, and all of them come to rest`() {
+    @Test func `nothing wrong happens in 200 seeds, and all of them come to rest, nearly all within a minute`() {
         var events = 0
+        var healed = 0
         for seed in 1...200 as ClosedRange<UInt64> {
             let report = Simulation.run(Simulation.Options(seed: seed))
             events += report.events
+            healed += report.counts["healed within 60 s", default: 0]
             #expect(report.violations.isEmpty, "seed \(seed): \(report.violations.prefix(3))")
         }
         #expect(events > 100_000)
+        // In campaigns it was 26,404 of 26,522: a link that is lost in silence may take its 45 s to be given up.
+        #expect(healed >= 190)
     }
 
     /// 29 found the joiner that lost its welcome; 118 and 206 found a mistake of the oracle. The workload has changed
@@ -50,7 +54,8 @@ import Testing
             counts.merge(Simulation.run(Simulation.Options(seed: seed)).counts, uniquingKeysWith: +)
         }
         for name in [
-            "accepted", "crashes", "locks", "partitions", "clock steps", "explosions", "event deletionReceipt",
+            "accepted", "crashes", "locks", "partitions", "one-way partitions", "clock steps", "clocks set back",
+            "explosions", "event deletionReceipt",
             "held until unlocked", "sleeps", "wakes userInteraction", "wakes pushNotification", "wakes activityRanking",
             "wakes appLaunch", "rebalances", "event reset", "event withdrawn", "event messageState delivered", "closes",
             "event memberRemoved", "event removed", "event profileChanged", "event conversationUpdated", "moves",
@@ -84,6 +89,14 @@ import Testing
 
     @Test func `reading after the end is found`() {
         #expect(violations(of: .readAfterExpiry, seeds: 1...10).contains { $0.contains("I3") })
+    }
+
+    @Test func `keeping for a minute too long is found`() {
+        #expect(violations(of: .keepTooLong, seeds: 1...10).contains { $0.contains("I3") })
+    }
+
+    @Test func `destroying before the end is found`() {
+        #expect(violations(of: .reapTooSoon, seeds: 1...20).contains { $0.contains("I1") })
     }
 
     @Test func `a conversation that comes back after its explosion is found`() {

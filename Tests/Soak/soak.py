@@ -8,15 +8,18 @@ them conversations come and go: invite, join, agreement, messages, files, sleep 
 are left. One node is restarted now and then. After a warm-up of a quarter of the time the resident memory, the
 descriptors, the threads and the bytes on the disk of each node are fitted to a line.
 
-It fails when a node dies, when a message is not delivered in a minute, or when a line rises by more than this:
+It fails when a node dies or refuses what it may not refuse, when a message is not delivered in a minute or not shown to
+somebody it was delivered to, when nothing exploded or restarted in a minute or more, or when a line rises by more than
+this:
   memory        2 MiB, and 24 KiB for each explosion: its tombstone is kept for 45 days by design
   disk          2 MiB, and 8 KiB for each explosion: the same
   descriptors   8
   threads       2
 in what is left of the time after the warm-up. A bound is for the whole period, so the longer the run the smaller the
-slope that it finds.
+slope that it finds. At the start it plants a member that stands still and figures that grow, and fails if it does not
+see them.
 """
-import argparse, json, os, random, shutil, signal, socket, subprocess, sys, tempfile, time
+import argparse, base64, json, os, random, shutil, signal, socket, subprocess, sys, tempfile, time
 
 parser = argparse.ArgumentParser()
 parser.add_argument("mayfly")
@@ -48,8 +51,9 @@ class Node:
         self.home = f"{work}/{name}"
         self.listen = "tcp://127.0.0.1:0"
         self.process = None
-        self.cursor = 0
         self.samples = []
+        # Since when what is in the outbox was seen there.
+        self.waiting = {}
         self.command("init", "--name", name, "--listen", self.listen, "--capacity", "4")
 
     def command(self, *arguments):
@@ -77,26 +81,47 @@ class Node:
         self.stream.close()
         self.socket.close()
         self.process.send_signal(signal.SIGTERM)
-        if self.process.wait(60) != 0:
-            raise Failure(f"{self.name} stops with {self.process.returncode}")
+        try:
+            code = self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            raise Failure(f"{self.name} does not stop") from None
+        if code != 0:
+            raise Failure(f"{self.name} stops with {code}")
 
-    def call(self, method, **params):
-        """The result, or None for a refusal, which is counted."""
+    def call(self, method, may=(), **params):
+        """The result, or None for a refusal of a kind that may be; any other fails the run."""
         self.number += 1
         request = {"jsonrpc": "2.0", "id": self.number, "method": method, "params": params}
-        self.socket.sendall(json.dumps(request).encode() + b"\n")
-        while True:
-            line = self.stream.readline()
-            if not line:
-                raise Failure(f"{self.name} closes the control socket at {method}")
-            answer = json.loads(line)
-            if answer.get("id") == self.number:
-                break
+        try:
+            self.socket.sendall(json.dumps(request).encode() + b"\n")
+            while True:
+                line = self.stream.readline()
+                if not line:
+                    raise Failure(f"{self.name} closes the control socket at {method}")
+                answer = json.loads(line)
+                if answer.get("id") == self.number:
+                    break
+        except OSError as error:
+            raise Failure(f"{self.name} does not answer {method}: {error}") from None
         if "error" in answer:
-            count(f"refused {method}: {answer['error'].get('data', {}).get('kind', '')}")
+            kind = answer["error"].get("data", {}).get("kind", "")
+            count(f"refused {method}: {kind}")
+            if kind not in may:
+                raise Failure(f"{self.name} refuses {method}: {kind}, {answer['error'].get('message', '')}")
             return None
         count(method)
         return answer["result"]
+
+    def outbox(self, conversation=None):
+        only = {"conversation": conversation} if conversation else {}
+        return self.call("outbox.list", **only)["messages"]
+
+    def overdue(self, patience=60):
+        """What was in the outbox for so long, as far as anybody has looked."""
+        now = time.monotonic()
+        names = {(one["message"], one["to"]) for one in self.outbox()}
+        self.waiting = {name: self.waiting.get(name, now) for name in names}
+        return [name for name, since in self.waiting.items() if now - since >= patience]
 
     def sample(self, at):
         if self.process.poll() is not None:
@@ -128,93 +153,101 @@ def until(what, ready, seconds=60):
     raise Failure(f"{what} does not come in {seconds} s")
 
 
-def ready(node, name):
-    shown = node.call("conversation.show", conversation=name)
-    return shown and shown["state"] == "ready" and shown
-
-
 def meet(nodes, name, agreement=None):
     """A conversation of the first node that the others join; with an agreement of all if wanted."""
     first = nodes[0]
-    made = first.call("conversation.create", name=name, **{"as": first.name})
-    if made is None:
-        return None
-    conversation = made["conversation"]
+    conversation = first.call("conversation.create", name=name, **{"as": first.name})["conversation"]
     for other in nodes[1:]:
         slug = first.call("invite.create", conversation=conversation, singleUse=True)["slug"]
         joined = other.call("join", slug=slug, timeout="60s", **{"as": other.name})
-        if joined is None or joined["state"] != "ready":
-            return None
+        if joined["state"] != "ready":
+            raise Failure(f"{other.name}'s join to {name} is {joined['state']}: {joined.get('message', '')}")
     until(f"everybody in {name}", lambda: all(
-        len((node.call("conversation.show", conversation=conversation) or {"members": []})["members"]) >= len(nodes) - 1
-        for node in nodes))
+        len(node.call("conversation.show", conversation=conversation)["members"]) >= len(nodes) - 1 for node in nodes))
     if agreement:
         agree(nodes, conversation, agreement)
     return conversation
 
 
 def agree(nodes, conversation, agreement):
-    """Proposes and accepts until all have it; a link that has just been lost puts it off."""
+    """Proposes and accepts until all have it; nothing if they do."""
     first = nodes[0]
+    # A link may be lost, and the proposal with it, between any two of these calls; and who has proposed often waits
+    # some seconds. Then it is said again, for a minute.
+    later = ("unreachable", "notFound", "failed")
 
     def has_it():
-        return first.call("lifetime.show", conversation=conversation).get("state") == "agreed"
+        return first.call("lifetime.show", conversation=conversation)["state"] == "agreed"
 
     def settle():
-        if has_it():
-            return True
-        if first.call("lifetime.propose", conversation=conversation, **agreement) is None:
+        if first.call("lifetime.propose", may=later, conversation=conversation, **agreement) is None:
             time.sleep(1)
         for other in nodes[1:]:
             for _ in range(40):
-                shown = other.call("lifetime.show", conversation=conversation) or {}
-                if shown.get("proposal"):
-                    other.call("lifetime.accept", conversation=conversation)
+                shown = other.call("lifetime.show", conversation=conversation)
+                if shown["proposal"]:
+                    other.call("lifetime.accept", may=later, conversation=conversation)
                     break
-                if shown.get("state") == "agreed":
+                if shown["state"] == "agreed":
                     break
                 time.sleep(0.05)
         time.sleep(0.1)
         return has_it()
-    until("an agreement", settle)
+    if not has_it():
+        count("agreements")
+        until("an agreement", settle)
 
 
-def say(node, conversation, wait="sent"):
+def arrived(sent, wait):
+    """The id of a message that has come as far as was asked."""
+    stages = ["queued", "sent", "delivered"]
+    if stages.index(sent["state"]) < stages.index(wait):
+        raise Failure(f"a message that was to be {wait} is {sent['state']}")
+    return sent["message"]
+
+
+def say(node, conversation, wait="sent", timeout="60s"):
     text = "x" * chance.choice([5, 40, 400, 4_000])
-    return node.call("send", conversation=conversation, text=text, wait=wait, timeout="60s")
+    return arrived(node.call("send", conversation=conversation, text=text, wait=wait, timeout=timeout), wait)
 
 
 def send_file(node, conversation):
-    upload = node.call("attachment.begin", conversation=conversation, name="f.bin", byteCount=200_000)
-    if upload is None:
-        return
-    import base64
+    upload = node.call("attachment.begin", conversation=conversation, name="f.bin", byteCount=200_000)["upload"]
     data = base64.b64encode(chance.randbytes(200_000)).decode()
-    if node.call("attachment.append", upload=upload["upload"], data=data) is not None:
-        node.call("attachment.commit", upload=upload["upload"], wait="delivered", timeout="60s")
+    node.call("attachment.append", upload=upload, data=data)
+    return arrived(node.call("attachment.commit", upload=upload, wait="delivered", timeout="60s"), "delivered")
+
+
+def deliver(nodes, conversation=None):
+    """Waits until nothing is on its way any more."""
+    until("an empty outbox", lambda: not any(node.outbox(conversation) for node in nodes))
 
 
 def round_trip(nodes, number):
     """A conversation from its first word to its end."""
     members = chance.sample(nodes, chance.choice([2, 3]))
     conversation = meet(members, f"round-{number}", {"lifetime": "1h"} if number % 2 else None)
-    if conversation is None:
-        return
-    for _ in range(10):
-        say(chance.choice(members), conversation, chance.choice(["queued", "sent", "delivered"]))
+    said = {say(chance.choice(members), conversation, chance.choice(["queued", "sent", "delivered"]))
+            for _ in range(10)}
     if number % 3 == 0:
-        send_file(members[0], conversation)
+        said.add(send_file(members[0], conversation))
+    deliver(members, conversation)
     for member in members:
-        member.call("read", conversation=conversation, last=20)
+        shown = member.call("read", conversation=conversation, last=40)["messages"]
+        missing = said - {one["message"] for one in shown}
+        if missing:
+            raise Failure(f"{member.name} does not show {len(missing)} of {len(said)} messages")
     if number % 5 == 0:
-        for inbox in (nodes[0].call("inbox.list") or {}).get("inboxes", []):
-            if nodes[0].call("inbox.sleep", inbox=inbox["inbox"]) is not None:
+        for inbox in nodes[0].call("inbox.list")["inboxes"]:
+            # One that has something to do stays awake.
+            if nodes[0].call("inbox.sleep", may=("failed",), inbox=inbox["inbox"]) is not None:
                 nodes[0].call("inbox.wake", inbox=inbox["inbox"])
     if number % 4 == 0:
-        if members[0].call("explode", conversation=conversation) is not None:
-            count("explosions")
-            until("the end of an explosion", lambda: all(
-                member.call("conversation.show", conversation=conversation) is None for member in members[1:]))
+        members[0].call("explode", conversation=conversation)
+        count("explosions")
+        until("the end of an explosion", lambda: all(
+            member.call("conversation.show", may=("expired",), conversation=conversation) is None
+            for member in members[1:]))
     else:
         for member in reversed(members):
             member.call("conversation.leave", conversation=conversation)
@@ -229,7 +262,46 @@ def slope(samples, column):
     return sum((one[0] - mean_x) * (one[column] - mean_y) for one in samples) / spread if spread else 0
 
 
+def bounds(explosions):
+    """Where each figure is in a sample, and what it may rise by."""
+    return {"memory": (1, (2 << 20) + explosions * (24 << 10)), "descriptors": (2, 8), "threads": (3, 2),
+            "disk": (4, (2 << 20) + explosions * (8 << 10))}
+
+
+def plant_growth():
+    """Figures that go up and down stay within their bounds, and each that also grows by twice its bound is seen."""
+    period = 675
+
+    def rises(growing):
+        samples = [[at, 32 << 20, 40, 5, 2 << 20] for at in range(0, period, 3)]
+        for index, one in enumerate(samples):
+            for column, bound in bounds(0).values():
+                one[column] += bound // 2 * (index % 5 - 2) / 2
+                if column == growing:
+                    one[column] += 2 * bound * one[0] / period
+        return [column for column, bound in bounds(0).values() if slope(samples, column) * period > bound]
+    if rises(None) or any(rises(column) != [column] for column, _ in bounds(0).values()):
+        raise Failure("what grows is not told from what does not")
+
+
+def plant_silence(nodes, conversation):
+    """A message to a member that stands still is not delivered, and that is seen: by who waits, and in the outbox."""
+    silent = nodes[2].process.pid
+    os.kill(silent, signal.SIGSTOP)
+    try:
+        say(nodes[0], conversation, "delivered", timeout="2s")
+        seen = False
+    except Failure:
+        seen = bool(nodes[0].overdue(patience=0))
+    finally:
+        os.kill(silent, signal.SIGCONT)
+    if not seen:
+        raise Failure("a message to somebody who stands still counts as delivered")
+    deliver(nodes)
+
+
 def run():
+    plant_growth()
     nodes = [Node(name) for name in ("ann", "bob", "cid")]
     try:
         for node in nodes:
@@ -237,8 +309,7 @@ def run():
         memory = meet(nodes, "memory")
         minute = {"lifetime": "1h", "unopened": "1m", "timer": "read"}
         stored = meet(nodes, "stored", minute)
-        if memory is None or stored is None:
-            raise Failure("the nodes do not come together")
+        plant_silence(nodes, memory)
         begin = time.monotonic()
         next_sample = next_round = begin
         next_restart = begin + max(20, options.seconds / 12)
@@ -254,43 +325,52 @@ def run():
                         leak.write(bytes(int(options.leak * options.interval)))
                 for node in nodes:
                     node.sample(now - begin)
+                    if node.overdue():
+                        raise Failure(f"{node.name} has a message that is not delivered in a minute")
             if now < warm:
                 explosions_before = counts.get("explosions", 0)
             if now >= next_round:
                 next_round = now + 4
                 number += 1
                 round_trip(nodes, number)
+                # Without an agreement nothing is stored, and what nobody reads fills the memory until no more is
+                # taken.
+                agree(nodes, stored, minute)
                 # What is in memory only stays until a conversation is closed, up to 8 MiB of each: no slope, but long.
                 if number % 5 == 0:
+                    # Closing takes back what is still on its way.
+                    deliver(nodes, memory)
                     for node in nodes:
                         node.call("conversation.close", conversation=memory)
             if now >= next_restart:
                 next_restart = now + max(20, options.seconds / 12)
+                # Nobody is asked for anything meanwhile. What this node had in memory goes with its process, as it
+                # should; what the others have for it is delivered when it is back, in a minute from then.
                 nodes[2].stop()
                 nodes[2].start()
                 count("restarts")
-                # The session has ended, and the agreement with it: without another one nothing is stored.
+                for node in nodes:
+                    node.waiting = {}
+                # The session has ended, and the agreement with it; once all have heard this node they know that.
+                say(nodes[2], stored, "delivered")
                 agree(nodes, stored, minute)
+                deliver(nodes, memory)
                 for node in nodes:
                     node.call("conversation.close", conversation=memory)
-                # What a new process takes is no slope of the old one's; the disk goes on.
-                nodes[2].restarted = time.monotonic() - begin
             sender = chance.choice(nodes)
             say(sender, memory, chance.choice(["queued", "sent"]))
             say(sender, stored, "queued")
             if chance.random() < 0.02:
                 for node in nodes:
-                    node.call("read", conversation=memory, last=10)
+                    node.call("read", conversation=memory, last=256)
             time.sleep(0.05)
         period = options.seconds * 3 / 4
         explosions = counts.get("explosions", 0) - explosions_before
-        bounds = {"memory": (1, (2 << 20) + explosions * (24 << 10)), "descriptors": (2, 8), "threads": (3, 2),
-                  "disk": (4, (2 << 20) + explosions * (8 << 10))}
         failed = []
         print(f"{options.seconds:.0f} s, seed {options.seed}, {explosions} explosions after the warm-up; by the line, "
               f"over {period:.0f} s:")
         for node in nodes:
-            for name, (column, bound) in bounds.items():
+            for name, (column, bound) in bounds(explosions).items():
                 samples = [one for one in node.samples if one[0] >= options.seconds / 4]
                 # The node that is restarted begins anew: only its descriptors and its disk are one line.
                 if node is nodes[2] and name in ("memory", "threads"):
@@ -303,6 +383,11 @@ def run():
                     failed.append(f"{node.name}'s {name}")
         for name in sorted(counts):
             print(f"  {counts[name]:>8} {name}")
+        deliver(nodes)
+        # By then both are due several times.
+        for name in ("explosions", "restarts"):
+            if options.seconds >= 60 and name not in counts:
+                raise Failure(f"{options.seconds:.0f} s without {name}")
         if failed:
             raise Failure("grows: " + ", ".join(failed))
         for node in nodes:

@@ -24,6 +24,18 @@ package final class CrashCampaign {
         self.seed = seed
     }
 
+    /// The campaign must be able to fail: a disk that says that a barrier is done before it is loses what was promised.
+    /// - Returns: what is found of it; `nil` for nothing, and then the campaign is blind.
+    package static func canary(on home: SimulatedDisk) throws -> String? {
+        let disk = home.copy()
+        disk.with { $0.liesAboutBarriers = true }
+        let campaign = CrashCampaign(limit: 8, thoroughness: 4, seed: 1)
+        let history = History(on: disk, seed: 1)
+        try campaign.run(history, on: disk, named: "canary", [.createInbox, .saveState, .put, .put, .commit])
+        history.close()
+        return campaign.violations.first { $0.contains("is lost") }
+    }
+
     /// - Parameter body: what is done; its steps are numbered in the report of a violation.
     package func run(_ history: History, on disk: SimulatedDisk, named name: String, _ steps: [Operation?]) throws {
         // The last moment is checked when more is known of what was promised by then.

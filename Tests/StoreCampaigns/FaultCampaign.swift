@@ -27,12 +27,26 @@ package final class FaultCampaign {
     private let base: SimulatedDisk
     private let seed: UInt64
     private let steps: [Operation?]
+    private let believesFailures: Bool
 
-    /// - Parameter steps: of the history whose calls fail.
-    package init(on base: SimulatedDisk, seed: UInt64, steps: [Operation?]) {
+    /// - Parameters:
+    ///   - steps: of the history whose calls fail.
+    ///   - believesFailures: plants the bug that the campaign must find; see ``History/believesFailures``.
+    package init(on base: SimulatedDisk, seed: UInt64, steps: [Operation?], believesFailures: Bool = false) {
         self.base = base
         self.seed = seed
         self.steps = steps
+        self.believesFailures = believesFailures
+    }
+
+    /// The campaign must be able to fail: a commit that fails and counts as done has acknowledged what is not there.
+    /// - Returns: what is found of it; `nil` for nothing, and then the campaign is blind.
+    package static func canary(on home: SimulatedDisk) throws -> String? {
+        let steps: [Operation?] = [.createInbox, .put, .commit]
+        let campaign = FaultCampaign(on: home, seed: 1, steps: steps, believesFailures: true)
+        let count = try campaign.callCount()
+        for call in 1...count { campaign.run(failing: call, with: EIO, .once) }
+        return campaign.violations.first { $0.contains("is lost") }
     }
 
     /// Every kind of operation at least once, in an order in which each has something to be done to.
@@ -81,6 +95,7 @@ package final class FaultCampaign {
         }
         let history = History(on: disk, seed: seed)
         history.isHarmed = true
+        history.believesFailures = believesFailures
         do { try history.open() } catch is StoreError {}
         for step in steps where history.store != nil { try perform(step, history) }
         refusals += history.refusals

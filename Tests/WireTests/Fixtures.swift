@@ -161,7 +161,14 @@ struct Fixtures {
             .group(GroupUpdate(state: group, members: [member, member], departures: [departure])),
             .group(GroupUpdate(state: nil, members: [], departures: [])),
             .profile(member),
-        ] + relayFrames()
+        ] + punches() + relayFrames()
+    }
+
+    mutating func punches() -> [Frame] {
+        PunchMessage.Step.allCases.map { step in
+            let candidates = step == .go ? [] : [Endpoint(host: "192.0.2.7", port: 7_440)]
+            return .punch(PunchMessage(step: step, nonce: PunchNonce(random.bytes(16))!, candidates: candidates))
+        }
     }
 
     mutating func relayFrames() -> [Frame] {

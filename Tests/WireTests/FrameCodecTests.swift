@@ -11,6 +11,16 @@ import Wire
         }
     }
 
+    @Test func `what a later version adds to a frame is skipped`() throws {
+        var fixtures = try Fixtures()
+        // Field 1000, a varint.
+        let added: [UInt8] = [0xc0, 0x3e, 0x01]
+        for frame in fixtures.frames() {
+            #expect(try FrameCodec.decode(FrameCodec.encode(frame) + added) == frame)
+        }
+        #expect(try FrameCodec.decode(added) == .unknown)
+    }
+
     @Test func `every frame fits a link`() throws {
         var fixtures = try Fixtures()
         let largest = fixtures.content(.text, String(repeating: "x", count: Limits.textByteCount))

@@ -1,5 +1,7 @@
 extension JSONValue {
-    /// The compact text of this value: one line of UTF-8, keys sorted, control characters escaped.
+    /// The compact text of this value: one line of UTF-8, keys sorted. What a terminal obeys instead of showing it is
+    /// escaped, since lines end there and texts are a peer's: control characters, line separators, and what changes the
+    /// direction of writing.
     package var text: String { String(decoding: utf8, as: UTF8.self) }
 
     /// ``text`` as bytes.
@@ -55,23 +57,62 @@ extension JSONValue {
 
     private static func append(_ text: UnsafeBufferPointer<UInt8>, to output: inout [UInt8]) {
         // Most texts have nothing to escape: they are copied as they are.
-        let start = text.firstIndex { $0 < 0x20 || $0 == 0x7F || $0 == UInt8(ascii: "\"") || $0 == UInt8(ascii: "\\") }
-        output.append(contentsOf: text[..<(start ?? text.endIndex)])
-        guard let start else { return }
-        for byte in text[start...] {
-            switch byte {
+        var start = text.startIndex
+        let isSpecial = isSpecial
+        while let special = text[start...].firstIndex(where: { isSpecial[Int($0)] }) {
+            output.append(contentsOf: text[start..<special])
+            start = special + 1
+            switch text[special] {
             case UInt8(ascii: "\""): output.append(contentsOf: #"\""#.utf8)
             case UInt8(ascii: "\\"): output.append(contentsOf: #"\\"#.utf8)
             case 0x0A: output.append(contentsOf: #"\n"#.utf8)
             case 0x0D: output.append(contentsOf: #"\r"#.utf8)
             case 0x09: output.append(contentsOf: #"\t"#.utf8)
-            case 0..<0x20, 0x7F:
-                let digits = Array("0123456789abcdef".utf8)
-                output.append(contentsOf: #"\u00"#.utf8)
-                output.append(digits[Int(byte >> 4)])
-                output.append(digits[Int(byte & 15)])
-            default: output.append(byte)
+            case let byte where byte < 0x80: escape(UInt16(byte), to: &output)
+            case let lead:
+                let (unit, count) = character(at: special, in: text)
+                if let unit, isObeyed(unit) {
+                    escape(unit, to: &output)
+                    start = special + count
+                } else {
+                    output.append(lead)
+                }
             }
         }
+        output.append(contentsOf: text[start...])
+    }
+
+    /// Bytes with which something begins that may have to be escaped.
+    private static let isSpecial: [Bool] = (UInt8.min...UInt8.max).map { byte in
+        byte < 0x20 || byte == 0x7F || byte == UInt8(ascii: "\"") || byte == UInt8(ascii: "\\")
+            // U+0080…U+00BF, U+0600…U+063F, U+2000…U+2FFF
+            || byte == 0xC2 || byte == 0xD8 || byte == 0xE2
+    }
+
+    /// Not a character to be seen: C1 controls, line and paragraph separator, marks of direction (UAX #9).
+    private static func isObeyed(_ unit: UInt16) -> Bool {
+        switch unit {
+        case 0x80...0x9F, 0x061C, 0x200E, 0x200F, 0x2028...0x202E, 0x2066...0x2069: true
+        default: false
+        }
+    }
+
+    /// The character of two or three bytes that begins there, and how many they are.
+    private static func character(
+        at position: Int,
+        in text: UnsafeBufferPointer<UInt8>
+    ) -> (unit: UInt16?, byteCount: Int) {
+        let count = text[position] < 0xE0 ? 2 : 3
+        guard position + count <= text.endIndex else { return (nil, 1) }
+        var unit = UInt16(text[position] & (count == 2 ? 0x1F : 0x0F))
+        for byte in text[position + 1..<position + count] { unit = unit << 6 | UInt16(byte & 0x3F) }
+        return (unit, count)
+    }
+
+    private static func escape(_ unit: UInt16, to output: inout [UInt8]) {
+        let digits = String(unit, radix: 16)
+        output.append(contentsOf: #"\u"#.utf8)
+        output.append(contentsOf: String(repeating: "0", count: 4 - digits.utf8.count).utf8)
+        output.append(contentsOf: digits.utf8)
     }
 }

@@ -15,7 +15,7 @@ package struct Member: Codable, Hashable, Sendable {
     /// The name it chose for this conversation.
     @Nullable package var profile: String?
     package var online: Bool
-    /// How it is reached now, `lan` or `direct`; null while there is no link.
+    /// How it is reached now: `lan`, `direct`, `relayed` or `punched`; null while there is no link.
     @Nullable package var path: String?
     @Nullable package var link: Link?
 
@@ -42,7 +42,8 @@ package struct Conversation: Codable, Hashable, Sendable {
     @Nullable package var expiresAt: Timestamp?
     /// No one can join.
     package var locked: Bool
-    /// `ready`, `scheduled` (it explodes at `expiresAt`), `closed`, `left`, `exploding` or `exploded`.
+    /// `ready`, `scheduled` (it explodes at `expiresAt`), `removed` (the creator has removed us) or, in the answer to
+    /// `conversation.leave`, `left`.
     package var state: String
     package var inbox: String?
 

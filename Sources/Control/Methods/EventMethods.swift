@@ -41,7 +41,7 @@ package enum EventKind: String, Codable, Hashable, Sendable, CaseIterable {
     case messagesMissed
     case explosionReminder
     /// Not something that happened: events between the cursor asked for and this one are no longer kept. `lost` is how
-    /// many, null when they are from before the node's last start.
+    /// many, null when they are from before the node's last start, or when the cursor is none of this run's.
     case gap
     case lifetimeSuspended
 }
@@ -71,7 +71,7 @@ package enum SubscribeMethod: ControlMethod {
     package struct Result: Codable, Hashable, Sendable {
         /// The newest event so far: nothing after it is missed.
         package var cursor: Int64
-        /// True when events after `since` were no longer kept; the stream then begins with a `gap`.
+        /// True when events after `since` were no longer kept, or may be missing; the stream then begins with a `gap`.
         package var missed: Bool?
         /// How many events follow at once, because they happened after `since`; absent for none.
         package var replayed: Int?

@@ -9,6 +9,7 @@ package enum JoinMethods {
 package enum JoinStage: String, Codable, Hashable, Sendable, CaseIterable {
     /// A peer has sent an invitation; `mayfly join` accepts it.
     case invited
+    /// Of the specification, as the next, and never answered: checking an invite takes no waiting.
     case validating
     case validated
     case joining

@@ -41,20 +41,21 @@ package struct LifetimeProposal: Codable, Hashable, Sendable {
     package var unopened: Interval?
     /// Absent: from sending.
     package var timer: LifetimeTimer?
-    /// Who has yet to answer.
+    /// Who has yet to answer, as ``Message/from`` calls them.
     package var waiting: [String]?
     /// Its hash, in hex.
     package var id: String?
-    /// The member's name; `me` for one's own.
+    /// As ``Message/from``.
     package var from: String
+    /// As ``Message/member``.
+    @Nullable package var member: String?
     package var proposedAt: Timestamp
-    package var expiresAt: Timestamp?
 
-    package init(lifetime: LifetimeValue, from: String, proposedAt: Timestamp, expiresAt: Timestamp? = nil) {
+    package init(lifetime: LifetimeValue, from: String, member: String? = nil, proposedAt: Timestamp) {
         self.lifetime = lifetime
         self.from = from
+        self.member = member
         self.proposedAt = proposedAt
-        self.expiresAt = expiresAt
     }
 }
 
@@ -70,6 +71,7 @@ package struct LifetimeAgreement: Codable, Hashable, Sendable {
     /// Absent: from sending.
     package var timer: LifetimeTimer?
     package var agreedAt: Timestamp
+    /// As ``Message/from`` calls them.
     package var members: [String]
 
     package init(id: String, lifetime: LifetimeValue, agreedAt: Timestamp, members: [String]) {
@@ -213,16 +215,19 @@ package enum LifetimeProposeMethod: ControlMethod {
 /// `lifetime.accept`: accepts the open proposal.
 package enum LifetimeAcceptMethod: ControlMethod {
     package static let name = "lifetime.accept"
-    package static let summary = "Accepts the open proposal."
+    package static let summary = "Accepts the open proposal, if it is the one that was open when this was asked."
     package typealias Result = LifetimeStatus
 
     /// What `lifetime.accept` is asked.
     package struct Params: Codable, Hashable, Sendable {
         /// Id, unambiguous prefix of an id, or unambiguous name.
         package var conversation: String
+        /// The id of the proposal, as `lifetime.show` gives it, or 12 digits of it and more: any other is refused.
+        package var proposal: String?
 
-        package init(conversation: String) {
+        package init(conversation: String, proposal: String? = nil) {
             self.conversation = conversation
+            self.proposal = proposal
         }
     }
 }

@@ -35,18 +35,22 @@ package struct MessageFile: Codable, Hashable, Sendable {
 
 /// A sign of a member at a message.
 package struct MessageReaction: Codable, Hashable, Sendable {
-    /// The member's name; `me` for one's own.
+    /// As ``Message/from``.
     package var from: String
+    /// As ``Message/member``.
+    @Nullable package var member: String?
     package var reaction: String
 
-    package init(from: String, reaction: String) {
+    package init(from: String, member: String? = nil, reaction: String) {
         self.from = from
+        self.member = member
         self.reaction = reaction
     }
 }
 
 /// How far a message has come to one member.
 package struct MessageDelivery: Codable, Hashable, Sendable {
+    /// What it is called, as in ``Message/from``.
     package var member: String
     /// `queued`, `sent`, `delivered`, `read` or `failed`.
     package var state: String
@@ -66,8 +70,11 @@ package struct Message: Codable, Hashable, Sendable {
     package var message: String
     /// Id, in hex.
     package var conversation: String
-    /// The member's name; `me` for one's own.
+    /// The name that the member has chosen, `name (id)` where that could be taken for somebody else's, or its id if it has
+    /// none; `me` for one's own, `system` for the node's. Names are for people: scripts compare `member`.
     package var from: String
+    /// The beginning of the member's id; null for one's own and the node's.
+    @Nullable package var member: String?
     /// `mayfly/text:1.0` and so on.
     package var type: String
     /// Null when it has none.
@@ -98,6 +105,7 @@ package struct Message: Codable, Hashable, Sendable {
         message: String,
         conversation: String,
         from: String,
+        member: String? = nil,
         type: String,
         text: String? = nil,
         sentAt: Timestamp,
@@ -116,6 +124,7 @@ package struct Message: Codable, Hashable, Sendable {
         self.message = message
         self.conversation = conversation
         self.from = from
+        self.member = member
         self.type = type
         self.text = text
         self.sentAt = sentAt

@@ -10,7 +10,10 @@ package struct OutboxEntry: Codable, Hashable, Sendable {
     package var message: String
     /// Id, in hex.
     package var conversation: String
+    /// What the member is called, as in ``Message/from``.
     package var to: String
+    /// The beginning of its id.
+    package var member: String?
     package var attempts: Int
     @Nullable package var nextAttempt: Timestamp?
     @Nullable package var expiresAt: Timestamp?
@@ -20,6 +23,7 @@ package struct OutboxEntry: Codable, Hashable, Sendable {
         message: String,
         conversation: String,
         to: String,
+        member: String? = nil,
         attempts: Int,
         nextAttempt: Timestamp? = nil,
         expiresAt: Timestamp? = nil,
@@ -28,6 +32,7 @@ package struct OutboxEntry: Codable, Hashable, Sendable {
         self.message = message
         self.conversation = conversation
         self.to = to
+        self.member = member
         self.attempts = attempts
         self.nextAttempt = nextAttempt
         self.expiresAt = expiresAt
@@ -43,18 +48,24 @@ package enum OutboxListMethod: ControlMethod {
     /// What `outbox.list` is asked.
     package struct Params: Codable, Hashable, Sendable {
         package var conversation: String?
+        /// The `next` of the answer that this one goes on from.
+        package var from: String?
 
-        package init(conversation: String? = nil) {
+        package init(conversation: String? = nil, from: String? = nil) {
             self.conversation = conversation
+            self.from = from
         }
     }
 
     /// What `outbox.list` answers.
     package struct Result: Codable, Hashable, Sendable {
         package var messages: [OutboxEntry]
+        /// Present when the answer was cut: ask again from it.
+        package var next: String?
 
-        package init(messages: [OutboxEntry]) {
+        package init(messages: [OutboxEntry], next: String? = nil) {
             self.messages = messages
+            self.next = next
         }
     }
 }

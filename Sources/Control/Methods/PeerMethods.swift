@@ -18,7 +18,7 @@ package struct Peer: Codable, Hashable, Sendable {
     /// What is done with its invitations: `ask`, `accept` or `refuse`.
     package var invitations: String
     @Nullable package var lastSeen: Timestamp?
-    /// How it was reached when it was last heard, `lan` or `direct`.
+    /// How it was reached when it was last heard: `lan`, `direct`, `relayed` or `punched`.
     @Nullable package var path: String?
     /// Last measured round trip, in milliseconds.
     @Nullable package var rttMs: Double?

@@ -100,9 +100,9 @@ package struct ContactStateMachine: Sendable {
     }
 
     /// Nobody waits for this pong any more.
-    package mutating func stopPing(_ key: PublicKey, nonce: UInt64) {
+    package mutating func stopPing(_ key: PublicKey, nonce: UInt64) -> [NodeAction] {
         remotes[key]?.pings.remove(nonce)
-        release(key)
+        return release(key).map { [.close($0)] } ?? []
     }
 
     /// Forgets an invitation: it was accepted or refused.

@@ -46,7 +46,7 @@ package struct Reaction: Hashable, Sendable {
     }
 
     package static func isEmoji(_ text: String) -> Bool {
-        (1...Limits.reactionByteCount).contains(text.utf8.count) && NodeStateMachine.isName(text)
+        (1...Limits.reactionByteCount).contains(text.utf8.count) && DisplayName.isDisplayable(text)
     }
 }
 

@@ -8,7 +8,7 @@ extension ConversationStateMachine {
     /// - Parameter name: `nil` for none.
     package mutating func rename(_ name: String?, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
         guard isCreator else { throw .notCreator }
-        try NodeStateMachine.checkName(name)
+        try DisplayName.check(name)
         guard name != record.group.name else { return [] }
         return changeGroup(&turn) { $0.name = name } + [groupEvent(turn)]
     }
@@ -22,10 +22,12 @@ extension ConversationStateMachine {
         return changeGroup(&turn) { $0.isLocked = isLocked } + [groupEvent(turn)]
     }
 
-    /// The member gets nothing more. It is told, now or when it comes.
+    /// The member gets nothing more. It is told, now or when it comes. The invites made before are void: who was removed
+    /// may have one, and would come back by it with another key.
     package mutating func remove(_ member: PublicKey, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
         guard isCreator else { throw .notCreator }
         guard members[member] != nil else { throw .unknownMember }
+        issuer?.rotate(to: InviteTag.random(&turn.random))
         var told: [NodeAction] = []
         // In two steps: as one expression the optimiser of Swift 6.3 fails on it.
         if let link = link(to: member) { told = turnAway(member, on: link, &turn) }
@@ -47,7 +49,7 @@ extension ConversationStateMachine {
     /// One's name in this conversation. `nil` for none.
     package mutating func setProfile(_ profile: String?, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
         guard !record.isRemoved else { throw .removed }
-        try NodeStateMachine.checkName(profile)
+        try DisplayName.check(profile)
         guard profile != record.own.profile else { return [] }
         return describe(profile, &turn)
     }
@@ -130,7 +132,7 @@ extension ConversationStateMachine {
         let described = before.union(update.members.map(\.key))
         // A state is taken over whole or not at all: everyone in it is described, or we are not in it.
         let state = update.state.flatMap { candidate in
-            candidate.version > record.group.version
+            candidate.version > record.group.version && record.group.mayPrecede(candidate)
                 && (!candidate.members.contains(key.publicKey) || described.isSuperset(of: candidate.members))
                 && holds(candidate.isValid(for: record.genesis)) ? candidate : nil
         }
@@ -229,12 +231,13 @@ extension ConversationStateMachine {
         guard state.members.contains(key.publicKey) else { return becomeRemoved(turn) }
         record.departures.removeAll { !state.members.contains($0.member) }
         let gone = members.keys.filter { !state.members.contains($0) }.sorted()
-        result += removed(gone, turn)
         let left = Set(record.departures.map(\.member))
         for newcomer in record.members
         where members[newcomer.key] == nil && state.members.contains(newcomer.key) && !left.contains(newcomer.key) {
             result += enter(newcomer, turn)
         }
+        // After those who are new: who is in no list any more is forgotten.
+        result += removed(gone, turn)
         if before.name != state.name || before.isLocked != state.isLocked { result.append(groupEvent(turn)) }
         if before.membership != state.membership { result += lifetimeMembersChanged(&turn) }
         return result

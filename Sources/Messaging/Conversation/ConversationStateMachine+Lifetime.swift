@@ -13,10 +13,14 @@ extension ConversationStateMachine {
     }
 
     /// Accepts the open proposal. Throws as ``propose(_:_:)``.
-    package mutating func accept(_ turn: inout Turn) throws(CommandError) -> [NodeAction] {
+    /// - Parameter seen: what our user has looked at; `nil` for whatever is open.
+    package mutating func accept(
+        only seen: ProposalID? = nil,
+        _ turn: inout Turn
+    ) throws(CommandError) -> [NodeAction] {
         try checkProposer()
         return try negotiate(&turn) { [key] machine, turn throws(LifetimeStateMachine.Refusal) in
-            try machine.accept(now: turn.now, key: key, random: &turn.random)
+            try machine.accept(only: seen, now: turn.now, key: key, random: &turn.random)
         }
     }
 

@@ -80,11 +80,17 @@ package struct GroupState: Hashable, Sendable, Codable {
         )
     }
 
+    /// Whether a later state may be this one's successor: other members have another number, by which agreements that the
+    /// new ones have not signed end.
+    func mayPrecede(_ later: GroupState) -> Bool {
+        later.membership > membership || (later.membership == membership && Set(later.members) == Set(members))
+    }
+
     /// It speaks of this conversation, its creator has signed it, and it can be shown and kept.
     package func isValid(for genesis: Genesis) -> Bool {
         conversation == genesis.conversation && members.first == genesis.creator
             && members.count <= Limits.memberCount && Set(members).count == members.count
-            && (name.map { NodeStateMachine.isName($0) && $0.utf8.count <= Limits.nameByteCount } ?? true)
+            && DisplayName.isValid(name)
             && genesis.creator.isValid(signature, for: unsigned.digest)
     }
 }

@@ -81,7 +81,7 @@ package struct Member: Hashable, Sendable, Codable {
 
     /// The member has signed it, and its name can be shown.
     package var isValid: Bool {
-        (profile.map { NodeStateMachine.isName($0) && $0.utf8.count <= Limits.nameByteCount } ?? true)
+        DisplayName.isValid(profile)
             && endpointTexts.count <= Limits.endpointCount
             && Self.byteCount(endpointTexts) <= Limits.endpointsByteCount
             && key.isValid(signature, for: Self.digest(key, profile, endpointTexts, version))

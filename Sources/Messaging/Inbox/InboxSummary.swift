@@ -20,7 +20,8 @@ package struct InboxSummary: Hashable, Sendable {
     /// Our own key in the conversation.
     package var own: PublicKey
     package var conversation: ConversationID
-    package var isCreator: Bool
+    /// Whom its genesis names.
+    package var creator: PublicKey
     package var name: String?
     /// Everyone but ourselves and those who have left.
     package var members: [Peer]
@@ -44,7 +45,7 @@ package struct InboxSummary: Hashable, Sendable {
         createdAt: Timestamp,
         own: PublicKey,
         conversation: ConversationID,
-        isCreator: Bool,
+        creator: PublicKey,
         name: String?,
         members: [Peer],
         lifetime: Lifetime,
@@ -59,7 +60,7 @@ package struct InboxSummary: Hashable, Sendable {
         self.createdAt = createdAt
         self.own = own
         self.conversation = conversation
-        self.isCreator = isCreator
+        self.creator = creator
         self.name = name
         self.members = members
         self.lifetime = lifetime
@@ -70,6 +71,8 @@ package struct InboxSummary: Hashable, Sendable {
         self.lastActivity = lastActivity
         self.deadline = deadline
     }
+
+    package var isCreator: Bool { creator == own }
 
     /// Tells lists of endpoints apart.
     package static func mark(_ endpoints: [String]) -> UInt64 {
@@ -83,7 +86,7 @@ package struct InboxSummary: Hashable, Sendable {
             createdAt: createdAt,
             own: machine.key.publicKey,
             conversation: machine.conversation,
-            isCreator: machine.isCreator,
+            creator: machine.record.genesis.creator,
             name: machine.record.name,
             members: machine.currentMembers.map { Peer(key: $0.key, profile: $0.profile) },
             lifetime: machine.lifetime,

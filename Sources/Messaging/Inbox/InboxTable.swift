@@ -82,6 +82,13 @@ struct InboxTable: Sendable {
         }
     }
 
+    /// Who has made a conversation; `nil` for what is none.
+    func creator(of client: ClientID) -> PublicKey? {
+        if let inbox = sleeping[client] { return inbox.summary.creator }
+        if case .conversation(let machine)? = awake[client] { return machine.record.genesis.creator }
+        return nil
+    }
+
     // MARK: Sleep
 
     /// An inbox sleeps from now on.

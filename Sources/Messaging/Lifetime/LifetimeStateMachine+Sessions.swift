@@ -258,7 +258,7 @@ extension LifetimeStateMachine {
         } catch {
             switch error {
             case .tooSoon(let wait): renewsAt = now + wait
-            case .noProposal, .alreadyAgreed, .alreadyAccepted, .invalidTerms: mayRenew = false
+            case .noProposal, .otherProposal, .alreadyAgreed, .alreadyAccepted, .invalidTerms: mayRenew = false
             }
             return []
         }

@@ -43,12 +43,15 @@ extension LifetimeStateMachine {
     }
 
     /// Accepts what another member has proposed.
+    /// - Parameter seen: what our user has looked at; a proposer may have put another one in its place since.
     package mutating func accept(
+        only seen: ProposalID? = nil,
         now: Timestamp,
         key: IdentityKey,
         random: inout some RandomNumberGenerator
     ) throws(Refusal) -> [Action] {
         guard case .asked(let proposal, let at) = negotiation, now < at + Self.answerTime else { throw .noProposal }
+        if let seen, proposal.id != seen { throw .otherProposal }
         return consent(to: proposal, automatic: false, now: now, key: key, random: &random)
     }
 

@@ -83,6 +83,8 @@ package struct LifetimeStateMachine: Hashable, Sendable {
     package enum Refusal: Error, Hashable, Sendable {
         /// Nothing waits for an answer, or nothing of ours is open.
         case noProposal
+        /// What waits for an answer now is not what our user has seen.
+        case otherProposal
         /// Too many proposals; the next one may be made after this long.
         case tooSoon(Milliseconds)
         /// These terms are in force already.

@@ -152,6 +152,15 @@ extension NodeStateMachine {
                 forget(client)
                 return [.close(link), .destroy(client)]
             }
+            // Whoever knows the id of a conversation may sign a genesis of its own for it, whose end would be that of the
+            // true one.
+            let others = inboxes.directory.clients(of: record.genesis.conversation)
+            guard others.allSatisfy({ inboxes.creator(of: $0) == record.genesis.creator }) else {
+                forget(client)
+                let failure = Event.Kind.joinFailed(.genericFailure, tag)
+                let event = Event(client: client, conversation: nil, at: turn.now, kind: failure)
+                return [.close(link), .destroy(client), .notify(event)]
+            }
             var machine = ConversationStateMachine(
                 client: client,
                 key: key,

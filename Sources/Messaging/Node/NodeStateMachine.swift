@@ -142,201 +142,6 @@ package struct NodeStateMachine: Sendable {
         return earliest
     }
 
-    // MARK: Loading and creating
-
-    /// An inbox from the disk.
-    /// - Returns: the routes by which it is reached.
-    package mutating func load(
-        _ record: InboxRecord,
-        key: IdentityKey,
-        sessionGoesOn: Bool = false,
-        lastActivity: Timestamp? = nil,
-        _ turn: Turn
-    ) -> [NodeAction] {
-        records[record.client] = record.createdAt
-        switch record.role {
-        case .unused:
-            inboxes[record.client] = .unused(key)
-            return []
-        case .contact(let contact):
-            inboxes[record.client] = .contact(
-                ContactStateMachine(client: record.client, key: key, record: contact, now: turn.now)
-            )
-            return [.register(record.client, .contact)]
-        case .joining(let join):
-            inboxes[record.client] = .joining(
-                JoiningStateMachine(client: record.client, key: key, record: join, now: turn.now)
-            )
-            if join.state == .joining { takeNote(of: record.client, .pendingInvite, lastActivity: nil, turn) }
-            return []
-        case .conversation(let conversation):
-            if explosions[conversation.genesis.conversation] != nil {
-                records[record.client] = nil
-                return [.destroy(record.client)]
-            }
-            let machine = ConversationStateMachine(
-                client: record.client,
-                key: key,
-                record: conversation,
-                isFresh: sessionGoesOn,
-                now: turn.now
-            )
-            inboxes[record.client] = .conversation(machine)
-            takeNote(of: record.client, .appLaunch, lastActivity: lastActivity, turn)
-            return machine.reachableBy.map { .register(record.client, .member($0)) }
-                + (machine.issuer?.open(now: turn.now) ?? []).map { .register(record.client, .invite($0.id)) }
-        }
-    }
-
-    /// An explosion from the disk. Load these before the inboxes: what has exploded stays gone.
-    ///
-    /// A prepared one whose time has come is one from now on: the store has destroyed its inbox, or it goes when it is
-    /// loaded. One whose time is to come is not taken; it serves the inbox that prepared it.
-    @discardableResult
-    package mutating func load(_ tombstone: ExplodeStateMachine.Record, now: Timestamp) -> [NodeAction] {
-        var machine = ExplodeStateMachine(record: tombstone)
-        if tombstone.isPrepared {
-            guard tombstone.explodedAt <= now else { return [] }
-            machine.begin()
-        }
-        explosions[tombstone.conversation] = Explosion(
-            machine: machine,
-            knockAt: tombstone.role == .creator && !tombstone.isTraceless ? now : nil
-        )
-        guard tombstone.isPrepared else { return [] }
-        let event = Event(client: nil, conversation: tombstone.conversation, at: now, kind: .exploded)
-        return [.saveTombstone(tombstone.conversation), .notify(event)]
-    }
-
-    /// A new inbox for the pool.
-    package mutating func addUnused(_ client: ClientID, key: IdentityKey, _ turn: Turn) -> [NodeAction] {
-        precondition(!inboxes.contains(client), "two inboxes with one clientId")
-        records[client] = turn.now
-        inboxes[client] = .unused(key)
-        return [.save(client)]
-    }
-
-    /// Takes the pooled inbox as this node's contact inbox.
-    package mutating func makeContact(_ client: ClientID, _ turn: inout Turn) -> [NodeAction] {
-        guard case .unused(let key)? = inboxes[client] else { return [] }
-        let record = ContactRecord(routingSecret: turn.random.bytes(ContactCard.routingSecretByteCount))
-        inboxes[client] = .contact(ContactStateMachine(client: client, key: key, record: record, now: turn.now))
-        return [.save(client), .register(client, .contact)]
-    }
-
-    /// Takes the pooled inbox for a new conversation of our own.
-    package mutating func createConversation(
-        _ client: ClientID,
-        name: String?,
-        profile: String?,
-        _ turn: inout Turn
-    ) throws(CommandError) -> [NodeAction] {
-        guard case .unused(let key)? = inboxes[client] else { throw .unknownConversation }
-        try Self.checkName(name)
-        try Self.checkName(profile)
-        let conversation = ConversationID.random(&turn.random)
-        let group = GroupState.Unsigned(
-            conversation: conversation,
-            version: 1,
-            membership: 1,
-            name: name,
-            isLocked: false,
-            members: [key.publicKey]
-        )
-        let own = Member(
-            profile: profile,
-            endpoints: Member.fitting(turn.endpoints),
-            version: UInt64(clamping: turn.now.milliseconds),
-            key: key,
-            &turn.random
-        )
-        let record = ConversationRecord(
-            genesis: Genesis(conversation: conversation, createdAt: turn.now, key: key, &turn.random),
-            group: group.signed(by: key, &turn.random),
-            own: own,
-            members: [],
-            issuer: IssuerStateMachine.Record(tag: InviteTag.random(&turn.random))
-        )
-        let victims = try makeRoom(for: client, .userInteraction, &turn)
-        records[client] = turn.now
-        inboxes[client] = .conversation(
-            ConversationStateMachine(client: client, key: key, record: record, isFresh: true, now: turn.now)
-        )
-        return [.save(client)] + victims
-    }
-
-    /// At least one visible character, no control characters.
-    static func isName(_ text: String) -> Bool {
-        !text.allSatisfy(\.isWhitespace)
-            && text.unicodeScalars.allSatisfy { $0.value >= 0x20 && !(0x7f..<0xa0).contains($0.value) }
-    }
-
-    /// - Parameter name: `nil` for none, which is allowed.
-    static func checkName(_ name: String?) throws(CommandError) {
-        guard let name else { return }
-        guard isName(name) else { throw .invalidName }
-        guard name.utf8.count <= Limits.nameByteCount else {
-            throw .nameTooLong(byteCount: name.utf8.count, limit: Limits.nameByteCount)
-        }
-    }
-
-    /// Takes the pooled inbox for a join.
-    package mutating func join(
-        _ client: ClientID,
-        invite: VerifiedInvite,
-        profile: String?,
-        _ turn: inout Turn
-    ) throws(CommandError) -> [NodeAction] {
-        guard case .unused(let key)? = inboxes[client] else { throw .unknownConversation }
-        try Self.checkName(profile)
-        try checkJoin(invite, turn)
-        let victims = try makeRoom(for: client, .pendingInvite, &turn)
-        records[client] = turn.now
-        let record = JoinRecord(invite, profile: profile, startedAt: turn.now)
-        inboxes[client] = .joining(JoiningStateMachine(client: client, key: key, record: record, now: turn.now))
-        return [.save(client)] + victims + advance(client, &turn)
-    }
-
-    /// What is wrong with joining by this invite, before an inbox is spent on it.
-    package func checkJoin(_ invite: VerifiedInvite, _ turn: Turn) throws(CommandError) {
-        let end = min(invite.invite.expiresAt, invite.invite.conversationExpiresAt ?? .latest)
-        guard end > turn.now else { throw .inviteExpired(end) }
-        // Who was removed may come back.
-        for conversation in conversations where !conversation.record.isRemoved {
-            if conversation.key.publicKey == invite.creatorKey { throw .ownInvite }
-            if conversation.record.genesis.creator == invite.creatorKey {
-                throw .alreadyMember(conversation.client)
-            }
-        }
-        for inbox in inboxes.sleeping.values {
-            if inbox.summary.own == invite.creatorKey { throw .ownInvite }
-            if inbox.summary.members.contains(where: { $0.key == invite.creatorKey }) {
-                throw .alreadyMember(inbox.summary.client)
-            }
-        }
-        for join in joins where join.record.creator == invite.creatorKey && join.record.state == .joining {
-            throw .alreadyMember(join.client)
-        }
-    }
-
-    /// - Returns: `nil` when there is no join to cancel.
-    package mutating func cancelJoin(_ client: ClientID) -> [NodeAction]? {
-        guard case .joining(var machine)? = inboxes[client], machine.cancel() else { return nil }
-        let open = links.filter { $0.value.client == client }.keys.sorted()
-        remove(client)
-        // The creator may have admitted us already: it is told, so that nobody's place stays taken by nobody.
-        return open.flatMap { [.transmit($0, .joinCancelled), .close($0)] } + [.destroy(client)]
-    }
-
-    /// Lets go of an inbox whose keys are gone.
-    package mutating func remove(_ client: ClientID) {
-        forget(client)
-        for link in links.keys where links[link]?.client == client {
-            guests.leave(link)
-            links[link] = nil
-        }
-    }
-
     // MARK: Conversations
 
     /// Runs a command on one conversation and routes its actions.
@@ -361,13 +166,6 @@ package struct NodeStateMachine: Sendable {
         if case .unused? = inboxes[client] { return inboxes[client] }
         // Its place in the indices stays, and is set right when it is put back.
         return inboxes.removeValue(forKey: client)
-    }
-
-    /// A message from the disk that was not delivered when the node stopped.
-    package mutating func restoreOutbox(_ message: Message, client: ClientID) {
-        guard case .conversation? = inboxes[client], case .conversation(var machine)? = take(client) else { return }
-        machine.restoreOutbox(message)
-        inboxes[client] = .conversation(machine)
     }
 
     /// What was in memory has been read or stored: see ``ConversationStateMachine/releaseMemory()``.
@@ -401,6 +199,15 @@ package struct NodeStateMachine: Sendable {
         let actions = body(&machine, &turn)
         inboxes[machine.client] = .contact(machine)
         return actions
+    }
+
+    /// Lets go of an inbox whose keys are gone.
+    package mutating func remove(_ client: ClientID) {
+        forget(client)
+        for link in links.keys where links[link]?.client == client {
+            guests.leave(link)
+            links[link] = nil
+        }
     }
 
     /// Explosions move to the tombstones; destroyed inboxes are let go.
@@ -472,14 +279,6 @@ package struct NodeStateMachine: Sendable {
             inboxes[client] = .conversation(machine)
             return settle(actions, &turn)
         }
-    }
-
-    /// Dials the creator now.
-    package mutating func retryJoin(_ client: ClientID, _ turn: inout Turn) -> [NodeAction] {
-        guard case .joining(var machine)? = inboxes[client] else { return [] }
-        machine.retry(&turn)
-        inboxes[client] = .joining(machine)
-        return advance(client, &turn)
     }
 
     /// Dials the members of a conversation now.

@@ -125,7 +125,13 @@ extension ConversationCommand {
     }
 
     struct Remove: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "Remove a member.")
+        static let configuration = CommandConfiguration(
+            abstract: "Remove a member, and void all invites made so far.",
+            discussion: """
+                It is told, gets nothing more, and keeps what it has until its time. Make new invites with \
+                `mayfly invite create`.
+                """
+        )
 
         @Argument var conversation: String
         @Argument var member: String

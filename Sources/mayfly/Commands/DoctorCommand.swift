@@ -22,8 +22,9 @@ struct DoctorCommand: NodeCommand {
         let home = try global.resolvedHome()
         let (nodeChecks, running) = askNode()
         let checks = LocalChecks(home: home, running: running).all + nodeChecks
+        let code = checks.contains { $0.state == .failed } ? FailureKind.failed.exitCode : 0
         for check in checks {
-            if terminal.json { terminal.result(try JSONValue(encoding: check)) }
+            if terminal.json { terminal.result(try JSONValue(encoding: check), exitCode: code) }
         }
         if !terminal.json {
             terminal.table(
@@ -31,10 +32,11 @@ struct DoctorCommand: NodeCommand {
                 checks.map { check in
                     let hint = check.hint.map { "; \(safe($0))" } ?? ""
                     return [safe(check.name), check.state.rawValue, safe(check.message) + hint]
-                }
+                },
+                exitCode: code
             )
         }
-        if checks.contains(where: { $0.state == .failed }) { throw ExitCode(FailureKind.failed.exitCode) }
+        if code != 0 { throw ExitCode(code) }
     }
 
     private func askNode() -> ([HealthCheck], NodeStatus?) {

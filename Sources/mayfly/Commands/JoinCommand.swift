@@ -79,7 +79,7 @@ extension JoinCommand {
             if noWait, failure?.kind == .timedOut { failure = nil }
             if terminal.json {
                 // The result itself says what went wrong; the exit code says which kind.
-                terminal.result(value)
+                terminal.result(value, exitCode: failure?.kind.exitCode ?? 0)
                 if let failure { throw ExitCode(failure.kind.exitCode) }
                 return
             }

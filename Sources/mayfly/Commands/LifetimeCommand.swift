@@ -33,6 +33,7 @@ struct LifetimeCommand: ParsableCommand {
                     return "\(terms) by \(safe(proposal.from)), \(shown(proposal.proposedAt, now: now))"
                 } ?? "-"
             ),
+            ("proposal id", status.proposal?.id.map { short(safe($0)) } ?? "-"),
             ("waits for", status.proposal?.waiting.map { $0.isEmpty ? "-" : list($0) } ?? "-"),
             (
                 "agreement",
@@ -252,13 +253,18 @@ extension LifetimeCommand {
     }
 
     struct Accept: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "Accept the open proposal.")
+        static let configuration = CommandConfiguration(
+            abstract: "Accept the open proposal.",
+            discussion: "It is refused when another proposal has taken its place meanwhile."
+        )
 
         @Argument var conversation: String
+        @Option(help: ArgumentHelp("Only this one: its id, or 12 digits and more of it.", valueName: "id"))
+        var proposal: String?
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(LifetimeAcceptMethod.self, .init(conversation: conversation), terminal) {
+            try call(LifetimeAcceptMethod.self, .init(conversation: conversation, proposal: proposal), terminal) {
                 LifetimeCommand.show($0, terminal)
             }
         }

@@ -33,8 +33,9 @@ struct NetcheckCommand: NodeCommand {
         let wait = (timeout ?? Interval(milliseconds: 30_000)).withGrace
         let value = try connect().call(NetcheckMethod.self, params, timeout: wait)
         let result = try understand(value, as: NetcheckMethod.Result.self)
-        if terminal.json { terminal.result(value) } else { show(result, terminal) }
-        if result.reached == false { throw ExitCode(FailureKind.unreachable.exitCode) }
+        let code = result.reached == false ? FailureKind.unreachable.exitCode : 0
+        if terminal.json { terminal.result(value, exitCode: code) } else { show(result, terminal) }
+        if code != 0 { throw ExitCode(code) }
     }
 
     private func show(_ result: NetcheckMethod.Result, _ terminal: Terminal) {

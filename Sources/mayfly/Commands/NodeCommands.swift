@@ -105,7 +105,7 @@ struct ReapCommand: NodeCommand {
         do {
             answer = try connect().call(ReapMethod.self, Nothing(), timeout: .seconds(300))
         } catch let error as ControlError where error.kind == .noNode {
-            answer = try Reaping.run(ReapOptions(home: try global.resolvedHome(), json: global.json))
+            answer = try Reaping.run(home: try global.resolvedHome())
         }
         if terminal.json { terminal.result(answer) } else { terminal.note("everything due is destroyed") }
     }

@@ -36,9 +36,21 @@ extension OutboxCommand {
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try callList(OutboxListMethod.self, .init(), "messages", terminal) {
-                OutboxCommand.table($0.messages, terminal)
-            }
+            let client = try connect()
+            var entries: [OutboxEntry] = []
+            var from: String?
+            repeat {
+                let value = try client.call(OutboxListMethod.self, .init(from: from))
+                let page = try understand(value, as: OutboxListMethod.Result.self)
+                if terminal.json {
+                    for entry in value["messages"]?.arrayValue ?? [] { terminal.result(entry) }
+                } else {
+                    entries += page.messages
+                }
+                // A page that leads to itself would never end.
+                from = page.next == from ? nil : page.next
+            } while from != nil
+            if !terminal.json { OutboxCommand.table(entries, terminal) }
         }
     }
 

@@ -8,7 +8,8 @@ struct RPCCommand: NodeCommand {
         abstract: "Speak JSON-RPC 2.0 over standard input and output.",
         discussion: """
             The same methods as the control socket, one request a line; `mayfly schema` lists them. After the end of \
-            the input everything asked is still answered, and a subscription goes on.
+            the input everything asked is still answered, and a subscription goes on. The exit code is 8 when \
+            the node goes away before that.
 
             Example:
               echo '{"jsonrpc":"2.0","id":1,"method":"status"}' | mayfly rpc

@@ -6,7 +6,8 @@ struct RunCommand: AsyncParsableCommand {
         commandName: "run",
         abstract: "Run the node in the foreground.",
         discussion: """
-            Prints one line when it serves: {"event":"ready","listen":[…],"pid":…}. SIGTERM stops it cleanly.
+            Prints one line when it serves: {"event":"ready","listen":[…],"pid":…}. SIGTERM stops it cleanly, and \
+            so do Ctrl-C and the end of the terminal, unless it was started with nohup.
 
             Examples:
               mayfly run
@@ -65,8 +66,7 @@ struct RunCommand: AsyncParsableCommand {
                 discover: try checkedDiscovery(discover),
                 isRendezvous: rendezvous ? true : nil,
                 mapPorts: mapPorts,
-                logLevel: logLevel.rawValue,
-                json: global.json
+                logLevel: logLevel.rawValue
             )
             try await Daemon.run(options)
         } catch let error as ControlError {

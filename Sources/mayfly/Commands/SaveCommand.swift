@@ -143,14 +143,11 @@ struct SaveCommand: NodeCommand {
     }
 
     private func write(_ bytes: [UInt8], to descriptor: Int32, _ path: String) throws {
-        var rest = bytes[...]
-        while !rest.isEmpty {
-            let count = rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
-            if count >= 0 {
-                rest = rest.dropFirst(count)
-            } else if errno != EINTR {
-                throw Self.failure(path, errno)
-            }
+        switch DescriptorOutput.write(bytes, to: descriptor) {
+        case nil: break
+        // A reader that has gone has seen enough.
+        case EPIPE where descriptor == STDOUT_FILENO: throw ExitCode.success
+        case let code?: throw Self.failure(path, code)
         }
     }
 

@@ -19,7 +19,7 @@ struct StatusCommand: NodeCommand {
         do {
             try call(StatusMethod.self, Nothing(), terminal) { show($0, terminal) }
         } catch let error as ControlError where error.kind == .noNode && terminal.json {
-            terminal.result(["running": false])
+            terminal.result(["running": false], exitCode: error.kind.exitCode)
             throw ExitCode(error.kind.exitCode)
         }
     }

@@ -9,12 +9,13 @@ struct WatchCommand: NodeCommand {
         discussion: """
             With --until the exit code is 0 when it has happened and 4 when --timeout passes first; without, the end \
             of --timeout is no failure. A `gap` says that events after --since are no longer kept. A value matches \
-            when it is equal; the start of an id is enough. --since 0 replays from the oldest event still kept, so \
-            nothing that happened before the command started is missed.
+            when it is equal; the start of an id is enough. `from` is a name that a member has chosen, and another may \
+            choose tomorrow; `member` is its id, see `mayfly conversation members`. --since 0 replays from the oldest \
+            event still kept, so nothing that happened before the command started is missed.
 
             Examples:
               mayfly watch room --json
-              mayfly watch room --until message:from=ann --timeout 60
+              mayfly watch room --until message:member=4f1c09ab3d2e --timeout 60
               mayfly watch --since 0 --until messageState:message=4f1c,state=delivered
             """
     )

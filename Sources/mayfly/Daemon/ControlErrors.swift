@@ -111,7 +111,7 @@ private func nodeError(_ error: NodeError) -> ControlError {
         return ControlError(.notFound, "no inbox `\(text)`", hint: "`mayfly inbox list` shows what there is")
     case .notAConversation(let client):
         return ControlError(
-            .refused,
+            .failed,
             "inbox \(client.description.prefix(8)) belongs to no conversation and does not sleep",
             hint: "`mayfly inbox list` shows the others"
         )
@@ -137,7 +137,7 @@ private func nodeError(_ error: NodeError) -> ControlError {
         )
     case .tooManyRendezvous:
         return ControlError(
-            .refused,
+            .failed,
             "\(Limits.rendezvousCount) rendezvous nodes are in use already",
             hint: "take one out: mayfly peer set NAME rendezvous=off"
         )
@@ -151,7 +151,7 @@ private func commandError(_ error: CommandError) -> ControlError {
         return ControlError(.failed, "the join has not ended yet", hint: "`mayfly join list` shows where it is")
     case .notCreator:
         return ControlError(
-            .refused,
+            .failed,
             "only the conversation's creator may do this",
             hint: "`mayfly conversation leave` destroys your own copy"
         )
@@ -195,6 +195,12 @@ private func commandError(_ error: CommandError) -> ControlError {
             "there is no proposal to answer",
             hint: "`mayfly lifetime show C` shows where it stands"
         )
+    case .lifetime(.otherProposal):
+        return ControlError(
+            .failed,
+            "another proposal has come meanwhile",
+            hint: "`mayfly lifetime show C` shows it; then accept it or not"
+        )
     case .lifetime(.tooSoon(let wait)):
         return ControlError(
             .failed,
@@ -224,7 +230,7 @@ private func commandError(_ error: CommandError) -> ControlError {
         )
     case .inboxProtected(let protection):
         return ControlError(
-            .refused,
+            .failed,
             "the inbox is not put to sleep: \(protection)",
             hint: protection.contains(.unread) ? "`mayfly read C` first" : "try again when that has ended"
         )
@@ -314,7 +320,7 @@ private func inviteFailure(_ failure: InviteSlug.Failure) -> ControlError {
         ControlError(.usage, "the invite's signature does not hold", hint: "ask its creator for a new one")
     case .signature(.foreignSignature):
         ControlError(
-            .refused,
+            .usage,
             "the invite was altered and signed by somebody else than its creator",
             hint: "do not use it; ask its creator for a new one over another way"
         )

@@ -186,10 +186,16 @@ extension ControlHandlers {
         }
         on(&router, JoinRetryMethod.self) { node, params in NodeView.join(try node.retryJoin(params.join), node) }
         durably(&router, JoinCancelMethod.self) { node, params in
-            let matches = node.invitations().filter { $0.id.description.hasPrefix(params.join.lowercased()) }
-            if matches.count == 1, !params.join.isEmpty {
-                node.dismissInvitation(matches[0].id)
-                var status = NodeView.invitation(matches[0])
+            let prefix = params.join.lowercased()
+            let invitations = node.invitations().filter { $0.id.description.hasPrefix(prefix) }
+            // Neither is given up for the other.
+            let ids =
+                invitations.map(\.id.description)
+                + (try node.joins()).map(\.client.description).filter { $0.hasPrefix(prefix) }
+            if !prefix.isEmpty, ids.count > 1 { throw NodeError.ambiguous(params.join, matches: ids) }
+            if !prefix.isEmpty, let invitation = invitations.first {
+                node.dismissInvitation(invitation.id)
+                var status = NodeView.invitation(invitation)
                 status.state = .cancelled
                 return status
             }

@@ -49,9 +49,13 @@ extension NodeView {
 
     static func conversation(_ listed: Node.ListedConversation, _ node: isolated Node) -> Conversation {
         switch listed {
-        case .awake(let machine): conversation(machine, node)
+        case .awake(let machine): return conversation(machine, node)
         case .asleep(let summary):
-            Conversation(
+            // What it is to do by itself, such as explode, stands in its record.
+            if summary.deadline != nil, let machine = try? node.conversation(summary.client.description) {
+                return conversation(machine, node)
+            }
+            return Conversation(
                 conversation: summary.conversation.description,
                 name: summary.name,
                 role: summary.isCreator ? "creator" : "member",

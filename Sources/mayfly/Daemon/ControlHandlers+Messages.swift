@@ -20,16 +20,21 @@ extension ControlHandlers {
             )
         }
         on(&router, ReadMethod.self) { node, params in
-            let page = 256
             if let last = params.last, last < 1 {
                 throw ControlError(.usage, "`last` is \(last)", hint: "it is a number of messages, 1 or more")
             }
-            let (conversation, messages) = try node.read(params.conversation, last: params.last, after: params.since)
-            let shown = Array(messages.prefix(page))
-            node.markRead(shown, client: conversation.client)
+            var page = AnswerPage()
+            let (conversation, messages) = try node.read(
+                params.conversation,
+                last: params.last,
+                after: params.since
+            ) {
+                page.take(byteCount: NodeView.largestByteCount(of: $0, $1))
+            }
+            node.markRead(messages, client: conversation.client)
             return ReadMethod.Result(
-                messages: shown.map { NodeView.message($0, conversation, node) },
-                more: messages.count > page ? true : nil
+                messages: messages.map { NodeView.message($0, conversation, node) },
+                more: page.isFull ? true : nil
             )
         }
     }
@@ -53,16 +58,7 @@ extension ControlHandlers {
                 return node.loop.makeSucceededFuture(try NodeView.lifetime(params.conversation, node))
             }
         )
-        reaching(
-            &router,
-            LifetimeAcceptMethod.self,
-            { $0.conversation },
-            { node, params in
-                try node.accept(params.conversation).flatMapThrowing { [node] in
-                    try node.assumeIsolated { try NodeView.lifetime(params.conversation, $0) }
-                }
-            }
-        )
+        addAccept(&router)
         reaching(
             &router,
             LifetimeRejectMethod.self,
@@ -104,6 +100,33 @@ extension ControlHandlers {
                 policy: (machine.policy ?? node.policyByDefault).text,
                 conversation: machine.conversation.description
             )
+        }
+    }
+
+    /// Consent is to what the user has looked at: while the members are reached, a proposer may put another one in its place.
+    private func addAccept(_ router: inout ControlRouter) {
+        later(&router, LifetimeAcceptMethod.self) { [node] current, params, _ in
+            // Shorter ones can be made to fit.
+            if let proposal = params.proposal, proposal.utf8.count < 12 {
+                throw ControlError(.usage, "`\(proposal)` is too short", hint: "give 12 digits of the id, or more")
+            }
+            let before = try? current.conversation(params.conversation).pendingProposal?.proposal.id
+            return current.whenReached(params.conversation).flatMap {
+                node.assumeIsolated { node in
+                    do {
+                        guard let now = try node.conversation(params.conversation).pendingProposal?.proposal.id else {
+                            throw NodeError.command(.lifetime(.noProposal))
+                        }
+                        let named = params.proposal.map { now.description.hasPrefix($0.lowercased()) }
+                        guard named ?? (now == before) else { throw NodeError.command(.lifetime(.otherProposal)) }
+                        return try node.accept(params.conversation, only: now).flatMapThrowing { [node] in
+                            try node.assumeIsolated { try NodeView.lifetime(params.conversation, $0) }
+                        }
+                    } catch {
+                        return node.loop.makeFailedFuture(error)
+                    }
+                }
+            }
         }
     }
 
@@ -163,7 +186,7 @@ extension ControlHandlers {
 
     func addExplosions(_ router: inout ControlRouter) {
         later(&router, ExplodeMethod.self) { node, params, _ in
-            if let record = try? node.explosion(params.conversation) {
+            if let record = try Self.destroyed(params.conversation, node) {
                 return node.loop.makeSucceededFuture(NodeView.explosion(record, node))
             }
             var time = Node.ExplosionTime.now
@@ -187,6 +210,14 @@ extension ControlHandlers {
         }
     }
 
+    /// What has exploded already; `nil` for what lives.
+    private static func destroyed(_ text: String, _ node: isolated Node) throws -> ExplodeStateMachine.Record? {
+        let record = try node.explosion(text)
+        // Of what lives, a locked node knows no names: the beginning of an id may be one of them.
+        if let record, node.isLocked, record.conversation.description != text.lowercased() { throw NodeError.locked }
+        return record
+    }
+
     private static func explosion(_ text: String, _ node: isolated Node) throws -> ExplosionStatus {
         if let record = try node.explosion(text) { return NodeView.explosion(record, node) }
         return NodeView.explosion(try node.conversation(text))
@@ -197,10 +228,23 @@ extension ControlHandlers {
     func addOutbox(_ router: inout ControlRouter) {
         on(&router, OutboxListMethod.self) { node, params in
             let only = try params.conversation.map { try node.resolve($0) }
-            return OutboxListMethod.Result(
-                messages: try node.outbox().filter { only == nil || $0.conversation.client == only }
-                    .map { NodeView.outbox($0) }
-            )
+            let from = try params.from.map { text in
+                guard let place = Node.OutboxPlace(text) else {
+                    throw ControlError(.usage, "`from` is no place in the outbox", hint: "give the `next` of an answer")
+                }
+                return place
+            }
+            var page = AnswerPage()
+            var messages: [OutboxEntry] = []
+            var last: Node.OutboxPlace?
+            try node.visitOutbox(of: only, after: from) { item, place in
+                let entry = NodeView.outbox(item)
+                guard page.take(byteCount: NodeView.largestByteCount(of: entry)) else { return false }
+                messages.append(entry)
+                last = place
+                return true
+            }
+            return OutboxListMethod.Result(messages: messages, next: page.isFull ? last?.description : nil)
         }
         durably(&router, OutboxCancelMethod.self) { node, params in
             var entry = NodeView.outbox(try node.cancelMessage(params.message))

@@ -120,13 +120,12 @@ struct ControlHandlers: Sendable {
             node.lock()
             return Acknowledged()
         }
-        on(&router, UnlockMethod.self) { node, params in
-            if params.passphrase.isEmpty {
+        later(&router, UnlockMethod.self) { node, params, _ in
+            guard !params.passphrase.isEmpty else {
                 try node.unlock(passphrase: nil)
-            } else {
-                try node.unlock(passphrase: SecretBytes(copying: params.passphrase.utf8))
+                return node.loop.makeSucceededFuture(Acknowledged())
             }
-            return Acknowledged()
+            return node.unlocking(passphrase: SecretBytes(copying: params.passphrase.utf8)).map { Acknowledged() }
         }
         on(&router, ReapMethod.self) { node, _ in
             node.reapNow()

@@ -30,12 +30,11 @@ struct DaemonOptions: Sendable {
     /// Whether gateways are asked for port mappings; `nil` for the configured value.
     let mapPorts: Bool?
     let logLevel: String
-    let json: Bool
 }
 
 /// `mayfly run`: the node, its control socket and the signals.
 enum Daemon {
-    /// Serves until SIGTERM or `stop`; prints the ready line itself.
+    /// Serves until SIGTERM, SIGINT, SIGHUP or `stop`; prints the ready line itself.
     static func run(_ options: DaemonOptions) async throws {
         hardenProcess()
         var logger = Logger(label: "mayfly", factory: { StreamLogHandler.standardError(label: $0) })
@@ -65,7 +64,7 @@ enum Daemon {
         let services = ServiceGroup(
             configuration: .init(
                 services: [.init(service: service, successTerminationBehavior: .gracefullyShutdownGroup)],
-                gracefulShutdownSignals: [.sigterm, .sigint],
+                gracefulShutdownSignals: [.sigterm, .sigint] + hangup,
                 logger: lifecycleLogger
             )
         )
@@ -77,6 +76,17 @@ enum Daemon {
         }
         try? await group.shutdownGracefully()
     }
+
+    /// The end of the terminal from which it was started; not under nohup(1), which asks to outlive that.
+    private static var hangup: [UnixSignal] {
+        var action = sigaction()
+        sigaction(SIGHUP, nil, &action)
+        let isIgnored = unsafeBitCast(action.__sigaction_handler.sa_handler, to: Int.self) == ignored
+        return isIgnored ? [] : [.sighup]
+    }
+
+    /// `SIG_IGN` as the kernel has it (signal.h).
+    private static let ignored = 1
 
     static func endpoints(_ texts: [String], option: String) throws(ControlError) -> [Endpoint] {
         var result: [Endpoint] = []

@@ -14,53 +14,29 @@ extension ControlHandlers {
             let conversation = try params.conversation.map { text throws(NodeError) in
                 try Self.subscribed(text, node)
             }
-            let kinds = params.events.map(Set.init)
             let log = node.eventLog
             let replay = params.since.map { log.since($0) }
-            connection.startStream()
-            // Whoever follows one conversation has it open.
-            if let client = conversation.flatMap({ node.client(of: $0) }) {
-                node.watching(client)
-                connection.closed.whenComplete { [node] _ in node.assumeIsolated { $0.stoppedWatching(client) } }
-            }
-            let wanted: @Sendable (isolated Node, EventLog.Entry) -> Control.Event? = { node, entry in
-                if let conversation, entry.event.conversation != conversation { return nil }
-                let event = NodeView.event(entry, node)
-                return kinds.map { $0.contains(event.event) } ?? true ? event : nil
-            }
-            let show: @Sendable (isolated Node, EventLog.Entry) -> Bool = { node, entry in
-                guard let event = wanted(node, entry) else { return true }
-                guard connection.notify(event.jsonValue) == .queued else { return false }
-                if case .message(let id) = entry.event.kind, let client = entry.event.client {
-                    node.markShown(id, client: client)
-                }
-                return true
-            }
             let gap = params.since.flatMap { log.gap(since: $0) }
-            let replayed = (replay?.entries ?? []).count { wanted(node, $0) != nil } + (gap == nil ? 0 : 1)
+            let subscription = Subscription(connection, conversation, params.events.map(Set.init))
+            let replayed = (replay?.entries ?? []).count { subscription.event($0, node) != nil } + (gap == nil ? 0 : 1)
+            // Whoever follows one conversation has it open.
+            let client = conversation.flatMap { node.client(of: $0) }
+            let bound = NIOLoopBound(subscription, eventLoop: node.loop)
+            connection.startStream { [node] in
+                node.assumeIsolated { node in
+                    bound.value.end(node)
+                    if let client { node.stoppedWatching(client) }
+                }
+            }
+            if let client { node.watching(client) }
             // The answer goes out first, then what is replayed, then what happens.
             node.loop.execute {
                 node.assumeIsolated { node in
-                    if let gap {
-                        let marker = Control.Event(
-                            cursor: gap.cursor,
-                            event: .gap,
-                            at: NodeView.timestamp(node.currentTime),
-                            details: ["lost": gap.lost.map { .integer($0) } ?? .null]
-                        )
-                        guard connection.notify(marker.jsonValue) == .queued else { return }
-                    }
-                    for entry in replay?.entries ?? [] where !show(node, entry) { return }
-                    for entry in node.eventLog.since(log.cursor).entries where !show(node, entry) { return }
-                    let number = NIOLoopBoundBox<UInt64>(0, eventLoop: node.loop)
-                    number.value = node.watch { entry in
-                        node.assumeIsolated { node in
-                            if !show(node, entry) { node.unwatch(number.value) }
-                        }
-                    }
-                    connection.closed.whenComplete { _ in
-                        node.assumeIsolated { $0.unwatch(number.value) }
-                    }
+                    let subscription = bound.value
+                    if let gap { subscription.tell(gap, node) }
+                    for entry in replay?.entries ?? [] { subscription.show(entry, node) }
+                    for entry in node.eventLog.since(log.cursor).entries { subscription.show(entry, node) }
+                    Subscription.begin(bound, node)
                 }
             }
             return node.loop.makeSucceededFuture(
@@ -81,5 +57,61 @@ extension ControlHandlers {
             if case .exploded(let conversation) = error { return conversation }
             throw error
         }
+    }
+}
+
+/// What one `subscribe` has asked for. It ends with the stream of its connection, and shows nothing from then on.
+private final class Subscription {
+    private let connection: ControlConnection
+    /// Only its events; `nil` for those of all.
+    private let conversation: ConversationID?
+    private let kinds: Set<EventKind>?
+    /// Among those of the node, once what had happened before is shown.
+    private var watcher: UInt64?
+    private var hasEnded = false
+
+    init(_ connection: ControlConnection, _ conversation: ConversationID?, _ kinds: Set<EventKind>?) {
+        self.connection = connection
+        self.conversation = conversation
+        self.kinds = kinds
+    }
+
+    /// An event as it is sent; `nil` when it was not asked for.
+    func event(_ entry: EventLog.Entry, _ node: isolated Node) -> Control.Event? {
+        if let conversation, entry.event.conversation != conversation { return nil }
+        let event = NodeView.event(entry, node)
+        return kinds.map { $0.contains(event.event) } ?? true ? event : nil
+    }
+
+    func tell(_ gap: EventLog.Gap, _ node: isolated Node) {
+        guard !hasEnded else { return }
+        let marker = Control.Event(
+            cursor: gap.cursor,
+            event: .gap,
+            at: NodeView.timestamp(node.currentTime),
+            details: ["lost": gap.lost.map { .integer($0) } ?? .null]
+        )
+        _ = connection.notify(marker.jsonValue)
+    }
+
+    func show(_ entry: EventLog.Entry, _ node: isolated Node) {
+        guard !hasEnded, let event = event(entry, node), connection.notify(event.jsonValue) == .queued else { return }
+        if case .message(let id) = entry.event.kind, let client = entry.event.client {
+            node.markShown(id, client: client)
+        }
+    }
+
+    /// Shows everything from now on.
+    static func begin(_ subscription: NIOLoopBound<Subscription>, _ node: isolated Node) {
+        guard !subscription.value.hasEnded else { return }
+        subscription.value.watcher = node.watch { [node] entry in
+            node.assumeIsolated { subscription.value.show(entry, $0) }
+        }
+    }
+
+    func end(_ node: isolated Node) {
+        hasEnded = true
+        if let watcher { node.unwatch(watcher) }
+        watcher = nil
     }
 }

@@ -161,18 +161,12 @@ enum NodeSetup {
     }
 }
 
-/// What `mayfly reap` was given.
-struct ReapOptions: Sendable {
-    let home: String
-    let json: Bool
-}
-
 /// `mayfly reap` with no node running: destroys what is due, without a passphrase.
 enum Reaping {
     /// - Returns: `{ok}` and what was done.
-    static func run(_ options: ReapOptions) throws -> JSONValue {
+    static func run(home: String) throws -> JSONValue {
         do throws(StoreError) {
-            let report = try Store.reapHome(home: options.home, now: NodeClock.realtime())
+            let report = try Store.reapHome(home: home, now: NodeClock.realtime())
             if let failure = report.failures.first { throw failure }
             return [
                 "ok": true,

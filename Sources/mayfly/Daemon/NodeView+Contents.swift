@@ -1,7 +1,6 @@
 import Control
 import Messaging
 import NodeRuntime
-import Primitives
 
 /// Messages with all that is shown at them.
 extension NodeView {
@@ -14,7 +13,11 @@ extension NodeView {
         let content = message.content
         let text = content.displayText
         let reactions = node.reactions(to: content.id, client: conversation.client).map { one in
-            MessageReaction(from: one.sender.map { name($0, conversation) } ?? "me", reaction: one.emoji)
+            MessageReaction(
+                from: one.sender.map { name($0, conversation) } ?? MemberName.own,
+                member: one.sender.map { member($0) },
+                reaction: one.emoji
+            )
         }
         var reaction: Reaction?
         if case .reaction(let one) = content.body { reaction = one }
@@ -22,6 +25,7 @@ extension NodeView {
             message: content.id.description,
             conversation: conversation.conversation.description,
             from: from(message, conversation),
+            member: message.sender.map { member($0) },
             type: content.type.description,
             text: text.isEmpty ? nil : text,
             sentAt: timestamp(content.sentAt),
@@ -37,10 +41,6 @@ extension NodeView {
             reactsTo: reaction?.message.description,
             removed: reaction?.isRemoved == true ? true : nil
         )
-    }
-
-    static func name(_ key: PublicKey, _ conversation: ConversationStateMachine) -> String {
-        conversation.record.members.first { $0.key == key }?.profile ?? member(key)
     }
 
     private static func file(

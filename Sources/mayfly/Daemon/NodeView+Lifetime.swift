@@ -1,7 +1,6 @@
 import Control
 import Messaging
 import NodeRuntime
-import Primitives
 import Wire
 
 /// Proposals and agreements as they are shown.
@@ -17,22 +16,19 @@ extension NodeView {
         )
     }
 
-    private static func signer(_ key: PublicKey, _ machine: ConversationStateMachine) -> String {
-        key == machine.key.publicKey ? "me" : machine.record.members.first { $0.key == key }?.profile ?? member(key)
-    }
-
     static func proposal(of machine: ConversationStateMachine) -> Control.LifetimeProposal? {
         guard let pending = machine.pendingProposal else { return nil }
         let proposal = pending.proposal
         var shown = Control.LifetimeProposal(
             lifetime: LifetimeValue(proposal.lifetime),
-            from: signer(proposal.proposer, machine),
+            from: name(proposal.proposer, machine),
+            member: pending.isOurs ? nil : member(proposal.proposer),
             proposedAt: timestamp(proposal.proposedAt)
         )
         shown.attachments = proposal.terms.attachment.map { LifetimeValue($0) }
         shown.unopened = proposal.terms.unopened.map { Interval(milliseconds: $0) }
         shown.timer = proposal.terms.timer == .send ? nil : .read
-        shown.waiting = machine.unanswered.map { signer($0, machine) }
+        shown.waiting = machine.unanswered.map { name($0, machine) }
         shown.id = proposal.id.description
         return shown
     }
@@ -44,7 +40,7 @@ extension NodeView {
             id: agreement.id.description,
             lifetime: LifetimeValue(agreement.lifetime),
             agreedAt: timestamp(agreedAt),
-            members: agreement.signers.map { signer($0, machine) }
+            members: agreement.signers.map { name($0, machine) }
         )
         shown.attachments = agreement.terms.attachment.map { LifetimeValue($0) }
         shown.unopened = agreement.terms.unopened.map { Interval(milliseconds: $0) }

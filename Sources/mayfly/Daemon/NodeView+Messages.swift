@@ -4,12 +4,6 @@ import NodeRuntime
 
 /// Sent messages and what waits to be.
 extension NodeView {
-    static func from(_ message: Messaging.Message, _ conversation: ConversationStateMachine) -> String {
-        if message.content.type == .systemMessage { return "system" }
-        guard let sender = message.sender else { return "me" }
-        return conversation.record.members.first { $0.key == sender }?.profile ?? member(sender)
-    }
-
     /// A message ends with its conversation, if not before.
     static func end(
         of message: Messaging.Message,
@@ -26,6 +20,7 @@ extension NodeView {
         _ node: isolated Node
     ) -> Result<SendMethod.Result, any Error>? {
         guard let read = node.message(id, client: client) else {
+            if node.isLockedAway(client) { return .failure(NodeError.locked) }
             return .failure(ControlError(.expired, "message \(id) has expired or its conversation has exploded"))
         }
         let state: DeliveryStage
@@ -66,7 +61,8 @@ extension NodeView {
         OutboxEntry(
             message: item.entry.message.description,
             conversation: item.conversation.conversation.description,
-            to: item.conversation.record.members.first { $0.key == item.member }?.profile ?? member(item.member),
+            to: name(item.member, item.conversation),
+            member: member(item.member),
             attempts: item.entry.attempts,
             nextAttempt: item.entry.nextAttempt.map(timestamp),
             expiresAt: timestamp(

@@ -1,0 +1,165 @@
+import Glibc
+
+extension ControlClient {
+    /// Carries lines both ways until the node closes: `input` to the node, the node's answers to `output`.
+    ///
+    /// After the end of `input` the node still answers what it was asked. What it takes no more is not read from `input`
+    /// either, and its answers are read meanwhile: it reads no more requests while too many of its answers wait.
+    /// - Throws: `noNode` when it goes away before it has answered everything, or while `input` or a subscription goes on.
+    package func pump(from input: Int32, to output: Int32) throws(ControlError) {
+        var owed = OwedAnswers()
+        var inputIsOpen = true
+        var nodeReads = true
+        while true {
+            let wantsInput = inputIsOpen && nodeReads && unsent.isEmpty
+            var polled = [
+                pollfd(fd: socket.number, events: Int16(unsent.isEmpty ? POLLIN : POLLIN | POLLOUT), revents: 0),
+                pollfd(fd: wantsInput ? input : -1, events: Int16(POLLIN), revents: 0),
+                pollfd(fd: output, events: 0, revents: 0),
+            ]
+            guard poll(&polled, nfds_t(polled.count), -1) >= 0 else {
+                if errno == EINTR { continue }
+                throw .system("cannot wait for the node")
+            }
+            if polled[2].revents & Int16(POLLERR | POLLHUP) != 0 { return }
+            if polled[0].revents & ~Int16(POLLOUT) != 0 {
+                let bytes = try Self.readSome(from: socket.number)
+                if bytes.isEmpty {
+                    if inputIsOpen, try hasEnded(input) {
+                        inputIsOpen = false
+                        owed.inputEnded()
+                    }
+                    if inputIsOpen || owed.areOutstanding { throw hasGone }
+                    return
+                }
+                owed.received(bytes)
+                switch DescriptorOutput.write(bytes, to: output) {
+                case nil: break
+                case EPIPE: return
+                case let code?: throw .system("cannot write the node's answers", code)
+                }
+            }
+            if polled[1].revents != 0 {
+                let bytes = try Self.readSome(from: input)
+                if bytes.isEmpty {
+                    inputIsOpen = false
+                    owed.inputEnded()
+                } else {
+                    owed.sent(bytes)
+                    unsent += bytes
+                }
+            }
+            if nodeReads, !unsent.isEmpty { nodeReads = try sendSome() }
+            if !inputIsOpen, nodeReads, unsent.isEmpty {
+                _ = shutdown(socket.number, Int32(SHUT_WR))
+                nodeReads = false
+            }
+        }
+    }
+
+    /// Whether nothing more comes from `input`, as far as it can be told without waiting.
+    private func hasEnded(_ input: Int32) throws(ControlError) -> Bool {
+        var polled = pollfd(fd: input, events: Int16(POLLIN), revents: 0)
+        return poll(&polled, 1, 0) > 0 ? try Self.readSome(from: input).isEmpty : false
+    }
+}
+
+/// What a node still owes to a stream of requests, as the lines themselves say.
+struct OwedAnswers {
+    /// Requests without an answer.
+    private(set) var count = 0
+    /// Events are being sent, with no end but the node's.
+    private(set) var isStreaming = false
+    /// Requests to subscribe that are not answered yet.
+    private var subscribing: Set<RequestID> = []
+    private var outgoing = LineCollector(byteLimit: ControlLimits.requestByteCount)
+    private var incoming = LineCollector(byteLimit: ControlLimits.responseByteCount)
+
+    var areOutstanding: Bool { count > 0 || isStreaming }
+
+    mutating func sent(_ bytes: [UInt8]) {
+        outgoing.append(bytes)
+        while let line = outgoing.next() { asked(line) }
+    }
+
+    /// The last line need not end with a newline.
+    mutating func inputEnded() {
+        if let line = outgoing.rest() { asked(line) }
+    }
+
+    mutating func received(_ bytes: [UInt8]) {
+        incoming.append(bytes)
+        while let line = incoming.next() { answered(line) }
+    }
+
+    private mutating func asked(_ line: ArraySlice<UInt8>) {
+        guard line != [UInt8(ascii: "\r")] else { return }
+        // What cannot be read is answered, too.
+        guard let request = try? ControlRequest(line: line) else {
+            count += 1
+            return
+        }
+        if request.id != nil { count += 1 }
+        switch request.method {
+        case SubscribeMethod.name: if let id = request.id { subscribing.insert(id) }
+        case UnsubscribeMethod.name:
+            subscribing = []
+            isStreaming = false
+        default: break
+        }
+    }
+
+    private mutating func answered(_ line: ArraySlice<UInt8>) {
+        if line.starts(with: ControlResponse.notificationStart.utf8) {
+            if line.starts(with: ControlResponse.droppedStart.utf8) { isStreaming = false }
+            return
+        }
+        count = max(0, count - 1)
+        guard !subscribing.isEmpty, let response = try? ControlResponse(line: line) else { return }
+        switch response {
+        case .success(let id, _): if subscribing.remove(id) != nil { isStreaming = true }
+        case .failure(let id, _): subscribing.remove(id)
+        case .notification: break
+        }
+    }
+}
+
+/// Cuts a stream into lines. Of a line that is longer than the limit the end is forgotten: it is still one line.
+private struct LineCollector {
+    let byteLimit: Int
+    private var piece: ArraySlice<UInt8> = []
+    /// The beginning of the next line.
+    private var begun: [UInt8] = []
+
+    init(byteLimit: Int) { self.byteLimit = byteLimit }
+
+    /// Only when ``next()`` has no more.
+    mutating func append(_ bytes: [UInt8]) { piece = bytes[...] }
+
+    /// The next whole line, without its newline; empty ones are left out.
+    mutating func next() -> ArraySlice<UInt8>? {
+        while let newline = piece.firstIndex(of: UInt8(ascii: "\n")) {
+            var line = piece[..<newline]
+            piece = piece[(newline + 1)...]
+            if !begun.isEmpty {
+                begin(with: line)
+                line = begun[...]
+                begun = []
+            }
+            if !line.isEmpty { return line }
+        }
+        begin(with: piece)
+        piece = []
+        return nil
+    }
+
+    /// What has come after the last newline.
+    mutating func rest() -> ArraySlice<UInt8>? {
+        defer { begun = [] }
+        return begun.isEmpty ? nil : begun[...]
+    }
+
+    private mutating func begin(with bytes: ArraySlice<UInt8>) {
+        begun += bytes.prefix(byteLimit + 1 - begun.count)
+    }
+}

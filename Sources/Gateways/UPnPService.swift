@@ -1,0 +1,189 @@
+import CMiniUPnP
+import Discovery
+import PortMapping
+import Transport
+
+/// A gateway's WANIPConnection or WANPPPConnection service (UPnP Forum, Internet Gateway Device), asked with libminiupnpc.
+/// Waits. Only what answers at the default gateway's own address is asked. The library reads whatever that says, however
+/// long, in C: so this runs in a process of its own (``UPnPHelper``).
+struct UPnPService {
+    /// Where it was the last time: to look for it takes seconds.
+    private(set) var found: UPnPQuestion.Place?
+
+    private static let searchMilliseconds: CInt = 1_000
+    /// Outer ports that are tried, where one is another machine's.
+    private static let portTries = 4
+
+    // The gateway's codes that are told apart.
+    private static let noSuchEntry: CInt = 714
+    private static let conflict: CInt = 718
+    private static let permanentOnly: CInt = 725
+
+    mutating func map(_ place: MappingPlace, suggesting port: UInt16) -> PortMappingStateMachine.Outcome {
+        with(place) { service in
+            var text = [CChar](repeating: 0, count: 64)
+            let code = igd_outer_address(&service, &text)
+            guard code == 0 else { return (.failed(Self.failure(code)), code) }
+            guard let outer = LanAddress(text: Self.string(text)) else { return (.failed(.malformed), 0) }
+            var candidate = port
+            var last: CInt = 0
+            for _ in 0..<Self.portTries {
+                let (lifetime, code) = Self.add(&service, place, outer: candidate)
+                if let lifetime {
+                    let udp = place.hasDatagrams ? candidate : nil
+                    let grant = MappingGrant(outer: outer, tcp: candidate, udp: udp, lifetime: lifetime, epoch: nil)
+                    return (.granted(grant), 0)
+                }
+                last = code
+                guard code == Self.conflict else { break }
+                candidate = UInt16.random(in: 49_152...65_535)
+            }
+            return (.failed(Self.failure(last)), last)
+        }
+    }
+
+    /// Both carriers under one outer port, or neither.
+    /// - Returns: the shorter lease, in seconds; `nil` and the gateway's code otherwise.
+    private static func add(_ service: inout igd_service, _ place: MappingPlace, outer: UInt16) -> (UInt32?, CInt) {
+        var lifetime = MappingLimits.lease
+        var done: [MappingCarrier] = []
+        func undo() { for carrier in done { _ = igd_remove(&service, UInt32(outer), carrier.upnpName) } }
+        for carrier in place.carriers {
+            let (outer, inner) = (UInt32(outer), UInt32(place.port))
+            let code = igd_add(&service, outer, inner, place.local.text, carrier.upnpName, MappingLimits.lease)
+            guard code == 0 else {
+                undo()
+                return (nil, code)
+            }
+            done.append(carrier)
+            switch entry(&service, outer, carrier) {
+            // Some forget the lease that was asked for, and keep the mapping until they are started anew.
+            case .success(let entry) where entry.seconds == 0:
+                undo()
+                return (nil, permanentOnly)
+            case .success(let entry): lifetime = min(lifetime, entry.seconds)
+            // It does not say: then it is as was asked.
+            case .failure: break
+            }
+        }
+        return (lifetime, 0)
+    }
+
+    /// - Parameters:
+    ///   - tcp: the outer port.
+    ///   - udp: the outer port, if UDP is mapped.
+    mutating func look(_ place: MappingPlace, tcp: UInt16, udp: UInt16?) -> PortMappingStateMachine.Outcome {
+        with(place) { service in
+            var text = [CChar](repeating: 0, count: 64)
+            let code = igd_outer_address(&service, &text)
+            guard code == 0 else { return (.failed(Self.failure(code)), code) }
+            var isThere = true
+            for carrier in place.carriers {
+                switch Self.entry(&service, UInt32(carrier == .tcp ? tcp : udp ?? tcp), carrier) {
+                case .success(let entry): if entry.client != place.local || entry.port != place.port { isThere = false }
+                case .failure(let missing): if missing.code == Self.noSuchEntry { isThere = false }
+                }
+            }
+            return (.alive(epoch: nil, outer: LanAddress(text: Self.string(text)), isThere: isThere), 0)
+        }
+    }
+
+    /// What does not answer is left: its lease ends.
+    /// - Returns: a failure, whatever came of it: nobody waits for it.
+    mutating func remove(_ place: MappingPlace, tcp: UInt16, udp: UInt16?) -> PortMappingStateMachine.Outcome {
+        with(place) { service in
+            for carrier in place.carriers {
+                _ = igd_remove(&service, UInt32(carrier == .tcp ? tcp : udp ?? tcp), carrier.upnpName)
+            }
+            return (.failed(.silent), 0)
+        }
+    }
+
+    // MARK: The library
+
+    private struct Entry {
+        let client: LanAddress?
+        let port: UInt16
+        let seconds: UInt32
+    }
+
+    private struct Missing: Error {
+        let code: CInt
+    }
+
+    private static func entry(_ service: inout igd_service, _ outer: UInt32, _ carrier: MappingCarrier)
+        -> Result<Entry, Missing>
+    {
+        var client = [CChar](repeating: 0, count: 64)
+        var (inner, seconds): (UInt32, UInt32) = (0, 0)
+        let code = igd_entry(&service, outer, carrier.upnpName, &client, &inner, &seconds)
+        guard code == 0 else { return .failure(Missing(code: code)) }
+        let port = UInt16(exactly: inner) ?? 0
+        return .success(Entry(client: LanAddress(text: string(client)), port: port, seconds: seconds))
+    }
+
+    /// Calls `body` with the gateway's service. It is looked for if it is not known, and once more if it is no longer where it
+    /// was.
+    private mutating func with(
+        _ place: MappingPlace,
+        _ body: (inout igd_service) -> (PortMappingStateMachine.Outcome, CInt)
+    ) -> PortMappingStateMachine.Outcome {
+        if var known = found?.service {
+            let (outcome, code) = body(&known)
+            // The library's own codes are below zero: nobody was there.
+            if code >= 0 { return outcome }
+        }
+        found = nil
+        var service = igd_service()
+        switch igd_find(place.gateway.text, place.local.text, Self.searchMilliseconds, &service) {
+        case 0: break
+        case -2: return .failed(.unsupported)
+        default: return .failed(.silent)
+        }
+        found = UPnPQuestion.Place(service)
+        return body(&service).0
+    }
+
+    /// - Parameter code: the library's, below zero, or the gateway's.
+    private static func failure(_ code: CInt) -> MappingFailure {
+        switch code {
+        case permanentOnly: .permanentOnly
+        case 1...: .refused(Int(code))
+        default: .silent
+        }
+    }
+
+    static func string(_ text: some Sequence<CChar>) -> String {
+        String(decoding: text.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    }
+}
+
+extension MappingCarrier {
+    fileprivate var upnpName: String {
+        switch self {
+        case .tcp: "TCP"
+        case .udp: "UDP"
+        }
+    }
+}
+
+extension UPnPQuestion.Place {
+    fileprivate init(_ service: igd_service) {
+        control = withUnsafeBytes(of: service.control) { UPnPService.string($0.bindMemory(to: CChar.self)) }
+        type = withUnsafeBytes(of: service.type) { UPnPService.string($0.bindMemory(to: CChar.self)) }
+    }
+
+    /// `nil` if it is longer than the library's.
+    fileprivate var service: igd_service? {
+        var result = igd_service()
+        func fill(_ field: UnsafeMutableRawBufferPointer, _ text: String) -> Bool {
+            guard text.utf8.count < field.count else { return false }
+            field.copyBytes(from: text.utf8)
+            return true
+        }
+        guard withUnsafeMutableBytes(of: &result.control, { fill($0, control) }),
+            withUnsafeMutableBytes(of: &result.type, { fill($0, type) })
+        else { return nil }
+        return result
+    }
+}

@@ -1,0 +1,239 @@
+import Messaging
+import Primitives
+import Store
+import Wire
+
+/// What is shown of an inbox: its messages on the disk and in memory in one order, a page at a time.
+extension MessageArchive {
+    /// What is listed: a message, when it arrived here, and whether it is on the disk.
+    struct Listed {
+        var message: Message
+        var arrivedAt: Timestamp
+        var isStored: Bool
+    }
+
+    /// Some messages of an inbox, in the order of their arrival.
+    struct Page {
+        var messages: [Listed] = []
+        /// Bytes in memory of what nobody had read before; what waits for the disk is not let go of.
+        var freedByteCount = 0
+        /// Nothing is left in memory that nobody has read, or that waits for the disk.
+        var isAllRead = false
+    }
+
+    /// Messages of members that nobody has read and that are in memory until the node stops.
+    var unreadInMemoryCount: Int {
+        held.values.reduce(0) { sum, entries in
+            sum + entries.count { $0.isUnread && $0.tier == nil && !$0.message.content.isAnnotation }
+        }
+    }
+
+    /// A watcher has shown a message: it need not be protected any more.
+    /// - Returns: how many bytes of unread memory that frees; none when it waits for the disk, for it is not let go of.
+    mutating func markShown(_ id: Messaging.MessageID, client: ClientID) -> Int {
+        guard let index = heldIndex[client]?[id], held[client]?[index].isUnread == true else { return 0 }
+        held[client]![index].isUnread = false
+        return held[client]![index].tier == nil ? held[client]![index].message.byteCount : 0
+    }
+
+    func contains(_ id: Messaging.MessageID, client: ClientID, row: RowID?) -> Bool {
+        if heldIndex[client]?[id] != nil || known.contains(id, client, orStored: store.isLocked) { return true }
+        guard let row, !store.isLocked else { return false }
+        return (try? store.contains(row, id: id.bytes)) ?? false
+    }
+
+    func read(_ id: Messaging.MessageID, client: ClientID, row: RowID?, now: Timestamp) -> Listed? {
+        if let index = heldIndex[client]?[id], let entry = held[client]?[index] {
+            if let expiresAt = entry.message.expiresAt, expiresAt <= now { return nil }
+            return Listed(message: entry.message, arrivedAt: entry.arrivedAt, isStored: false)
+        }
+        if let entry = outgoing[client, id] {
+            guard entry.message.expiresAt.map({ $0 > now }) ?? true else { return nil }
+            return listed(entry.message, entry.arrivedAt, client)
+        }
+        guard let row, !store.isLocked,
+            let bytes = try? store.read(row, id: id.bytes, now: now.milliseconds),
+            let (message, arrivedAt) = try? StoredCodec.decodeMessage(bytes)
+        else { return nil }
+        return listed(message, arrivedAt, client)
+    }
+
+    /// A message as the disk has it, with what members have said of it since.
+    func current(_ message: Message, client: ClientID) -> Message {
+        listed(message, message.content.sentAt, client).message
+    }
+
+    /// A message of the disk as it is now.
+    private func listed(_ message: Message, _ arrivedAt: Timestamp, _ client: ClientID) -> Listed {
+        var message = message
+        if message.state == .queued, sent[client]?.contains(message.content.id) ?? false { message.state = .sent }
+        if let said = deliveries[client]?[message.content.id] { message.merge(said) }
+        return Listed(message: message, arrivedAt: arrivedAt, isStored: true)
+    }
+
+    /// Identifiers of listed messages, in no order.
+    /// - Parameters:
+    ///   - digits: the hexadecimal digits that they begin with, in lower case.
+    ///   - limit: most of them.
+    func ids(
+        beginningWith digits: String,
+        limit: Int,
+        client: ClientID,
+        row: RowID,
+        now: Timestamp
+    ) throws(StoreError) -> [Messaging.MessageID] {
+        var values: [UInt8] = []
+        for digit in digits.utf8 {
+            switch digit {
+            case UInt8(ascii: "0")...UInt8(ascii: "9"): values.append(digit - UInt8(ascii: "0"))
+            case UInt8(ascii: "a")...UInt8(ascii: "f"): values.append(digit - UInt8(ascii: "a") + 10)
+            default: return []
+            }
+        }
+        var found: [Messaging.MessageID] = []
+        for entry in held[client] ?? [] where isListed(entry, now) {
+            guard found.count < limit else { return found }
+            let id = entry.message.content.id
+            if id.description.hasPrefix(digits) { found.append(id) }
+        }
+        let stored = try store.messageIDs(row, beginningWith: values, limit: limit, now: now.milliseconds)
+        for id in stored.compactMap({ Messaging.MessageID($0) }) where found.count < limit {
+            // It came again while the storage was locked.
+            if heldIndex[client]?[id] == nil { found.append(id) }
+        }
+        return found
+    }
+
+    /// How many reactions are known at a message; some of them may have expired.
+    func reactionCount(at message: Messaging.MessageID, client: ClientID) -> Int {
+        reactions[client]?[message].count ?? 0
+    }
+
+    // MARK: Pages
+
+    private func isListed(_ entry: Held, _ now: Timestamp) -> Bool {
+        !entry.message.content.isAnnotation && entry.message.expiresAt.map { $0 > now } ?? true
+    }
+
+    /// Where a page begins: a place on the disk, and an index in memory.
+    private struct Beginning {
+        var place: UInt64 = 0
+        var held = 0
+    }
+
+    /// Messages in the order of their arrival. Those in memory, and all in memory that lies between them, count as read
+    /// from now on.
+    /// - Parameters:
+    ///   - last: at most so many, the newest.
+    ///   - after: only what came later than this message.
+    ///   - take: given each message in turn; it says whether there is room for it on the page, which ends before the first
+    ///     for which there is none. A page has at least one.
+    /// - Returns: `nil` when `after` is not, or no longer, there.
+    mutating func page(
+        client: ClientID,
+        row: RowID,
+        last: Int?,
+        after: Messaging.MessageID?,
+        now: Timestamp,
+        _ take: (Listed) -> Bool
+    ) throws(StoreError) -> Page? {
+        settlePlaces(client, row)
+        var first = Beginning()
+        if let after {
+            guard let found = try beginning(after: after, client, row) else { return nil }
+            first = found
+        }
+        if let last { first = try beginning(ofLast: last, from: first, client, row, now) }
+        // Taken out and put back, so that a long conversation in memory is not copied for its last word.
+        var entries = held.removeValue(forKey: client) ?? []
+        defer { held[client] = entries.isEmpty ? nil : entries }
+        var page = Page()
+        var next = first.held
+        var isFull = false
+        func add(_ message: Listed) -> Bool {
+            isFull = !take(message) && !page.messages.isEmpty
+            if !isFull { page.messages.append(message) }
+            return !isFull
+        }
+        func addHeld(before place: UInt64) -> Bool {
+            while next < entries.count, place == .max || (entries[next].place ?? .max) <= place {
+                let entry = entries[next]
+                if isListed(entry, now),
+                    !add(Listed(message: entry.message, arrivedAt: entry.arrivedAt, isStored: false))
+                {
+                    return false
+                }
+                next += 1
+            }
+            return true
+        }
+        try store.visit(row, from: first.place, now: now.milliseconds) { place, stored in
+            guard addHeld(before: place) else { return false }
+            guard let (message, arrivedAt) = try? StoredCodec.decodeMessage(stored.payload) else { return true }
+            // It came again while the storage was locked, and is shown as what waits for the disk.
+            if heldIndex[client]?[message.content.id] != nil { return true }
+            return add(listed(message, arrivedAt, client))
+        }
+        if !isFull { _ = addHeld(before: .max) }
+        for index in min(first.held, next)..<next where entries[index].isUnread {
+            entries[index].isUnread = false
+            if entries[index].tier == nil { page.freedByteCount += entries[index].message.byteCount }
+        }
+        page.isAllRead = next == entries.count && !entries.contains { $0.isUnread || $0.tier != nil }
+        return page
+    }
+
+    private func beginning(after: Messaging.MessageID, _ client: ClientID, _ row: RowID) throws(StoreError)
+        -> Beginning?
+    {
+        let entries = held[client] ?? []
+        if let index = heldIndex[client]?[after] {
+            return Beginning(place: entries[index].place ?? .max, held: index + 1)
+        }
+        guard let place = try store.place(row, of: after.bytes) else { return nil }
+        return Beginning(place: place + 1, held: entries.partitioningIndex { ($0.place ?? .max) > place })
+    }
+
+    /// The newest so many, found by their places: none is opened for it.
+    private func beginning(
+        ofLast last: Int,
+        from first: Beginning,
+        _ client: ClientID,
+        _ row: RowID,
+        _ now: Timestamp
+    ) throws(StoreError) -> Beginning {
+        let entries = held[client] ?? []
+        var found = Beginning(place: .max, held: entries.count)
+        var left = last
+        func countHeld(after place: UInt64?) {
+            while left > 0, found.held > first.held {
+                let entry = entries[found.held - 1]
+                if let place, (entry.place ?? .max) <= place { return }
+                found.held -= 1
+                if isListed(entry, now) { left -= 1 }
+            }
+        }
+        try store.visitPlaces(row, from: first.place, now: now.milliseconds) { place in
+            countHeld(after: place)
+            guard left > 0 else { return false }
+            left -= 1
+            found.place = place
+            return left > 0
+        }
+        countHeld(after: nil)
+        // What is in memory from there on comes after what is on the disk before it.
+        return found
+    }
+}
+
+extension Array {
+    /// The first index from which on all elements are as `isBehind` says, of those in order.
+    fileprivate func partitioningIndex(_ isBehind: (Element) -> Bool) -> Int {
+        var (low, high) = (startIndex, endIndex)
+        while low < high {
+            let middle = low + (high - low) / 2
+            if isBehind(self[middle]) { high = middle } else { low = middle + 1 }
+        }
+        return low
+    }
+}

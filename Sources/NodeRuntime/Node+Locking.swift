@@ -1,0 +1,144 @@
+import Logging
+import Messaging
+import NIOCore
+import NIOPosix
+import Primitives
+import Store
+
+/// Unlocks whose passphrases are being stretched, or wait for that: one at a time, since each takes 256 MiB.
+struct PendingUnlocks {
+    /// The newest; it ends after all others.
+    var last: EventLoopFuture<Void>?
+    /// How often a lock was asked for: what was asked for before it is void.
+    var lockCount = 0
+}
+
+/// The storage, locked and unlocked. Links stay meanwhile; contents wait in memory.
+extension Node {
+    /// Wipes the storage keys.
+    package func lock() {
+        unlocks.lockCount += 1
+        guard !store.isLocked else { return }
+        closeStorage()
+        notify(Event(client: nil, conversation: nil, at: now, kind: .locked))
+    }
+
+    private func closeStorage() {
+        // What waits for a commit must not wait for the unlock.
+        if isCommitScheduled || isLateCommitDue { commit() }
+        store.lock()
+        archive.outgoing.removeAll()
+        schedule()
+    }
+
+    /// Unlocks in this turn, however long that takes.
+    /// - Parameter passphrase: `nil` for a home with a key file.
+    package func unlock(passphrase: consuming SecretBytes?) throws {
+        guard store.isLocked else { return }
+        try store.unlock(passphrase: passphrase)
+        try takeUpStorage()
+    }
+
+    /// Unlocks; the passphrase is stretched on another thread, since all else would wait a second for each guess.
+    package func unlocking(passphrase: consuming SecretBytes) -> EventLoopFuture<Void> {
+        guard let stretching = store.stretching else { return loop.makeCompletedFuture { try unlock(passphrase: nil) } }
+        let secret = Passphrase(passphrase)
+        let lockCount = unlocks.lockCount
+        let unlocked = (unlocks.last ?? loop.makeSucceededVoidFuture()).flatMapErrorThrowing { _ in }
+            .flatMap { self.assumeIsolated { $0.unlock(secret, stretching, unlessLockedSince: lockCount) } }
+        unlocks.last = unlocked
+        return unlocked
+    }
+
+    /// Carries a passphrase to another thread.
+    private final class Passphrase: Sendable {
+        let bytes: SecretBytes
+        init(_ bytes: consuming SecretBytes) { self.bytes = bytes }
+    }
+
+    private func unlock(
+        _ secret: Passphrase,
+        _ stretching: PassphraseStretching,
+        unlessLockedSince lockCount: Int
+    ) -> EventLoopFuture<Void> {
+        do throws(NodeError) { try checkUnlock(lockCount) } catch { return loop.makeFailedFuture(error) }
+        // Another one was faster.
+        guard store.isLocked else { return loop.makeSucceededVoidFuture() }
+        return NIOThreadPool.singleton.runIfActive(eventLoop: loop) { try stretching.keys(from: secret.bytes) }
+            .flatMapThrowing { keys in
+                try self.assumeIsolated { node in
+                    try node.checkUnlock(lockCount)
+                    guard node.store.isLocked else { return }
+                    try node.store.unlock(with: keys)
+                    try node.takeUpStorage()
+                }
+            }
+    }
+
+    /// What has happened since an unlock was asked for.
+    private func checkUnlock(_ lockCount: Int) throws(NodeError) {
+        if isStopped { throw .stopping }
+        if unlocks.lockCount != lockCount { throw .locked }
+    }
+
+    /// The storage has been unlocked: takes up what is in it, the first time, and writes what has waited for it.
+    /// - Throws: when that is not possible: it is locked again then, so that the next unlock tries again.
+    private func takeUpStorage() throws {
+        do {
+            if hasLoaded { saveWhatWaited() } else { try load() }
+            try ensureContact()
+        } catch {
+            closeStorage()
+            throw error
+        }
+        ensureUnused()
+        notify(Event(client: nil, conversation: nil, at: now, kind: .unlocked))
+        tick()
+    }
+
+    /// The inbox for contacts is gone when the disk has refused its first state.
+    func remakeContact() {
+        guard hasLoaded, !store.isLocked, !store.isReadOnly, core.contact == nil else { return }
+        do { try ensureContact() } catch {
+            log.warning("there is no inbox for contacts", metadata: ["error": "\(error)"])
+        }
+    }
+
+    private func saveWhatWaited() {
+        saveWhatWasRefused()
+        storeWhatWaited()
+        let waiting = Set(archive.waiting)
+        for client in rows.keys.sorted() where !waiting.contains(client) { core.releaseMemory(client) }
+        perform(unsaved.sorted().map { .save($0) })
+        unsaved = []
+        scheduleCommit()
+    }
+
+    /// Writes what has waited in memory for the disk, and tells its senders once it is there. What the disk refuses, or has
+    /// no room for, waits on and is tried again.
+    func storeWhatWaited() {
+        guard !store.isLocked, !store.isReadOnly else { return }
+        let waiting = archive.waiting.filter { client in troubled[client].map { $0 <= now } ?? true }
+        guard !waiting.isEmpty else { return }
+        // A commit that fails would have to be undone: what is in memory is given away for good.
+        do throws(StoreError) { try store.probe(for: archive.waitingByteCount) } catch {
+            for client in waiting { keepWaiting(client, error) }
+            return
+        }
+        for client in waiting {
+            guard let row = rows[client] else { continue }
+            let (stored, failure) = archive.storeWaiting(client: client, row: row, now: now)
+            changed(client)
+            turn { core.stored(stored, client: client, &$0) }
+            if let failure { keepWaiting(client, failure) } else { core.releaseMemory(client) }
+        }
+    }
+
+    private func keepWaiting(_ client: ClientID, _ error: StoreError) {
+        if storageTrouble == nil {
+            log.error("contents that waited could not be stored", metadata: ["error": "\(error)"])
+        }
+        storageTrouble = (error, now)
+        troubled[client] = now + Self.storagePause
+    }
+}

@@ -1,0 +1,48 @@
+import Control
+import Glibc
+import TestSupport
+
+/// A node in a home of its own, and a connection to its control socket.
+final class NodeProcess {
+    let home: String
+    let mayfly: String
+    /// From the start of the process to its ready line, in milliseconds.
+    let startUp: Double
+    let client: ControlClient
+    private let child: Child
+    private var isRunning = true
+
+    /// - Parameters:
+    ///   - isNew: make the home first.
+    ///   - arguments: of `mayfly run`.
+    init(mayfly: String, home: String, isNew: Bool, arguments: [String] = []) throws {
+        self.mayfly = mayfly
+        self.home = home
+        if isNew { _ = try Child.run([mayfly, "init", "--home", home, "--listen", "tcp://127.0.0.1:0", "--json"]) }
+        let start = ContinuousClock.now
+        let child = try Child([mayfly, "run", "--home", home] + arguments)
+        let line = try child.readLine()
+        startUp = (ContinuousClock.now - start) / .milliseconds(1)
+        guard try JSONReader.read(line)["event"] == "ready" else {
+            throw Failure("not a ready line: \(String(decoding: line, as: UTF8.self))")
+        }
+        self.child = child
+        client = try ControlClient(home: home)
+    }
+
+    /// A figure of /proc/PID/status, in MiB.
+    func memory(_ name: String) throws -> Double {
+        guard let figure = child.memory(name) else { throw Failure("/proc/\(child.pid)/status has no \(name)") }
+        return figure
+    }
+
+    func stop() throws {
+        guard isRunning else { return }
+        isRunning = false
+        kill(child.pid, SIGTERM)
+        let code = child.wait()
+        guard code >= 0 else { throw Failure("process \(child.pid) died of signal \(-code)") }
+    }
+
+    deinit { try? stop() }
+}

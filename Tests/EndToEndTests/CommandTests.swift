@@ -1,0 +1,147 @@
+import Foundation
+import Glibc
+import Testing
+
+/// Commands and the daemon where little things matter: an empty option, a hangup, a misspelt setting.
+@Suite("Commands")
+struct CommandTests {
+    @Test("An empty --home is a wrong use, not the default home")
+    func emptyHome() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.start()
+            try ann.ok("conversation", "create", "--name", "room")
+            for command in [["status"], ["explode", "room", "--force"], ["doctor"], ["reap"], ["init"], ["run"]] {
+                let answer = try Program.run(
+                    ["env", "MAYFLY_HOME=\(ann.home)", Program.mayfly] + command + ["--home", "", "--json"],
+                    in: ann.directory
+                )
+                #expect(answer.code == 64 && answer.kind == "usage", "\(answer)")
+            }
+            #expect(try ann.ok("conversation", "show", "room")["state"].string == "ready")
+        }
+    }
+
+    @Test("A hangup stops the node cleanly, and not under nohup")
+    func hangup() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.start()
+            kill(ann.pid, SIGHUP)
+            try eventually("it has ended") { !ann.isRunning }
+            // Its socket is removed at a clean end only.
+            #expect(access("\(ann.home)/control.sock", F_OK) != 0)
+            try ann.stop()
+            ann.prefix = ["nohup"]
+            try ann.start()
+            kill(ann.pid, SIGHUP)
+            #expect(try ann.ok("status")["running"].bool == true)
+            #expect(ann.isRunning)
+            try ann.stop()
+        }
+    }
+
+    @Test("A cap that there is not keeps the node from starting, and doctor names it")
+    func cap() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            let right = Program.text("\(ann.home)/config.json")
+            try ann.replace(
+                "config.json",
+                with: right.replacingOccurrences(of: #""policy""#, with: #""cap" : "1day", "policy""#)
+            )
+            let ended = try #require(try ann.tryStart())
+            #expect(ended.code == 1 && "\(ended)".contains("cap"), "\(ended)")
+            let checks = try ann.fails(1, "doctor").lines
+            let found = checks.first { $0["name"].string == "config" }
+            #expect(found?["state"].string == "failed" && found?["message"].string?.contains("`cap`") == true)
+            try ann.replace("config.json", with: right)
+            try ann.start()
+        }
+    }
+
+    @Test("A conversation that sleeps until it explodes is listed with its end")
+    func scheduledAndAsleep() throws {
+        try withRoom { ann, _, _ in
+            try ann.ok("explode", "room", "--in", "2h", "--force")
+            try ann.ok("inbox", "sleep", "room")
+            let shown = try ann.ok("conversation", "show", "room")
+            let listed = try ann.ok("conversation", "list")
+            #expect(listed["state"].string == "scheduled" && listed["expiresAt"].time != nil, "\(listed)")
+            for field in ["state", "expiresAt", "name", "role", "lifetime", "conversation", "inbox"] {
+                #expect(listed[field].string == shown[field].string, "\(field)")
+            }
+            #expect(try ann.ok("inbox", "list").lines.contains { $0["state"].string == "sleeping" })
+        }
+    }
+
+    @Test("A prefix that is of an invitation and of a join gives up neither")
+    func ambiguousCancel() throws {
+        try withPair { ann, bob in
+            for (node, other) in [(ann, bob), (bob, ann)] {
+                let card = try other.ok("peer", "card")["contact"].string ?? ""
+                try node.ok("peer", "add", other.name, card)
+            }
+            for number in 0..<3 { try ann.ok("conversation", "create", "--name", "i\(number)", "--with", "bob") }
+            try eventually("the invitations are there") { try bob.ok("join", "list").lines.count == 3 }
+            func all(_ node: TestNode, _ method: String, _ params: [String]) throws -> [JSON] {
+                let requests = params.enumerated().map {
+                    #"{"jsonrpc":"2.0","id":\#($0),"method":"\#(method)","params":\#($1)}"#
+                }
+                return try node.ok("rpc", input: requests.joined(separator: "\n")).lines.map { $0["result"] }
+            }
+            let names = (0..<48).map { "j\($0)" }
+            _ = try all(ann, "conversation.create", names.map { #"{"name":"\#($0)"}"# })
+            let invites = try all(ann, "invite.create", names.map { #"{"conversation":"\#($0)"}"# })
+            try ann.stop()
+            _ = try all(bob, "join", invites.map { #"{"slug":"\#($0["slug"].string ?? "")","wait":false}"# })
+            let listed = try bob.ok("join", "list").lines
+            func ids(_ state: String) -> [String] {
+                listed.filter { $0["state"].string == state }.compactMap { $0["join"].string }
+            }
+            // Ids are random: among so many, two begin alike.
+            let pair = ids("invited").flatMap { one in ids("joining").map { (one, $0) } }.first {
+                $0.prefix(1) == $1.prefix(1)
+            }
+            let (invitation, join) = try #require(pair)
+            let refused = try bob.fails(64, "join", "cancel", String(join.prefix(1)))
+            #expect(refused.message.contains("ambiguous"), "\(refused)")
+            #expect(try bob.ok("join", "list").lines.count == listed.count)
+            for id in [invitation, join] { #expect(try bob.ok("join", "cancel", id)["state"].string == "cancelled") }
+            #expect(try bob.ok("join", "list").lines.count == listed.count - 2)
+        }
+    }
+
+    @Test("What --json prints holds nothing that a terminal obeys")
+    func controls() throws {
+        try withRoom { ann, bob, _ in
+            let text = "a\u{9b}31m\u{2028}b\u{202e}c"
+            try ann.ok("send", "room", text, "--wait", "delivered")
+            let answer = try bob.ok("read", "room")
+            #expect(answer["text"].string == text)
+            #expect(answer.output.unicodeScalars.allSatisfy { $0.isASCII })
+        }
+    }
+
+    @Test(
+        "A configuration whose disk fails leaves no half file behind",
+        .enabled(if: Tracer.isThere, "needs strace and leave to trace")
+    )
+    func failingDisk() throws {
+        try withDirectory { directory in
+            var seen: Set<String> = []
+            for number in 1...32 {
+                let node = TestNode(name: "ann\(number)", directory: directory)
+                let command = ["init", "--listen", "tcp://127.0.0.1:0", "--home", node.home]
+                let tracing = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "inject=fsync:error=EIO:when=\(number)"]
+                let answer = try Program.run(tracing + [Program.mayfly] + command, in: directory)
+                for file in ["config.json", "peers.json"] {
+                    #expect(!node.files().contains("\(file).new"), "\(answer)")
+                    if answer.errors.contains("\(file).new: fsync") { seen.insert(file) }
+                }
+                if answer.code == 0 { break }
+            }
+            #expect(seen == ["config.json", "peers.json"])
+        }
+    }
+}

@@ -1,0 +1,49 @@
+import Foundation
+import Glibc
+import Testing
+
+/// Runs `body` with a small file system on which `ann` lives; both run.
+/// - Parameters:
+///   - ext4: in an image; otherwise in memory.
+///   - isClocked: `ann` goes by a clock that the test sets.
+func withDisk(
+    ext4: Bool = false,
+    isClocked: Bool = false,
+    _ body: (_ ann: TestNode, _ bob: TestNode, _ disk: String, _ clock: TestClock?) throws -> Void
+) throws {
+    try withDirectory { directory in
+        let disk = "\(directory)/disk"
+        mkdir(disk, 0o700)
+        if ext4 {
+            let image = "\(directory)/image"
+            _ = FileManager.default.createFile(atPath: image, contents: nil)
+            truncate(image, 24 << 20)
+            try Program.tool("mkfs.ext4", "-q", "-F", image)
+            try Program.tool("mount", "-o", "loop", image, disk)
+            chmod(disk, 0o700)
+        } else {
+            try Program.tool("mount", "-t", "tmpfs", "-o", "size=6m,mode=700", "mayfly-test", disk)
+        }
+        defer { umount2(disk, Int32(MNT_DETACH)) }
+        let ann = TestNode(name: "ann", directory: directory, parent: disk)
+        let bob = TestNode(name: "bob", directory: directory)
+        defer { for node in [ann, bob] { node.crash() } }
+        let clock = isClocked ? try TestClock(in: directory) : nil
+        if let clock { ann.prefix = clock.prefix }
+        for node in [ann, bob] {
+            try node.initialise()
+            try node.start()
+        }
+        try body(ann, bob, disk, clock)
+    }
+}
+
+/// Writes until nothing goes any more.
+func fill(_ path: String) {
+    let descriptor = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0o600)
+    defer { close(descriptor) }
+    for size in [65_536, 4_096, 1] {
+        let bytes = [UInt8](repeating: 1, count: size)
+        while write(descriptor, bytes, size) == size {}
+    }
+}

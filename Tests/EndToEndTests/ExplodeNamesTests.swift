@@ -1,0 +1,44 @@
+import Testing
+
+/// What a word means that names a conversation and begins the id of one that has exploded.
+extension ExplodeTests {
+    @Test("A conversation that is named as an exploded one's id begins is the one that is meant")
+    func named() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.start()
+            func create(_ name: String) throws -> String {
+                try ann.ok("conversation", "create", "--name", name)["conversation"].string ?? ""
+            }
+            let old = try create("first")
+            let exploded = try ann.ok("explode", "first", "--force")
+            let beginning = String(old.prefix(4))
+            #expect(try ann.ok("explode", "status", beginning)["state"].string == "exploded", "nobody else is meant")
+            #expect(try ann.ok("explode", beginning, "--force")["expiresAt"].string == exploded["expiresAt"].string)
+            let new = try create(beginning)
+            let status = try ann.ok("explode", "status", beginning)
+            #expect(status["state"].string == "none" && status["conversation"].string == new)
+            // The whole id is nobody's name.
+            #expect(try ann.ok("explode", "status", old)["state"].string == "exploded")
+            #expect(try ann.ok("explode", old, "--force")["conversation"].string == old)
+            #expect(try ann.ok("conversation", "list").lines.map { $0["conversation"].string } == [new])
+            let destroyed = try ann.ok("explode", beginning, "--force")
+            #expect(destroyed["conversation"].string == new && destroyed["state"].string == "exploded")
+            #expect(try ann.ok("conversation", "list").lines.isEmpty)
+            try ann.fails(3, "read", new)
+            // Now it is a beginning again.
+            #expect(try ann.ok("explode", "status", beginning)["conversation"].string == old)
+            let scheduled = try create(beginning)
+            let plan = try ann.ok("explode", beginning, "--in", "1h", "--force")
+            #expect(plan["conversation"].string == scheduled && plan["state"].string == "scheduled")
+            #expect(try ann.ok("explode", "status", beginning)["state"].string == "scheduled")
+            // A locked node knows no names: it answers for whole ids alone.
+            try ann.ok("lock")
+            try ann.fails(6, "explode", beginning, "--force")
+            #expect(try ann.ok("explode", old, "--force")["conversation"].string == old)
+            try ann.ok("unlock")
+            #expect(try ann.ok("conversation", "list").lines.map { $0["conversation"].string } == [scheduled])
+            try ann.fails(7, "explode", "nothing", "--force")
+        }
+    }
+}

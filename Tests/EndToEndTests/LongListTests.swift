@@ -1,0 +1,92 @@
+import Testing
+
+/// Lists that do not fit into one answer, and answers that a lock takes away.
+@Suite("Long lists")
+struct LongListTests {
+    /// Sends texts over one connection.
+    private func send(_ texts: [String], _ node: TestNode) throws {
+        let requests = texts.enumerated().map { index, text in
+            let escaped = text.unicodeScalars.map { scalar in
+                scalar.value < 0x20 ? "\\u001f" : String(Character(scalar))
+            }.joined()
+            return
+                #"{"jsonrpc":"2.0","id":\#(index),"method":"send","params":{"conversation":"room","text":"\#(escaped)"}}"#
+        }
+        let answers = try node.ok("rpc", input: requests.joined(separator: "\n") + "\n").lines
+        #expect(answers.count == texts.count && answers.allSatisfy { !$0["result"].isNull })
+    }
+
+    private func callRead(_ node: TestNode, _ params: String) throws -> JSON {
+        let request = #"{"jsonrpc":"2.0","id":1,"method":"read","params":{"conversation":"room"\#(params)}}"#
+        return try node.ok("rpc", input: request + "\n")["result"]
+    }
+
+    @Test("Texts that take six times their bytes as JSON are read, on pages that a client can take")
+    func escapes() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            // More than the longest line that a client reads.
+            let texts = (0..<88).map { "\($0) " + String(repeating: "\u{1f}", count: 32_760) }
+            try send(texts, ann)
+            let isWhole = try ann.texts() == texts
+            #expect(isWhole)
+            let first = try callRead(ann, "")
+            #expect(first["more"].bool == true && (1..<10).contains(first["messages"].list.count))
+            try eventually("all have come") {
+                try callRead(bob, #","last":1"#)["messages"].list.map { $0["text"].string } == [texts[87]]
+            }
+            let newest = try bob.ok("read", "room", "--last", "12").lines.compactMap { $0["text"].string }
+            let isRight = newest == texts.suffix(12)
+            #expect(isRight)
+            let last = try callRead(bob, #","last":1"#)
+            #expect(last["more"].isNull && last["messages"].list.count == 1)
+            let beginning = String((last["messages"][0]["message"].string ?? "").prefix(12))
+            #expect(try bob.ok("read", "room", "--since", beginning).lines.isEmpty)
+        }
+    }
+
+    @Test("An outbox of several answers is listed whole, each entry once")
+    func outbox() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            let cursor = try ann.cursor()
+            try bob.stop()
+            try ann.wait("peerOffline", after: cursor)
+            try send((0..<3_000).map { "\($0)" }, ann)
+            let page = try ann.ok("rpc", input: #"{"jsonrpc":"2.0","id":1,"method":"outbox.list"}"# + "\n")["result"]
+            #expect(page["next"].string != nil && (1..<3_000).contains(page["messages"].list.count))
+            let listed = try ann.ok("outbox", "list").lines.compactMap { $0["message"].string }
+            #expect(listed.count == 3_000 && Set(listed).count == 3_000)
+            // In the order in which they were sent, but for those of the same millisecond.
+            let read = try ann.ok("read", "room").lines.filter { $0["from"].string == "me" }
+            let times = read.reduce(into: [:]) { $0[$1["message"].string ?? ""] = $1["sentAt"].time ?? 0 }
+            let sentAt = listed.compactMap { times[$0] }
+            let isInOrder = sentAt == sentAt.sorted()
+            #expect(sentAt.count == 3_000 && isInOrder)
+            let table = try Program.run([Program.mayfly, "outbox", "list", "--home", ann.home], in: ann.directory)
+            #expect(table.output.split(separator: "\n").count == 3_001)
+            let request = #"{"jsonrpc":"2.0","id":1,"method":"outbox.list","params":{"from":"x"}}"#
+            let refused = try ann.ok("rpc", input: request + "\n")
+            #expect(refused["error"]["data"]["kind"].string == "usage")
+            try bob.start()
+            try ann.wait("messageState:message=\(listed[2_999]),state=delivered")
+        }
+    }
+
+    @Test("Who waits for a delivery when the storage is locked is told so: the message is safe")
+    func lockedMeanwhile() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            let cursor = try ann.cursor()
+            try bob.stop()
+            try ann.wait("peerOffline", after: cursor)
+            let waiting = try Background(ann, ["send", "room", "later", "--wait", "delivered", "--timeout", "60"])
+            try eventually("it is queued") { try ann.ok("outbox", "list").lines.count == 1 }
+            try ann.ok("lock")
+            #expect(waiting.end() == 6)
+            #expect(waiting.lines.last?["error"]["kind"].string == "locked")
+            try ann.ok("unlock")
+            let id = try ann.ok("outbox", "list")["message"].string ?? ""
+            try bob.start()
+            try ann.wait("messageState:message=\(id),state=delivered")
+            #expect(try bob.texts() == ["later"])
+        }
+    }
+}

@@ -1,0 +1,74 @@
+import Foundation
+import Testing
+
+@testable import mayfly
+
+/// Nobody speaks as somebody else by the name that he chooses.
+@Suite("Names of members")
+struct MemberNamesTests {
+    @Test(
+        "A name stands alone when it can be taken for nobody else's",
+        arguments: [
+            ("ann", []), ("Ann Ångström", ["bob"]), ("ö", ["o"]), ("日本", ["日木"]), ("👩‍💻", ["👩"]), ("Straße", []),
+            ("Ada", []), ("décadé", []), ("bob (work)", ["bob"]), ("me too", []), ("systems", []), ("4f1c", []),
+        ]
+    )
+    func clear(_ name: String, _ others: [String]) { #expect(MemberName.isClear(name, among: others)) }
+
+    @Test(
+        "A name that reads like another one, like ours, or like an id does not",
+        arguments: [
+            ("me", []), ("ME", []), ("m e", []), ("m\u{200b}e", []), ("\u{202e}me", []), ("ｍｅ", []), ("𝐦𝐞", []),
+            ("system", []), ("SyStEm", []), ("ann", ["ann"]), ("ann", ["ANN"]), ("an\u{ad}n", ["ann"]),
+            ("ann", ["a\u{2060}nn"]), ("Straße", ["STRASSE"]), ("e\u{301}va", ["Éva"]), ("ﬁn", ["fin"]), ("ｆin", []),
+            ("4f1c09ab3d2e", []), ("4F1C09AB", []), ("ann (4f1c09ab3d2e)", []), ("4f1c 09ab", []),
+            ("ann  says", []), (" ann", []), ("ann\u{2028}bob", []), ("\u{3164}", []), ("\u{200b}", []),
+        ]
+    )
+    func unclear(_ name: String, _ others: [String]) { #expect(!MemberName.isClear(name, among: others)) }
+
+    @Test("A member that calls itself me, like another member or like its id is shown with its id")
+    func impostor() throws {
+        try withRoom { ann, bob, _ in
+            let id = try #require(try ann.ok("conversation", "members", "room")["members"][0]["member"].string)
+            let own = try #require(try bob.ok("conversation", "members", "room")["members"][0]["member"].string)
+            try say("honest", bob)
+            let honest = try message("honest", at: ann)
+            #expect(honest["from"].string == "bob" && honest["member"].string == id)
+            // Our own messages are of nobody else, whatever the others are called.
+            try say("own", ann)
+            #expect(try message("own", at: ann)["from"].string == "me")
+            let mine = try ann.ok("read", "room").lines.first { $0["text"].string == "own" }
+            #expect(mine?.keys.contains("member") == true && mine?["member"].isNull == true)
+            for (number, name) in ["me", "ann", own].enumerated() {
+                try bob.ok("conversation", "profile", "room", name)
+                try ann.wait("profileChanged:profile=\(name)")
+                try say("hello \(number)", bob)
+                let text = "message:text=hello \(number)"
+                let event = try ann.wait("\(text),member=\(id)")
+                #expect(event["from"].string == "\(name) (\(id))")
+                for wrong in ["from=\(name)", "member=\(own)"] {
+                    try ann.fails(4, "watch", "--since", "0", "--until", "\(text),\(wrong)", "--timeout", "0.2")
+                }
+                #expect(try message("hello \(number)", at: ann)["from"].string == "\(name) (\(id))")
+            }
+            // So do signs, proposals, agreements and what waits.
+            let target = try message("own", at: bob)["message"].string ?? ""
+            try bob.ok("react", "room", target, "👍", "--wait", "delivered")
+            let reaction = try message("own", at: ann)["reactions"][0]
+            #expect(reaction["from"].string == "\(own) (\(id))" && reaction["member"].string == id)
+            try bob.ok("lifetime", "propose", "room", "1d")
+            try ann.wait("lifetimeProposed")
+            let proposal = try ann.ok("lifetime", "show", "room")["proposal"]
+            #expect(proposal["from"].string == "\(own) (\(id))" && proposal["member"].string == id)
+            #expect(try bob.ok("lifetime", "show", "room")["proposal"]["member"].isNull)
+            try ann.ok("lifetime", "accept", "room")
+            let members = try ann.ok("lifetime", "show", "room")["agreement"]["members"].list.compactMap(\.string)
+            #expect(Set(members) == ["me", "\(own) (\(id))"])
+            try bob.stop()
+            try ann.ok("send", "room", "later")
+            let waiting = try ann.ok("outbox", "list")
+            #expect(waiting["to"].string == "\(own) (\(id))" && waiting["member"].string == id)
+        }
+    }
+}

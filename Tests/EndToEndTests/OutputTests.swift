@@ -1,0 +1,116 @@
+import Foundation
+import Glibc
+import Testing
+
+/// What a command says and ends with when its output cannot be written.
+@Suite("Output that cannot be written")
+struct OutputTests {
+    /// Runs a command whose standard output is `output`, with SIGPIPE ignored as many programs have it for their children.
+    private func run(
+        _ arguments: [String],
+        _ node: TestNode,
+        to output: Descriptor,
+        shell: String = #"trap "" PIPE; exec "$@""#
+    ) throws -> (code: Int32?, errors: String) {
+        let path = "\(node.directory)/\(UUID().uuidString.prefix(8)).err"
+        let child = try Child(
+            ["bash", "-c", shell, "bash", Program.mayfly] + arguments + ["--home", node.home],
+            input: try Descriptor("/dev/null", O_RDONLY),
+            output: output,
+            errors: try Descriptor(path, O_WRONLY | O_CREAT)
+        )
+        return (child.wait(seconds: 60), Program.text(path))
+    }
+
+    /// The writing end of a pipe that nobody reads.
+    private func brokenPipe(_ node: TestNode) throws -> Descriptor {
+        let (writer, _) = try pipe(node)
+        return writer
+    }
+
+    private func pipe(_ node: TestNode, _ flags: Int32 = 0) throws -> (writer: Descriptor, reader: Descriptor) {
+        let path = "\(node.directory)/\(UUID().uuidString.prefix(8)).pipe"
+        guard mkfifo(path, 0o600) == 0 else { throw HarnessError("mkfifo: \(errno)") }
+        let reader = try Descriptor(path, O_RDONLY | O_NONBLOCK)
+        return (try Descriptor(path, O_WRONLY | flags), reader)
+    }
+
+    @Test("A reader that has gone: a result ends with 0, a failure with its own code")
+    func nobodyReads() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            func toNobody(_ arguments: String...) throws -> Int32? {
+                try run(arguments, ann, to: try brokenPipe(ann)).code
+            }
+            #expect(try toNobody("schema") == 0)
+            #expect(try toNobody("peer", "list", "--json") == 8)
+            #expect(try toNobody("status", "--json") == 8)
+            try ann.start()
+            #expect(try toNobody("status", "--json") == 0)
+            #expect(try toNobody("peer", "show", "nobody", "--json") == 7)
+            #expect(try toNobody("frobnicate", "--json") == 64)
+        }
+    }
+
+    @Test("A full disk is said on standard error and is a failure")
+    func full() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            for arguments in [["schema"], ["version"], ["version", "--json"]] {
+                let (code, errors) = try run(arguments, ann, to: try Descriptor("/dev/full", O_WRONLY))
+                #expect(code == 1 && errors.contains("cannot write to standard output"), "\(arguments): \(errors)")
+            }
+            let (code, errors) = try run(["status", "--json"], ann, to: try Descriptor("/dev/full", O_WRONLY))
+            #expect(code == 8 && errors.contains("no space left"), "\(errors)")
+        }
+    }
+
+    @Test("A pipe that does not block and is full is waited for")
+    func fullPipe() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            let wanted = try ann.ok("schema").output
+            let (writer, reader) = try pipe(ann, O_NONBLOCK)
+            // Linux, fcntl(2): the smallest there is.
+            _ = fcntl(writer.number, 1031, 4_096)
+            let child = try Child(
+                [Program.mayfly, "schema", "--json", "--home", ann.home],
+                input: try Descriptor("/dev/null", O_RDONLY),
+                output: writer,
+                errors: try Descriptor("/dev/null", O_WRONLY)
+            )
+            var output: [UInt8] = []
+            var chunk = [UInt8](repeating: 0, count: 1_000)
+            while output.count < wanted.utf8.count {
+                var polled = pollfd(fd: reader.number, events: Int16(POLLIN), revents: 0)
+                guard poll(&polled, 1, 20_000) > 0 else { break }
+                let count = read(reader.number, &chunk, chunk.count)
+                if count <= 0 { break }
+                output += chunk[..<count]
+            }
+            #expect(String(decoding: output, as: UTF8.self) == wanted)
+            #expect(child.wait(seconds: 20) == 0)
+        }
+    }
+
+    @Test("A closed standard error is no failure, and what would be said there goes nowhere else")
+    func closedErrors() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.start()
+            let path = "\(ann.directory)/output"
+            for (arguments, code) in [
+                (["lock"], 0), (["unlock"], 0), (["outbox", "list"], 0), (["peer", "show", "x"], 7),
+            ]
+                as [([String], Int32)]
+            {
+                let output = try Descriptor(path, O_WRONLY | O_CREAT | O_TRUNC)
+                let answer = try run(arguments, ann, to: output, shell: #"exec "$@" 2>&-"#)
+                #expect(answer.code == code && Program.text(path).isEmpty, "\(arguments)")
+            }
+            // The same without standard output: there the result itself is lost.
+            let answer = try run(["version"], ann, to: try Descriptor("/dev/null", O_WRONLY), shell: #"exec "$@" >&-"#)
+            #expect(answer.code == 1 && answer.errors.contains("cannot write"), "\(answer)")
+        }
+    }
+}

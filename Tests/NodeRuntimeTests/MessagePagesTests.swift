@@ -1,0 +1,311 @@
+import Messaging
+import Primitives
+import SimulatedDisk
+import Store
+import Testing
+
+@testable import NodeRuntime
+
+/// What is shown of an inbox: a page at a time, from the disk and from memory.
+@Suite("Message pages") struct MessagePagesTests {
+    private var random = Randomness.seeded(1)
+    private let client: ClientID
+    private let sender: PublicKey
+    private let disk = SimulatedDisk()
+    private let store: Store
+    private let row: RowID
+    private var archive: MessageArchive
+    private var now = Timestamp(milliseconds: 1_800_000_000_000)
+
+    init() throws {
+        client = ClientID.generate(&random)
+        sender = try SecretKey(SecretBytes(copying: [UInt8](repeating: 7, count: 32))).publicKey
+        try Store.create(home: "/home", protection: .keyFile, passphrase: nil, fileSystem: disk)
+        store = try Store.open(home: "/home", fileSystem: disk, now: now.milliseconds, committingOn: .caller)
+        try store.unlock(passphrase: nil)
+        row = try store.createRow()
+        archive = MessageArchive(store: store)
+    }
+
+    /// A message of its own number, on the disk or in memory; it comes a millisecond after the one before.
+    @discardableResult
+    private mutating func come(
+        _ number: Int,
+        _ keeping: NodeAction.Keeping,
+        lasting lifetime: Milliseconds? = nil,
+        fromUs: Bool = false,
+        body: ContentBody = .opaque
+    ) throws -> MessageID {
+        now = now + 1
+        let type: ContentType =
+            switch body {
+            case .opaque: .text
+            case .reply: .reply
+            case .reaction: .reaction
+            case .attachment: .attachment
+            }
+        let lasting: Milliseconds? = if case .memory = keeping { lifetime } else { lifetime ?? .day }
+        let message = Message(
+            content: Content(
+                type: type,
+                id: MessageID.random(&random),
+                sentAt: now,
+                lifetime: .oneDay,
+                agreement: nil,
+                fallback: "",
+                shouldPush: true,
+                payload: body == .opaque ? Array("\(number)".utf8) : [],
+                body: body
+            ),
+            sender: fromUs ? nil : sender,
+            state: fromUs ? .queued : .received,
+            expiresAt: lasting.map { now + $0 }
+        )
+        try archive.keep(message, keeping, client: client, row: row, now: now)
+        return message.content.id
+    }
+
+    private static func number(_ listed: MessageArchive.Listed) -> Int {
+        Int(String(decoding: listed.message.content.payload, as: UTF8.self)) ?? -1
+    }
+
+    private mutating func page(last: Int? = nil, after: MessageID? = nil, room: Int = .max) throws -> MessageArchive
+        .Page?
+    {
+        var taken = 0
+        return try archive.page(client: client, row: row, last: last, after: after, now: now) { _ in
+            taken += 1
+            return taken <= room
+        }
+    }
+
+    private mutating func numbers(last: Int? = nil, after: MessageID? = nil) throws -> [Int]? {
+        try page(last: last, after: after)?.messages.map(Self.number)
+    }
+
+    /// All pages in turn, each from the last message of the one before.
+    private mutating func pages(of room: Int, last: Int? = nil) throws -> [[Int]] {
+        var found: [[Int]] = []
+        var after: MessageID?
+        repeat {
+            let page = try #require(try page(last: after == nil ? last : nil, after: after, room: room))
+            guard let newest = page.messages.last else { break }
+            found.append(page.messages.map(Self.number))
+            #expect(newest.message.content.id != after)
+            after = newest.message.content.id
+        } while found.count < 100
+        return found
+    }
+
+    /// 0, 3, 6, 9 … are on the disk, and as many pairs between them in memory.
+    private mutating func fill(_ count: Int) throws -> [MessageID] {
+        try (0..<count).map { try come($0, $0 % 3 == 0 ? .disk(.oneDay) : .memory) }
+    }
+
+    @Test mutating func `what is on the disk and what is in memory comes in one order, on pages of any size`() throws {
+        let ids = try fill(20)
+        #expect(try numbers() == Array(0..<20))
+        for room in 1...21 {
+            let pages = try pages(of: room)
+            #expect(pages.flatMap { $0 } == Array(0..<20))
+            #expect(pages.dropLast().allSatisfy { $0.count == room })
+        }
+        for index in 0..<20 { #expect(try numbers(after: ids[index]) == Array((index + 1)..<20)) }
+        #expect(try numbers(after: MessageID.random(&random)) == nil)
+    }
+
+    @Test mutating func `the newest so many are found from any side, and read in pages too`() throws {
+        let ids = try fill(20)
+        for last in 1...25 {
+            let wanted = Array(max(0, 20 - last)..<20)
+            #expect(try numbers(last: last) == wanted)
+            #expect(try pages(of: 3, last: last).flatMap { $0 } == wanted)
+        }
+        #expect(try numbers(last: .max) == Array(0..<20))
+        for index in 0..<20 {
+            #expect(try numbers(last: 4, after: ids[index]) == Array(max(index + 1, 16)..<20))
+        }
+    }
+
+    @Test mutating func `a page opens what is on it and the first that is not`() throws {
+        for number in 0..<500 { try come(number, .disk(.oneDay)) }
+        store.commit { _ in }
+        _ = try page(room: 1)
+        let before = disk.operations
+        #expect(try page(room: 5)?.messages.map(Self.number) == [0, 1, 2, 3, 4])
+        #expect(disk.operations - before == 6)
+        #expect(try page(last: 300, room: 1)?.messages.map(Self.number) == [200])
+        #expect(disk.operations - before == 8)
+        // The first is on the page though there is no room for it.
+        #expect(try page(room: 0)?.messages.map(Self.number) == [0])
+    }
+
+    @Test mutating func `the order outlasts a sleep, a lock, and the end of what was on the disk`() throws {
+        try come(0, .disk(.oneHour), lasting: 1_000)
+        try come(1, .memory)
+        try come(2, .disk(.oneHour), lasting: 1_000)
+        try come(3, .memory)
+        store.commit { _ in }
+        now = now + 10_000
+        store.reap(hide: now.milliseconds, destroy: now.milliseconds)
+        // Its numbers on the disk begin anew.
+        store.lock()
+        try store.unlock(passphrase: nil)
+        try come(4, .disk(.oneDay))
+        try come(5, .memory)
+        store.commit { _ in }
+        archive.sleep(client)
+        store.release(row)
+        archive.wake(client)
+        try come(6, .disk(.oneDay))
+        #expect(try numbers() == [1, 3, 4, 5, 6])
+        #expect(try pages(of: 1).flatMap { $0 } == [1, 3, 4, 5, 6])
+    }
+
+    @Test mutating func `what comes while the storage is locked keeps its order when part of it is written`() throws {
+        try come(0, .disk(.oneDay))
+        try come(1, .memory)
+        store.lock()
+        for number in 2..<8 { try come(number, number % 2 == 0 ? .untilUnlocked(.oneDay) : .memory) }
+        try store.unlock(passphrase: nil)
+        #expect(try numbers() == Array(0..<8), "before it is written")
+        #expect(archive.storeWaiting(client: client, row: row, now: now).failure == nil)
+        try come(8, .disk(.oneDay))
+        try come(9, .memory)
+        #expect(try numbers() == Array(0..<10))
+        #expect(try page()?.messages.filter(\.isStored).map(Self.number) == [0, 2, 4, 6, 8])
+        #expect(try pages(of: 2).flatMap { $0 } == Array(0..<10))
+    }
+
+    @Test mutating func `only what a page shows counts as read, and what lies between`() throws {
+        let ids = try fill(9)
+        let size = try #require(archive.read(ids[1], client: client, row: row, now: now)?.message.byteCount)
+        #expect(archive.unreadInMemoryCount == 6)
+        var page = try #require(try page(last: 1))
+        #expect(archive.unreadInMemoryCount == 5 && page.freedByteCount == size && !page.isAllRead)
+        page = try #require(try self.page(room: 3))
+        #expect(archive.unreadInMemoryCount == 3 && page.freedByteCount == 2 * size && !page.isAllRead)
+        // Twice is once.
+        #expect(try self.page(room: 3)?.freedByteCount == 0)
+        // A reaction is no line of its own: it is read with what is around it.
+        try come(9, .memory, body: .reaction(Reaction(message: ids[0], emoji: "👍", isRemoved: false)))
+        page = try #require(try self.page())
+        #expect(archive.unreadInMemoryCount == 0 && page.isAllRead && page.freedByteCount > 3 * size)
+        #expect(page.messages.count == 9)
+    }
+
+    @Test mutating func `what waits for the disk is not let go of, though it was read`() throws {
+        store.lock()
+        try come(0, .untilUnlocked(.oneDay))
+        try store.unlock(passphrase: nil)
+        let page = try #require(try page())
+        #expect(page.messages.count == 1 && page.freedByteCount == 0 && !page.isAllRead)
+    }
+
+    @Test mutating func `what is due is on no page, and may still be where the next one begins`() throws {
+        let ids = [
+            try come(0, .disk(.oneHour), lasting: 100), try come(1, .memory, lasting: 100),
+            try come(2, .disk(.oneDay)), try come(3, .memory),
+        ]
+        now = now + 200
+        #expect(try numbers() == [2, 3] && numbers(last: 3) == [2, 3])
+        #expect(try numbers(after: ids[0]) == [2, 3] && numbers(after: ids[1]) == [2, 3])
+        store.reap(hide: now.milliseconds, destroy: now.milliseconds)
+        #expect(archive.expire(now: now).map(\.1) == [ids[1]])
+        #expect(try numbers(after: ids[0]) == nil && numbers(after: ids[1]) == nil)
+    }
+
+    @Test mutating func `the beginning of an id is looked up where it is, without opening anything`() throws {
+        let ids = try fill(60)
+        store.commit { _ in }
+        let before = disk.operations
+        for id in ids {
+            let digits = String(id.description.prefix(9))
+            #expect(try archive.ids(beginningWith: digits, limit: 9, client: client, row: row, now: now) == [id])
+        }
+        let digit = String(ids[0].description.prefix(1))
+        let matching = ids.filter { $0.description.hasPrefix(digit) }
+        let found = try archive.ids(beginningWith: digit, limit: 99, client: client, row: row, now: now)
+        #expect(Set(found) == Set(matching) && found.count == matching.count)
+        #expect(try archive.ids(beginningWith: "", limit: 7, client: client, row: row, now: now).count == 7)
+        #expect(try archive.ids(beginningWith: "xy", limit: 7, client: client, row: row, now: now).isEmpty)
+        #expect(disk.operations == before)
+    }
+
+    // MARK: Reactions
+
+    private mutating func react(
+        to target: MessageID,
+        _ keeping: NodeAction.Keeping,
+        lasting lifetime: Milliseconds? = nil,
+        fromUs: Bool = false
+    ) throws -> MessageID {
+        let reaction = Reaction(message: target, emoji: "👍", isRemoved: false)
+        return try come(0, keeping, lasting: lifetime, fromUs: fromUs, body: .reaction(reaction))
+    }
+
+    @Test mutating func `a reaction is known no longer than it is kept`() throws {
+        let target = try come(1, .disk(.oneDay))
+        let (short, held) = (try react(to: target, .disk(.oneHour), lasting: 500), try react(to: target, .memory))
+        let nowhere = MessageID.random(&random)
+        _ = try react(to: nowhere, .disk(.oneHour), lasting: 500)
+        _ = try react(to: nowhere, .memory, lasting: 500)
+        #expect(archive.reactionCount(at: target, client: client) == 2)
+        #expect(archive.reactionCount(at: nowhere, client: client) == 2)
+        now = now + 1_000
+        store.reap(hide: now.milliseconds, destroy: now.milliseconds)
+        _ = archive.expire(now: now)
+        #expect(archive.reactions[client]?[target] == [held] && archive.reactions[client]?[nowhere] == [])
+        #expect(!archive.contains(short, client: client, row: row))
+        archive.forgetMemory(client)
+        #expect(archive.reactions[client]?.count == 0)
+    }
+
+    @Test mutating func `a reaction that goes to the disk at the unlock stays known, and goes with its message`() throws
+    {
+        let target = try come(1, .disk(.oneDay))
+        store.lock()
+        let id = try react(to: target, .untilUnlocked(.oneDay))
+        try store.unlock(passphrase: nil)
+        #expect(archive.storeWaiting(client: client, row: row, now: now).failure == nil)
+        #expect(archive.reactions[client]?[target] == [id])
+        #expect(archive.reactions(to: target, client: client, row: row, now: now).count == 1)
+        try archive.erase([target], client: client, row: row)
+        #expect(archive.reactions[client]?.count == 0)
+    }
+
+    @Test mutating func `after a start reactions are found in the order in which they came, and ours that wait`() throws
+    {
+        let target = try come(1, .disk(.oneDay))
+        let ids = try (0..<20).map { try react(to: target, .disk(.oneDay), fromUs: $0 % 10 == 0) }
+        store.commit { _ in }
+        var again = MessageArchive(store: store)
+        let waiting = try again.restoreHidden(client: client, row: row, now: now)
+        #expect(waiting.map(\.content.id) == [ids[0], ids[10]])
+        #expect(again.reactions[client]?[target] == ids)
+    }
+
+    @Test mutating func `chunks whose file has no message are destroyed at a start, and nothing else is opened for it`()
+        throws
+    {
+        let hash = [UInt8](repeating: 1, count: 32)
+        let attachment = Attachment(name: "f", mediaType: "a/b", byteCount: 70_000, sha256: hash, text: "")
+        let file = try come(1, .disk(.oneDay), body: .attachment(attachment))
+        let lost = MessageID.random(&random)
+        for (message, index) in [(file, 0), (file, 2), (lost, 0), (lost, 2)] {
+            let count = index == 2 ? 100 : Limits.chunkByteCount
+            let bytes = [UInt8](repeating: UInt8(index), count: count)
+            let chunk = AttachmentChunk(message: message, index: index, isDeflated: false, bytes: bytes)
+            try archive.keep(chunk, .disk(.oneDay), expiresAt: now + .day, client: client, row: row)
+        }
+        let reaction = try react(to: file, .disk(.oneDay))
+        store.commit { _ in }
+        var again = MessageArchive(store: store)
+        _ = try again.restoreHidden(client: client, row: row, now: now)
+        for index in [0, 2] {
+            let isHere = [file, lost].map { again.hasChunk(index, of: $0, client: client, row: row) }
+            #expect(isHere == [true, false])
+        }
+        #expect(again.reactions[client]?[file] == [reaction])
+    }
+}

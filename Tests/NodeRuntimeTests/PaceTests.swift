@@ -1,0 +1,81 @@
+import Messaging
+import NIOCore
+import NIOPosix
+import SimulatedDisk
+import Store
+import Synchronization
+import Testing
+
+@testable import NodeRuntime
+
+@Suite("Pace") struct PaceTests {
+    private let now = Timestamp(milliseconds: 1_800_000_000_000)
+
+    @Test func `what is due alone goes at its time, what is due at once later goes together`() {
+        var pace = Pace()
+        #expect(pace.expiry(now) == now)
+        pace.expired(at: now)
+        #expect(pace.expiry(now + 1) == now + Pace.expiryPause)
+        #expect(pace.expiry(now + Pace.expiryPause) == now + Pace.expiryPause)
+        #expect(pace.expiry(now + .second) == now + .second)
+        // A thousand ends a millisecond apart take as many ticks as there are pauses.
+        var ticks = 0
+        var time = now + 1
+        while time <= now + 1_000 {
+            time = pace.expiry(time)
+            pace.expired(at: time)
+            ticks += 1
+            time = time + 1
+        }
+        #expect(ticks == 10)
+    }
+
+    @Test func `the machine is looked at once a second at most`() {
+        var pace = Pace()
+        let looks = (0..<3_000).count { pace.looks(at: now + Milliseconds($0)) }
+        let later = pace.looks(at: now + .minute)
+        #expect(looks == 3 && later)
+    }
+
+    @Test func `a node asks for the room on its disk once a second at most, however many ticks there are`() async throws
+    {
+        let machine = Machine()
+        try await machine.withNode { node in
+            let before = machine.askedCount
+            for _ in 0..<50 { await node.reapNow() }
+            #expect(machine.askedCount <= before + 1)
+            for _ in 0..<5 {
+                machine.wait(.second)
+                for _ in 0..<10 { await node.reapNow() }
+            }
+            #expect((before + 5...before + 6).contains(machine.askedCount))
+        }
+    }
+}
+
+/// A clock of the test's, and how often the room on the disk was asked for.
+private final class Machine: Sendable {
+    private let time = Mutex<Milliseconds>(0)
+    private let asked = Mutex(0)
+
+    var askedCount: Int { asked.withLock { $0 } }
+    func wait(_ more: Milliseconds) { time.withLock { $0 += more } }
+
+    func withNode(_ body: (Node) async throws -> Void) async throws {
+        let disk = SimulatedDisk()
+        try Store.create(home: "/home", protection: .keyFile, passphrase: nil, fileSystem: disk)
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        let node = try await Node.quiet(home: "/home", on: disk, group.next()) {
+            $0.realtime = { [self] in 1_700_000_000_000 + time.withLock { $0 } }
+            $0.boottime = { [self] in time.withLock { $0 } }
+            $0.space = { [self] _ in
+                asked.withLock { $0 += 1 }
+                return DiskSpace(total: 1 << 40, available: 1 << 39)
+            }
+        }
+        try await node.start(passphrase: nil)
+        try await body(node)
+        await node.stop()
+        try await group.shutdownGracefully()
+    }
+}

@@ -1,0 +1,36 @@
+import Logging
+import NIOCore
+import NodeRuntime
+import SimulatedDisk
+import Store
+
+extension Node {
+    /// A node in a home on a simulated disk, without a network, that has not been started.
+    /// - Parameter change: what is else with its surroundings, such as the time.
+    static func quiet(
+        home: String,
+        on disk: SimulatedDisk,
+        _ loop: any EventLoop,
+        _ change: (inout Surroundings) -> Void
+    ) async throws -> Node {
+        var surroundings = Surroundings()
+        surroundings.disk = disk
+        surroundings.commitThread = .caller
+        surroundings.gateways = nil
+        surroundings.lan = nil
+        surroundings.space = { _ in DiskSpace(total: 1 << 40, available: 1 << 39) }
+        change(&surroundings)
+        var options = Node.Options(home: home, version: "test")
+        options.listen = []
+        return try await loop.submit { [options, surroundings] in
+            try Node(
+                options,
+                configuration: NodeConfiguration(name: nil, listen: [], advertise: []),
+                peers: PeersFile(),
+                surroundings: surroundings,
+                loop: loop,
+                log: Logger(label: "test", factory: { _ in SwiftLogNoOpLogHandler() })
+            )
+        }.get()
+    }
+}

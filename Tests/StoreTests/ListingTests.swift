@@ -1,0 +1,206 @@
+import Primitives
+import SimulatedDisk
+import Testing
+
+@testable import Store
+
+/// Looking through an inbox without holding it in memory.
+@Suite struct ListingTests {
+    private let disk: SimulatedDisk
+    private let store: Store
+    private let row: RowID
+
+    init() throws {
+        disk = try makeHome()
+        store = try openHome(disk)
+        row = try store.createRow()
+    }
+
+    private func fill(_ numbers: ClosedRange<Int>, at expiry: Int64 = start + hour) throws {
+        for number in numbers { try store.put(row, number, at: expiry, "text \(number)") }
+        try store.commitNow()
+    }
+
+    /// The identifiers that a visit sees, and where they are.
+    private func visited(_ count: Int = .max, from place: UInt64 = 0, now: Int64 = start) throws -> (
+        ids: [[UInt8]], places: [UInt64]
+    ) {
+        var found: (ids: [[UInt8]], places: [UInt64]) = ([], [])
+        guard count > 0 else { return found }
+        try store.visit(row, from: place, now: now) { place, message in
+            found.ids.append(message.id)
+            found.places.append(place)
+            return found.ids.count < count
+        }
+        return found
+    }
+
+    private func places(_ count: Int, from place: UInt64 = 0, now: Int64 = start) throws -> [UInt64] {
+        var found: [UInt64] = []
+        try store.visitPlaces(row, from: place, now: now) { place in
+            found.append(place)
+            return found.count < count
+        }
+        return found
+    }
+
+    @Test func `a visit opens one message at a time, and none behind the last that is wanted`() throws {
+        try fill(1...1_000)
+        _ = try store.messageCount(row, now: start)
+        let before = disk.operations
+        #expect(try visited(3).ids == (1...3).map { messageID($0) })
+        #expect(disk.operations - before == 3)
+        let middle = try #require(try store.place(row, of: messageID(500)))
+        #expect(try visited(2, from: middle + 1).ids == [501, 502].map { messageID($0) })
+        #expect(disk.operations - before == 5)
+        // Neither the places nor the identifiers are in what is sealed.
+        let newest = try places(4)
+        #expect(newest == (997...1_000).reversed().compactMap { try? store.place(row, of: messageID($0)) })
+        let digits = Hex.encode(messageID(7)).utf8.map { UInt8(Character(UnicodeScalar($0)).hexDigitValue ?? 99) }
+        #expect(try store.messageIDs(row, beginningWith: digits, limit: 9, now: start) == [messageID(7)])
+        #expect(disk.operations - before == 5)
+    }
+
+    @Test func `places are kept through new versions and new expiries, and what comes later comes behind`() throws {
+        try fill(1...3)
+        let places = try visited().places
+        #expect(places == places.sorted() && Set(places).count == 3)
+        try store.update(row, id: messageID(1), payload: text("changed"))
+        try store.reschedule(row, id: messageID(2), tier: .sixHours, expiresAt: start + 5 * hour)
+        try store.commitNow()
+        #expect(try visited().places == places)
+        #expect(try visited().ids == (1...3).map { messageID($0) })
+        let next = try store.nextPlace(row)
+        #expect(next > places[2])
+        try store.append(
+            row,
+            id: messageID(4),
+            tier: .oneHour,
+            expiresAt: start + hour,
+            payload: text("far"),
+            notBefore: next + 100
+        )
+        try store.put(row, 5, at: start + hour, "farther")
+        try store.commitNow()
+        #expect(try visited().ids.suffix(2) == [messageID(4), messageID(5)])
+        #expect(try store.place(row, of: messageID(4)) == next + 100)
+        let again = try openHome(disk.durableCopy())
+        #expect(try again.place(row, of: messageID(4)) == next + 100)
+        #expect(try again.nextPlace(row) == next + 102)
+    }
+
+    @Test func `what is due or hidden is neither visited nor found`() throws {
+        try fill(1...2, at: start + 1_000)
+        try fill(3...4)
+        try store.append(
+            row,
+            id: messageID(5),
+            tier: .oneHour,
+            expiresAt: start + hour,
+            payload: text("hidden"),
+            isHidden: true
+        )
+        #expect(try visited(now: start + 1_000).ids == [messageID(3), messageID(4)])
+        #expect(try places(9, now: start + 1_000).count == 2)
+        #expect(try store.place(row, of: messageID(5)) == nil && store.place(row, of: messageID(6)) == nil)
+        // All of these identifiers end alike, and begin with their numbers.
+        #expect(
+            try store.messageIDs(row, beginningWith: [], limit: 9, now: start + 1_000) == [3, 4].map { messageID($0) }
+        )
+        #expect(try store.messageIDs(row, beginningWith: [0], limit: 3, now: start) == (1...3).map { messageID($0) })
+        #expect(try store.messageIDs(row, beginningWith: [0, 4, 0], limit: 9, now: start) == [messageID(4)])
+        #expect(try store.messageIDs(row, beginningWith: [0, 1], limit: 9, now: start + 1_000).isEmpty)
+        #expect(try store.messageIDs(row, beginningWith: [0, 5], limit: 9, now: start).isEmpty)
+        for digits in [[16], [UInt8](repeating: 0, count: 33)] as [[UInt8]] {
+            #expect(try store.messageIDs(row, beginningWith: digits, limit: 9, now: start).isEmpty)
+        }
+        try store.scheduleDestruction(of: row, at: start + 500)
+        #expect(try visited(now: start + 500).ids.isEmpty && places(9, now: start + 500).isEmpty)
+        #expect(try store.messageIDs(row, beginningWith: [], limit: 9, now: start + 500).isEmpty)
+    }
+
+    @Test func `what goes while it is looked through is not seen, and what comes neither`() throws {
+        try fill(1...4)
+        var seen: [[UInt8]] = []
+        try store.visit(row, now: start) { _, message throws(StoreError) in
+            seen.append(message.id)
+            if message.id == messageID(2) {
+                try store.erase(row, id: messageID(3))
+                try store.append(
+                    row,
+                    id: messageID(9),
+                    tier: .oneHour,
+                    expiresAt: start + hour,
+                    payload: text("late")
+                )
+            }
+            return true
+        }
+        #expect(seen == [1, 2, 4].map { messageID($0) })
+        #expect(throws: StoreError.unknownMessage) {
+            try store.visit(row, now: start) { _, _ throws(StoreError) in throw .unknownMessage }
+        }
+    }
+
+    @Test func `hidden records are visited unopened, with their sizes`() throws {
+        #expect(try !store.hasHidden(row))
+        try fill(1...2)
+        #expect(try !store.hasHidden(row))
+        for number in 3...5 {
+            try store.append(
+                row,
+                id: messageID(number),
+                tier: .oneHour,
+                expiresAt: start + hour,
+                payload: [UInt8](repeating: 1, count: number * 1_000),
+                isHidden: true
+            )
+        }
+        try store.commitNow()
+        #expect(try store.hasHidden(row))
+        let before = disk.operations
+        var sizes: [[UInt8]: Int] = [:]
+        try store.visitHidden(row) { id, byteCount in
+            sizes[id] = byteCount
+            return true
+        }
+        #expect(sizes == [messageID(3): 3_000, messageID(4): 4_000, messageID(5): 5_000])
+        var count = 0
+        try store.visitHidden(row) { _, _ in
+            count += 1
+            return false
+        }
+        #expect(count == 1 && disk.operations == before)
+    }
+
+    @Test func `the moments of expiries are told apart from other tasks`() throws {
+        #expect(store.nextExpiry == nil && store.nextTask == nil)
+        try fill(1...1, at: start + 3_000)
+        #expect(store.nextExpiry == start + 3_000 && store.nextTask == start + 10_000)
+        #expect(store.nextDeadline == start + 3_000)
+        store.reap(hide: start + 3_000, destroy: start + 3_000)
+        #expect(store.nextExpiry == nil && store.nextTask == start + 10_000 && store.nextDeadline == start + 10_000)
+    }
+
+    @Test func `a passphrase is stretched beside the store, and opens it`() async throws {
+        #expect(store.stretching == nil, "of a key file nothing is")
+        let disk = try makeHome(passphrase: "correct")
+        let protected = try openHome(disk, unlocking: false)
+        let stretching = try #require(protected.stretching)
+        let keys = try await Task.detached { try stretching.keys(from: secretBytes("correct")) }.value
+        #expect(throws: StoreError.wrongPassphrase) { try stretching.keys(from: secretBytes("wrong")) }
+        #expect(protected.isLocked)
+        try protected.unlock(with: keys)
+        let row = try protected.createRow()
+        protected.lock()
+        try protected.unlock(passphrase: secretBytes("correct"))
+        #expect(protected.liveRows() == [row])
+        protected.close()
+        try protected.unlock(with: keys)
+        #expect(protected.isLocked)
+        let strict = try Store.open(home: "/home", fileSystem: disk, now: start, committingOn: .caller)
+        #expect(throws: StoreError.weakKeystore(iterations: 1, memoryByteCount: 8_192)) {
+            try strict.stretching?.keys(from: secretBytes("correct"))
+        }
+    }
+}
