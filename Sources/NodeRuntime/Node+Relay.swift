@@ -255,7 +255,8 @@ extension Node {
     /// Nothing happens for another link.
     func guestLinkClosed(_ link: LinkID) {
         guard relayGuests[link] != nil else { return }
-        streamLost(link)
+        // A stream that has been closed at its other end has a say: the dial that it was for hears of that a little later.
+        if relayEnds[RelayEndName(link: link, stream: .guest)] != nil { streamLost(link) }
         relayGuests[link] = nil
         endStreams(on: link)
     }

@@ -185,6 +185,23 @@ struct RendezvousTests {
         }
     }
 
+    @Test("A refusal that comes together with the end of its connection is one: who was away asks, and is told")
+    func refusalAtTheEnd() throws {
+        // The rendezvous node is behind the relay here.
+        let arguments = Self.relayedOnly + ["--rendezvous"]
+        try withRelay(["cleo", "bob"], advertise: Self.nowhere, arguments: arguments) { hub, others, relay in
+            let (cleo, bob) = (others[0], others[1])
+            try introduce(hub, cleo)
+            try meet(cleo, bob)
+            try agree(cleo, bob, "1d")
+            try bob.stop()
+            try cleo.ok("explode", "room", "--force")
+            relay.batchAnswers()
+            try bob.start(arguments)
+            try bob.wait("exploded")
+        }
+    }
+
     @Test("What is set up wrongly says what is wrong, on the side where it is to be mended")
     func mistakes() throws {
         try withHomes("hub", "ann", "bob") { nodes in
