@@ -69,7 +69,7 @@ simulate: deps
 		for job in $$(seq $(JOBS)); do wait $${jobs[$$job]} || failed=1; done; \
 	done; exit $$failed
 
-# The store: power cuts at every call, whatever survives of it; every call failing; a thief with all that was ever written.
+# The store: power cuts at every call, whatever survives of it; a kill, and a power cut later; every call failing; a thief with all that was ever written.
 # Then the program under strace and ext4 images, all calls. make crash SECONDS=2400 SEED=1
 .PHONY: crash forensic
 CAMPAIGN = $(SCRATCH)/release/campaign
@@ -77,6 +77,7 @@ crash: deps
 	@sh .ci/packages strace e2fsprogs
 	$(SWIFT) build $(RELEASE) --product campaign
 	$(CAMPAIGN) crash --seconds $(SECONDS) --seed $(SEED)
+	$(CAMPAIGN) kill --seconds $(SECONDS) --seed $(SEED)
 	$(CAMPAIGN) faults --seconds $(SECONDS) --seed $(SEED)
 	$(SWIFT) build --build-tests --scratch-path $(SCRATCH)
 	MAYFLY_CAMPAIGN=1 $(SWIFT) test --skip-build --scratch-path $(SCRATCH) --filter 'SystemCallTests|PowerCutTests'

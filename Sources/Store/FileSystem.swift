@@ -1,3 +1,5 @@
+import Glibc
+
 /// A number by which the kernel (or the simulated disk of the tests) knows an open file.
 package typealias FileDescriptor = Int32
 
@@ -10,6 +12,8 @@ package struct SystemError: Error, Equatable {
         self.operation = operation
         self.code = code
     }
+
+    var isForWantOfSpace: Bool { code == ENOSPC || code == EDQUOT }
 }
 
 /// How a file is opened. `O_CLOEXEC` and `O_NOFOLLOW` always hold.
@@ -56,6 +60,9 @@ package struct FileStatus: Equatable, Sendable {
 package protocol FileSystem: Sendable {
     /// The user this process acts as.
     var user: UInt32 { get }
+    /// Another one after each start of the machine: what was in the kernel's cache only is gone with the old one. Empty
+    /// where nobody says.
+    var bootID: String { get }
 
     /// Opens `name` relative to an open directory, or an absolute or working-directory path without one.
     func open(_ name: String, in directory: FileDescriptor?, _ access: FileAccess) throws(SystemError) -> FileDescriptor

@@ -3,15 +3,18 @@ import Glibc
 /// The home directory, checked: ours, closed to others, no symbolic link in place of a file, and nobody else's while we
 /// hold its lock.
 final class HomeDirectory {
-    let disk: any FileSystem
+    let disk: WatchedDisk
     let path: String
     let descriptor: FileDescriptor
     private(set) var isReadOnly = false
     private var lock: FileDescriptor?
+    /// What has to be settled before anything that is read here is built on.
+    private(set) var doubt: Doubt?
 
     /// Opens and checks a home and the directories above it; takes no lock yet.
     init(_ path: String, disk: any FileSystem) throws(StoreError) {
         let path = Self.trimmed(path)
+        let disk = WatchedDisk(disk)
         self.disk = disk
         self.path = path
         try Self.checkParents(of: path, disk: disk)
@@ -108,9 +111,12 @@ final class HomeDirectory {
             }
             if !isReadOnly {
                 var text = Array("\(getpid())\n".utf8)
-                text += [UInt8](repeating: UInt8(ascii: " "), count: max(0, 16 - text.count))
+                text += [UInt8](repeating: UInt8(ascii: " "), count: max(0, Int(RunMark.offset) - text.count))
                 // For people and error messages only, so a full disk does not matter.
                 try? disk.write(file, at: 0, text)
+                doubt = RunMark.doubt(of: file, on: disk)
+                if doubt != .refused { RunMark.running.write(to: file, on: disk) }
+                watch(file)
             }
         } catch {
             disk.close(file)
@@ -118,6 +124,31 @@ final class HomeDirectory {
         }
         lock = file
         return file
+    }
+
+    /// At the first refusal from here on, whoever opens the home next is told.
+    private func watch(_ file: FileDescriptor) {
+        disk.watch { RunMark.refused.write(to: file, on: $0) }
+    }
+
+    /// What this run was refused is in doubt, too.
+    func noteRefusals() {
+        if disk.hasRefused { doubt = .refused }
+    }
+
+    /// All that can be read in the home is durable, unless something was refused meanwhile.
+    func settle() {
+        guard let lock, !isReadOnly else { return }
+        doubt = nil
+        RunMark.running.write(to: lock, on: disk)
+        watch(lock)
+    }
+
+    /// Just before ``close()``: this run leaves nothing in doubt, if that is so.
+    func endWell() {
+        noteRefusals()
+        guard let lock, !isReadOnly, doubt == nil else { return }
+        RunMark.ended.write(to: lock, on: disk)
     }
 
     func synchronize() throws(StoreError) {

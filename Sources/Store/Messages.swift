@@ -124,7 +124,9 @@ extension Store {
         guard let place = row.index[id], let holder = row.segments[Int(place.file)] else { throw .unknownMessage }
         _ = try descriptor(of: holder.file)
         row.removeFromIndex(id)
-        let versions = place.hasOlder ? row.versions(of: id) : [(holder, place.record)]
+        // One whose commit has failed may be on the disk, too.
+        let mayHaveFailed = row.segments.values.contains { $0.file.isClosed }
+        let versions = place.hasOlder || mayHaveFailed ? row.versions(of: id) : [(holder, place.record)]
         // A power cut must not leave an older version where a newer one was on the disk: that would be served. So the zeros
         // over the newest that is there for certain, and over what may or may not be there by now, come last.
         let newest = versions.lastIndex { segment, position in position < segment.durableCount } ?? versions.endIndex
@@ -312,11 +314,18 @@ extension Store {
         try list(indexedControlRow(), last: nil, after: nil, now: now)
     }
 
-    /// Overwrites it with the next commit; unknown ids are no error.
+    /// Overwrites it with the next commit; unknown ids are no error, unless there is something that cannot be read.
     package func removeFanOut(id: [UInt8]) throws(StoreError) {
         let row = try indexedControlRow()
         let messageID = try MessageID.parse(id)
-        if row.index[messageID] != nil { try erase(in: row, messageID) }
+        guard row.index[messageID] == nil else { return try erase(in: row, messageID) }
+        if isReadOnly { throw .readOnly(path: home.path) }
+        if row.hasUnreadSegments { throw .damaged(what: "\(home.path(Self.inboxesName))/\(row.directory)") }
+        // One whose commit has failed may be on the disk all the same.
+        for (segment, position) in row.versions(of: messageID) {
+            try overwriteNow(segment, segment.records[position].span)
+            segment.records[position].state = .erased
+        }
     }
 
     private func indexedControlRow() throws(StoreError) -> Row {

@@ -52,6 +52,9 @@ extension Store {
             try disk.synchronize(directory, dataOnly: false)
         }
         try Keystore.create(in: home, protection: protection, passphrase: passphrase, parameters: argon2)
+        // Whatever failed has thrown.
+        home.settle()
+        home.endWell()
     }
 
     /// Opens a home, locked: takes its lock, checks modes and owners, and destroys everything overdue before anything
@@ -78,6 +81,7 @@ extension Store {
             argon2Floor: argon2Floor,
             committingOn: thread
         )
+        store.settleDoubt()
         store.readClearHeaders()
         store.openingReport = store.reap(hide: now, destroy: now)
         return store
@@ -146,6 +150,8 @@ extension Store {
     }
 
     private func open(with keys: GridKeys) {
+        home.noteRefusals()
+        settleDoubt()
         self.keys = keys
         rowsAtLock = [:]
         controlRow = Row(slot: .max, secret: SharedSecret(keys.control.clone()))
@@ -288,6 +294,7 @@ extension Store {
         tombstoneFile.close()
         clock.close()
         disk.close(inboxes)
+        home.endWell()
         home.close()
     }
 }

@@ -6,6 +6,9 @@ package struct PosixFileSystem: FileSystem {
 
     package var user: UInt32 { geteuid() }
 
+    /// Random, drawn by the kernel at its start (random(4)).
+    package var bootID: String { text("/proc/sys/kernel/random/boot_id").filter { !$0.isWhitespace } }
+
     package func open(
         _ name: String,
         in directory: FileDescriptor?,

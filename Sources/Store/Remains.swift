@@ -153,6 +153,8 @@ extension Store {
         }
         var known = Set(rows.values.map(\.directoryOnce))
         if let controlRow { known.insert(controlRow.directory) }
+        // Their pages are still to be destroyed, and then they are.
+        known.formUnion(doomedDirectories.values)
         let present = Set(names)
         let orphans = Set(names.filter { !known.contains($0) && Hex.decode($0)?.count == 16 })
         // No more directories than rows that have burnt while nobody could name theirs.

@@ -143,11 +143,14 @@ final class Row {
 
     /// Every segment's records are in `index`.
     var isIndexed = false
+    /// The disk has refused to read one or more of them.
+    private(set) var hasUnreadSegments = false
 
     /// Forgets what the directory can tell again.
     func forgetContents() {
         segments = [:]
         isIndexed = false
+        hasUnreadSegments = false
         appending = [:]
         index = [:]
         timeline = []
@@ -165,6 +168,7 @@ final class Row {
 
     /// A segment cannot be read: what comes now comes after whatever is in it.
     func leaveRoom() {
+        hasUnreadSegments = true
         let (order, isTooLarge) = nextOrder.addingReportingOverflow(1 << 32)
         if !isTooLarge { nextOrder = order }
     }

@@ -22,9 +22,10 @@ extension Store {
         let salt = randomBytes(16)
         var bytes = Self.summariesMagic + salt
         for (id, payload) in entries {
-            guard let row = rows[id], row.log?.file.isDirty != true, let fingerprint = logFingerprint(row) else {
-                continue
-            }
+            // The next start may find in a log what it was refused.
+            guard let row = rows[id], row.log.map({ $0.file.isDirty || failedFiles.contains($0.file.number) }) != true,
+                let fingerprint = logFingerprint(row)
+            else { continue }
             var plaintext = fingerprint + payload
             defer { wipe(&plaintext) }
             let sealed = XChaChaPoly.seal(

@@ -27,8 +27,9 @@ import StoreCampaigns
         case "crash": try campaign.crash()
         case "forensic": try campaign.forensic()
         case "faults": try campaign.faults()
+        case "kill": try campaign.kill()
         default:
-            print("campaign crash|faults|forensic [--seconds N] [--seed N]")
+            print("campaign crash|kill|faults|forensic [--seconds N] [--seed N]")
             exit(2)
         }
     }
@@ -88,6 +89,31 @@ import StoreCampaigns
         } while !isOver && violations.isEmpty
         print("\(histories) histories, \(runs) runs, \(refusals) refusals, \(Int(Self.now - start)) s")
         for (call, count) in struck.sorted(by: { $0.key < $1.key }) { print("  \(call): \(count)") }
+        finish(violations)
+    }
+
+    private func kill() throws {
+        let home = SimulatedDisk()
+        try Verification.makeHome(on: home)
+        guard let canary = try KillCampaign.canary(on: home) else {
+            finish(["the campaign does not see that a start trusts the cache"])
+        }
+        print("canary: \(canary)")
+        var violations: [String] = []
+        var (runs, histories) = (0, options["--history"] ?? 0)
+        repeat {
+            let steps: [Operation?] = histories == 0 ? FaultCampaign.everyOperation : .init(repeating: nil, count: 40)
+            let campaign = KillCampaign(on: home, seed: seed &+ UInt64(histories), steps: steps)
+            let count = try campaign.callCount()
+            for call in stride(from: options["--call"] ?? 1, through: count, by: options["--step"] ?? 1)
+            where !isOver || histories == 0 {
+                for end in KillCampaign.End.allCases { campaign.run(at: call, end) }
+            }
+            violations += campaign.violations
+            runs += campaign.runs
+            histories += 1
+        } while !isOver && violations.isEmpty
+        print("\(histories) histories, \(runs) kills, \(Int(Self.now - start)) s")
         finish(violations)
     }
 

@@ -8,6 +8,7 @@ import Store
 final class MachineDisk: FileSystem, @unchecked Sendable {
     private(set) var platter: SimulatedDisk
     var user: UInt32 { platter.user }
+    var bootID: String { platter.bootID }
     /// What is wrong with it on purpose.
     private let mistake: PlantedMistake?
     private let time: SimulatedTime

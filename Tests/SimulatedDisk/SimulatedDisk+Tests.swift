@@ -71,6 +71,7 @@ extension SimulatedDisk {
                 state.nodes[number]?.entries = node.durableEntries
                 state.nodes[number]?.restart()
             }
+            state.boot += 1
         }
         return other.copy()
     }

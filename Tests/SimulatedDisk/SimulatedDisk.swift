@@ -81,6 +81,8 @@ package final class SimulatedDisk: FileSystem {
         package var firstFile: Int32 = 3
         package var locks: [Int: Int32] = [:]
         package var operations = 0
+        /// How often the power went.
+        package var boot = 0
         package var crashAt: Int?
         package var isCrashed = false
         package var fault: Fault?
@@ -133,6 +135,7 @@ package final class SimulatedDisk: FileSystem {
     private struct Box: @unchecked Sendable { var state: State }
     private let box: Mutex<Box>
     package let user: UInt32 = 1_000
+    package var bootID: String { "boot \(with { $0.boot })" }
 
     package convenience init() {
         var state = State()

@@ -484,6 +484,7 @@ package final class History {
         try attempt { store in
             let report = store.reap(hide: now, destroy: now)
             if let failure = report.failures.first { throw failure }
+            promise.settle(expiry: now, withRecords: !isHarmed)
         }
     }
 

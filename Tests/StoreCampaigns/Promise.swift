@@ -126,7 +126,7 @@ package struct Promise {
             tombstones[number] = nil
             destroyed.formUnion(note.texts.map(\.serial))
         }
-        for (number, note) in fanOuts where note.expiresAt <= moment {
+        for (number, note) in fanOuts where withRecords && note.expiresAt <= moment {
             fanOuts[number] = nil
             destroyed.formUnion(note.texts.map(\.serial))
         }

@@ -76,6 +76,25 @@ import Testing
         #expect(campaign.refusals > 20)
     }
 
+    @Test
+    func `a process killed at a call, or after a barrier was refused: what the next one shows, a power cut leaves`()
+        throws
+    {
+        let campaign = KillCampaign(on: try makeHome(), seed: 1, steps: FaultCampaign.everyOperation)
+        let count = try campaign.callCount()
+        for (index, call) in stride(from: 1, through: count, by: 3).enumerated() {
+            campaign.run(at: call, KillCampaign.End.allCases[index % 2])
+        }
+        #expect(campaign.violations == [])
+        #expect(campaign.runs > 150)
+    }
+
+    @Test func `canary: a start that trusts the cache shows what a power cut takes away, and the campaign sees it`()
+        throws
+    {
+        #expect(try KillCampaign.canary(on: try makeHome()) != nil)
+    }
+
     @Test func `a thief with the disk, the key and every byte ever written reads nothing dead and all that lives`()
         throws
     {
