@@ -59,7 +59,7 @@ let package = Package(
             ["Messaging", "Primitives", .product(name: "SwiftProtobuf", package: "swift-protobuf")],
             exclude: ["mayfly.proto"]
         ),
-        target("Store", ["Primitives", deque, heap]),
+        target("Store", ["Primitives", "CLinux", deque, heap]),
         target(
             "Transport",
             ["Datagrams", "Discovery", "Noise", "Primitives", "CLinux", nioCore, nioPosix, deque, heap]

@@ -22,6 +22,9 @@ static inline int thread_name(const char *name) { return prctl(PR_SET_NAME, name
 // A descriptor that becomes readable when a child has ended: pidfd_open(2). -1 and errno before Linux 5.3.
 static inline int process_descriptor(int pid) { return (int)syscall(SYS_pidfd_open, pid, 0); }
 
+// Everything that was written to the file system of a descriptor: syncfs(2). Says of errors since Linux 5.8.
+static inline int file_system_synchronize(int file) { return (int)syscall(SYS_syncfs, file); }
+
 // A pipe that no child inherits: pipe2(2) with O_CLOEXEC.
 static inline int process_pipe(int ends[2]) { return (int)syscall(SYS_pipe2, ends, 02000000); }
 

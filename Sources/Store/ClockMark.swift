@@ -54,6 +54,11 @@ struct ClockMark {
 
     func close() { disk.close(file) }
 
+    /// The value once more, to the copy that is older: see ``Doubt/refused``.
+    mutating func rewrite() throws(StoreError) {
+        if value > 0 { try save(value) }
+    }
+
     mutating func save(_ value: Int64) throws(StoreError) {
         let offset = next * Self.spacing
         try onDisk(path) { () throws(SystemError) in

@@ -86,6 +86,7 @@ extension Store {
         }
         report("\(home.path(Self.inboxesName))/\(segment.file.path): \(error)")
         segment.file.isClosed = true
+        unsettle(segment.row)
         // What this and earlier failures left in doubt is not served, and will be overwritten once more.
         for position in segment.records.indices {
             let record = segment.records[position]
@@ -124,6 +125,7 @@ extension Store {
         if let error = outcome.error {
             report("\(home.path(Self.inboxesName))/\(log.file.path): \(error)")
             log.file.isClosed = true
+            unsettle(log.row)
             log.latest = log.durable
         } else if let covered {
             log.durable = covered.latest

@@ -1,76 +1,95 @@
 import Glibc
+import Primitives
 
-/// Why what is read of a home may be in the kernel's cache only, to be lost with the next power cut.
-enum Doubt {
-    /// A process was killed and may not have come to its barriers.
+/// Why what is read of a home may be in the kernel's cache only, to be lost with the next power cut; the worst is greatest.
+enum Doubt: Int, Comparable {
+    /// A process was killed before its barriers, or a full disk has taken a part of a write.
     case unsynchronised
     /// The disk has refused a barrier: the kernel takes such pages for clean and does not write them again, whatever fsync
     /// says next time (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
     case refused
+
+    static func < (left: Doubt, right: Doubt) -> Bool { left.rawValue < right.rawValue }
 }
 
-/// How a run has gone so far, in the lock file: with no fsync, because a mark that a power cut takes along is not needed
-/// any more.
+/// How a run has gone so far, in the lock file after the process number. Without an fsync: a mark that a power cut takes
+/// along is not needed any more. What the kernel calls its boot id would tell, but in some containers it is not the kernel's.
 enum RunMark: String {
     /// All that it has written is durable.
     case ended = "ended   "
     case running = "running "
     case refused = "refused "
 
-    /// After the process number; the ``FileSystem/bootID`` follows.
     static let offset: Int64 = 16
     private static let byteCount = 8
 
-    private static func boot(_ disk: any FileSystem) -> String { String(disk.bootID.prefix(36)) }
-
     func write(to file: FileDescriptor, on disk: any FileSystem) {
         // A full disk does not matter: there is room in the file's block.
-        try? disk.write(file, at: Self.offset, Array((rawValue + Self.boot(disk)).utf8))
+        try? disk.write(file, at: Self.offset, Array(rawValue.utf8))
     }
 
     static func doubt(of file: FileDescriptor, on disk: any FileSystem) -> Doubt? {
-        let bytes = (try? disk.read(file, at: offset, count: byteCount + 36)) ?? []
-        let mark = RunMark(rawValue: String(decoding: bytes.prefix(byteCount), as: UTF8.self))
-        // What an earlier start of the machine had in its cache is lost already.
-        let isCached = String(decoding: bytes.dropFirst(byteCount), as: UTF8.self) == boot(disk)
-        switch mark {
+        let bytes = (try? disk.read(file, at: offset, count: byteCount)) ?? []
+        switch RunMark(rawValue: String(decoding: bytes, as: UTF8.self)) {
         case .ended: return nil
-        case .running: return isCached ? .unsynchronised : nil
-        case .refused: return isCached ? .refused : nil
-        case nil: return .unsynchronised
+        case .running, nil: return .unsynchronised
+        case .refused: return .refused
         }
     }
 }
 
+/// What an earlier run has left in the cache becomes durable before anything is built on it: an answer that we have a
+/// message, or a record behind others.
 extension Store {
-    /// Makes durable what an earlier run, or this one, may have left in the cache, before anything is built on it: an answer
-    /// that we have a message, or a record behind others. Once, file by file, as PostgreSQL does before it recovers.
-    ///
-    /// What cannot be made durable stays in doubt, is reported, and is tried again at the next unlock.
-    func settleDoubt() {
+    /// What a start reads, before it does; and everything else where nothing was refused. The keystore and the key file
+    /// were durable before they had their names.
+    func settlePages() {
         guard let doubt = home.doubt, !isReadOnly else { return }
-        var failure: (path: String, error: SystemError)?
-        func attempt(_ path: String, _ body: () throws(SystemError) -> Void) {
-            do throws(SystemError) { try body() } catch { failure = failure ?? (path, error) }
-        }
-        // The keystore and the key file are never written again: they were durable before they had their names.
-        for name in [Self.rowsName, Self.columnsName, Self.tombstonesName, ClockMark.name] {
-            attempt(name) { () throws(SystemError) in try settle(name, in: home.descriptor, doubt) }
-        }
-        attempt(".") { () throws(SystemError) in try disk.synchronize(home.descriptor, dataOnly: false) }
-        attempt(Self.inboxesName) { () throws(SystemError) in
-            for name in try disk.list(inboxes) {
-                attempt("\(Self.inboxesName)/\(name)") { () throws(SystemError) in
-                    try settle(directory: name, doubt)
-                }
+        if doubt == .unsynchronised, (try? disk.synchronizeAll(home.descriptor)) != nil { return home.settle() }
+        do throws(StoreError) {
+            if doubt == .refused {
+                for file in [rowFile, columnFile, tombstoneFile] { try file.rewrite() }
+                try clock.rewrite()
             }
+            for file in [rowFile, columnFile, tombstoneFile] { try file.synchronize() }
+            try home.synchronize()
+        } catch {
+            report("what an earlier run has left cannot be made durable: \(error)")
+            isUnsettled = true
+        }
+    }
+
+    /// The inboxes' files, which nothing has read yet: overdue keys are destroyed by now.
+    func settleInboxes() {
+        guard let doubt = home.doubt, !isReadOnly else { return }
+        do throws(StoreError) {
+            try onDisk(home.path(Self.inboxesName)) { () throws(SystemError) in
+                for name in try disk.list(inboxes) where Hex.decode(name)?.count == 16 {
+                    do throws(SystemError) { try settle(directory: name, doubt) } catch { unsettled[name] = doubt }
+                }
+                try disk.synchronize(inboxes, dataOnly: false)
+            }
+        } catch {
+            report("what an earlier run has left cannot be made durable: \(error)")
+            isUnsettled = true
+        }
+        if unsettled.isEmpty, !isUnsettled { home.settle() }
+    }
+
+    /// A commit has failed: whoever reads the inbox's files anew settles them first.
+    func unsettle(_ row: Row) { unsettled[row.directory] = .refused }
+
+    /// Before files of an inbox are read for the first time.
+    /// - Throws: when the disk does not take them; nothing is served from them then.
+    func settle(_ row: Row) throws(StoreError) {
+        guard let doubt = unsettled[row.directory], !isReadOnly else { return }
+        // Nothing is written between the reading and the writing.
+        committer.drain()
+        try onDisk("\(home.path(Self.inboxesName))/\(row.directory)") { () throws(SystemError) in
+            try settle(directory: row.directory, doubt)
             try disk.synchronize(inboxes, dataOnly: false)
         }
-        if let failure {
-            report("\(home.path(failure.path)): what an earlier run has left cannot be made durable: \(failure.error)")
-        } else {
-            home.settle()
-        }
+        unsettled[row.directory] = nil
     }
 
     private func settle(directory name: String, _ doubt: Doubt) throws(SystemError) {
@@ -98,12 +117,26 @@ extension Store {
         defer { disk.close(file) }
         let status = try disk.status(file)
         guard status.kind == .file else { return }
-        if doubt == .refused {
-            let chunk = 1 << 20
-            for offset in stride(from: 0, to: status.byteCount, by: chunk) {
-                try disk.write(file, at: offset, try disk.read(file, at: offset, count: chunk))
+        if doubt == .refused { try disk.rewrite(file, byteCount: status.byteCount) }
+        try disk.synchronize(file, dataOnly: false)
+    }
+}
+
+extension FileSystem {
+    /// Writes what is read of a file in the place where it is. What cannot be read is not in the cache.
+    func rewrite(_ file: FileDescriptor, byteCount: Int64) throws(SystemError) {
+        let run: Int64 = 1 << 20
+        let sector: Int64 = 4_096
+        for start in stride(from: 0, to: byteCount, by: Int(run)) {
+            let end = min(start + run, byteCount)
+            if let bytes = try? read(file, at: start, count: Int(end - start)) {
+                try write(file, at: start, bytes)
+                continue
+            }
+            for offset in stride(from: start, to: end, by: Int(sector)) {
+                guard let bytes = try? read(file, at: offset, count: Int(min(sector, end - offset))) else { continue }
+                try write(file, at: offset, bytes)
             }
         }
-        try disk.synchronize(file, dataOnly: false)
     }
 }

@@ -94,7 +94,7 @@ extension PosixFileSystem {
     }
 
     /// A file of /proc or /sys, whose size is not known beforehand.
-    func text(_ path: String) -> String {
+    private func text(_ path: String) -> String {
         guard let file = try? open(path, in: nil, []) else { return "" }
         defer { close(file) }
         let bytes = (try? read(file, at: 0, count: 1 << 20)) ?? []

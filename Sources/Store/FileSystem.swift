@@ -60,9 +60,6 @@ package struct FileStatus: Equatable, Sendable {
 package protocol FileSystem: Sendable {
     /// The user this process acts as.
     var user: UInt32 { get }
-    /// Another one after each start of the machine: what was in the kernel's cache only is gone with the old one. Empty
-    /// where nobody says.
-    var bootID: String { get }
 
     /// Opens `name` relative to an open directory, or an absolute or working-directory path without one.
     func open(_ name: String, in directory: FileDescriptor?, _ access: FileAccess) throws(SystemError) -> FileDescriptor
@@ -73,6 +70,8 @@ package protocol FileSystem: Sendable {
     func write(_ file: FileDescriptor, at offset: Int64, _ bytes: [UInt8]) throws(SystemError)
     /// `fdatasync`, or `fsync` for directories and new files.
     func synchronize(_ file: FileDescriptor, dataOnly: Bool) throws(SystemError)
+    /// `syncfs`: all that was written to the file system in which this is. What an fsync was refused for is not among it.
+    func synchronizeAll(_ file: FileDescriptor) throws(SystemError)
     /// A directory of mode 0700 whatever the umask.
     func makeDirectory(_ name: String, in directory: FileDescriptor?) throws(SystemError)
     func remove(_ name: String, in directory: FileDescriptor, isDirectory: Bool) throws(SystemError)

@@ -131,24 +131,23 @@ final class HomeDirectory {
         disk.watch { RunMark.refused.write(to: file, on: $0) }
     }
 
-    /// What this run was refused is in doubt, too.
-    func noteRefusals() {
-        if disk.hasRefused { doubt = .refused }
-    }
-
-    /// All that can be read in the home is durable, unless something was refused meanwhile.
+    /// All that an earlier run has left is durable.
     func settle() {
         guard let lock, !isReadOnly else { return }
         doubt = nil
+        guard disk.doubt != .refused else { return }
         RunMark.running.write(to: lock, on: disk)
         watch(lock)
     }
 
-    /// Just before ``close()``: this run leaves nothing in doubt, if that is so.
-    func endWell() {
-        noteRefusals()
-        guard let lock, !isReadOnly, doubt == nil else { return }
-        RunMark.ended.write(to: lock, on: disk)
+    /// Just before ``close()``, when all is written: says what is in doubt.
+    func end() {
+        guard let lock, !isReadOnly else { return }
+        switch [doubt, disk.doubt].compactMap({ $0 }).max() {
+        case nil: RunMark.ended.write(to: lock, on: disk)
+        case .unsynchronised: break
+        case .refused: RunMark.refused.write(to: lock, on: disk)
+        }
     }
 
     func synchronize() throws(StoreError) {

@@ -22,6 +22,7 @@ extension Store {
     func scan(_ row: Row) throws(StoreError) {
         if case .resting = row.contents { open(row) }
         guard !row.isOpen else { return }
+        try settle(row)
         let directory: FileDescriptor
         do throws(SystemError) {
             directory = try openDirectory(row.directory)

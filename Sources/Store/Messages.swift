@@ -125,7 +125,7 @@ extension Store {
         _ = try descriptor(of: holder.file)
         row.removeFromIndex(id)
         // One whose commit has failed may be on the disk, too.
-        let mayHaveFailed = row.segments.values.contains { $0.file.isClosed }
+        let mayHaveFailed = row.segments.keys.contains { failedFiles.contains($0) }
         let versions = place.hasOlder || mayHaveFailed ? row.versions(of: id) : [(holder, place.record)]
         // A power cut must not leave an older version where a newer one was on the disk: that would be served. So the zeros
         // over the newest that is there for certain, and over what may or may not be there by now, come last.

@@ -52,9 +52,8 @@ extension Store {
             try disk.synchronize(directory, dataOnly: false)
         }
         try Keystore.create(in: home, protection: protection, passphrase: passphrase, parameters: argon2)
-        // Whatever failed has thrown.
         home.settle()
-        home.endWell()
+        home.end()
     }
 
     /// Opens a home, locked: takes its lock, checks modes and owners, and destroys everything overdue before anything
@@ -81,9 +80,10 @@ extension Store {
             argon2Floor: argon2Floor,
             committingOn: thread
         )
-        store.settleDoubt()
+        store.settlePages()
         store.readClearHeaders()
         store.openingReport = store.reap(hide: now, destroy: now)
+        store.settleInboxes()
         return store
     }
 
@@ -150,8 +150,6 @@ extension Store {
     }
 
     private func open(with keys: GridKeys) {
-        home.noteRefusals()
-        settleDoubt()
         self.keys = keys
         rowsAtLock = [:]
         controlRow = Row(slot: .max, secret: SharedSecret(keys.control.clone()))
@@ -294,7 +292,7 @@ extension Store {
         tombstoneFile.close()
         clock.close()
         disk.close(inboxes)
-        home.endWell()
+        home.end()
         home.close()
     }
 }

@@ -1,3 +1,4 @@
+import CLinux
 import Glibc
 
 /// The kernel's file system.
@@ -5,9 +6,6 @@ package struct PosixFileSystem: FileSystem {
     package init() {}
 
     package var user: UInt32 { geteuid() }
-
-    /// Random, drawn by the kernel at its start (random(4)).
-    package var bootID: String { text("/proc/sys/kernel/random/boot_id").filter { !$0.isWhitespace } }
 
     package func open(
         _ name: String,
@@ -91,6 +89,10 @@ package struct PosixFileSystem: FileSystem {
 
     package func synchronize(_ file: FileDescriptor, dataOnly: Bool) throws(SystemError) {
         _ = try retrying("fsync") { dataOnly ? fdatasync(file) : fsync(file) }
+    }
+
+    package func synchronizeAll(_ file: FileDescriptor) throws(SystemError) {
+        _ = try retrying("syncfs") { file_system_synchronize(file) }
     }
 
     package func makeDirectory(_ name: String, in directory: FileDescriptor?) throws(SystemError) {

@@ -68,6 +68,17 @@ final class SlotFile {
 
     func close() { disk.close(file) }
 
+    /// Every page once more, as it is: see ``Doubt/refused``.
+    func rewrite() throws(StoreError) {
+        try onDisk(path) { () throws(SystemError) in
+            try disk.rewrite(file, byteCount: Int64(pageCount) * Int64(Self.pageByteCount))
+        }
+    }
+
+    func synchronize() throws(StoreError) {
+        try onDisk(path) { () throws(SystemError) in try disk.synchronize(file, dataOnly: false) }
+    }
+
     func read(_ index: Int) throws(StoreError) -> [UInt8] {
         try onDisk(path) { () throws(SystemError) in
             try disk.read(file, at: Int64(index) * Int64(Self.pageByteCount), count: Self.pageByteCount)

@@ -11,7 +11,7 @@ final class StateLog {
     private static let magic = Array("MFLOG1\0\0".utf8)
 
     let file: RecordFile
-    private let row: Row
+    let row: Row
     /// Its inbox is destroyed.
     var isGone: Bool { row.isGone }
     /// There are records and none of them opens: damage, not a log that was never written.

@@ -61,6 +61,7 @@ extension Store {
 
     private func stateLog(_ row: Row) throws(StoreError) -> StateLog? {
         if row.logIsLoaded { return row.log }
+        try settle(row)
         let path = "\(home.path(Self.inboxesName))/\(row.directory)/\(row.logName)"
         let opened: FileDescriptor
         do throws(SystemError) {
@@ -116,6 +117,10 @@ extension Store {
         let log = StateLog(row: row, fileID: randomBytes(16), number: takeFileNumber(), isNew: true)
         log.append(state)
         let temporary = row.logName + ".new"
+        // The old one may have lost its name when this fails.
+        row.log?.file.isClosed = true
+        let before = unsettled[row.directory]
+        unsettle(row)
         let opened = try onDisk("\(row.directory)/\(row.logName)") { () throws(SystemError) in
             let directory = try openDirectory(row.directory)
             defer { disk.close(directory) }
@@ -133,6 +138,7 @@ extension Store {
             }
             return file
         }
+        unsettled[row.directory] = before
         log.file.committed(sequence: 0)
         log.durable = log.latest
         if let old = row.log {

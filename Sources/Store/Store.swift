@@ -116,6 +116,10 @@ package final class Store {
     var pendingErasures: [PendingErasure] = []
     /// Numbers of files that have failed.
     var failedFiles: Set<Int> = []
+    /// Directories of inboxes whose files may be in the kernel's cache only.
+    var unsettled: [String: Doubt] = [:]
+    /// Something else that an earlier run has left may be.
+    var isUnsettled = false
     /// A commit is wanted for moves that were interrupted earlier.
     var movesAreWaiting = false
 

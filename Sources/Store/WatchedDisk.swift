@@ -1,29 +1,29 @@
 import Synchronization
 
-/// A disk that remembers whether a barrier was ever refused, or a write for another reason than want of space: from then
-/// on what is read may be in the kernel's cache only, because the kernel takes the pages of a failed fsync for clean.
+/// A disk that remembers what has failed of a write: from then on what is read may be in the kernel's cache only.
 final class WatchedDisk: FileSystem {
     private let disk: any FileSystem
     private struct State {
-        var hasRefused = false
+        var doubt: Doubt?
         var onRefusal: (@Sendable (any FileSystem) -> Void)?
     }
     private let state = Mutex(State())
 
     init(_ disk: any FileSystem) { self.disk = disk }
 
-    var hasRefused: Bool { state.withLock { $0.hasRefused } }
+    /// The worst since ``watch(_:)``.
+    var doubt: Doubt? { state.withLock { $0.doubt } }
 
-    /// Forgets what was refused so far.
+    /// Forgets what has failed so far.
     /// - Parameter action: called once, on whatever thread it happens, at the first refusal from now on.
     func watch(_ action: @escaping @Sendable (any FileSystem) -> Void) {
         state.withLock { $0 = State(onRefusal: action) }
     }
 
-    private func noteRefusal() {
+    private func note(_ doubt: Doubt) {
         let action = state.withLock { state in
-            state.hasRefused = true
-            return state.onRefusal.take()
+            state.doubt = max(state.doubt ?? doubt, doubt)
+            return doubt == .refused ? state.onRefusal.take() : nil
         }
         action?(disk)
     }
@@ -31,7 +31,6 @@ final class WatchedDisk: FileSystem {
     // MARK: - FileSystem
 
     var user: UInt32 { disk.user }
-    var bootID: String { disk.bootID }
 
     func open(_ name: String, in directory: FileDescriptor?, _ access: FileAccess) throws(SystemError) -> FileDescriptor
     {
@@ -48,7 +47,7 @@ final class WatchedDisk: FileSystem {
         do throws(SystemError) {
             try disk.write(file, at: offset, bytes)
         } catch {
-            if !error.isForWantOfSpace { noteRefusal() }
+            note(error.isForWantOfSpace ? .unsynchronised : .refused)
             throw error
         }
     }
@@ -57,10 +56,12 @@ final class WatchedDisk: FileSystem {
         do throws(SystemError) {
             try disk.synchronize(file, dataOnly: dataOnly)
         } catch {
-            noteRefusal()
+            note(.refused)
             throw error
         }
     }
+
+    func synchronizeAll(_ file: FileDescriptor) throws(SystemError) { try disk.synchronizeAll(file) }
 
     func makeDirectory(_ name: String, in directory: FileDescriptor?) throws(SystemError) {
         try disk.makeDirectory(name, in: directory)

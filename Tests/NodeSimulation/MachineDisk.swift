@@ -8,7 +8,6 @@ import Store
 final class MachineDisk: FileSystem, @unchecked Sendable {
     private(set) var platter: SimulatedDisk
     var user: UInt32 { platter.user }
-    var bootID: String { platter.bootID }
     /// What is wrong with it on purpose.
     private let mistake: PlantedMistake?
     private let time: SimulatedTime
@@ -125,6 +124,11 @@ final class MachineDisk: FileSystem, @unchecked Sendable {
         }
         try change("fsync")
         try platter.synchronize(file, dataOnly: dataOnly)
+    }
+
+    func synchronizeAll(_ file: FileDescriptor) throws(SystemError) {
+        try change("syncfs")
+        try platter.synchronizeAll(file)
     }
 
     func makeDirectory(_ name: String, in directory: FileDescriptor?) throws(SystemError) {

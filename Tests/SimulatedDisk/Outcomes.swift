@@ -121,7 +121,6 @@ package struct Outcomes {
         }
         for number in state.nodes.keys { state.nodes[number]?.restart() }
         state.restart()
-        state.boot += 1
         return state
     }
 

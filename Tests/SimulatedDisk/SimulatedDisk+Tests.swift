@@ -71,7 +71,6 @@ extension SimulatedDisk {
                 state.nodes[number]?.entries = node.durableEntries
                 state.nodes[number]?.restart()
             }
-            state.boot += 1
         }
         return other.copy()
     }

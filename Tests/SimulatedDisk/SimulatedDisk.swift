@@ -7,6 +7,7 @@ import Synchronization
 /// of them has changed.
 package final class SimulatedDisk: FileSystem {
     package static let sectorByteCount = 512
+    private static let blockByteCount = 4_096
 
     /// What the cache held of a sector at some moment since it was last durable.
     struct Version {
@@ -81,15 +82,15 @@ package final class SimulatedDisk: FileSystem {
         package var firstFile: Int32 = 3
         package var locks: [Int: Int32] = [:]
         package var operations = 0
-        /// How often the power went.
-        package var boot = 0
         package var crashAt: Int?
         package var isCrashed = false
         package var fault: Fault?
         /// The call that a fault has struck.
         package var struckCall: String?
-        /// No new blocks: writes that extend a file and new files fail with ENOSPC.
+        /// No new blocks: writes for which a file has no room left, and new files, fail with ENOSPC.
         package var isFull = false
+        /// From this operation on it is.
+        package var fullAt: Int?
         package var isReadOnly = false
         /// Every write, in order.
         package var history: [[UInt8]] = []
@@ -116,6 +117,7 @@ package final class SimulatedDisk: FileSystem {
             isCrashed = false
             crashAt = nil
             fault = nil
+            fullAt = nil
             struckCall = nil
             observer = nil
         }
@@ -135,7 +137,6 @@ package final class SimulatedDisk: FileSystem {
     private struct Box: @unchecked Sendable { var state: State }
     private let box: Mutex<Box>
     package let user: UInt32 = 1_000
-    package var bootID: String { "boot \(with { $0.boot })" }
 
     package convenience init() {
         var state = State()
@@ -160,6 +161,7 @@ package final class SimulatedDisk: FileSystem {
     private func begin(_ state: inout State, _ name: String) throws(SystemError) -> Bool {
         if state.isCrashed { throw SystemError(name, EIO) }
         state.operations += 1
+        if state.operations == state.fullAt { state.isFull = true }
         if let fault = state.fault {
             let isFirst = state.operations == fault.at
             if isFirst { state.struckCall = name }
@@ -277,9 +279,10 @@ package final class SimulatedDisk: FileSystem {
             guard let count = state.nodes[open.node]?.content.count else { throw SystemError("write", EIO) }
             if state.isReadOnly { throw SystemError("write", EROFS) }
             var part = bytes[...]
-            let isTooLong = state.isFull && Int(offset) + bytes.count > count
-            // A full disk may have taken the first part of a write.
-            if isTooLong { part = bytes.prefix(max(0, count - Int(offset))) }
+            // A full disk takes what there is room for in the file's last block.
+            let room = (count + Self.blockByteCount - 1) / Self.blockByteCount * Self.blockByteCount
+            let isTooLong = state.isFull && Int(offset) + bytes.count > room
+            if isTooLong { part = bytes.prefix(max(0, room - Int(offset))) }
             let sectors = put(&state, open.node, Int(offset), part)
             if isTooLong { throw SystemError("write", ENOSPC) }
             if halved { throw SystemError("write", EIO) }
@@ -355,17 +358,33 @@ package final class SimulatedDisk: FileSystem {
             let number = try open(state, file).node
             guard let node = state.nodes[number] else { throw SystemError("fsync", EIO) }
             if state.liesAboutBarriers { return }
-            settle(&state, number, node.pending.filter { $0.value.contains { !$0.isDropped } }.keys.sorted())
-            for (name, versions) in node.pendingEntries {
-                guard let last = versions.last else { continue }
-                let old = node.durableEntries[name]
-                if let old { state.durableName ^= mixed([UInt64(number), stable(name), UInt64(old), 1]) }
-                if let last { state.durableName ^= mixed([UInt64(number), stable(name), UInt64(last), 1]) }
-                state.nodes[number]?.durableEntries[name] = last
-            }
-            state.nodes[number]?.pendingEntries = [:]
+            writeBack(&state, number)
             if !node.isClean { tell(state) }
         }
+    }
+
+    package func synchronizeAll(_ file: Int32) throws(SystemError) {
+        try run { state throws(SystemError) in
+            if try begin(&state, "syncfs") { throw SystemError("syncfs", EIO) }
+            if state.liesAboutBarriers { return }
+            let changed = state.nodes.filter { !$0.value.isClean }.keys.sorted()
+            for number in changed { writeBack(&state, number) }
+            if !changed.isEmpty { tell(state) }
+        }
+    }
+
+    /// What is on the list of dirty pages, and the entries of a directory.
+    private func writeBack(_ state: inout State, _ number: Int) {
+        guard let node = state.nodes[number] else { return }
+        settle(&state, number, node.pending.filter { $0.value.contains { !$0.isDropped } }.keys.sorted())
+        for (name, versions) in node.pendingEntries {
+            guard let last = versions.last else { continue }
+            let old = node.durableEntries[name]
+            if let old { state.durableName ^= mixed([UInt64(number), stable(name), UInt64(old), 1]) }
+            if let last { state.durableName ^= mixed([UInt64(number), stable(name), UInt64(last), 1]) }
+            state.nodes[number]?.durableEntries[name] = last
+        }
+        state.nodes[number]?.pendingEntries = [:]
     }
 
     private func drop(_ state: inout State, _ number: Int) {

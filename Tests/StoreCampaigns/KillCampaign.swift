@@ -10,6 +10,12 @@ package final class KillCampaign {
         case killed
         /// The call fails with EIO, and the process is killed at the end of the step.
         case refused
+        /// The same, but the process ends as it should.
+        case refusedAndClosed
+        /// The disk is full from that call on, takes what there is room for, and the process is killed three steps later.
+        case full
+        /// The same, but the process ends as it should, with the disk still full.
+        case fullAndClosed
     }
 
     package private(set) var runs = 0
@@ -20,8 +26,8 @@ package final class KillCampaign {
     private let steps: [Operation?]
     private let trustsCache: Bool
 
-    /// - Parameter trustsCache: plants the bug that the campaign must find: the next process believes the machine to have
-    ///   been started since.
+    /// - Parameter trustsCache: plants the bug that the campaign must find: the next process believes that the last one
+    ///   has ended as it should.
     package init(on base: SimulatedDisk, seed: UInt64, steps: [Operation?], trustsCache: Bool = false) {
         self.base = base
         self.seed = seed
@@ -29,15 +35,23 @@ package final class KillCampaign {
         self.trustsCache = trustsCache
     }
 
-    /// - Returns: what is found of the bug after a kill, and after a refused barrier; `nil` if either is not found.
+    /// - Returns: what is found of the bug, for each end; `nil` if it is not found after one of them.
     package static func canary(on home: SimulatedDisk) throws -> String? {
-        let steps: [Operation?] = [.createInbox, .saveState, .put, .commit, .put, .commit]
-        let found = try End.allCases.compactMap { end in
-            let campaign = KillCampaign(on: home, seed: 1, steps: steps, trustsCache: true)
-            for call in 1...(try campaign.callCount()) { campaign.run(at: call, end) }
-            return campaign.violations.first
+        // So many states that not all of them have room in the last block of their file.
+        let states = [Operation?](repeating: .saveState, count: 6)
+        let steps: [Operation?] = [.createInbox, .saveState, .put, .commit, .put] + states + [.commit]
+        var found: [String] = []
+        for end in End.allCases {
+            var violations: [String] = []
+            for seed in 1...4 as ClosedRange<UInt64> where violations.isEmpty {
+                let campaign = KillCampaign(on: home, seed: seed, steps: steps, trustsCache: true)
+                for call in 1...(try campaign.callCount()) { campaign.run(at: call, end) }
+                violations = campaign.violations
+            }
+            guard let first = violations.first else { return nil }
+            found.append(first)
         }
-        return found.count == End.allCases.count ? found.joined(separator: "; ") : nil
+        return found.joined(separator: "; ")
     }
 
     /// How many calls the undisturbed history makes.
@@ -68,46 +82,77 @@ package final class KillCampaign {
         disk.with {
             switch end {
             case .killed: $0.crashAt = call
-            case .refused: $0.fault = .init(at: call, code: EIO, isLasting: false)
+            case .refused, .refusedAndClosed: $0.fault = .init(at: call, code: EIO, isLasting: false)
+            case .full, .fullAndClosed: $0.fullAt = call
             }
         }
         let history = History(on: disk, seed: seed)
         history.isHarmed = true
         do { try history.open() } catch is StoreError {}
-        for step in steps where history.store != nil && disk.operations < call { try perform(step, history) }
+        var later = end == .full || end == .fullAndClosed ? 3 : 0
+        for step in steps where history.store != nil && (disk.operations < call || later > 0) {
+            if disk.operations >= call { later -= 1 }
+            try perform(step, history)
+        }
+        if end == .refusedAndClosed || end == .fullAndClosed { history.close() }
         let killed = disk.snapshot()
-        if trustsCache { killed.with { $0.boot += 1 } }
+        killed.with { $0.isFull = false }
+        if trustsCache { killed.replace("/home/lock", with: Array("1               ended   ".utf8)) }
         history.close()
         try Verification(history.promise, killed.snapshot(), wasHarmed: true).run(isThorough: false)
-        let store = try Verification.open(killed, now: campaignStart)
-        let shown = try Self.shown(by: store)
-        let outcomes = Outcomes(of: killed)
+        try checkNext(killed.snapshot(), call, fails: nil)
+        // The disk fails the next process, too, from some call on.
+        let from = killed.operations + 1 + call % 40
+        let next = SimulatedDisk.Fault(at: from, code: EIO, isLasting: true, isForOneCall: true)
+        try checkNext(killed, call, fails: next)
+    }
+
+    /// What the next process shows must be there after a power cut.
+    private func checkNext(_ disk: SimulatedDisk, _ call: Int, fails: SimulatedDisk.Fault?) throws {
+        disk.with { $0.fault = fails }
+        let store: Store
+        do { store = try Verification.open(disk, now: campaignStart) } catch let error as StoreError {
+            if fails == nil { throw error }
+            return
+        }
+        let shown = try Self.shown(by: store, mayFail: fails != nil)
+        let outcomes = Outcomes(of: disk)
         store.close()
         for choice in outcomes.choices(limit: 3, seed: UInt64(call)) {
             let again = try Verification.open(outcomes.disk(choice), now: campaignStart)
             defer { again.close() }
             if let lost = shown.subtracting(try Self.shown(by: again)).min() {
-                throw Violation("\(lost) was shown and is lost")
+                throw Violation("\(lost) was shown \(fails == nil ? "" : "by a disk that fails ")and is lost")
             }
         }
     }
 
     /// All that a store says it has.
-    private static func shown(by store: Store) throws -> Set<String> {
-        var shown: Set<String> = ["clock \(store.clockMark())"]
+    /// - Parameter mayFail: what cannot be read is left out; and what the clock says, which is reported.
+    private static func shown(by store: Store, mayFail: Bool = false) throws -> Set<String> {
+        var shown: Set<String> = mayFail ? [] : ["clock \(store.clockMark())"]
         func text(_ bytes: [UInt8]) -> String {
             Promise.Text.serial(of: bytes).map(String.init) ?? "\(bytes.prefix(8))"
+        }
+        func attempt(_ body: () throws -> Void) throws {
+            do { try body() } catch let error as StoreError { if !mayFail { throw error } }
         }
         for row in store.liveRows() {
             shown.insert("inbox \(row)")
             if let fuse = store.scheduledDestruction(of: row) { shown.insert("fuse \(fuse) of \(row)") }
-            if let state = try store.loadState(row) { shown.insert("state \(text(state)) of \(row)") }
-            for message in try store.list(row, now: campaignStart) {
-                shown.insert("message \(text(message.payload)) of \(row)")
+            try attempt { if let state = try store.loadState(row) { shown.insert("state \(text(state)) of \(row)") } }
+            try attempt {
+                for message in try store.list(row, now: campaignStart) {
+                    shown.insert("message \(text(message.payload)) of \(row)")
+                }
             }
         }
         for note in try store.tombstones() { shown.insert("tombstone \(text(note.payload))") }
-        for note in try store.fanOuts(now: campaignStart) { shown.insert("fan-out list \(text(note.payload))") }
+        try attempt {
+            for note in try store.fanOuts(now: campaignStart) {
+                shown.insert("fan-out list \(text(note.payload))")
+            }
+        }
         return shown
     }
 }

@@ -83,7 +83,7 @@ import Testing
         let campaign = KillCampaign(on: try makeHome(), seed: 1, steps: FaultCampaign.everyOperation)
         let count = try campaign.callCount()
         for (index, call) in stride(from: 1, through: count, by: 3).enumerated() {
-            campaign.run(at: call, KillCampaign.End.allCases[index % 2])
+            campaign.run(at: call, KillCampaign.End.allCases[index % KillCampaign.End.allCases.count])
         }
         #expect(campaign.violations == [])
         #expect(campaign.runs > 150)

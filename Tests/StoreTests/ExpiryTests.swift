@@ -161,12 +161,13 @@ import Testing
         #expect(report.recordsOverwritten == 1 && report.failures.isEmpty)
         _ = try store.addTombstone(keepUntil: start + hour, payload: text("gone"))
         try store.destroyRow(two)
-        // Appends fail, and the file stays usable.
-        try store.put(one, 4, at: start + 9_000, "four")
+        // Appends for which the file has no room fail, and it stays usable.
+        let long = String(repeating: "4", count: 5_000)
+        try store.put(one, 4, at: start + 9_000, long)
         #expect(throws: StoreError.self) { try store.commitNow() }
         #expect(try store.get(one, 4, now: start) == nil)
         #expect(throws: StoreError.self) {
-            try store.put(one, 4, at: start + 9_000, "four")
+            try store.put(one, 4, at: start + 9_000, long)
             try store.commitNow()
         }
         #expect(try store.get(one, 2, now: start) == "text 2")
