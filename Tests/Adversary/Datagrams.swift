@@ -105,10 +105,11 @@ struct Datagrams: Sendable {
     func sealed() -> Tally {
         each { thread, tally in
             let dialer = try HostileDialer(target, from: 50_000 + thread)
-            guard dialer.open(seconds: 5), let id = dialer.peerID else { throw Failure("no link over UDP") }
+            guard dialer.open(seconds: 60), let id = dialer.peerID else { throw Failure("no link over UDP") }
             let others = try RawDatagrams(from: 1_000..<1_000 + Self.sources, port: target.port)
             var number: UInt64 = 1
-            while effort.goesOn, tally.count < effort.limit / effort.threads {
+            // Once at least, however long the dial has taken.
+            while effort.goesOn || tally.count == 0, tally.count < effort.limit / effort.threads {
                 for index in 0..<Self.batch {
                     number += 1
                     let counter = (0..<8).map { UInt8(truncatingIfNeeded: number >> (56 - 8 * $0)) }
@@ -174,7 +175,12 @@ private final class HostileDialer {
 
     init(_ target: Target, from number: Int) throws {
         sockets = try RawDatagrams(from: number..<number + 1, port: target.port)
+        var limits = DatagramLimits()
+        // How long is waited for an answer, `open` is told.
+        limits.actTimeout = 60_000_000
+        limits.handshakeTimeout = 60_000_000
         endpoint = DatagramEndpoint(
+            limits: limits,
             cookieKey: SecretBytes(copying: randomBytes(32)),
             source: DatagramSource(randomBytes: { randomBytes($0) }, makeEphemeral: { SecretKey.generate() })
         )

@@ -64,7 +64,7 @@ package final class HostileLink {
     package func seal(_ frame: Frame) throws -> [UInt8] { try transport.seal(FrameCodec.encode(frame)) }
 
     /// The next frame; `nil` when the link is closed or nothing comes.
-    package func receive(seconds: Double = 5) throws -> Frame? {
+    package func receive(seconds: Double = 60) throws -> Frame? {
         while true {
             guard let bytes = connection.read(transport.expectedByteCount, seconds: seconds) else { return nil }
             if let frame = try transport.open(bytes) { return try FrameCodec.decode(frame) }

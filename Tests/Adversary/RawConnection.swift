@@ -95,7 +95,7 @@ package final class RawConnection {
     }
 
     /// Exactly so many bytes; `nil` when the other side closes, or says nothing for so long.
-    package func read(_ count: Int, seconds: Double = 5) -> [UInt8]? {
+    package func read(_ count: Int, seconds: Double = 60) -> [UInt8]? {
         var bytes: [UInt8] = []
         while bytes.count < count {
             guard waitForBytes(seconds: seconds) else { return nil }

@@ -180,7 +180,8 @@ private final class Circle {
             // Each from a network of its own: what one of these may open is bounded, too.
             let link = try Self.link(target, makeIdentity(), Int.random(in: 0..<50_000) + index)
             try link.send(.relayRequest(.open(grant.reservation)))
-            guard let number = try incoming() else { break }
+            // The first must come; that there are no more is heard of nobody.
+            guard let number = try incoming(seconds: isPatient && guests.isEmpty ? 60 : 1) else { break }
             guests.append(Guest(link: link, number: number))
             (credit[number], unread[number]) = (Limits.relayWindow, 0)
         }
@@ -202,8 +203,8 @@ private final class Circle {
         )
     }
 
-    private func incoming() throws -> RelayStreamID? {
-        while holder.connection.waitForBytes(seconds: 1), let frame = try holder.receive() {
+    private func incoming(seconds: Double) throws -> RelayStreamID? {
+        while holder.connection.waitForBytes(seconds: seconds), let frame = try holder.receive() {
             if case .relayAnswer(.incoming(let number)) = frame { return number }
         }
         return nil

@@ -5,7 +5,7 @@ import NIOPosix
 import Synchronization
 import Testing
 
-@Suite(.timeLimit(.minutes(1))) struct ControlServerTests {
+@Suite(.timeLimit(.minutes(30))) struct ControlServerTests {
     @Test func `a request is answered with its id`() async throws {
         try await ControlNode.serving { node in
             let raw = try node.rawClient()

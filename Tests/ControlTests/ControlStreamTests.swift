@@ -9,7 +9,7 @@ private final class Subscribers: Sendable {
     let connections = Mutex<[ControlConnection]>([])
 }
 
-@Suite(.timeLimit(.minutes(1))) struct ControlStreamTests {
+@Suite(.timeLimit(.minutes(30))) struct ControlStreamTests {
     @Test func `two subscribers get every event in order`() async throws {
         let subscribers = Subscribers()
         try await ControlNode.serving(subscribers.handler) { node in

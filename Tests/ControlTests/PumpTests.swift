@@ -6,7 +6,7 @@ import Synchronization
 import Testing
 
 /// What `mayfly rpc` does between a program and the node.
-@Suite(.timeLimit(.minutes(1))) struct PumpTests {
+@Suite(.timeLimit(.minutes(30))) struct PumpTests {
     /// How a pump has ended.
     private struct Outcome {
         var answers: [JSONValue]

@@ -155,13 +155,13 @@ struct AutomationTests {
             #expect(lost > 0 && first["cursor"].integer == cursor + lost)
             #expect(events.dropFirst().first?["cursor"].integer == cursor + lost + 1)
             #expect(
-                try ann.ok("watch", "--since", String(cursor), "--until", "gap", "--timeout", "5")["lost"].integer
+                try ann.ok("watch", "--since", String(cursor), "--until", "gap", "--timeout", "90")["lost"].integer
                     != nil
             )
             // Of an earlier run of the node nobody knows how many.
             try ann.stop()
             try ann.start()
-            let restarted = try ann.ok("watch", "--since", String(cursor), "--until", "gap", "--timeout", "5")
+            let restarted = try ann.ok("watch", "--since", String(cursor), "--until", "gap", "--timeout", "90")
             #expect(restarted["event"].string == "gap" && restarted["lost"].isNull)
             #expect(
                 try ann.ok("watch", "--since", "0", "--timeout", "0.2").lines.allSatisfy { $0["event"].string != "gap" }

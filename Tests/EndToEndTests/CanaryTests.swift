@@ -103,7 +103,7 @@ struct CanaryTests {
             let invite = try ann.ok("invite", "create", room)
             let slug = try #require(invite["slug"].string)
             let id = try #require(created["conversation"].string)
-            try bob.ok("join", slug, "--as", bobProfile, "--timeout", "20")
+            try bob.ok("join", slug, "--as", bobProfile, "--timeout", "90")
             try ann.wait("peerOnline")
             try bob.wait("peerOnline")
             let verified = try InviteSlug.decode(slug)
@@ -130,13 +130,13 @@ struct CanaryTests {
             try ann.ok("peer", "ping", peer)
 
             // Messages in memory and on the disk, a file, a reaction, an answer.
-            try ann.ok("send", room, plant("ephemeral text"), "--wait", "delivered", "--timeout", "20")
+            try ann.ok("send", room, plant("ephemeral text"), "--wait", "delivered", "--timeout", "90")
             let cursors = (try ann.cursor(), try bob.cursor())
             try ann.ok("lifetime", "propose", room, "1d")
             try bob.wait("lifetimeProposed:ours=false,lifetime=1d", after: cursors.1)
             try bob.ok("lifetime", "accept", room)
             try ann.wait("lifetimeAgreed:lifetime=1d", after: cursors.0)
-            let sent = try bob.ok("send", room, plant("text"), "--wait", "delivered", "--timeout", "20")
+            let sent = try bob.ok("send", room, plant("text"), "--wait", "delivered", "--timeout", "90")
             let fileName = "canary-file-\(UUID().uuidString.prefix(8)).txt"
             canaries.append(Canary("the file's name", text: fileName))
             let fileText = plant("file")
@@ -150,7 +150,7 @@ struct CanaryTests {
                 "--wait",
                 "delivered",
                 "--timeout",
-                "30"
+                "90"
             )
             try ann.ok("react", room, sent["message"].string ?? "", "👍")
             try ann.ok("read", room)
@@ -201,7 +201,7 @@ struct CanaryTests {
             search(ann, for: canaries + [Canary("bob's address", text: bobAddress)])
             search(bob, for: canaries + [Canary("ann's address", text: annAddress)], except: ["key"])
             try ann.ok("explode", room, "--force")
-            try bob.wait("exploded", seconds: 30)
+            try bob.wait("exploded")
             search(ann, for: canaries + [Canary("bob's address", text: bobAddress)])
             search(bob, for: canaries + [Canary("ann's address", text: annAddress)], except: ["key"])
             expectNone(canaries, in: Data(ann.told.utf8), "what a hook was told")

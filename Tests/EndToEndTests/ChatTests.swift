@@ -94,7 +94,7 @@ struct ChatTests {
             let longest = String(repeating: "é", count: 16_384)
             let texts = ["Grüße 👩‍👩‍👧‍👦 \u{202E}rtl", "two\nlines\tand a tab", "\u{1B}[31mred", "{\"json\": true}", longest]
             for text in texts {
-                try ann.ok("send", "room", "-", "--wait", "delivered", "--timeout", "10", input: text + "\n")
+                try ann.ok("send", "room", "-", "--wait", "delivered", "--timeout", "90", input: text + "\n")
             }
             try ann.ok("send", "room", "--wait", "delivered", "--", "--force")
             #expect(try bob.texts() == texts + ["--force"])
@@ -157,9 +157,9 @@ struct ChatTests {
             let secrets = ["the plaintext of a message", "a message in memory only", "tulip-society"]
             let other = try ann.ok("conversation", "create", "--name", secrets[2], "--as", "ann-in-disguise")
             let slug = try ann.ok("invite", "create", secrets[2])
-            try bob.ok("join", slug["slug"].string ?? "", "--as", "bob-in-disguise", "--timeout", "10")
+            try bob.ok("join", slug["slug"].string ?? "", "--as", "bob-in-disguise", "--timeout", "90")
             // Without an agreement nothing is on a disk, sealed or not, while the conversations go on.
-            try bob.ok("send", secrets[2], secrets[1], "--wait", "delivered", "--timeout", "10")
+            try bob.ok("send", secrets[2], secrets[1], "--wait", "delivered", "--timeout", "90")
             for node in [ann, bob] { #expect(try say(secrets[1], node)["stored"].bool == false) }
             for node in [ann, bob] { #expect(node.files(".seg") == [], "at \(node.name)") }
             try agree(ann, bob, "1d")

@@ -27,7 +27,7 @@ struct CrashTests {
                     let text = "message \(number)"
                     let answer = try? Program.run(
                         [
-                            mayfly, "send", "room", text, "--wait", "delivered", "--timeout", "5", "--json", "--home",
+                            mayfly, "send", "room", text, "--wait", "delivered", "--timeout", "30", "--json", "--home",
                             home,
                         ],
                         in: directory
@@ -36,11 +36,13 @@ struct CrashTests {
                     delivered.withLock { $0.append(text) }
                 }
             }
+            // Also when a round fails: the sender would go on for ever.
+            defer { isOver.withLock { $0 = true } }
             var generator = SystemRandomNumberGenerator()
             for round in 0..<8 {
                 let count = delivered.withLock { $0.count }
                 // Until something was delivered in this round, and then to a random moment of what follows.
-                for _ in 0..<200 where delivered.withLock({ $0.count }) == count { Thread.sleep(forTimeInterval: 0.05) }
+                try eventually("a delivery in round \(round)") { delivered.withLock { $0.count } > count }
                 Thread.sleep(forTimeInterval: Double.random(in: 0...0.3, using: &generator))
                 let node = round % 2 == 0 ? bob : ann
                 node.crash()

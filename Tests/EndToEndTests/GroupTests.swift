@@ -137,7 +137,7 @@ struct GroupTests {
                 try node.start(["--listen", "tcp://127.0.0.1:0"])
                 try nodes[0].wait("peerOnline", after: before)
             }
-            try nodes[1].ok("send", "room", "found you", "--wait", "delivered", "--timeout", "30")
+            try nodes[1].ok("send", "room", "found you", "--wait", "delivered", "--timeout", "90")
             try nodes[2].wait("message:text=found you")
         }
     }
@@ -178,7 +178,7 @@ func gather(_ nodes: [TestNode]) throws {
     try nodes[0].ok("conversation", "create", "--name", "room", "--as", nodes[0].name)
     for count in 2...nodes.count {
         let slug = try nodes[0].ok("invite", "create", "room", "--single-use")["slug"].string ?? ""
-        try nodes[count - 1].ok("join", slug, "--as", nodes[count - 1].name, "--timeout", "30")
+        try nodes[count - 1].ok("join", slug, "--as", nodes[count - 1].name, "--timeout", "90")
         for node in nodes[..<count] {
             try eventually("\(node.name) is linked to all") {
                 let members = try node.ok("conversation", "members", "room")["members"].list

@@ -281,19 +281,24 @@ final class TestNode {
     // MARK: Commands
 
     /// Runs a command with `--json`.
-    func run(_ arguments: [String], input: String = "") throws -> Answer {
+    func run(_ arguments: [String], input: String = "", seconds: Int = 150) throws -> Answer {
         // What follows `--` are no options.
         let end = arguments.firstIndex(of: "--") ?? arguments.count
         let command = arguments[..<end] + ["--json", "--home", home] + arguments[end...]
-        return try Program.run([Program.mayfly] + command, input: input, in: directory)
+        return try Program.run([Program.mayfly] + command, input: input, in: directory, seconds: seconds)
     }
 
     /// A command that must succeed.
     @discardableResult
-    func ok(_ arguments: String..., input: String = "", at location: SourceLocation = #_sourceLocation) throws
-        -> Answer
+    func ok(
+        _ arguments: String...,
+        input: String = "",
+        seconds: Int = 150,
+        at location: SourceLocation = #_sourceLocation
+    )
+        throws -> Answer
     {
-        let answer = try run(arguments, input: input)
+        let answer = try run(arguments, input: input, seconds: seconds)
         if answer.code != 0 {
             Issue.record("\(answer)\nlog of \(name): \(Program.text(log).suffix(3_000))", sourceLocation: location)
             throw HarnessError("a command failed")

@@ -64,10 +64,12 @@ struct HookTests {
             try meet(ann, bob)
             try bob.ok("send", "room", "hello", "--wait", "delivered", "--timeout", "90")
             try eventually("three failures") { (try ann.ok("status"))["hooks"]["failed"].integer == 3 }
-            let log = Program.text(ann.log)
-            #expect(log.contains("exit code 7") && log.contains("signal 10"), "\(log)")
-            #expect(log.contains("others can change"), "\(log)")
-            #expect(!log.contains("printed-by-the-hook"))
+            // Each is counted before it is logged.
+            try eventually("their reasons in the log") {
+                let log = Program.text(ann.log)
+                return ["exit code 7", "signal 10", "others can change"].allSatisfy { log.contains($0) }
+            }
+            #expect(!Program.text(ann.log).contains("printed-by-the-hook"))
             chmod(third, 0o700)
             try bob.ok("send", "room", "again", "--wait", "delivered", "--timeout", "90")
             try eventually("one success") { (try ann.ok("status"))["hooks"]["done"].integer == 1 }
@@ -97,22 +99,44 @@ struct HookTests {
             try ann.setHooks([(["message"], "echo started >> \"$1\"; exec sleep 1000")])
             for node in nodes { try node.start() }
             try meet(ann, bob)
+            let begin = ContinuousClock.now
             for index in 0..<4 { try bob.ok("send", "room", "first \(index)") }
-            try eventually("four running") { (try ann.ok("status"))["hooks"]["running"].integer == 4 }
+            try eventually("four running") {
+                let hooks = try ann.ok("status")["hooks"]
+                // Never four at once, where the first is over before the last has begun.
+                return hooks["running"].integer == 4 || hooks["failed"].integer ?? 0 > 0
+            }
             let requests = (0..<300).map {
                 #"{"jsonrpc":"2.0","id":\#($0),"method":"send","params":{"conversation":"room","text":"m\#($0)"}}"#
             }
             _ = try bob.ok("rpc", input: requests.joined(separator: "\n") + "\n")
             try eventually("all 304 messages") { try ann.texts().count == 304 }
+            let started = ann.told.split(separator: "\n").count
             let hooks = try ann.ok("status")["hooks"]
-            #expect(hooks["running"].integer == 4 && hooks["queued"].integer == 256, "\(hooks)")
-            #expect(hooks["dropped"].integer == 44, "\(hooks)")
-            #expect(ann.told.split(separator: "\n").count == 4)
+            if hooks["failed"].integer == 0 {
+                #expect(hooks["running"].integer == 4 && hooks["queued"].integer == 256, "\(hooks)")
+                #expect(hooks["dropped"].integer == 44, "\(hooks)")
+                #expect(started == 4)
+            } else {
+                // On a slow machine the first have had their 30 s by now, and others have taken their place.
+                try eventually("four running, and the others counted") {
+                    let hooks = try ann.ok("status")["hooks"]
+                    let counts = ["running", "queued", "dropped", "failed"].map { hooks[$0].integer ?? 0 }
+                    return counts[0] == 4 && counts[1] <= 256 && counts.reduce(0, +) == 304
+                }
+            }
             try say("not blocked", ann)
+            let failed = try ann.ok("status")["hooks"]["failed"].integer ?? 0
             // SIGTERM reaches the programs that run.
             try ann.stop()
             #expect(Program.text(ann.log).contains("took too long and was ended"))
-            #expect(ann.told.split(separator: "\n").count == 4)
+            let all = ann.told.split(separator: "\n").count
+            if ContinuousClock.now - begin < .seconds(30) {
+                #expect(failed == 0 && all == 4)
+            } else {
+                // Those that had failed, those that ran, and those that followed them before the stop.
+                #expect((4...Int(failed) + 8).contains(all), "\(all) after \(failed)")
+            }
         }
     }
 

@@ -53,7 +53,7 @@ struct JoinRaceTests {
             #expect(try bob.ok("join", "list")["state"].string == "joining")
             try ann.start()
             #expect(try ann.ok("conversation", "show", "room")["members"].list.count == 1)
-            let refused = try carol.fails(2, "join", slug, "--timeout", "30")
+            let refused = try carol.fails(2, "join", slug, "--timeout", "90")
             #expect(refused["errorType"].string == "single_use_consumed")
             // On a busy machine it has come by itself by now, and there is no join left to retry.
             #expect([0, 7].contains(try bob.run(["join", "retry", id]).code))
@@ -129,10 +129,10 @@ struct JoinRaceTests {
             #expect(try ann.ok("conversation", "show", "room")["members"].list.isEmpty)
             // The welcome comes, too late.
             relay.release()
-            let refused = try carol.fails(2, "join", slug, "--timeout", "30")
+            let refused = try carol.fails(2, "join", slug, "--timeout", "90")
             #expect(refused["errorType"].string == "single_use_consumed")
             let fresh = try ann.ok("invite", "create", "room")["slug"].string ?? ""
-            try carol.ok("join", fresh, "--timeout", "30")
+            try carol.ok("join", fresh, "--timeout", "90")
             #expect(try bob.ok("conversation", "list").lines.isEmpty && bob.ok("join", "list").lines.isEmpty)
         }
     }
@@ -151,7 +151,8 @@ struct JoinRaceTests {
             #expect(retried["state"].string == "joining" && retried["attempts"].integer ?? 0 > before)
             try bob.fails(7, "join", "retry", "ffff")
             try ann.start()
-            try bob.ok("join", "retry", id)
+            // On a busy machine it has come by itself by now, and there is no join left to retry.
+            #expect([0, 7].contains(try bob.run(["join", "retry", id]).code))
             try bob.wait("joined")
         }
     }

@@ -170,7 +170,7 @@ struct GroupLifetimeTests {
                 let eve = more[0]
                 try eve.start()
                 let slug = try nodes[0].ok("invite", "create", "room")["slug"].string ?? ""
-                try eve.ok("join", slug, "--as", "eve", "--timeout", "30")
+                try eve.ok("join", slug, "--as", "eve", "--timeout", "90")
                 try eve.wait("lifetimeAgreed:lifetime=1d,automatic=true")
                 for node in nodes + [eve] {
                     try eventually("\(node.name) shows three signatures") {

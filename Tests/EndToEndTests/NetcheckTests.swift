@@ -35,7 +35,7 @@ struct NetcheckTests {
 
             try hub.start(["--rendezvous"])
             try introduce(hub, to: ann)
-            let found = try ann.ok("netcheck")
+            let found = try ann.ok("netcheck", "--timeout", "90")
             let family = found["families"][0]
             #expect(
                 family["udp"].bool == true && family["tcp"].bool == true && family["nat"].string == "none",
@@ -66,7 +66,7 @@ struct NetcheckTests {
             try ann.start(["--no-udp"])
             try hub.start(["--rendezvous"])
             try introduce(hub, to: ann)
-            let found = try ann.ok("netcheck", "--timeout", "5")
+            let found = try ann.ok("netcheck", "--timeout", "90")
             #expect(found["families"][0]["tcp"].bool == true && found["families"][0]["udp"].bool == false)
             #expect(found["punching"].string == "impossible" && found["datagrams"].bool == false, "\(found)")
             let shown = try Program.run([Program.mayfly, "netcheck", "--home", ann.home], in: ann.directory)

@@ -23,13 +23,15 @@ struct OutboxTests {
             try ann.start()
             #expect(try ann.ok("outbox", "list").lines.count == 2)
             // Nobody has met since, so the agreement still stands.
-            #expect(try ann.ok("send", "room", "fourth")["stored"].bool == true)
+            let fourth = try ann.ok("send", "room", "fourth")
+            #expect(fourth["stored"].bool == true)
             ann.crash()
             try ann.start()
             #expect(try ann.ok("outbox", "list").lines.count == 3)
             #expect(try ann.ok("status")["outbox"].integer == 3)
             try bob.start()
             try ann.wait("messageState:message=\(id),state=delivered")
+            try ann.wait("messageState:message=\(fourth["message"].string ?? ""),state=delivered")
             try bob.wait("message:text=fourth")
             #expect(try bob.texts() == ["first", "second", "third", "fourth"])
             #expect(
@@ -38,7 +40,7 @@ struct OutboxTests {
                 }
             )
             #expect(try message("second", at: ann)["state"].string == "delivered")
-            #expect(try ann.ok("outbox", "list").lines.isEmpty)
+            try eventually("nothing waits any more") { try ann.ok("outbox", "list").lines.isEmpty }
         }
     }
 

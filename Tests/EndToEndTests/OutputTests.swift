@@ -83,13 +83,13 @@ struct OutputTests {
             var chunk = [UInt8](repeating: 0, count: 1_000)
             while output.count < wanted.utf8.count {
                 var polled = pollfd(fd: reader.number, events: Int16(POLLIN), revents: 0)
-                guard poll(&polled, 1, 20_000) > 0 else { break }
+                guard poll(&polled, 1, 90_000) > 0 else { break }
                 let count = read(reader.number, &chunk, chunk.count)
                 if count <= 0 { break }
                 output += chunk[..<count]
             }
             #expect(String(decoding: output, as: UTF8.self) == wanted)
-            #expect(child.wait(seconds: 20) == 0)
+            #expect(child.wait(seconds: 90) == 0)
         }
     }
 

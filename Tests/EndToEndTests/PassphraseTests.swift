@@ -30,7 +30,7 @@ struct PassphraseTests {
         try withProtected { ann, file, wrong in
             try ann.start()
             #expect(try ann.ok("status")["locked"].bool == true)
-            #expect(Program.text(ann.log).contains("locked"))
+            try eventually("its log says so") { Program.text(ann.log).contains("locked") }
             let commands = [
                 ["conversation", "list"], ["conversation", "create"], ["conversation", "show", "x"], ["read", "x"],
                 ["send", "x", "y"], ["invite", "create", "x"], ["invite", "list", "x"], ["join", "list"],

@@ -22,19 +22,21 @@ struct PeerTests {
             try ann.replace("peers.json", with: "{ \"peers\": [ { \"name\": \"bob\", \"contact\": \"\(card)\" } ] }")
             try ann.start()
             #expect(try ann.ok("peer", "list").lines.map { $0["name"].string } == ["bob"])
-            let answer = try ann.ok("peer", "ping", "bob", "--timeout", "10")
-            #expect((0..<5_000).contains(answer["rttMs"].double ?? -1), "\(answer)")
+            let begin = ContinuousClock.now
+            let answer = try ann.ok("peer", "ping", "bob", "--timeout", "90")
+            let elapsed = (ContinuousClock.now - begin) / .milliseconds(1)
+            #expect((0..<elapsed).contains(answer["rttMs"].double ?? -1), "\(answer)")
             #expect(answer["path"].string == "direct")
             let shown = try ann.ok("peer", "show", "bob")
             #expect(shown["lastSeen"].time != nil)
             #expect(shown["endpoints"][0].string == bob.listen)
             // A second ping of a peer that was just there.
-            try ann.ok("peer", "ping", "bob", "--timeout", "10")
+            try ann.ok("peer", "ping", "bob", "--timeout", "90")
             try bob.stop()
             let unreachable = try ann.fails(5, "peer", "ping", "bob", "--timeout", "1")
             #expect(unreachable.kind == "unreachable")
             try bob.start()
-            try ann.ok("peer", "ping", "bob", "--timeout", "10")
+            try ann.ok("peer", "ping", "bob", "--timeout", "90")
         }
     }
 

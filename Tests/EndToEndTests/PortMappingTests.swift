@@ -201,7 +201,7 @@ struct PortMappingTests {
             #expect(checked["advice"].list.contains { $0.string?.contains("behind a NAT") == true }, "\(checked)")
             let begin = ContinuousClock.now
             try ann.stop()
-            #expect(ContinuousClock.now - begin < .seconds(10))
+            #expect(ContinuousClock.now - begin < .seconds(50))
         }
     }
 
@@ -270,7 +270,7 @@ struct PortMappingTests {
                 try house.startGateway(script: Self.endless(pause))
                 try ann.start(Self.listen + ["--map-ports"])
                 let before = ann.residentByteCount
-                try eventually("it is asked by UPnP", seconds: 30) { house.log.contains("asked") }
+                try eventually("it is asked by UPnP") { house.log.contains("asked") }
                 if pause == "0" {
                     try eventually("it is left alone", seconds: 60) { house.log.contains("left after") }
                     try eventually("a refusal", seconds: 60) { try mapping(ann)["state"].string == "failed" }
@@ -278,7 +278,7 @@ struct PortMappingTests {
                 #expect(ann.residentByteCount < before + (24 << 20))
                 let begin = ContinuousClock.now
                 try ann.stop()
-                #expect(ContinuousClock.now - begin < .seconds(10))
+                #expect(ContinuousClock.now - begin < .seconds(50))
                 if pause == "1" { try eventually("nobody is left to listen") { house.log.contains("left after") } }
             }
         }

@@ -214,11 +214,13 @@ final class Tracer {
             output: try Descriptor("/dev/null", O_WRONLY),
             errors: try Descriptor(log, O_WRONLY | O_CREAT)
         )
-        for _ in 0..<200 {
-            if Program.text(log).contains("attached") { return }
-            Thread.sleep(forTimeInterval: 0.02)
+        let child = child
+        try eventually("strace is attached") {
+            let text = Program.text(log)
+            if text.contains("attached") { return true }
+            guard child.isRunning else { throw HarnessError("strace does not attach: \(text)") }
+            return false
         }
-        throw HarnessError("strace does not attach: \(Program.text(log))")
     }
 
     /// Waits until it has happened. A call that the node does not make any more would show nothing.

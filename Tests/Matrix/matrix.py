@@ -98,7 +98,7 @@ class Cell:
             r.call("peer.add", name=node.role, card=node.call("peer.card")["contact"])
             node.call("peer.add", name="hub", card=r.call("peer.card")["contact"])
             node.call("peer.set", name="hub", key="rendezvous", value="on")
-            until(f"a reservation of {node.role}", 30, lambda: any(
+            until(f"a reservation of {node.role}", 90, lambda: any(
                 check["name"] == "rendezvous" and check["state"] == "ok" for check in node.call("status")["checks"]),
                 stopping)
         a.call("conversation.create", name="room", **{"as": "ann"})

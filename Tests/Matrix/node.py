@@ -94,7 +94,7 @@ class Node:
     def is_alive(self):
         return self.process is not None and self.process.poll() is None
 
-    def stop(self, seconds=20):
+    def stop(self, seconds=60):
         """- Returns: whether it ended by itself, and well."""
         if self.process is None:
             return True

@@ -70,7 +70,7 @@ private struct UDPLoopback {
 
     init(
         host: String = "127.0.0.1",
-        limits: TransportLimits = TransportLimits(),
+        limits: TransportLimits = .patient,
         datagramLimits: DatagramLimits = DatagramLimits()
     ) async throws {
         let loop = group.next()

@@ -45,12 +45,14 @@ private final class BothSide: @unchecked Sendable {
         key: UInt8,
         network: any Network,
         datagrams: (any DatagramNetwork)?,
-        patience: TimeAmount = .minutes(2)
+        patience: TimeAmount = .minutes(2),
+        stagger: TimeAmount = TransportLimits().dialStagger
     ) throws {
         identity = IdentityKey(try SecretKey(SecretBytes(copying: [UInt8](repeating: key, count: 32))))
         var limits = TransportLimits()
         // A busy machine is no silent one, unless silence is what is tested.
         limits.datagramPatience = patience
+        limits.dialStagger = stagger
         transport = LinkTransport(loop: loop, network: network, datagrams: datagrams, limits: limits)
         transport.events.linkOpened = { [unowned self] in
             links.append($0)
@@ -76,7 +78,12 @@ private struct BothWays {
     let endpoint: Endpoint
     static let token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(day: 1, counter: 1)
 
-    init(network: any Network = Sockets(), farHasUDP: Bool = true) async throws {
+    /// - Parameter stagger: the head start of each way. Long where TCP must win: a busy machine is slow over that, too.
+    init(
+        network: any Network = Sockets(),
+        farHasUDP: Bool = true,
+        stagger: TimeAmount = TransportLimits().dialStagger
+    ) async throws {
         let loop = group.next()
         let near = try await loop.submit {
             try BothSide(
@@ -84,7 +91,8 @@ private struct BothWays {
                 key: 0x11,
                 network: network,
                 datagrams: Sockets(),
-                patience: farHasUDP ? .minutes(2) : .milliseconds(50)
+                patience: farHasUDP ? .minutes(2) : .milliseconds(50),
+                stagger: stagger
             )
         }.get()
         let far = try await loop.submit {
@@ -170,7 +178,7 @@ private struct BothWays {
 
 @Suite struct LinkTransportTests {
     @Test func `where both are, TCP has the head start`() async throws {
-        let net = try await BothWays()
+        let net = try await BothWays(stagger: .minutes(2))
         let number = try await net.dial()
         #expect(net.near.links.map(\.carrier) == [.tcp] && net.near.links.map(\.route) == [number])
         try await net.exchange([1, 2, 3])
@@ -217,7 +225,8 @@ private struct BothWays {
     }
 
     @Test func `the second of two addresses does it when the first is dead`() async throws {
-        let net = try await BothWays()
+        // UDP to the first is silent, and the second waits for it.
+        let net = try await BothWays(stagger: .seconds(10))
         _ = try await net.dial([Endpoint(host: "127.0.0.1", port: 1), net.endpoint])
         #expect(net.near.links.map(\.carrier) == [.tcp] && net.near.ended.isEmpty)
         try await net.end()

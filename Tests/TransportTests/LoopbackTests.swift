@@ -131,7 +131,7 @@ private struct Loopback {
     let listener: TCPListener
     let token = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 5, count: 32))).token(day: 1, counter: 1)
 
-    init(farLimits: TransportLimits = TransportLimits(), nearLimits: TransportLimits = TransportLimits()) async throws {
+    init(farLimits: TransportLimits = .patient, nearLimits: TransportLimits = .patient) async throws {
         let loop = group.next()
         near = Node(loop)
         far = Node(loop)
@@ -251,7 +251,7 @@ private struct Loopback {
     }
 
     @Test func `a responder that says nothing is given up in time`() async throws {
-        var limits = TransportLimits()
+        var limits = TransportLimits.patient
         limits.actTimeout = .milliseconds(50)
         let net = try await Loopback(nearLimits: limits)
         let silent = try await ServerBootstrap(group: net.group).bind(host: "127.0.0.1", port: 0).get()

@@ -5,6 +5,18 @@ import Primitives
 import Testing
 import Transport
 
+extension TransportLimits {
+    /// For tests over sockets in which time is not what is tested: a busy machine is no silent one.
+    static var patient: TransportLimits {
+        var limits = TransportLimits()
+        limits.actTimeout = .minutes(2)
+        limits.handshakeTimeout = .minutes(4)
+        limits.closeTimeout = .minutes(2)
+        limits.silence = .minutes(4)
+        return limits
+    }
+}
+
 /// One node's transport and all that it has told its owner.
 final class Side {
     let transport: TCPTransport
