@@ -56,7 +56,12 @@ extension Node {
         case .destroy(let client): destroy(client)
         case .saveTombstone(let conversation): saveTombstone(conversation)
         case .removeTombstone(let conversation): removeTombstone(conversation)
-        case .armExplosion(let client, let record, let fanOut): arm(client, record, fanOut: fanOut)
+        case .armExplosion(let client, let record, let fanOut):
+            // Nothing takes a fuse back: it is lit when the schedule is there, which may be refused yet.
+            let armed = { [unowned self] (isDurable: Bool) in
+                if isDurable, rows[client] != nil { arm(client, record, fanOut: fanOut) }
+            }
+            leave(.run(armed), for: client)
         case .register(let client, let route): register(client, route)
         case .unregister(let client, let route): unregister(client, route)
         case .dial(let client, let dial): self.dial(client, dial)

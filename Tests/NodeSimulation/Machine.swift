@@ -170,6 +170,8 @@ final class Machine: @unchecked Sendable {
         }
         if let failure {
             isKeptFromStarting = disk.isInTrouble
+            // Its clock has been read, and is that of a start.
+            noteTime(afterStart: true)
             crash(isPowerCut: false)
             return failure
         }

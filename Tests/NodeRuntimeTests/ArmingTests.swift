@@ -1,0 +1,54 @@
+import Glibc
+import Messaging
+import NIOCore
+import NIOPosix
+import NodeRuntime
+import SimulatedDisk
+import Store
+import Synchronization
+import Testing
+
+@Suite("Arming") struct ArmingTests {
+    /// A node that has begun, with a conversation called `tea`, and the seconds on its clocks.
+    private static func node(on disk: SimulatedDisk, _ loop: any EventLoop, _ seconds: Seconds) async throws -> Node {
+        try Store.create(home: "/home", protection: .keyFile, passphrase: nil, fileSystem: disk)
+        let node = try await Node.quiet(home: "/home", on: disk, loop) {
+            $0.realtime = { 1_700_000_000_000 + seconds.value.withLock { $0 } * .second }
+            $0.boottime = { seconds.value.withLock { $0 } * .second }
+        }
+        try await node.unlock(passphrase: nil)
+        _ = try await node.createConversation(name: "tea", profile: nil).get()
+        return node
+    }
+
+    private final class Seconds: Sendable { let value = Mutex<Milliseconds>(0) }
+
+    @Test("a conversation whose scheduled end the disk refuses goes on, or ends with a word, whichever call it refuses")
+    func refused() async throws {
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        var goesOn = 0
+        var calls = 0
+        for call in 1... {
+            let disk = SimulatedDisk()
+            let seconds = Seconds()
+            let node = try await Self.node(on: disk, group.next(), seconds)
+            let id = try await node.conversation("tea").conversation
+            let first = disk.operations
+            disk.with { $0.fault = SimulatedDisk.Fault(at: first + call, code: EIO, isLasting: false) }
+            _ = try? await node.explode("tea", .after(60 * .second))
+            _ = try? await node.whenCommitted().get()
+            calls = disk.operations - first
+            disk.with { $0.fault = nil }
+            seconds.value.withLock { $0 += 120 }
+            await node.reapNow()
+            let lives = await (try? node.conversation(id.description)) != nil
+            if lives { goesOn += 1 }
+            let isTold = await (try? node.explosion(id.description)) != nil
+            #expect(lives || isTold, "call \(call): it is gone without a word")
+            await node.stop()
+            if call > calls { break }
+        }
+        #expect(calls > 5 && goesOn > 0)
+        try await group.shutdownGracefully()
+    }
+}
