@@ -128,6 +128,7 @@ extension Store {
     /// Marks the directory of an inbox whose page is destroyed, so that nobody takes it for one whose page is damaged;
     /// its files go later.
     func abandon(directory: String) {
+        unsettled[directory] = nil
         let gone = directory + Self.goneSuffix
         do throws(SystemError) {
             try disk.rename(directory, to: gone, in: inboxes)

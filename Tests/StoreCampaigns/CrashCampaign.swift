@@ -47,7 +47,7 @@ package final class CrashCampaign {
         defer { disk.observe(nil) }
         if history.store == nil { try history.open() }
         for (index, step) in steps.enumerated() {
-            if let step { try history.step(step) } else { try history.step() }
+            try history.step(step)
             last = nil
             let place = "\(name), step \(index), after \(history.operation)"
             check(disk.snapshot(), history.promise, place, history.operation, isStep: true)

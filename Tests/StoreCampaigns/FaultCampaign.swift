@@ -62,19 +62,7 @@ package final class FaultCampaign {
     ]
 
     /// How many calls the undisturbed history makes.
-    package func callCount() throws -> Int {
-        let disk = base.copy()
-        let history = History(on: disk, seed: seed)
-        try history.open()
-        for step in steps { try perform(step, history) }
-        let count = disk.operations
-        history.close()
-        return count
-    }
-
-    private func perform(_ step: Operation?, _ history: History) throws {
-        if let step { try history.step(step) } else { try history.step() }
-    }
+    package func callCount() throws -> Int { try History.callCount(on: base, seed: seed, steps) }
 
     /// One run.
     package func run(failing call: Int, with code: Int32, _ lasting: Lasting) {
@@ -97,7 +85,7 @@ package final class FaultCampaign {
         history.isHarmed = true
         history.believesFailures = believesFailures
         do { try history.open() } catch is StoreError {}
-        for step in steps where history.store != nil { try perform(step, history) }
+        for step in steps where history.store != nil { try history.step(step) }
         refusals += history.refusals
         lastCall = "\(disk.with { $0.struckCall } ?? "none"), now \(history.operation)"
         struck[disk.with { $0.struckCall } ?? "none", default: 0] += 1

@@ -166,6 +166,22 @@ package final class History {
         try onStep?()
     }
 
+    /// A step of a kind, or any.
+    package func step(_ operation: Operation?) throws {
+        if let operation { try step(operation) } else { try step() }
+    }
+
+    /// How many calls a history makes that nothing disturbs.
+    package static func callCount(on base: SimulatedDisk, seed: UInt64, _ steps: [Operation?]) throws -> Int {
+        let disk = base.copy()
+        let history = History(on: disk, seed: seed)
+        try history.open()
+        for step in steps { try history.step(step) }
+        let count = disk.operations
+        history.close()
+        return count
+    }
+
     /// Any step, those that a node takes often more often.
     package func step() throws {
         let often: [Operation] = [

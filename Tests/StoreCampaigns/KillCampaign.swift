@@ -55,19 +55,7 @@ package final class KillCampaign {
     }
 
     /// How many calls the undisturbed history makes.
-    package func callCount() throws -> Int {
-        let disk = base.copy()
-        let history = History(on: disk, seed: seed)
-        try history.open()
-        for step in steps { try perform(step, history) }
-        let count = disk.operations
-        history.close()
-        return count
-    }
-
-    private func perform(_ step: Operation?, _ history: History) throws {
-        if let step { try history.step(step) } else { try history.step() }
-    }
+    package func callCount() throws -> Int { try History.callCount(on: base, seed: seed, steps) }
 
     package func run(at call: Int, _ end: End) {
         runs += 1
@@ -92,7 +80,7 @@ package final class KillCampaign {
         var later = end == .full || end == .fullAndClosed ? 3 : 0
         for step in steps where history.store != nil && (disk.operations < call || later > 0) {
             if disk.operations >= call { later -= 1 }
-            try perform(step, history)
+            try history.step(step)
         }
         if end == .refusedAndClosed || end == .fullAndClosed { history.close() }
         let killed = disk.snapshot()
