@@ -58,9 +58,10 @@ final class DatagramLinkEnd: LinkEnd {
     }
 
     func close(_ reason: LinkCloseReason) {
-        resumeReading()
         transport.endpoint.close(number, DatagramCloseReason(reason), at: transport.now)
         transport.pump()
+        // What has not been read yet comes after all that the owner is about to do.
+        if isPaused { transport.loop.assumeIsolated().execute { self.resumeReading() } }
     }
 
     func abort(_ reason: LinkCloseReason) {

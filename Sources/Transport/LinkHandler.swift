@@ -452,8 +452,12 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
             phase = .closing(connection, reason)
             if let context { wholeDeadline = context.eventLoop.now + limits.closeTimeout }
             watchTime()
-            resumeReading()
-            endOutputIfDrained()
+            guard isPaused, let context else { return endOutputIfDrained() }
+            // What has not been read yet comes after all that the owner is about to do.
+            context.eventLoop.assumeIsolated().execute {
+                self.resumeReading()
+                self.endOutputIfDrained()
+            }
         case .closing:
             endOutputIfDrained()
         case .beforeToken, .admitted, .dialling, .ended:
@@ -464,7 +468,8 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
     /// All we have sent is out: now the peer may know that no more comes. If it has ended too, that is all.
     private func endOutputIfDrained() {
         guard case .closing(_, let reason) = phase, outbound.count == 0, let context else { return }
-        if inputHasEnded { end(reason, .disconnected) } else { context.close(mode: .output, promise: nil) }
+        guard inputHasEnded else { return context.close(mode: .output, promise: nil) }
+        if !isPaused { end(reason, .disconnected) }
     }
 
     func abort(_ reason: LinkCloseReason) { end(reason, .shutDown) }

@@ -71,10 +71,12 @@ package struct RelayUsers: Sendable {
         }
     }
 
-    /// Asks for a reservation and gives it up; asks a hundred times; and takes it over by a second link.
+    /// Asks for a reservation and gives it up; asks a hundred times; and takes it over by a second link, while the first one
+    /// has asked so often that the node reads no more of it.
     func moves() -> Tally {
         each(3) { user, tally in
             var number = 0
+            var hasty: HostileLink?
             while goesOn(tally) || tally.count == 0 {
                 number += 1
                 let link = try link(user, number)
@@ -82,11 +84,24 @@ package struct RelayUsers: Sendable {
                     try link.send(.relayRequest(.reserve))
                     tally.count += 1
                 }
-                guard try answer(link) != nil else { throw Failure("no reservation") }
+                guard try answer(link) != nil else {
+                    throw Failure("no reservation: \(link.connection.hasEnded ? "closed" : "no answer")")
+                }
                 tally.answered += 1
-                if number % 2 == 0 { try link.send(.relayRequest(.release)) }
-                // Otherwise it is gone without a word, or its next link is there before.
+                hasty = nil
+                switch number % 5 {
+                case 0:
+                    // More than the node takes of anybody in one go; what is left waits there.
+                    let requests = try (0..<Self.hastyCount).flatMap { _ in try link.seal(.relayRequest(.reserve)) }
+                    link.connection.write(requests)
+                    tally.count += Self.hastyCount
+                    hasty = link
+                case 1, 3: try link.send(.relayRequest(.release))
+                // It is gone without a word.
+                default: break
+                }
             }
+            withExtendedLifetime(hasty) {}
         }
     }
 
@@ -120,6 +135,7 @@ package struct RelayUsers: Sendable {
     /// Kinds of abuse that need users of their own: what one of them may open comes back slowly.
     package static let kindCount = 4
     private static let usersEach = 2
+    private static let hastyCount = 2 * Limits.idleFrameGroup * Limits.idleFrameBurst
     /// Users of a node that are needed in all.
     package static let userCount = kindCount * usersEach
 

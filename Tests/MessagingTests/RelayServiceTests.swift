@@ -149,6 +149,42 @@ struct RelayServiceTests {
         #expect(service.machine.linkClosed(LinkID(77)).isEmpty)
     }
 
+    @Test("what still comes on a link that was closed counts for nothing: a replaced one takes no reservation back")
+    func dismissed() {
+        let second = 7
+        var service = reserved()
+        let granted = told(second, .reserved(service.grant))
+        #expect(service.say(.reserve, second, as: service.peer) == [close(holder), granted])
+        // The first one had been left unread.
+        let requests: [RelayRequest] = [
+            .reserve, .release, .open(service.reservation), .stream(one, .data([1])), .stream(.guest, .close(.closed)),
+        ]
+        for request in requests { #expect(service.say(request, holder, as: service.peer).isEmpty, "\(request)") }
+        #expect(service.machine.serves(LinkID(UInt64(second))) && !service.machine.serves(LinkID(UInt64(holder))))
+        #expect(service.machine.linkClosed(LinkID(UInt64(holder))).isEmpty)
+        #expect(service.machine.counts.reservations == 1)
+
+        // After a violation, a release, a refusal, and its silence; and a guest whom nobody is there for.
+        let ways: [(inout Service) -> Void] = [
+            { $0.say(.open($0.reservation), 1, as: $0.peer) },
+            { $0.say(.release, 1, as: $0.peer) },
+            { _ = $0.machine.configure(RelayTerms(), isPeer: { _ in true }) },
+            { _ = $0.machine.advance(now: $0.now + Limits.reservationSilence) },
+        ]
+        for (number, end) in ways.enumerated() {
+            service = opened()
+            let terms = service.machine.terms
+            end(&service)
+            #expect(service.machine.configure(terms, isPeer: { _ in true }).isEmpty)
+            #expect(service.say(.reserve, holder, as: service.peer).isEmpty, "\(number)")
+            #expect(service.say(.open(service.reservation), guest).isEmpty, "\(number)")
+            #expect(service.machine.isIdle, "\(number)")
+            // The number of a link that is gone may come again.
+            _ = service.machine.linkClosed(LinkID(UInt64(holder)))
+            #expect(service.say(.reserve, holder, as: service.peer) == [told(holder, .reserved(service.grant))])
+        }
+    }
+
     // MARK: Admission
 
     @Test("only peers have a reservation, unless everybody may; and nobody when it does not serve")
@@ -208,7 +244,7 @@ struct RelayServiceTests {
             ]
         )
         #expect(service.machine.linkClosed(LinkID(UInt64(holder))).isEmpty, "the older link's end changes nothing")
-        #expect(service.say(.open(service.reservation), guest) == [told(5, .incoming(one))])
+        #expect(service.say(.open(service.reservation), 6) == [told(5, .incoming(one))])
     }
 
     // MARK: Limits
@@ -225,7 +261,7 @@ struct RelayServiceTests {
         let busy = { (link: Int) in [told(link, .stream(.guest, .close(.busy))), close(link)] }
         #expect(service.say(.open(service.reservation), 4) == busy(4))
         _ = service.machine.linkClosed(LinkID(3))
-        #expect(service.say(.open(service.reservation), 4).count == 1)
+        #expect(service.say(.open(service.reservation), 5).count == 1)
 
         service = opened { $0.streamCount = 1 }
         #expect(service.say(.open(service.reservation), 4) == busy(4))
@@ -240,8 +276,7 @@ struct RelayServiceTests {
             for index in 0..<count {
                 service.source = source(index)
                 let link = 100 + index
-                if service.say(.open(service.reservation), link).contains(close(link)) { continue }
-                taken += 1
+                if !service.say(.open(service.reservation), link).contains(close(link)) { taken += 1 }
                 _ = service.machine.linkClosed(LinkID(UInt64(link)))
             }
             return taken
@@ -362,7 +397,12 @@ struct RelayServiceTests {
                 #expect(!isServed, "a link that is closed is served no more")
                 closed.insert(link)
             }
-            if pick(20) == 0 { actions += service.machine.linkClosed(LinkID(UInt64(link))) }
+            if pick(20) == 0 { closed.insert(LinkID(UInt64(link))) }
+            if pick(2) == 0, !closed.isEmpty {
+                let link = closed.sorted()[pick(closed.count)]
+                closed.remove(link)
+                _ = service.machine.linkClosed(link)
+            }
             let counts = service.machine.counts
             if counts.reservations > 4 || counts.streams > 8 { Issue.record("\(counts)") }
         }

@@ -245,6 +245,33 @@ private struct UDPLoopback {
         try await net.end()
     }
 
+    @Test func `closing a paused link hands over what waits there, but not within the call`() async throws {
+        let net = try await UDPLoopback()
+        try await net.dial()
+        let frames = (0..<100).map { [UInt8](repeating: UInt8($0), count: 100) }
+        try await net.until(
+            net.near,
+            { $0.frames.count == 1 },
+            after: { near, far in
+                far.links[0].pauseReading()
+                near.waiting = frames
+                near.write()
+                try? far.links[0].send([1])
+                far.links[0].flush()
+            }
+        )
+        try await net.until(
+            net.far,
+            { $0.frames.count == 100 },
+            after: { _, far in
+                far.links[0].close()
+                #expect(far.frames.isEmpty)
+            }
+        )
+        #expect(net.far.frames == frames)
+        try await net.end()
+    }
+
     @Test func `a dial that cannot be says why, and the socket goes on`() async throws {
         var limits = TransportLimits()
         limits.actTimeout = .milliseconds(50)

@@ -159,6 +159,26 @@ import Transport
         #expect(wire.responder.closed == [.closedByPeer])
     }
 
+    @Test(arguments: [false, true])
+    func `closing a paused link hands over what waits there, but not within the call`(hasEnded: Bool) throws {
+        let wire = try Wire()
+        let (near, far) = try wire.link()
+        let link = wire.responder.links[0]
+        link.pauseReading()
+        for byte in 0..<3 { try wire.dialer.links[0].send([UInt8(byte)]) }
+        wire.dialer.links[0].flush()
+        try wire.pump(near, far)
+        if hasEnded { far.pipeline.fireUserInboundEventTriggered(ChannelEvent.inputClosed) }
+        // Something is on its way out: when it has gone, the link must not end before it was read.
+        try link.send([9])
+        link.close()
+        #expect(wire.responder.frames.isEmpty && wire.responder.closed.isEmpty)
+        try wire.pump(near, far)
+        #expect(wire.responder.frames == [[0], [1], [2]])
+        #expect(wire.dialer.frames == [[9]])
+        if hasEnded { #expect(wire.responder.closed == [.requested]) }
+    }
+
     @Test(arguments: [0, 17, 40]) func `a dialer that ends before it is open is forgotten`(byteCount: Int) throws {
         let wire = try Wire()
         let (near, far) = try (wire.dial(), wire.connection())

@@ -37,6 +37,9 @@ package struct RelayServiceStateMachine: Sendable {
     private var holders: [LinkID: Holder] = [:]
     private var reservations: [ReservationID: LinkID] = [:]
     private var guests: [LinkID: Guest] = [:]
+    /// Links that it has closed, until they are gone: they are read to their end, and what still comes on them counts for
+    /// nothing. A holder that was replaced would take its reservation back from the link that replaced it.
+    private var dismissed: Set<LinkID> = []
     /// Flows whose credit is withheld, the longest first.
     private var waiting: [Flow] = []
     private var total = RelayPace()
@@ -80,7 +83,7 @@ package struct RelayServiceStateMachine: Sendable {
             result += [.forward(link, .relayAnswer(.refused(refusal)))] + endHolder(link, .unknownReservation)
             result.append(.close(link))
         }
-        return result
+        return dismiss(in: result)
     }
 
     private func refusal(of key: PublicKey, isPeer: Bool) -> RelayRefusal? {
@@ -102,7 +105,20 @@ package struct RelayServiceStateMachine: Sendable {
         source: UInt64?,
         now: Timestamp
     ) -> [NodeAction] {
+        guard !dismissed.contains(link) else { return [] }
         heard(link, now: now)
+        return dismiss(in: answer(request, from: remote, on: link, own: own, isPeer: isPeer, source: source, now: now))
+    }
+
+    private mutating func answer(
+        _ request: RelayRequest,
+        from remote: PublicKey,
+        on link: LinkID,
+        own: IdentityKey,
+        isPeer: Bool,
+        source: UInt64?,
+        now: Timestamp
+    ) -> [NodeAction] {
         switch request {
         case .reserve: return reserve(link, remote, own, isPeer: isPeer, now: now)
         case .release:
@@ -327,12 +343,18 @@ package struct RelayServiceStateMachine: Sendable {
 
     /// A link is gone: a guest's stream ends for its holder, a holder's streams for their guests.
     package mutating func linkClosed(_ link: LinkID) -> [NodeAction] {
+        dismissed.remove(link)
         if guests[link] != nil {
             let told = tell(.holder, of: link, .close(.closed))
             _ = endGuest(link)
             return told
         }
-        return endHolder(link, .unknownReservation)
+        return dismiss(in: endHolder(link, .unknownReservation))
+    }
+
+    private mutating func dismiss(in actions: [NodeAction]) -> [NodeAction] {
+        for case .close(let link) in actions { dismissed.insert(link) }
+        return actions
     }
 
     /// Hands out credit that is due, and ends what is silent.
@@ -351,7 +373,7 @@ package struct RelayServiceStateMachine: Sendable {
             guard let end = holders[link].map({ $0.heardAt + Limits.reservationSilence }) else { continue }
             if end <= now { result += endHolder(link, .unknownReservation) + [.close(link)] } else { due(end) }
         }
-        return result
+        return dismiss(in: result)
     }
 
     private mutating func due(_ time: Timestamp) { dueAt = min(dueAt ?? time, time) }
