@@ -270,6 +270,20 @@ import Testing
         #expect(state(id, pair, 0) == .read)
     }
 
+    @Test func `a read receipt that was on its way over a link that was replaced counts`() throws {
+        var pair = try joined()
+        let id = try pair.send("hello", from: 0)
+        pair.run()
+        pair.readReceipts[1] = true
+        let client = pair.clients[1]
+        let key = pair.keys[0].publicKey
+        pair.step(1) { core, turn in core.markRead([(id, key)], client: client, &turn) }
+        #expect(pair.wire.count == 1)
+        pair.connect(dialer: 0)
+        pair.run()
+        #expect(state(id, pair, 0) == .read)
+    }
+
     @Test func `a receipt for what is not ours changes nothing`() throws {
         var pair = try joined()
         let id = try pair.send("hello", from: 1)

@@ -53,15 +53,18 @@ import Testing
         var random = Randomness.seeded(1)
         var node = NodeStateMachine()
         let client = ClientID.generate(&random)
-        var turn = Turn(
-            now: Self.noon,
-            random: random,
-            endpoints: [],
-            isLocked: false,
-            defaultPolicy: .ask,
-            sessionGrace: 0,
-            isKnown: { _, _ in false }
-        )
+        func makeTurn(_ now: Timestamp) -> Turn {
+            Turn(
+                now: now,
+                random: random,
+                endpoints: [],
+                isLocked: false,
+                defaultPolicy: .ask,
+                sessionGrace: 0,
+                isKnown: { _, _ in false }
+            )
+        }
+        var turn = makeTurn(Self.noon)
         _ = node.addUnused(client, key: makeKey(&random), turn)
         _ = node.makeContact(client, &turn)
         for number in 0..<Limits.guestCount + 2 {
@@ -69,6 +72,18 @@ import Testing
             let actions = node.linkOpened(link(number), client: client, remote: remote, weDialled: false, &turn)
             let oldest = number - Limits.guestCount
             #expect(actions == (oldest >= 0 ? [.close(link(oldest))] : []))
+            #expect(node.isGuest(link(number)))
         }
+        // Who was sent away has not become anybody's friend by that, and is not heard until the link is gone.
+        func ping(_ number: Int) -> [NodeAction] {
+            node.receive(.ping(7), on: link(number), verify: { _ in nil }, &turn)
+        }
+        #expect(node.isGuest(link(0)) && ping(0).isEmpty)
+        #expect(node.isGuest(link(2)) && ping(2) == [.transmit(link(2), .pong(7))])
+        #expect(node.linkClosed(link(0), &turn).isEmpty)
+        #expect(node.isGuest(link(0)) && ping(0).isEmpty)
+        var later = makeTurn(Self.noon + Limits.guestStay)
+        #expect(node.advance(&later).count == Limits.guestCount)
+        #expect(node.isGuest(link(2)) && ping(2).isEmpty)
     }
 }

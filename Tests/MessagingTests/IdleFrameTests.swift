@@ -484,6 +484,16 @@ private enum Idle: String, CaseIterable {
         #expect(count > Self.tooMany)
     }
 
+    @Test func `what comes on a link whose inbox is not here any more is counted, too`() {
+        var contact = Contact()
+        var pausedAt: Int?
+        for number in 1...Self.tooMany where pausedAt == nil {
+            let actions = contact.say(.ping(UInt64(number)), on: LinkID(99))
+            if !actions.pauses.isEmpty { pausedAt = number }
+        }
+        #expect(pausedAt == Self.tooMany)
+    }
+
     @Test func `a stream at its full rate is paused at neither end`() {
         var contact = Contact()
         contact.openStream()

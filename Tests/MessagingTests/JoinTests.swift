@@ -240,6 +240,25 @@ private struct Door {
         #expect(pair.dials[1] != nil)
     }
 
+    @Test("A welcome on a link that another has replaced is not taken: the answer to the same request on that one is")
+    func replaced() throws {
+        var pair = Pair()
+        try joining(&pair)
+        pair.connect(dialer: 1)
+        // The creator answers, and before that has come there is another link.
+        let (_, first, request) = pair.wire.removeFirst()
+        let invite = pair.invite
+        pair.step(0) { core, turn in
+            core.receive(request, on: first, verify: { $0 == invite?.signed ? invite : nil }, &turn)
+        }
+        pair.connect(dialer: 1)
+        pair.run()
+        let second = try #require(pair.machines[1]?.link(to: pair.keys[0].publicKey))
+        #expect(second != first && pair.closed.contains(first) && !pair.closed.contains(second))
+        #expect(pair.machines[0]?.link(to: pair.keys[1].publicKey) == second)
+        for node in 0..<2 { #expect(pair.machines[node]?.isOnline(pair.keys[1 - node].publicKey) == true) }
+    }
+
     @Test("A join that has failed is listed, and swept with its keys two days after it began")
     func swept() throws {
         var pair = Pair()

@@ -350,6 +350,25 @@ struct Pair {
         }
     }
 
+    @Test(arguments: [0, 1])
+    func `a link that is replaced twice at once ends nothing, though one was lost long ago`(dialer: Int) throws {
+        var pair = try joined()
+        pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneDay, &turn) }
+        pair.run()
+        pair.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+        pair.run()
+        pair.disconnect()
+        pair.now = pair.now + .second
+        pair.connect(dialer: 1)
+        pair.run()
+        pair.now = pair.now + 4 * pair.sessionGrace
+        // The second one before anything has come over the first.
+        for _ in 0..<2 { pair.connect(dialer: dialer) }
+        pair.run()
+        #expect(pair.lifetimes() == [.oneDay, .oneDay])
+        for node in 0..<2 { #expect(pair.machines[node]?.isOnline(pair.keys[1 - node].publicKey) == true) }
+    }
+
     @Test func `what is accepted is what was looked at, not what its proposer has put in its place`() throws {
         var pair = try joined()
         pair.command(0) { (machine, turn) throws(CommandError) in try machine.propose(.oneHour, &turn) }

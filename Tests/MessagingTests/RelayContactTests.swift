@@ -321,6 +321,67 @@ struct RelayContactTests {
         #expect(node.contact?.relay.isIdle == true)
     }
 
+    private func serving() -> Turn {
+        Turn(
+            now: noon,
+            random: random,
+            endpoints: [],
+            isLocked: false,
+            defaultPolicy: .ask,
+            sessionGrace: 0,
+            isKnown: { _, _ in false },
+            isNamedPeer: { _ in true }
+        )
+    }
+
+    private mutating func serve(_ user: PublicKey, over link: LinkID, _ now: Turn) -> RelayGrant? {
+        let answers = contact.receive(.relayRequest(.reserve), from: user, on: link, now)
+        guard case .forward(link, .relayAnswer(.reserved(let grant)))? = answers.last else { return nil }
+        return grant
+    }
+
+    @Test("whom we serve is asked, invited and used over the link that is there, which stays afterwards")
+    mutating func asked() {
+        var now = serving()
+        var terms = RelayTerms()
+        terms.isServing = true
+        #expect(contact.serve(terms, now).isEmpty)
+        #expect(contact.linkOpened(link, to: card.key, weDialled: false, now).isEmpty)
+        #expect(serve(card.key, over: link, now) != nil)
+        let asked = contact.ping(card, nonce: 5, &now)
+        #expect(asked == [.transmit(link, .ping(5))])
+        #expect(contact.advance(&now).isEmpty, "nobody is dialled")
+        #expect(contact.receive(.pong(5), from: card.key, on: link, now).isEmpty)
+        #expect(contact.relay.serves(link) && !contact.isAwaited(card.key))
+        #expect(contact.ping(card, nonce: 6, &now) == [.transmit(link, .ping(6))])
+        #expect(contact.stopPing(card.key, nonce: 6).isEmpty && contact.relay.serves(link))
+        #expect(contact.use(rendezvous: [card], now) == [.forward(link, .relayRequest(.reserve))])
+        #expect(contact.use(rendezvous: [], now) == [.forward(link, .relayRequest(.release))])
+        #expect(contact.relay.serves(link) && !contact.isAwaited(card.key))
+        // Without such a link it is dialled.
+        #expect(contact.linkClosed(link, to: card.key, now).isEmpty)
+        let dialled = contact.ping(card, nonce: 7, &now)
+        #expect(dialled.contains { if case .dial = $0 { true } else { false } })
+    }
+
+    @Test("a request that was on its way over the other one of two links takes no reservation back")
+    mutating func crossed() throws {
+        var now = serving()
+        var terms = RelayTerms()
+        terms.isServing = true
+        #expect(contact.serve(terms, now).isEmpty)
+        _ = contact.ping(card, nonce: 5, &now)
+        let links = [LinkID(1), LinkID(2)]
+        _ = contact.linkOpened(links[0], to: card.key, weDialled: false, now)
+        let opened = contact.linkOpened(links[1], to: card.key, weDialled: true, now)
+        let retired = try #require(links.first { opened.contains(.close($0)) })
+        let kept = try #require(links.first { $0 != retired })
+        #expect(serve(card.key, over: kept, now) != nil)
+        #expect(serve(card.key, over: retired, now) == nil)
+        #expect(contact.relay.serves(kept) && !contact.relay.serves(retired))
+        #expect(contact.linkClosed(retired, to: card.key, now).isEmpty && contact.relay.serves(kept))
+    }
+
     @Test("two nodes may be rendezvous nodes for each other over one link, and nobody mistakes whose stream it is")
     mutating func mutual() {
         let cards = [contact.key, rendezvous].map {

@@ -53,7 +53,7 @@ extension ContactStateMachine {
                 result.append(.endpointsMayHaveChanged)
             } else {
                 remotes[card.key]?.reservation = RelayReservationStateMachine()
-                if let link = known?.link.link { result += reservationLinked(link, to: card.key, turn) }
+                if let link = remotes[card.key]?.link.link { result += reservationLinked(link, to: card.key, turn) }
             }
         }
         return result

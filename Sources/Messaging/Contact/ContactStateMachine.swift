@@ -76,6 +76,10 @@ package struct ContactStateMachine: Sendable {
             return
         }
         var link = LinkStateMachine(own: key.publicKey, remote: card.key, isDialable: true, now: now)
+        if let held = relay.link(of: card.key) {
+            // It is here as one whom we serve: another link would take the place of this one, and end what goes over it.
+            _ = link.opened(held, dialer: card.key, now: now)
+        }
         link.hurry(now: now)
         remotes[card.key] = Remote(card: card, link: link)
     }
@@ -132,7 +136,13 @@ package struct ContactStateMachine: Sendable {
                 preconditionFailure("an opened link is used or retired, not \(action)")
             }
         }
-        return result
+        return dismissing(result)
+    }
+
+    /// What still comes on links that we close is nothing to the relay either.
+    private mutating func dismissing(_ actions: [NodeAction]) -> [NodeAction] {
+        relay.dismiss(in: actions)
+        return actions
     }
 
     /// A frame from another contact inbox. What is neither invitation nor ping ends the link.
@@ -141,6 +151,11 @@ package struct ContactStateMachine: Sendable {
     {
         remotes[remote]?.link.heard(link, now: turn.now)
         relay.heard(link, now: turn.now)
+        return dismissing(answer(frame, from: remote, on: link, turn))
+    }
+
+    private mutating func answer(_ frame: Frame, from remote: PublicKey, on link: LinkID, _ turn: Turn) -> [NodeAction]
+    {
         switch frame {
         case .ping(let nonce): return [.transmit(link, .pong(nonce))]
         case .pong(let nonce):
@@ -267,17 +282,18 @@ package struct ContactStateMachine: Sendable {
             result += advanceReservation(remote, turn)
             if let link = release(remote) { result.append(.close(link)) }
         }
-        return result + relay.advance(now: turn.now)
+        return dismissing(result) + relay.advance(now: turn.now)
     }
 
     /// Ends our interest in a remote with which there is nothing left to do.
-    /// - Returns: its link, to be closed.
+    /// - Returns: its link, to be closed; `nil` also when the relay serves it.
     @discardableResult
     mutating func release(_ remote: PublicKey) -> LinkID? {
         guard let state = remotes[remote], state.pings.isEmpty, state.reservation == nil,
             !record.outgoing.contains(where: { $0.card.key == remote })
         else { return nil }
         remotes[remote] = nil
-        return state.link.link
+        guard let link = state.link.link, !relay.serves(link) else { return nil }
+        return link
     }
 }

@@ -76,6 +76,7 @@ extension ConversationStateMachine {
         if let description = start.member { result += confirm(description, from: member, on: link, turn) }
         members[member]!.sessionSent = nil
         members[member]!.isEstablished = true
+        members[member]!.link.sessionEstablished()
         noteSession(with: member, saidReset: sent.reset)
         let isNews = !members[member]!.isShownOnline
         members[member]!.isShownOnline = true

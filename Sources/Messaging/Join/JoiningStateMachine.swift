@@ -92,8 +92,9 @@ package struct JoiningStateMachine: Sendable {
         self.link.heard(link, now: turn.now)
         switch frame {
         case .welcome(let welcome):
-            // A welcome answers the request on the same link.
-            guard let own else { return .pending([.close(link)]) }
+            // A welcome answers the request on the same link. Where another has taken its place the request has gone there,
+            // too, and so will the answer.
+            guard let own, self.link.link == link else { return .pending([.close(link)]) }
             switch joiner.receive(welcome, from: sender, to: key.publicKey) {
             case .drop: return .pending([.close(link)])
             case .enter:

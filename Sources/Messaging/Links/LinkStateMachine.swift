@@ -57,7 +57,7 @@ package struct LinkStateMachine: Hashable, Sendable {
     private var isResting = false
     /// Whether we know where to dial.
     private var isDialable: Bool
-    /// When the last link was lost; for the session grace.
+    /// When the last link was lost, until a session goes on over another one; for the session grace.
     package private(set) var lostAt: Timestamp?
 
     package init(own: PublicKey, remote: PublicKey, isDialable: Bool, now: Timestamp) {
@@ -298,6 +298,9 @@ package struct LinkStateMachine: Hashable, Sendable {
         guard isDialable, isResting, case .idle(let dialAt) = state else { return }
         state = .idle(dialAt: min(dialAt ?? time, time))
     }
+
+    /// Both have said where they stand: the last loss is made good.
+    package mutating func sessionEstablished() { lostAt = nil }
 
     /// What a sleeping inbox remembered.
     package mutating func remember(lostAt: Timestamp?) { self.lostAt = lostAt }

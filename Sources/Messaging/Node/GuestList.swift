@@ -9,9 +9,12 @@ struct GuestList: Sendable {
     private var ends: [LinkID: Timestamp] = [:]
     /// In the order of their coming, and some that have left since.
     private var order: Deque<LinkID> = []
+    /// Those whose link was closed, until it is gone: what it still brings is not heard.
+    private var sentAway: Set<LinkID> = []
 
     var isEmpty: Bool { ends.isEmpty }
     func contains(_ link: LinkID) -> Bool { ends[link] != nil }
+    func hasSentAway(_ link: LinkID) -> Bool { sentAway.contains(link) }
 
     /// When the next one has stayed long enough.
     var nextEnd: Timestamp? { order.lazy.compactMap { ends[$0] }.first }
@@ -26,6 +29,7 @@ struct GuestList: Sendable {
     }
 
     mutating func leave(_ link: LinkID) {
+        sentAway.remove(link)
         guard ends.removeValue(forKey: link) != nil else { return }
         trim()
     }
@@ -42,6 +46,7 @@ struct GuestList: Sendable {
             guard condition(end) else { return nil }
             order.removeFirst()
             ends[link] = nil
+            sentAway.insert(link)
             return link
         }
         return nil

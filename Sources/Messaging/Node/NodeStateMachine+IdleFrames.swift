@@ -4,7 +4,9 @@ extension NodeStateMachine {
     /// - Parameter actions: what it has come to.
     /// - Returns: how long its link is to be left unread; `nil` for not at all.
     mutating func haste(_ frame: Frame, _ actions: [NodeAction], on link: LinkID, now: Timestamp) -> Milliseconds? {
-        guard let open = links[link], actions.isIdle(on: link) else { return nil }
+        guard actions.isIdle(on: link) else { return nil }
+        // Its inbox has gone, or to sleep, and what was on its way is read to its end.
+        guard let open = links[link] else { return idleFrames.note(now: now) }
         switch (inboxes[open.client], frame) {
         // The relay service counts what is small.
         case (.contact(let machine), .relayRequest(.stream)): if machine.relay.serves(link) { return nil }

@@ -27,8 +27,8 @@ extension NodeStateMachine {
             // A joiner comes by an invite's token; its first frame says what it wants.
             defer { inboxes[client] = .conversation(machine) }
             guard machine.members[remote] != nil else {
-                return machine.record.former.contains(remote)
-                    ? machine.turnAway(remote, on: link, &turn) : welcomeGuest(link, turn)
+                guard machine.record.former.contains(remote) else { return welcomeGuest(link, turn) }
+                return welcomeGuest(link, turn) + machine.turnAway(remote, on: link, &turn)
             }
             let actions = machine.linkOpened(
                 link,
@@ -47,8 +47,11 @@ extension NodeStateMachine {
         return machine.isShunned(remote, now: now)
     }
 
-    /// Whether it is the link of somebody who came by an invite or our contact card, and with whom we have no business.
-    package func isGuest(_ link: LinkID) -> Bool { guests.contains(link) }
+    /// Whether it is the link of somebody who came by an invite or our contact card, and with whom we have no business; or
+    /// who was sent away, or whose inbox is not here any more.
+    package func isGuest(_ link: LinkID) -> Bool {
+        links[link] == nil || guests.contains(link) || guests.hasSentAway(link)
+    }
 
     /// Somebody came by an invite or our contact card: it may speak, but not sit here.
     private mutating func welcomeGuest(_ link: LinkID, _ turn: Turn) -> [NodeAction] {
@@ -76,6 +79,7 @@ extension NodeStateMachine {
     ) -> [NodeAction] {
         guard let open = links[link] else { return [] }
         if case .deletionReceipt(let receipt) = frame { return receive(receipt, on: link, &turn) }
+        guard !guests.hasSentAway(link) else { return [] }
         switch take(open.client) {
         case nil, .unused: return [.close(link)]
         case .contact(var machine):

@@ -111,6 +111,11 @@ package struct NodeStateMachine: Sendable {
         inboxes.directory.client(of: conversation)
     }
 
+    /// All that we have of a conversation: who was removed and has joined again has two.
+    package func clients(of conversation: ConversationID) -> [ClientID] {
+        inboxes.directory.clients(of: conversation)
+    }
+
     /// The record of an inbox as it is to be saved; `nil` for one that sleeps: it was saved.
     package func record(_ client: ClientID) -> InboxRecord? {
         guard let inbox = inboxes[client], let createdAt = records[client] else { return nil }

@@ -37,7 +37,7 @@ package struct RelayServiceStateMachine: Sendable {
     private var holders: [LinkID: Holder] = [:]
     private var reservations: [ReservationID: LinkID] = [:]
     private var guests: [LinkID: Guest] = [:]
-    /// Links that it has closed, until they are gone: they are read to their end, and what still comes on them counts for
+    /// Links that were closed, until they are gone: they are read to their end, and what still comes on them counts for
     /// nothing. A holder that was replaced would take its reservation back from the link that replaced it.
     private var dismissed: Set<LinkID> = []
     /// Flows whose credit is withheld, the longest first.
@@ -67,6 +67,9 @@ package struct RelayServiceStateMachine: Sendable {
     /// Whether this link is a holder's or a guest's: it may stay as long as it is used.
     package func serves(_ link: LinkID) -> Bool { holders[link] != nil || guests[link] != nil }
 
+    /// Over which link a user is served.
+    package func link(of user: PublicKey) -> LinkID? { holders.first { $0.value.key == user }?.key }
+
     /// Whether there is nothing to forget.
     package var isIdle: Bool { holders.isEmpty && guests.isEmpty }
 
@@ -83,7 +86,7 @@ package struct RelayServiceStateMachine: Sendable {
             result += [.forward(link, .relayAnswer(.refused(refusal)))] + endHolder(link, .unknownReservation)
             result.append(.close(link))
         }
-        return dismiss(in: result)
+        return dismissing(result)
     }
 
     private func refusal(of key: PublicKey, isPeer: Bool) -> RelayRefusal? {
@@ -107,7 +110,7 @@ package struct RelayServiceStateMachine: Sendable {
     ) -> [NodeAction] {
         guard !dismissed.contains(link) else { return [] }
         heard(link, now: now)
-        return dismiss(in: answer(request, from: remote, on: link, own: own, isPeer: isPeer, source: source, now: now))
+        return dismissing(answer(request, from: remote, on: link, own: own, isPeer: isPeer, source: source, now: now))
     }
 
     private mutating func answer(
@@ -349,11 +352,16 @@ package struct RelayServiceStateMachine: Sendable {
             _ = endGuest(link)
             return told
         }
-        return dismiss(in: endHolder(link, .unknownReservation))
+        return dismissing(endHolder(link, .unknownReservation))
     }
 
-    private mutating func dismiss(in actions: [NodeAction]) -> [NodeAction] {
+    /// The contact inbox closes these links.
+    package mutating func dismiss(in actions: [NodeAction]) {
         for case .close(let link) in actions { dismissed.insert(link) }
+    }
+
+    private mutating func dismissing(_ actions: [NodeAction]) -> [NodeAction] {
+        dismiss(in: actions)
         return actions
     }
 
@@ -373,7 +381,7 @@ package struct RelayServiceStateMachine: Sendable {
             guard let end = holders[link].map({ $0.heardAt + Limits.reservationSilence }) else { continue }
             if end <= now { result += endHolder(link, .unknownReservation) + [.close(link)] } else { due(end) }
         }
-        return dismiss(in: result)
+        return dismissing(result)
     }
 
     private mutating func due(_ time: Timestamp) { dueAt = min(dueAt ?? time, time) }
