@@ -57,9 +57,11 @@ extension Node {
         case .saveTombstone(let conversation): saveTombstone(conversation)
         case .removeTombstone(let conversation): removeTombstone(conversation)
         case .armExplosion(let client, let record, let fanOut):
-            // Nothing takes a fuse back: it is lit when the schedule is there, which may be refused yet.
+            guard let key = keys[client] else { return }
+            // Nothing takes a fuse back: it is lit when the schedule is there, which may be refused yet. The inbox may sleep
+            // by then.
             let armed = { [unowned self] (isDurable: Bool) in
-                if isDurable, rows[client] != nil { arm(client, record, fanOut: fanOut) }
+                if isDurable, rows[client] != nil { arm(client, key, record, fanOut: fanOut) }
             }
             leave(.run(armed), for: client)
         case .register(let client, let route): register(client, route)

@@ -47,8 +47,12 @@ extension Node {
 
     /// Prepares a scheduled explosion, so that at its time everything is done without us: the tombstone and the list are
     /// there, and the store destroys the keys.
-    func arm(_ client: ClientID, _ record: ExplodeStateMachine.Record, fanOut: [Messaging.Member]) {
-        guard let key = keys[client] else { return }
+    func arm(
+        _ client: ClientID,
+        _ key: IdentityKey,
+        _ record: ExplodeStateMachine.Record,
+        fanOut: [Messaging.Member]
+    ) {
         var record = record
         let knocks = knocks(record, key)
         record.setKnocks(members: knocks.members, invites: knocks.invites)
@@ -57,6 +61,21 @@ extension Node {
         prepareFanOut(fanOut, record.conversation, key, until: record.explodedAt + Limits.fanOutLifetime)
         lightFuse(client, at: record.explodedAt)
         scheduleCommit()
+    }
+
+    /// Of what was prepared for conversations that slept and could not be woken at their time, because the storage is locked
+    /// or cannot be read.
+    func explodeAsleep(now: Timestamp) {
+        for (conversation, record) in armed.sorted(by: { $0.key < $1.key }) where record.explodedAt <= now {
+            let asleep = core.clients(of: conversation).filter(core.isSleeping)
+            guard !asleep.isEmpty, core.client(of: conversation).map(core.isSleeping) ?? false else { continue }
+            armed[conversation] = nil
+            let begun = core.load(record, now: now)
+            if let record = core.tombstone(conversation) { register(tombstone: record) }
+            for client in asleep { undestroyed[conversation] = destroyRow(client) ?? undestroyed[conversation] }
+            perform(begun)
+            scheduleCommit()
+        }
     }
 
     private func lightFuse(_ client: ClientID, at time: Timestamp) {

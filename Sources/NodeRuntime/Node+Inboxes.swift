@@ -130,6 +130,9 @@ extension Node {
         for (id, link) in links.sorted(by: { $0.key < $1.key }) where link.client == client {
             links[id] = nil
             link.connection.abort()
+            // Its end finds nothing of it here.
+            servedLinks.remove(id)
+            endStreams(on: id)
         }
         // The disk's trouble is not the other member's: the session goes on if it did.
         let sessionGoesOn = core.conversation(client)?.sessionGoesOn ?? false
@@ -237,6 +240,7 @@ extension Node {
         unregisterAll(client)
         // What waited for this inbox's disk has nothing to wait for any more.
         for effect in effects.drop(client) { release(effect, isDurable: true) }
+        resumeLinks(of: client)
         if core.contains(client) { core.remove(client) }
     }
 }

@@ -108,6 +108,7 @@ extension Node {
         if looks { devicesNow = nil }
         // First, for the store destroys the keys at the same moment, and they sign what is left.
         for client in core.sleepersDue(now: reading.confirmed) { wakeIfPossible(client, .activityRanking) }
+        explodeAsleep(now: reading.confirmed)
         turn { core.explodeDue(&$0) }
         reap(reading)
         probeDisk(after: Self.probePause)

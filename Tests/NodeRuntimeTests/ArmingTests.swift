@@ -51,4 +51,55 @@ import Testing
         #expect(calls > 5 && goesOn > 0)
         try await group.shutdownGracefully()
     }
+
+    @Test(
+        "a conversation that sleeps at its scheduled end, in a locked home, ends then, with its word",
+        arguments: [
+            Nap.beforeCommit, .afterCommit, .unreadable,
+        ]
+    )
+    func asleep(_ nap: Nap) async throws {
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        let disk = SimulatedDisk()
+        let seconds = Seconds()
+        let node = try await Self.node(on: disk, group.next(), seconds)
+        let id = try await node.conversation("tea").conversation
+        if nap == .beforeCommit {
+            try await node.explodeAndSleep("tea", after: 60 * .second)
+        } else {
+            _ = try await node.explode("tea", .after(60 * .second))
+            try await node.whenCommitted().get()
+            #expect(try await node.sleepInbox("tea").state == .sleeping)
+        }
+        try await node.whenCommitted().get()
+        if nap == .unreadable {
+            disk.with { disk in disk.fault = SimulatedDisk.Fault(at: disk.operations, code: EIO, isLasting: true) }
+        } else {
+            await node.lock()
+        }
+        seconds.value.withLock { $0 += 120 }
+        await node.reapNow()
+        #expect(try await node.explosion(id.description)?.conversation == id)
+        disk.with { $0.fault = nil }
+        if nap != .unreadable { try await node.unlock(passphrase: nil) }
+        await node.reapNow()
+        try await node.whenCommitted().get()
+        #expect(try await node.explosion(id.description)?.isPrepared == false)
+        await node.stop()
+        let next = try await Node.quiet(home: "/home", on: disk, group.next()) { $0.realtime = { 1_700_000_200_000 } }
+        try await next.unlock(passphrase: nil)
+        #expect(try await next.explosion(id.description)?.isPrepared == false)
+        await next.stop()
+        try await group.shutdownGracefully()
+    }
+
+    enum Nap { case beforeCommit, afterCommit, unreadable }
+}
+
+extension Node {
+    /// In one turn: nothing is on the disk yet when the inbox goes to sleep.
+    fileprivate func explodeAndSleep(_ text: String, after time: Milliseconds) throws {
+        _ = try explode(text, .after(time))
+        #expect(try sleepInbox(text).state == .sleeping)
+    }
 }
