@@ -449,6 +449,8 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         switch phase {
         case .open(let connection):
             flush()
+            // The socket may turn out to be dead by that.
+            guard case .open = phase else { return }
             phase = .closing(connection, reason)
             if let context { wholeDeadline = context.eventLoop.now + limits.closeTimeout }
             watchTime()
