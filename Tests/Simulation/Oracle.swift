@@ -159,9 +159,9 @@ struct Oracle {
         guard let sent = sentAt[content.id], let terms = terms(content), let length = terms.lifetime.milliseconds else {
             return
         }
-        let begin =
-            terms.timer == .read
-            ? simulation.time : sent.time + Self.transit + lost(since: sent, node, simulation)
+        let arrived = sent.time + Self.transit + lost(since: sent, node, simulation)
+        // By a clock that was set back it may be read before it has come.
+        let begin = terms.timer == .read ? max(simulation.time, arrived) : arrived
         let excess = expiresAt.milliseconds - node.clockOffset - begin - length
         if excess > 0 {
             violations.append("t=\(simulation.time) I3 a message that was read lives \(excess) ms too long")
