@@ -100,6 +100,7 @@ struct Assembly {
             switch action {
             case .keep(_, let message, _): archive[node][message.content.id] = message
             case .setState(_, let id, let state): archive[node][id]?.state = state
+            case .setDelivery(_, let id, let delivery): archive[node][id]?.merge([delivery])
             case .explode(_, let record, let told):
                 exploded[node] = record
                 fanOut[node] = told

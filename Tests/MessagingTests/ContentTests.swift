@@ -159,6 +159,34 @@ import Testing
         #expect(pair.chunks[1][id] == nil)
     }
 
+    @Test(arguments: [Lifetime.ephemeral, .oneDay])
+    func `a file that its sender has no more when the link is back fails, and what there is of it goes`(
+        lifetime: Lifetime
+    ) throws {
+        var pair = try joined(lifetime: lifetime)
+        let id = try sendFile(bytes(20 * Limits.chunkByteCount), &pair)
+        for _ in 0..<12 {
+            let (node, link, frame) = pair.wire.removeFirst()
+            pair.step(node) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
+        }
+        #expect(state(id, pair, 1) == .receiving && pair.chunks[1][id]?.isEmpty == false)
+        pair.disconnect()
+        pair.command(0) { (machine, turn) throws(CommandError) in try machine.cancel(id, &turn) }
+        pair.connect(dialer: 0)
+        pair.run()
+        #expect(state(id, pair, 1) == .failed && pair.chunks[1][id] == nil)
+        // One that is still there is asked for once, and comes.
+        let other = try sendFile(bytes(20 * Limits.chunkByteCount), &pair)
+        for _ in 0..<12 {
+            let (node, link, frame) = pair.wire.removeFirst()
+            pair.step(node) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
+        }
+        pair.disconnect()
+        pair.connect(dialer: 0)
+        pair.run()
+        #expect(state(other, pair, 1) == .received && state(other, pair, 0) == .delivered)
+    }
+
     @Test func `nobody fills our disk with chunks that we did not ask for`() throws {
         var pair = try joined(lifetime: .oneDay)
         var random = Randomness.seeded(9)
@@ -265,6 +293,28 @@ import Testing
         let key = pair.keys[0].publicKey
         pair.step(1) { core, turn in core.markRead([(id, key)], client: client, &turn) }
         #expect(state(id, pair, 0) == .delivered)
+        pair.connect(dialer: 0)
+        pair.run()
+        #expect(state(id, pair, 0) == .read)
+    }
+
+    @Test func `read receipts wait for the link while the inbox sleeps`() throws {
+        var pair = try joined()
+        let id = try pair.send("hello", from: 0)
+        pair.run()
+        pair.readReceipts[1] = true
+        pair.disconnect()
+        let client = pair.clients[1]
+        let key = pair.keys[0].publicKey
+        pair.step(1) { core, turn in core.markRead([(id, key)], client: client, &turn) }
+        // Read, so that it is no reason to stay awake.
+        pair.step(1) { core, _ in
+            core.releaseMemory(client)
+            return []
+        }
+        pair.step(1) { core, turn in (try? core.sleep(client, &turn)) ?? [] }
+        #expect(pair.nodes[1].isSleeping(client))
+        pair.wake(1, .pushNotification, client)
         pair.connect(dialer: 0)
         pair.run()
         #expect(state(id, pair, 0) == .read)

@@ -28,6 +28,21 @@ import Testing
         #expect(states.count == 1)
     }
 
+    @Test func `what only a member that is let go had not acknowledged is delivered, unless nobody has it`() throws {
+        var all = try Assembly.joined(3)
+        let keys = all.keys.map(\.publicKey)
+        all.isolate(2)
+        let id = try all.say("two have it", from: 0)
+        all.run()
+        #expect(all.archive[0][id]?.state == .sent)
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(keys[2], &turn) }
+        #expect(all.archive[0][id]?.state == .delivered)
+        all.isolate(1)
+        let lost = try all.say("nobody has it", from: 0)
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.remove(keys[1], &turn) }
+        #expect(all.archive[0][lost]?.state == .cancelled)
+    }
+
     @Test func `name and lock state are the creator's to change, and all see them`() throws {
         var all = try Assembly.joined(3)
         #expect(

@@ -463,6 +463,36 @@ extension Assembly {
         #expect(all.exploded[1] != nil)
     }
 
+    @Test func `nor is it missed by an inbox that sleeps meanwhile`() throws {
+        var all = try scene()
+        let genesis = try #require(all.machine(0)?.record.genesis)
+        for delay in [4 * .day, 3 * .day, 2 * .day, .hour] as [Milliseconds] {
+            let notice = ExplodeNotice(
+                genesis: genesis,
+                expiresAt: all.now + delay,
+                isImmediate: false,
+                key: all.keys[0],
+                &all.random
+            )
+            all.inject(.explosion(notice.sealed(&all.random)), from: attacker, to: 1)
+        }
+        all.isolate(1)
+        let (client, key) = (all.clients[1], all.keys[1])
+        all.step(1) { core, turn in (try? core.sleep(client, &turn)) ?? [] }
+        let record = try #require(all.nodes[1].record(client))
+        all.step(1) { core, turn in
+            core.fallAsleep(client, &turn)
+            return []
+        }
+        #expect(all.nodes[1].isSleeping(client))
+        all.now = all.now + 6 * .second
+        all.step(1) { core, turn in
+            (try? core.wake(record, key: key, undelivered: [], .activityRanking, &turn)) ?? []
+        }
+        all.run(for: .second)
+        #expect(try #require(all.machine(1)?.record.schedule).expiresAt <= all.now + .hour)
+    }
+
     // MARK: Files
 
     private func announce(_ all: inout Assembly, byteCount: Int64) -> MessageID {

@@ -188,6 +188,31 @@ private struct Door {
         #expect(isWelcomed(door.ask(makeKey(&random), try door.request(by: later), verified: later)))
     }
 
+    @Test("An invite's route goes when its time is over and there is another, or a day later")
+    func routes() throws {
+        var all = try Assembly.joined(1)
+        func invite(_ all: inout Assembly) {
+            all.command(0) { (machine, turn) throws(CommandError) in
+                try machine.invite(lifetime: .second, singleUse: true, &turn).actions
+            }
+        }
+        func routes(_ all: Assembly) -> Int {
+            all.routes[0].count { if case .invite = $0 { true } else { false } }
+        }
+        for _ in 0..<200 {
+            for _ in 0..<3 { invite(&all) }
+            #expect(routes(all) == 3)
+            all.now = all.now + 2 * .second
+        }
+        // Who comes too late is told so.
+        all.step(0) { core, turn in core.advance(&turn) }
+        #expect(routes(all) == 3)
+        all.now = all.now + Limits.joinLifetime
+        let client = all.clients[0]
+        all.step(0) { core, turn in core.retry(client, &turn) }
+        #expect(routes(all) == 0)
+    }
+
     @Test("The checks come in order: the first that does not hold is the answer")
     func order() throws {
         var random = Randomness.seeded(9)
@@ -343,7 +368,7 @@ private struct Door {
                 answer = core.receive(.welcome(welcome), on: link, verify: { _ in nil }, &turn)
                 return answer
             }
-            #expect(answer.prefix(2) == [.close(link), .destroy(client)])
+            #expect(answer.prefix(3) == [.transmit(link, .joinCancelled), .close(link), .destroy(client)])
             #expect(pair.events[1].last == .joinFailed(.genericFailure, tag))
             #expect(pair.nodes[1].client(of: conversation) == victim)
             #expect(pair.nodes[1].isSleeping(victim) == isAsleep)

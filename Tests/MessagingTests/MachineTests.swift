@@ -312,8 +312,7 @@ import Testing
             decoded: invite
         )
         let isIssued = issuer.issue(
-            IssuerStateMachine.IssuedInvite(id: invite.id, tag: tag, expiresAt: invite.expiresAt, singleUse: true),
-            now: noon
+            IssuerStateMachine.IssuedInvite(id: invite.id, tag: tag, expiresAt: invite.expiresAt, singleUse: true)
         )
         #expect(isIssued)
     }
@@ -406,17 +405,22 @@ import Testing
                     tag: verified.invite.tag,
                     expiresAt: now + .day,
                     singleUse: true
-                ),
-                now: now
+                )
             )
         }
         for _ in 0..<Limits.inviteCount { #expect(issue(noon) == true) }
-        #expect(issue(noon) == false)
+        #expect(issuer.prune(now: noon).isEmpty && issue(noon) == false)
+        // Their holders are told that they are too late, for a while.
+        var told = issuer
+        #expect(told.prune(now: noon + .day, grace: .day).isEmpty)
+        #expect(told.prune(now: noon + 2 * Milliseconds.day, grace: .day).count == Limits.inviteCount)
         // Also those that were used, once nobody can still wait for its welcome.
         for invite in issuer.record.invites {
             issuer.recordAdmission(of: makeKey(&random).publicKey, by: invite.id)
         }
         let later = noon + Milliseconds.day + Limits.joinLifetime
+        let over = issuer.record.invites.map(\.id)
+        #expect(issuer.prune(now: later - 1).isEmpty && issuer.prune(now: later) == over)
         #expect(issue(later) == true)
         #expect(issuer.record.invites.count == 1)
     }

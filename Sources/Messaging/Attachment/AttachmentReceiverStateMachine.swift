@@ -65,7 +65,7 @@ package struct AttachmentReceiverStateMachine: Hashable, Sendable {
 
     // MARK: Events
 
-    /// The session with the sender is established, and it has named the file.
+    /// The session with the sender is established.
     /// - Parameter window: chunks that may be asked for at once.
     package mutating func linkUp(now: Timestamp, window: Int) -> [Action] {
         switch state {

@@ -228,6 +228,12 @@ extension ConversationStateMachine {
         return resumeFile(id, on: link, turn)
     }
 
+    /// Of files that are not whole we ask at once: a sender that has one no more does not name it again, but says so.
+    mutating func resumeFiles(of member: PublicKey, on link: LinkID, _ turn: Turn) -> [NodeAction] {
+        let waiting = incoming.filter { $0.value.sender == member && $0.value.machine.nextDeadline == nil }.keys
+        return waiting.sorted().flatMap { resumeFile($0, on: link, turn) }
+    }
+
     private mutating func resumeFile(_ id: MessageID, on link: LinkID, _ turn: Turn) -> [NodeAction] {
         guard let file = incoming[id], members[file.sender]?.link.link == link else { return [] }
         let actions = incoming[id]!.machine.linkUp(now: turn.now, window: window(for: file.sender))

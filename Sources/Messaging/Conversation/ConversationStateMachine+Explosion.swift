@@ -118,18 +118,19 @@ extension ConversationStateMachine {
     private mutating func postpone(_ notice: ExplodeNotice, by wait: Milliseconds, _ turn: Turn) -> [NodeAction] {
         droppedCount += 1
         guard let known = deferredNotice else {
-            deferredNotice = (notice, turn.now + wait)
+            deferredNotice = DeferredNotice(notice: notice, until: turn.now + wait)
             return []
         }
-        if notice.precedes(known.notice) { deferredNotice = (notice, known.until) }
+        if notice.precedes(known.notice) { deferredNotice?.notice = notice }
         return []
     }
 
     /// Takes the notice that had to wait.
     private mutating func takeDeferred(_ turn: inout Turn) -> (actions: [NodeAction], hasEnded: Bool) {
-        guard let (notice, until) = deferredNotice, until <= turn.now || notice.isDue(now: turn.now) else {
+        guard let deferred = deferredNotice, deferred.until <= turn.now || deferred.notice.isDue(now: turn.now) else {
             return ([], false)
         }
+        let notice = deferred.notice
         deferredNotice = nil
         if notice.isDue(now: turn.now) { return (end(by: notice, .ourselves, isTraceless: false, &turn), true) }
         guard record.schedule.map({ notice.precedes($0.notice) }) ?? true else { return ([], false) }

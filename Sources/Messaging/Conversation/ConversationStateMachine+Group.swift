@@ -285,7 +285,8 @@ extension ConversationStateMachine {
         let forgotten = Set(gone.dropLast(Limits.departedCount).map(\.key))
         record.members.removeAll { forgotten.contains($0.key) }
         let others = Set(members.values.flatMap { $0.outbox.all.map(\.message) })
-        return cancelled(undelivered.filter { !others.contains($0) }, turn) + abandonFiles(of: member, turn)
+        return undelivered.filter { !others.contains($0) }.flatMap { waited(for: $0, by: member, turn) }
+            + abandonFiles(of: member, turn)
     }
 
     /// The creator's route stays: an explosion is for us too.

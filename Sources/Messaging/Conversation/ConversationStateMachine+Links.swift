@@ -92,6 +92,7 @@ extension ConversationStateMachine {
             result += perform(actions, &turn)
         }
         return result + showSchedule(on: link, &turn) + flush(member, &turn) + flushReadReceipts(to: member, turn)
+            + resumeFiles(of: member, on: link, turn)
     }
 
     /// What a member gave up was for us: the gap is shown.
@@ -165,6 +166,8 @@ extension ConversationStateMachine {
         let schedule = advanceSchedule(&turn)
         var result = schedule.actions
         if schedule.hasEnded { return result }
+        // Not worth a write of its own: what is over is so after a restart, too.
+        result += forgetInvites(after: Limits.joinLifetime, turn)
         if let actions = lifetimeMachine?.expire(now: turn.now) { result += perform(actions, &turn) }
         let policy = policyNow(turn)
         if let actions = lifetimeMachine?.renewIfDue(policy: policy, now: turn.now, key: key, random: &turn.random) {

@@ -38,8 +38,14 @@ extension ConversationStateMachine {
             expiresAt: invite.expiresAt,
             singleUse: singleUse
         )
-        guard issuer!.issue(issued, now: turn.now) else { throw .tooManyInvites(limit: Limits.inviteCount) }
-        return (invite, [.save(client), .register(client, .invite(invite.id))])
+        let over = forgetInvites(turn)
+        guard issuer!.issue(issued) else { throw .tooManyInvites(limit: Limits.inviteCount) }
+        return (invite, over + [.save(client), .register(client, .invite(invite.id))])
+    }
+
+    /// - Parameter grace: see ``IssuerStateMachine/prune(now:grace:)``.
+    mutating func forgetInvites(after grace: Milliseconds = 0, _ turn: Turn) -> [NodeAction] {
+        (issuer?.prune(now: turn.now, grace: grace) ?? []).map { .unregister(client, .invite($0)) }
     }
 
     /// Voids one invite. Its route stays until it expires, so that its holders are told.

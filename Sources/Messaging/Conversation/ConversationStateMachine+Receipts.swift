@@ -79,6 +79,13 @@ extension ConversationStateMachine {
         return result + settleDelivery(of: id, stored: stored, turn)
     }
 
+    /// What a message has come to that only a member who has left had not acknowledged.
+    func waited(for id: MessageID, by former: PublicKey, _ turn: Turn) -> [NodeAction] {
+        let deliveries = turn.contents.message(client, id)?.deliveries ?? []
+        let isThere = deliveries.contains { $0.member != former && ($0.state == .delivered || $0.state == .read) }
+        return isThere ? settleDelivery(of: id, stored: nil, turn) : cancelled([id], turn)
+    }
+
     /// What a message has come to when no member is waited for any more; nothing before.
     private func settleDelivery(of id: MessageID, stored: Bool?, _ turn: Turn) -> [NodeAction] {
         guard members.values.allSatisfy({ $0.outbox[id] == nil }) else { return [] }

@@ -7,6 +7,13 @@ package final class ConversationSession: Sendable {
     struct Side: Hashable, Sendable {
         var hasEnded: Bool
         var lostAt: Timestamp?
+        /// What it has not been told yet.
+        var readReceipts: [MessageID]
+
+        init?(_ member: ConversationStateMachine.MemberState) {
+            guard member.hasEnded || member.link.lostAt != nil || !member.readReceipts.isEmpty else { return nil }
+            (hasEnded, lostAt, readReceipts) = (member.hasEnded, member.link.lostAt, member.readReceipts)
+        }
     }
 
     let sides: [PublicKey: Side]
@@ -14,15 +21,23 @@ package final class ConversationSession: Sendable {
     let lifetimeMachine: LifetimeStateMachine?
     /// Of ``ConversationStateMachine/unconfirmed``.
     let unconfirmed: Set<MessageID>
+    /// A change of the scheduled end that waits its turn.
+    let deferredNotice: ConversationStateMachine.DeferredNotice?
 
-    init(sides: [PublicKey: Side], lifetimeMachine: LifetimeStateMachine?, unconfirmed: Set<MessageID>) {
+    init(
+        sides: [PublicKey: Side] = [:],
+        lifetimeMachine: LifetimeStateMachine? = nil,
+        unconfirmed: Set<MessageID> = [],
+        deferredNotice: ConversationStateMachine.DeferredNotice? = nil
+    ) {
         self.sides = sides
         self.lifetimeMachine = lifetimeMachine
         self.unconfirmed = unconfirmed
+        self.deferredNotice = deferredNotice
     }
 
     /// A session that goes on and of which there is nothing else to remember.
-    static let quiet = ConversationSession(sides: [:], lifetimeMachine: nil, unconfirmed: [])
+    static let quiet = ConversationSession()
 }
 
 /// Sleep (section 10): a decision about this node's memory, not about the session. Links are closed with a word that says
@@ -47,6 +62,8 @@ extension ConversationStateMachine {
             if let side = session?.sides[member] {
                 members[member]!.hasEnded = side.hasEnded
                 members[member]!.link.remember(lostAt: side.lostAt)
+                members[member]!.readReceipts = side.readReceipts
+                receipted.formUnion(side.readReceipts)
             }
             guard !dials else { continue }
             members[member]!.link.rest()
@@ -55,7 +72,7 @@ extension ConversationStateMachine {
             members[member]!.link.wanted(at: members[member]!.outbox.isEmpty ? now + pause : now)
         }
         if let machine = session?.lifetimeMachine { lifetimeMachine = machine }
-        if let session { unconfirmed = session.unconfirmed }
+        if let session { (unconfirmed, deferredNotice) = (session.unconfirmed, session.deferredNotice) }
     }
 
     /// Says to the members that nothing is wrong, and closes the links; nothing is due afterwards but what the
@@ -81,13 +98,15 @@ extension ConversationStateMachine {
 
     /// What has to be remembered while it sleeps.
     var session: ConversationSession {
-        var sides: [PublicKey: ConversationSession.Side] = [:]
-        for (member, state) in members where state.hasEnded || state.link.lostAt != nil {
-            sides[member] = ConversationSession.Side(hasEnded: state.hasEnded, lostAt: state.link.lostAt)
-        }
+        let sides = members.compactMapValues(ConversationSession.Side.init)
         let machine = pendingProposal == nil && lifetimeMachine?.renewsAt == nil ? nil : lifetimeMachine
-        if sides.isEmpty, machine == nil, unconfirmed.isEmpty { return .quiet }
-        return ConversationSession(sides: sides, lifetimeMachine: machine, unconfirmed: unconfirmed)
+        if sides.isEmpty, machine == nil, unconfirmed.isEmpty, deferredNotice == nil { return .quiet }
+        return ConversationSession(
+            sides: sides,
+            lifetimeMachine: machine,
+            unconfirmed: unconfirmed,
+            deferredNotice: deferredNotice
+        )
     }
 
     /// Every member has heard where we are now. Until then it is we who must dial.

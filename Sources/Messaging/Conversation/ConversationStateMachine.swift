@@ -34,6 +34,12 @@ package struct ConversationStateMachine: Sendable {
         func isShunned(now: Timestamp) -> Bool { shunnedUntil.map { now < $0 } ?? false }
     }
 
+    /// An earlier end that came too soon after others, and when it is taken.
+    struct DeferredNotice: Sendable {
+        var notice: ExplodeNotice
+        let until: Timestamp
+    }
+
     package let client: ClientID
     package let key: IdentityKey
     /// The record but for lifetime and invites; ``savedRecord`` has all.
@@ -64,8 +70,8 @@ package struct ConversationStateMachine: Sendable {
     var isArmingOwed = false
     /// How often the schedule may be brought forward by others.
     var scheduleBucket = TokenBucket(interval: Limits.scheduleInterval, burst: Limits.scheduleBurst)
-    /// The earliest notice that came too soon after others, and when it is taken.
-    var deferredNotice: (notice: ExplodeNotice, until: Timestamp)?
+    /// The earliest of those that came too soon.
+    var deferredNotice: DeferredNotice?
 
     package init(client: ClientID, key: IdentityKey, record: ConversationRecord, isFresh: Bool, now: Timestamp) {
         self.client = client

@@ -27,7 +27,7 @@ package struct IssuerStateMachine: Hashable, Sendable {
     package struct Record: Hashable, Sendable, Codable {
         /// Carried by the invites that are valid now; rotated to revoke them all.
         package var tag: InviteTag
-        /// Those that have not expired; those that have admitted somebody stay ``Limits/joinLifetime`` longer.
+        /// Those that have not expired, and those that have: for ``Limits/joinLifetime``, or until there is another.
         package var invites: [IssuedInvite] = []
         /// Nobody is admitted.
         package var isLocked = false
@@ -50,10 +50,9 @@ package struct IssuerStateMachine: Hashable, Sendable {
 
     package init(record: Record) { self.record = record }
 
-    /// Takes an invite on the list and forgets those whose time is over.
+    /// Takes an invite on the list.
     /// - Returns: `false` when there are ``Limits/inviteCount`` already.
-    package mutating func issue(_ invite: IssuedInvite, now: Timestamp) -> Bool {
-        prune(now: now)
+    package mutating func issue(_ invite: IssuedInvite) -> Bool {
         guard record.invites.count < Limits.inviteCount else { return false }
         record.invites.append(invite)
         return true
@@ -122,9 +121,14 @@ package struct IssuerStateMachine: Hashable, Sendable {
         record.invites[index].admitted.append(joiner)
     }
 
-    private mutating func prune(now: Timestamp) {
-        record.invites.removeAll {
-            $0.expiresAt <= now && ($0.admitted.isEmpty || $0.expiresAt + Limits.joinLifetime <= now)
-        }
+    /// Forgets invites whose time is over.
+    /// - Parameter grace: how long their holders are still told so, if nobody has come by them.
+    /// - Returns: those whose routes go with them.
+    package mutating func prune(now: Timestamp, grace: Milliseconds = 0) -> [InviteID] {
+        let over = record.invites.filter { $0.expiresAt + ($0.admitted.isEmpty ? grace : Limits.joinLifetime) <= now }
+        guard !over.isEmpty else { return [] }
+        let ids = Set(over.map(\.id))
+        record.invites.removeAll { ids.contains($0.id) }
+        return over.map(\.id)
     }
 }

@@ -154,7 +154,7 @@ extension NodeStateMachine {
             if explosions[record.genesis.conversation] != nil {
                 // A conversation that has exploded here stays gone.
                 forget(client)
-                return [.close(link), .destroy(client)]
+                return [.transmit(link, .joinCancelled), .close(link), .destroy(client)]
             }
             // Whoever knows the id of a conversation may sign a genesis of its own for it, whose end would be that of the
             // true one.
@@ -163,7 +163,7 @@ extension NodeStateMachine {
                 forget(client)
                 let failure = Event.Kind.joinFailed(.genericFailure, tag)
                 let event = Event(client: client, conversation: nil, at: turn.now, kind: failure)
-                return [.close(link), .destroy(client), .notify(event)]
+                return [.transmit(link, .joinCancelled), .close(link), .destroy(client), .notify(event)]
             }
             var machine = ConversationStateMachine(
                 client: client,
