@@ -66,9 +66,11 @@ extension Node {
     /// Of what was prepared for conversations that slept and could not be woken at their time, because the storage is locked
     /// or cannot be read.
     func explodeAsleep(now: Timestamp) {
-        for (conversation, record) in armed.sorted(by: { $0.key < $1.key }) where record.explodedAt <= now {
+        let due = armed.filter { $0.value.explodedAt <= now }
+        for (conversation, record) in due.sorted(by: { $0.key < $1.key }) {
+            // The newest, if there are two: one that is awake ends the other with it.
+            guard core.client(of: conversation).map(core.isSleeping) ?? false else { continue }
             let asleep = core.clients(of: conversation).filter(core.isSleeping)
-            guard !asleep.isEmpty, core.client(of: conversation).map(core.isSleeping) ?? false else { continue }
             armed[conversation] = nil
             let begun = core.load(record, now: now)
             if let record = core.tombstone(conversation) { register(tombstone: record) }

@@ -118,7 +118,8 @@ package final class PeerConnection: @unchecked Sendable {
     }
 
     /// Closes without losing a frame of either side: what has been sent leaves, frames on their way to us are still
-    /// handed over, though none within this call, and after the peer's end, or ``TransportLimits/closeTimeout``, `linkClosed` comes.
+    /// handed over, though none within this call, and after the peer's end, or ``TransportLimits/closeTimeout``,
+    /// `linkClosed` comes.
     package func close(_ reason: LinkCloseReason = .requested) { handler?.close(reason) }
 
     /// Closes now; `linkClosed` comes before this returns.

@@ -445,10 +445,10 @@ extension Assembly {
         for node in 0..<3 { #expect(all.exploded[node] != nil, "\(node)") }
     }
 
-    @Test func `an earlier end that has to wait is not missed when it comes before the wait is over`() throws {
-        var all = try scene()
+    /// The creator's word each time, which another member passes on.
+    private func bringForward(_ delays: [Milliseconds], _ all: inout Assembly) throws {
         let genesis = try #require(all.machine(0)?.record.genesis)
-        for delay in [2 * .day, .day, .hour, 2 * .second] as [Milliseconds] {
+        for delay in delays {
             let notice = ExplodeNotice(
                 genesis: genesis,
                 expiresAt: all.now + delay,
@@ -458,6 +458,11 @@ extension Assembly {
             )
             all.inject(.explosion(notice.sealed(&all.random)), from: attacker, to: 1)
         }
+    }
+
+    @Test func `an earlier end that has to wait is not missed when it comes before the wait is over`() throws {
+        var all = try scene()
+        try bringForward([2 * .day, .day, .hour, 2 * .second], &all)
         #expect(all.exploded[1] == nil)
         all.run(for: 3 * .second)
         #expect(all.exploded[1] != nil)
@@ -465,17 +470,7 @@ extension Assembly {
 
     @Test func `nor is it missed by an inbox that sleeps meanwhile`() throws {
         var all = try scene()
-        let genesis = try #require(all.machine(0)?.record.genesis)
-        for delay in [4 * .day, 3 * .day, 2 * .day, .hour] as [Milliseconds] {
-            let notice = ExplodeNotice(
-                genesis: genesis,
-                expiresAt: all.now + delay,
-                isImmediate: false,
-                key: all.keys[0],
-                &all.random
-            )
-            all.inject(.explosion(notice.sealed(&all.random)), from: attacker, to: 1)
-        }
+        try bringForward([4 * .day, 3 * .day, 2 * .day, .hour], &all)
         all.isolate(1)
         let (client, key) = (all.clients[1], all.keys[1])
         all.step(1) { core, turn in (try? core.sleep(client, &turn)) ?? [] }

@@ -396,16 +396,7 @@ struct RelayContactTests {
                 now: noon
             )
         )
-        let now = Turn(
-            now: noon,
-            random: random,
-            endpoints: [],
-            isLocked: false,
-            defaultPolicy: .ask,
-            sessionGrace: 0,
-            isKnown: { _, _ in false },
-            isNamedPeer: { _ in true }
-        )
+        let now = serving()
         var terms = RelayTerms()
         terms.isServing = true
         for index in 0..<2 {

@@ -90,6 +90,21 @@ private struct UDPLoopback {
         endpoint = Endpoint(host: host, port: address.port ?? 0)
     }
 
+    /// These frames wait at the far end, which reads nothing; a word of its own tells that they have been sent.
+    func fill(with frames: [[UInt8]]) async throws {
+        try await until(
+            near,
+            { $0.frames.count == 1 },
+            after: { near, far in
+                far.links[0].pauseReading()
+                near.waiting = frames
+                near.write()
+                try? far.links[0].send([1])
+                far.links[0].flush()
+            }
+        )
+    }
+
     /// Does something on the loop and waits until a side is as it should be.
     func until(
         _ side: UDPSide,
@@ -228,17 +243,7 @@ private struct UDPLoopback {
         let net = try await UDPLoopback()
         try await net.dial()
         let frames = (0..<100).map { [UInt8](repeating: UInt8($0), count: 100) }
-        try await net.until(
-            net.near,
-            { $0.frames.count == 1 },
-            after: { near, far in
-                far.links[0].pauseReading()
-                near.waiting = frames
-                near.write()
-                try? far.links[0].send([1])
-                far.links[0].flush()
-            }
-        )
+        try await net.fill(with: frames)
         #expect(net.far.frames.isEmpty)
         try await net.until(net.far, { $0.frames.count == 100 }, after: { _, far in far.links[0].resumeReading() })
         #expect(net.far.frames == frames)
@@ -249,17 +254,7 @@ private struct UDPLoopback {
         let net = try await UDPLoopback()
         try await net.dial()
         let frames = (0..<100).map { [UInt8](repeating: UInt8($0), count: 100) }
-        try await net.until(
-            net.near,
-            { $0.frames.count == 1 },
-            after: { near, far in
-                far.links[0].pauseReading()
-                near.waiting = frames
-                near.write()
-                try? far.links[0].send([1])
-                far.links[0].flush()
-            }
-        )
+        try await net.fill(with: frames)
         try await net.until(
             net.far,
             { $0.frames.count == 100 },

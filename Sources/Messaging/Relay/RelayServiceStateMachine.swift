@@ -110,33 +110,33 @@ package struct RelayServiceStateMachine: Sendable {
     ) -> [NodeAction] {
         guard !dismissed.contains(link) else { return [] }
         heard(link, now: now)
-        return dismissing(answer(request, from: remote, on: link, own: own, isPeer: isPeer, source: source, now: now))
+        return switch request {
+        case .reserve: dismissing(reserve(link, remote, own, isPeer: isPeer, now: now))
+        case .release: dismissing(giveUp(link))
+        case .open(let reservation): dismissing(open(reservation, link, source: source, now: now))
+        case .stream(let number, let frame): dismissing(count(frame, of: number, on: link, now: now))
+        }
     }
 
-    private mutating func answer(
-        _ request: RelayRequest,
-        from remote: PublicKey,
+    private mutating func giveUp(_ link: LinkID) -> [NodeAction] {
+        guard holders[link] != nil else { return violation(of: link) }
+        return endHolder(link, .unknownReservation) + [.close(link)]
+    }
+
+    /// Passes a frame on, and leaves a sender unread for a while that is too hasty.
+    private mutating func count(
+        _ frame: RelayStreamFrame,
+        of number: RelayStreamID,
         on link: LinkID,
-        own: IdentityKey,
-        isPeer: Bool,
-        source: UInt64?,
         now: Timestamp
     ) -> [NodeAction] {
-        switch request {
-        case .reserve: return reserve(link, remote, own, isPeer: isPeer, now: now)
-        case .release:
-            guard holders[link] != nil else { return violation(of: link) }
-            return endHolder(link, .unknownReservation) + [.close(link)]
-        case .open(let reservation): return open(reservation, link, source: source, now: now)
-        case .stream(let number, let frame):
-            let holding = guests[link]?.holder ?? link
-            let actions = receive(frame, of: number, on: link, now: now)
-            // What is dropped is counted however long it is.
-            guard frame.isSmall || actions == nil, let wait = haste(link, of: holding, now: now) else {
-                return actions ?? []
-            }
-            return (actions ?? []) + [.pauseReading(link, wait)]
+        let holding = guests[link]?.holder ?? link
+        let actions = receive(frame, of: number, on: link, now: now)
+        // What is dropped is counted however long it is.
+        guard frame.isSmall || actions == nil, let wait = haste(link, of: holding, now: now) else {
+            return actions ?? []
         }
+        return (actions ?? []) + [.pauseReading(link, wait)]
     }
 
     private mutating func reserve(
