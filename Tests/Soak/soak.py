@@ -3,16 +3,18 @@
 
     soak.py MAYFLY [--seconds 900] [--seed 1] [--interval 3]
 
-Two permanent conversations of all three, one in memory only and one that stores what nobody reads for a minute; beside
+Two permanent conversations of all three, one in memory only and one in which the first node speaks and which stores
+what nobody reads for a minute, and what one has said oneself for an hour; at most ten messages a second in each. Beside
 them conversations come and go: invite, join, agreement, messages, files, sleep and wake, and in the end they explode or
-are left. One node is restarted now and then. After a warm-up of a quarter of the time the resident memory, the
-descriptors, the threads and the bytes on the disk of each node are fitted to a line.
+are left. One node is restarted now and then. After a warm-up of a quarter of the time, and of no less than 90 s or half
+of it, the resident memory, the descriptors, the threads and the bytes on the disk of each node are fitted to a line.
 
 It fails when a node dies or refuses what it may not refuse, when a message is not delivered in a minute or not shown to
 somebody it was delivered to, when nothing exploded or restarted in a minute or more, or when a line rises by more than
 this:
   memory        2 MiB, and 24 KiB for each explosion: its tombstone is kept for 45 days by design
-  disk          2 MiB, and 8 KiB for each explosion: the same
+  disk          2 MiB, and 8 KiB for each explosion: the same; at the first node three times what it has said in the
+                conversation that stores, for a message is written again as it is sent and as it is delivered
   descriptors   8
   threads       2
 in what is left of the time after the warm-up. A bound is for the whole period, so the longer the run the smaller the
@@ -52,6 +54,8 @@ class Node:
         self.listen = "tcp://127.0.0.1:0"
         self.process = None
         self.samples = []
+        # When its user said something that this node keeps, and how much.
+        self.kept = []
         # Since when what is in the outbox was seen there.
         self.waiting = {}
         self.command("init", "--name", name, "--listen", self.listen, "--capacity", "4")
@@ -206,8 +210,11 @@ def arrived(sent, wait):
     return sent["message"]
 
 
-def say(node, conversation, wait="sent", timeout="60s"):
+def say(node, conversation, wait="sent", timeout="60s", keeps=False):
     text = "x" * chance.choice([5, 40, 400, 4_000])
+    if keeps:
+        # The text, and what a record has beside it.
+        node.kept.append((time.monotonic(), len(text) + 300))
     return arrived(node.call("send", conversation=conversation, text=text, wait=wait, timeout=timeout), wait)
 
 
@@ -262,10 +269,10 @@ def slope(samples, column):
     return sum((one[0] - mean_x) * (one[column] - mean_y) for one in samples) / spread if spread else 0
 
 
-def bounds(explosions):
+def bounds(explosions, kept=0):
     """Where each figure is in a sample, and what it may rise by."""
     return {"memory": (1, (2 << 20) + explosions * (24 << 10)), "descriptors": (2, 8), "threads": (3, 2),
-            "disk": (4, (2 << 20) + explosions * (8 << 10))}
+            "disk": (4, (2 << 20) + explosions * (8 << 10) + 3 * kept)}
 
 
 def plant_growth():
@@ -310,12 +317,14 @@ def run():
         minute = {"lifetime": "1h", "unopened": "1m", "timer": "read"}
         stored = meet(nodes, "stored", minute)
         plant_silence(nodes, memory)
+        # The first minute fills what is kept for one.
+        warm_up = max(options.seconds / 4, min(90, options.seconds / 2))
         begin = time.monotonic()
         next_sample = next_round = begin
         next_restart = begin + max(20, options.seconds / 12)
         explosions_before = 0
         number = 0
-        warm = begin + options.seconds / 4
+        warm = begin + warm_up
         while time.monotonic() < begin + options.seconds:
             now = time.monotonic()
             if now >= next_sample:
@@ -357,21 +366,22 @@ def run():
                 deliver(nodes, memory)
                 for node in nodes:
                     node.call("conversation.close", conversation=memory)
-            sender = chance.choice(nodes)
-            say(sender, memory, chance.choice(["queued", "sent"]))
-            say(sender, stored, "queued")
+            say(chance.choice(nodes), memory, chance.choice(["queued", "sent"]))
+            say(nodes[0], stored, "queued", keeps=True)
             if chance.random() < 0.02:
                 for node in nodes:
                     node.call("read", conversation=memory, last=256)
-            time.sleep(0.05)
-        period = options.seconds * 3 / 4
+            time.sleep(0.1)
+        period = options.seconds - warm_up
         explosions = counts.get("explosions", 0) - explosions_before
         failed = []
         print(f"{options.seconds:.0f} s, seed {options.seed}, {explosions} explosions after the warm-up; by the line, "
               f"over {period:.0f} s:")
         for node in nodes:
-            for name, (column, bound) in bounds(explosions).items():
-                samples = [one for one in node.samples if one[0] >= options.seconds / 4]
+            since = max(warm, time.monotonic() - 3_600)
+            kept = sum(byte_count for at, byte_count in node.kept if at >= since)
+            for name, (column, bound) in bounds(explosions, kept).items():
+                samples = [one for one in node.samples if one[0] >= warm_up]
                 # The node that is restarted begins anew: only its descriptors and its disk are one line.
                 if node is nodes[2] and name in ("memory", "threads"):
                     continue
