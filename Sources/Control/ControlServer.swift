@@ -91,12 +91,17 @@ package final class ControlServer: Sendable {
 
     /// Removes the socket, then closes the listener and every connection.
     ///
-    /// Responses already written are given to the kernel first; requests under way are dropped.
+    /// Responses already written are given to the kernel first; requests under way are dropped. When it completes, every
+    /// subscription has ended and every ``ControlConnection/onClose(_:)`` was called.
     package func close() -> EventLoopFuture<Void> {
         let loop = listener.eventLoop
         return loop.flatSubmit { [self] in
             if let identity { socket.remove(identity) }
-            let closing = [listener.close()] + connections.value.open.values.map { $0.close() }
+            // What hangs on the end of a channel is done with its closeFuture, a turn after its close.
+            let closing = ([listener] + connections.value.open.values).map { channel in
+                channel.close(promise: nil)
+                return channel.closeFuture
+            }
             return EventLoopFuture.whenAllComplete(closing, on: loop).map { _ in }
         }
     }

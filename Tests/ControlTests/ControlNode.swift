@@ -53,6 +53,9 @@ final class ControlNode: Sendable {
         try outcome.get()
     }
 
+    /// The one that the server is on.
+    var eventLoop: any EventLoop { group.next() }
+
     func client() throws -> ControlClient { try ControlClient(home: home) }
     func rawClient() throws -> RawClient { try RawClient(path: "\(home)/control.sock") }
 }

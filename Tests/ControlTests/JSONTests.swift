@@ -103,6 +103,24 @@ import Testing
         }
     }
 
+    @Test func `a mismatch with an enumeration says what is possible, and not what was there`() throws {
+        let wrong = try read(#"{"conversation":"c","lifetime":"fortnight"}"#)
+        #expect {
+            try wrong.decoded(as: LifetimeProposeMethod.Params.self)
+        } throws: { error in
+            let mismatch = error as? JSONMismatch
+            return mismatch?.field == "lifetime"
+                && mismatch?.message == "expected one of ephemeral, 1h, 6h, 1d, 7d, 30d, found another"
+        }
+        #expect {
+            try read(#"["send","fortnight"]"#).decoded(as: [LifetimeTimer].self)
+        } throws: { error in
+            let mismatch = error as? JSONMismatch
+            return mismatch?.field == "[1]" && mismatch?.message == "expected one of send, read, found another"
+        }
+        #expect(try read(#"["send","read"]"#).decoded(as: [LifetimeTimer].self) == [.send, .read])
+    }
+
     @Test func `no mutation of a request traps, and what is read is written to a stable text`() throws {
         let seed: [UInt8] = Array(
             #"{"id":-12,"jsonrpc":"2.0","method":"send","params":{"a":[1.5e3,"\ud83d\ude00é",null,{"b":true}]}}"#.utf8

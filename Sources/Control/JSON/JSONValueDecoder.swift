@@ -41,7 +41,21 @@ struct JSONValueDecoder: Decoder {
     var userInfo: [CodingUserInfoKey: Any] { [:] }
 
     func decode<Value: Decodable>(_ type: Value.Type) throws -> Value {
-        try Value(from: self)
+        do {
+            return try Value(from: self)
+        } catch let error as DecodingError {
+            guard let choices = Self.choices(of: type) else { throw error }
+            throw mismatch("one of \(choices.joined(separator: ", "))", found: "another")
+        }
+    }
+
+    /// The texts that stand for the values of an enumeration.
+    private static func choices<Value>(of type: Value.Type) -> [String]? {
+        func texts<Choice: CaseIterable & RawRepresentable>(_: Choice.Type) -> [String]? {
+            let values = Choice.allCases.compactMap { $0.rawValue as? String }
+            return values.isEmpty ? nil : values
+        }
+        return (type as? any (CaseIterable & RawRepresentable).Type).flatMap { texts($0) }
     }
 
     func container<Key: CodingKey>(keyedBy type: Key.Type) throws -> KeyedDecodingContainer<Key> {
@@ -56,8 +70,8 @@ struct JSONValueDecoder: Decoder {
 
     func singleValueContainer() throws -> any SingleValueDecodingContainer { self }
 
-    fileprivate func mismatch(_ expected: String) -> JSONMismatch {
-        JSONMismatch(codingPath, "expected \(expected), found \(value.kindName)")
+    fileprivate func mismatch(_ expected: String, found: String? = nil) -> JSONMismatch {
+        JSONMismatch(codingPath, "expected \(expected), found \(found ?? value.kindName)")
     }
 }
 
