@@ -85,4 +85,7 @@ struct EffectQueue {
         for commit in changedIn.keys { changedIn[commit]?.remove(client) }
         return (queues.removeValue(forKey: client) ?? []).map(\.effect)
     }
+
+    /// Takes back all that waits.
+    mutating func dropAll() -> [Effect] { queues.keys.sorted().flatMap { drop($0) } }
 }

@@ -238,15 +238,15 @@ extension MessageArchive {
         to message: Messaging.MessageID,
         client: ClientID,
         row: RowID?,
-        now: Timestamp
+        clock: NodeClock.Reading
     ) -> [(sender: PublicKey?, emoji: String)] {
         var result: [(sender: PublicKey?, emoji: String)] = []
         for id in reactions[client]?[message] ?? [] {
-            guard let one = read(id, client: client, row: row, now: now)?.message,
+            guard let one = read(id, client: client, row: row, now: clock.hide)?.message,
                 case .reaction(let reaction) = one.content.body
             else {
                 // What has expired is not looked for again.
-                if !store.isLocked { reactions[client]?.remove(id) }
+                if !store.isLocked, !clock.isInDoubt { reactions[client]?.remove(id) }
                 continue
             }
             let sender = one.sender

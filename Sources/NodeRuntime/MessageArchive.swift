@@ -167,6 +167,8 @@ struct MessageArchive {
         )
     }
 
+    func isHeld(_ id: Messaging.MessageID, client: ClientID) -> Bool { heldIndex[client]?[id] != nil }
+
     /// Whether a message waits in memory for the disk: until it is there it is not acknowledged.
     func awaitsStorage(_ id: Messaging.MessageID, client: ClientID) -> Bool {
         heldIndex[client]?[id].map { held[client]![$0].tier != nil } ?? false

@@ -10,10 +10,13 @@ import Wire
 extension Node {
     func perform(_ actions: [NodeAction]) {
         for action in actions { perform(action) }
+        // Who is told that we have forgotten is told in the turn in which we do.
+        for case .explode(_, let record, _) in actions { reports[record.conversation] = nil }
         flushLinks()
     }
 
     private func perform(_ action: NodeAction) {
+        if store.isLocked { putOff(action) }
         switch action {
         case .save(let client): save(client)
         case .keep(let client, let message, let keeping):
@@ -147,6 +150,32 @@ extension Node {
     }
 
     // MARK: Storage
+
+    /// What a locked storage cannot be told of a message on the disk it is told when it is unlocked.
+    private func putOff(_ action: NodeAction) {
+        switch action {
+        case .setState(_, _, .sent): return
+        case .setState(let client, let id, _), .setDelivery(let client, let id, _), .forgetChunks(let client, let id),
+            .reschedule(let client, let id, _):
+            if !archive.isHeld(id, client: client) { putOff[client, default: []].append(action) }
+        case .erase(let client, let ids):
+            let stored = ids.filter { !archive.isHeld($0, client: client) }
+            if !stored.isEmpty { putOff[client, default: []].append(.erase(client, stored)) }
+        case .eraseSent(let client, _): putOff[client, default: []].append(action)
+        case .save, .keep, .forgetMemory, .explode, .destroy, .saveTombstone, .removeTombstone, .armExplosion,
+            .register, .unregister, .dial, .transmit, .transmitMessage, .close, .pauseReading, .knock, .notify, .wake,
+            .sleep, .keepChunk, .verifyAttachment, .serveChunks, .transmitChunk, .forward, .relayed,
+            .endpointsMayHaveChanged, .gatherCandidates, .dialPunching, .punch:
+            return
+        }
+    }
+
+    /// The storage is unlocked: what was put off, before anything else is written.
+    func performPutOff() {
+        let waiting = putOff
+        putOff = [:]
+        for client in waiting.keys.sorted() { perform(waiting[client] ?? []) }
+    }
 
     func storing(_ client: ClientID, _ body: (RowID) throws(StoreError) -> Void) {
         guard let row = rows[client] else { return }

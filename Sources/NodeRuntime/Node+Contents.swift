@@ -137,7 +137,7 @@ extension Node {
 
     /// Who stands by which sign; `nil` for ourselves.
     package func reactions(to message: Messaging.MessageID, client: ClientID) -> [(sender: PublicKey?, emoji: String)] {
-        archive.reactions(to: message, client: client, row: rows[client], now: readClock().hide)
+        archive.reactions(to: message, client: client, row: rows[client], clock: readClock())
     }
 
     /// How many chunks of a file are here.
@@ -184,7 +184,6 @@ extension Node {
 
     /// For conversations that have no setting of their own; saved in `config.json`.
     package func setDefaultReadReceipts(_ isOn: Bool) throws(NodeError) {
-        configuration.readReceipts = isOn
-        do throws(HomeFileError) { try configuration.save(home: options.home) } catch { throw .homeFile(error) }
+        try configure { $0.readReceipts = isOn }
     }
 }

@@ -35,8 +35,7 @@ extension Node {
         let knocks = knocks(record, key)
         core.setKnocks(members: knocks.members, invites: knocks.invites, for: conversation)
         saveTombstone(conversation)
-        prepareFanOut(fanOut, conversation, key, until: now + Limits.fanOutLifetime)
-        if !fanOut.isEmpty { makeDurable(conversation) }
+        if prepareFanOut(fanOut, conversation, key, until: now + Limits.fanOutLifetime) { makeDurable(conversation) }
         if let creator = record.creator {
             reports[conversation] = Self.secret(key, to: creator, conversation, .initiator).knock
         }
@@ -69,11 +68,16 @@ extension Node {
         let due = armed.filter { $0.value.explodedAt <= now }
         for (conversation, record) in due.sorted(by: { $0.key < $1.key }) {
             // The newest, if there are two: one that is awake ends the other with it.
-            guard core.client(of: conversation).map(core.isSleeping) ?? false else { continue }
+            let lost = unread.filter { $0.value.conversation == conversation }.keys
+            guard core.client(of: conversation).map(core.isSleeping) ?? !lost.isEmpty else { continue }
             let asleep = core.clients(of: conversation).filter(core.isSleeping)
             armed[conversation] = nil
             let begun = core.load(record, now: now)
             if let record = core.tombstone(conversation) { register(tombstone: record) }
+            for row in lost {
+                unread[row] = nil
+                do throws(StoreError) { try store.destroyRow(row) } catch { undestroyed[conversation] = error }
+            }
             for client in asleep { undestroyed[conversation] = destroyRow(client) ?? undestroyed[conversation] }
             perform(begun)
             scheduleCommit()
@@ -150,15 +154,17 @@ extension Node {
 
     // MARK: Whom to tell
 
+    /// - Returns: whether there is a list, which the next commit makes durable.
+    @discardableResult
     private func prepareFanOut(
         _ members: [Messaging.Member],
         _ conversation: ConversationID,
         _ key: IdentityKey,
         until: Timestamp
-    ) {
+    ) -> Bool {
         // The store keeps the end of what it replaces.
         removeFanOut(conversation)
-        guard !members.isEmpty else { return }
+        guard !members.isEmpty else { return false }
         fanOuts[conversation] = FanOut(
             conversation: conversation,
             until: until,
@@ -170,7 +176,7 @@ extension Node {
                 )
             }
         )
-        saveFanOut(conversation)
+        return saveFanOut(conversation)
     }
 
     /// Waits for the disk: once the keys are gone, nobody can derive again whom to tell and how. A disk that hangs does
@@ -192,19 +198,22 @@ extension Node {
         let value = Mutex(false)
     }
 
-    private func saveFanOut(_ conversation: ConversationID) {
-        guard let fanOut = fanOuts[conversation] else { return }
+    /// - Returns: whether the store has taken it; the next commit makes it durable.
+    private func saveFanOut(_ conversation: ConversationID) -> Bool {
+        guard let fanOut = fanOuts[conversation] else { return false }
         // Until a commit says that it is there.
         unsavedFanOuts.insert(conversation)
-        guard !store.isLocked else { return }
+        guard !store.isLocked else { return false }
         do throws(StoreError) {
             try store.saveFanOut(
                 id: Array(conversation.bytes.prefix(16)),
                 expiresAt: fanOut.until.milliseconds,
                 payload: StoredCodec.encode(record: fanOut)
             )
+            return true
         } catch {
             log.error("the list of members to tell could not be written", metadata: ["error": "\(error)"])
+            return false
         }
     }
 
@@ -237,13 +246,12 @@ extension Node {
         guard !store.isLocked, !store.isReadOnly else { return }
         for conversation in unsavedTombstones.sorted() { saveTombstone(conversation) }
         for (client, time) in unarmed.sorted(by: { $0.key < $1.key }) { lightFuse(client, at: time) }
-        let waiting = unsavedFanOuts
-        guard !waiting.isEmpty else { return }
-        for conversation in waiting.sorted() { saveFanOut(conversation) }
+        let taken = unsavedFanOuts.sorted().filter { saveFanOut($0) }
+        guard !taken.isEmpty else { return }
         whenCommitted().assumeIsolated().whenSuccess { [unowned self] in
             assumeIsolated { node in
                 guard !node.store.isLocked else { return }
-                node.unsavedFanOuts.subtract(waiting)
+                node.unsavedFanOuts.subtract(taken)
             }
         }
     }

@@ -7,6 +7,24 @@ import Store
 import Transport
 import Wire
 
+/// An inbox that the disk did not give when it was to be read.
+struct UnreadInbox {
+    /// As far as it is known.
+    var conversation: ConversationID?
+    var error: any Error
+    var retryAt: Timestamp
+}
+
+extension StoreError {
+    /// Whether trying again may help: the disk, or the system, has refused, and nothing is known to be damaged.
+    fileprivate var mayPass: Bool {
+        switch kind {
+        case .io, .full, .resources: true
+        case .passphrase, .locked, .busy, .missing, .exists, .permission, .readOnly, .damaged, .misuse: false
+        }
+    }
+}
+
 /// Inboxes and their keys: made, loaded, destroyed.
 extension Node {
     // MARK: Loading
@@ -34,14 +52,13 @@ extension Node {
                 if let entry = summaries[row], load(entry, row) { continue }
                 try load(row)
             } catch {
-                log.error("an inbox could not be loaded and is skipped", metadata: ["error": "\(error)"])
-                skipped.append("\(error)")
+                skip(row, error)
             }
         }
         core.launch(now: now)
         perform(begun)
         // Its inbox was left, and we were stopped before it went.
-        if skipped.isEmpty {
+        if skipped.isEmpty, unread.isEmpty {
             for conversation in armed.keys.sorted() where core.client(of: conversation) == nil {
                 removeTombstone(conversation)
             }
@@ -49,6 +66,40 @@ extension Node {
         for damage in store.damage { log.warning("the store is damaged", metadata: ["what": "\(damage)"]) }
         try ensureContact()
         ensureUnused()
+    }
+
+    /// What the disk does not give now it may give later; what is damaged stays so.
+    private func skip(_ row: RowID, of conversation: ConversationID? = nil, _ error: any Error) {
+        let conversation = conversation ?? unread[row]?.conversation
+        unread[row] = nil
+        switch error {
+        case StoreError.unknownRow: return
+        case let error as StoreError where error.mayPass, NodeError.store(let error) where error.mayPass:
+            log.error("an inbox could not be read; trying again", metadata: ["error": "\(error)"])
+            let retryAt = now + Self.storagePause
+            unread[row] = UnreadInbox(conversation: conversation, error: error, retryAt: retryAt)
+        default:
+            log.error("an inbox could not be loaded and is skipped", metadata: ["error": "\(error)"])
+            skipped.append("\(error)")
+        }
+    }
+
+    /// Reads again what the disk did not give, some at a time.
+    func loadUnread() {
+        guard !unread.isEmpty, !store.isLocked else { return }
+        let now = now
+        let due = unread.filter { $0.value.retryAt <= now }.keys.sorted().prefix(Self.rollBatchCount)
+        for row in due {
+            do {
+                try load(row)
+                unread[row] = nil
+                guard let client = rows.first(where: { $0.value == row })?.key else { continue }
+                log.notice("an inbox could be read again", metadata: ["inbox": "\(client)"])
+                if core.watchers(of: client) > 0 { wakeIfPossible(client, .userInteraction) }
+            } catch {
+                skip(row, error)
+            }
+        }
     }
 
     private func load(_ row: RowID) throws {
@@ -70,7 +121,9 @@ extension Node {
             // We were stopped between the tombstone and the end of the keys: go on from there.
             let others = record.current + record.members.filter { record.former.contains($0.key) }
             let tells = tombstone.role == .creator && !tombstone.isTraceless
-            return explode(client, tombstone, fanOut: tells ? others : [])
+            explode(client, tombstone, fanOut: tells ? others : [])
+            reports[tombstone.conversation] = nil
+            return
         }
         guard case .conversation = snapshot.record.role else { return enter(snapshot, key: key, sessionGoesOn: false) }
         // Conversations sleep until it is known which of them are to be awake.
@@ -120,11 +173,16 @@ extension Node {
     /// An inbox's storage has failed: everything since the last durable state is void.
     func reload(_ client: ClientID) {
         for effect in effects.drop(client) { release(effect, isDurable: false) }
-        // What the disk has may be other than what was to be written.
+        // What the disk has may be other than what was to be written, of a file that is being handed over, too.
         archive.outgoing.removeAll(client)
-        guard !isStopped, let row = rows[client], !store.isLocked,
-            let key = keys[client] ?? (try? Self.identityKey(row, in: store))
-        else { return }
+        cancelUploads(into: client)
+        guard !isStopped, let row = rows[client] else { return }
+        guard !store.isLocked else {
+            voided.insert(client)
+            for link in links.values.filter({ $0.client == client }) { link.connection.abort() }
+            return
+        }
+        voided.remove(client)
         let wasAsleep = core.isSleeping(client)
         settled.remove(client)
         for (id, link) in links.sorted(by: { $0.key < $1.key }) where link.client == client {
@@ -137,14 +195,28 @@ extension Node {
         // The disk's trouble is not the other member's: the session goes on if it did.
         let sessionGoesOn = core.conversation(client)?.sessionGoesOn ?? false
         unregisterAll(client)
+        // Who has it open has it open.
+        let watchers = core.watchers(of: client)
+        let conversation = core.conversationID(client)
         core.remove(client)
+        for _ in 0..<watchers { core.setWatched(client, true) }
         // A disk that is full stays so for a while: the member is not called back at once.
         troubled[client] = now + Self.storagePause
-        guard let bytes = try? store.loadState(row), let snapshot = try? StoredCodec.decode(InboxSnapshot.self, bytes)
-        else {
+        let snapshot: InboxSnapshot
+        let key: IdentityKey
+        do {
+            guard let bytes = try store.loadState(row) else {
+                if try store.isUsed(row) { throw NodeError.store(.damaged(what: "the state of inbox \(row)")) }
+                // Made, but never saved: nobody knows of it.
+                destroyRow(client)
+                return
+            }
+            snapshot = try StoredCodec.decode(InboxSnapshot.self, bytes)
+            key = try keys[client] ?? Self.identityKey(row, in: store)
+        } catch {
             rows[client] = nil
             keys[client] = nil
-            return
+            return skip(row, of: conversation, error)
         }
         keys[client] = key
         archive.hiddenIsKnown.remove(client)
@@ -198,7 +270,8 @@ extension Node {
     }
 
     func ensureContact() throws {
-        guard core.contact == nil else { return }
+        // It may be one of those that the disk does not give.
+        guard core.contact == nil, unread.isEmpty else { return }
         let client = try makeInbox()
         turn { core.makeContact(client, &$0) }
     }
@@ -232,6 +305,9 @@ extension Node {
     func letGo(_ client: ClientID) {
         rows[client] = nil
         keys[client] = nil
+        voided.remove(client)
+        putOff[client] = nil
+        cancelUploads(into: client)
         unsaved.remove(client)
         settled.remove(client)
         archive.forget(client)

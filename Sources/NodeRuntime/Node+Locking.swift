@@ -85,7 +85,13 @@ extension Node {
     /// - Throws: when that is not possible: it is locked again then, so that the next unlock tries again.
     private func takeUpStorage() throws {
         do {
-            if hasLoaded { saveWhatWaited() } else { try load() }
+            if hasLoaded {
+                for client in voided.sorted() { reload(client) }
+                performPutOff()
+                saveWhatWaited()
+            } else {
+                try load()
+            }
             try ensureContact()
         } catch {
             closeStorage()

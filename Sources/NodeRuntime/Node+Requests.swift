@@ -76,6 +76,8 @@ extension Node {
         {
             throw .exploded(over.conversation)
         }
+        // It may be one of those that the disk does not give.
+        if let error = unread.min(by: { $0.key < $1.key })?.value.error as? StoreError { throw .store(error) }
         throw .unknownConversation(text)
     }
 
@@ -288,11 +290,18 @@ extension Node {
 
     /// The bound of conversations that have none of their own; saved in `config.json`.
     package func setDefaultCap(_ cap: LifetimeCap) throws(NodeError) {
-        configuration.cap = cap.text
-        do throws(HomeFileError) { try configuration.save(home: options.home) } catch { throw .homeFile(error) }
+        try configure { $0.cap = cap.text }
     }
 
     package var capByDefault: LifetimeCap { defaultCap }
+
+    /// Changes `config.json`. What could not be saved does not hold.
+    func configure(_ change: (inout NodeConfiguration) -> Void) throws(NodeError) {
+        var changed = configuration
+        change(&changed)
+        do throws(HomeFileError) { try changed.save(home: options.home) } catch { throw .homeFile(error) }
+        configuration = changed
+    }
 
     /// Accepts the open proposal.
     /// - Parameter seen: what the user has looked at; anything else is refused.
@@ -321,8 +330,7 @@ extension Node {
 
     /// The standing answer of conversations that have none; saved in `config.json`.
     package func setDefaultPolicy(_ policy: LifetimePolicy) throws(NodeError) {
-        configuration.policy = policy.text
-        do throws(HomeFileError) { try configuration.save(home: options.home) } catch { throw .homeFile(error) }
+        try configure { $0.policy = policy.text }
     }
 
     package var policyByDefault: LifetimePolicy { defaultPolicy }

@@ -117,7 +117,7 @@ extension Node {
             links: links.count,
             outbox: core.outboxCount,
             nextExpiry: deadlines.compactMap { $0 }.min(),
-            damage: store.damage + skipped,
+            damage: store.damage + skipped + unread.sorted { $0.key < $1.key }.map { "\($0.value.error)" },
             storageTrouble: storageTrouble?.error,
             isReadOnly: store.isReadOnly
         )

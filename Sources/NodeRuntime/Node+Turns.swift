@@ -113,6 +113,8 @@ extension Node {
         reap(reading)
         probeDisk(after: Self.probePause)
         saveWhatWasRefused()
+        troubled = troubled.filter { $0.value > reading.confirmed }
+        loadUnread()
         storeWhatWaited()
         if looks {
             room.look()
@@ -150,11 +152,20 @@ extension Node {
         let clients = isIdle ? [:] : Dictionary(uniqueKeysWithValues: rows.map { ($1, $0) })
         for expired in report.expired {
             guard let client = clients[expired.row], let id = Messaging.MessageID(expired.id) else { continue }
-            archive.expired(id, client: client)
+            if reading.isInDoubt { withheld.append((client, id)) } else { archive.expired(id, client: client) }
             publish(client, .messageExpired(id))
+        }
+        if !reading.isInDoubt, !withheld.isEmpty {
+            // What has come back is as it was.
+            for (client, id) in withheld {
+                let isBack = rows[client].map { (try? store.contains($0, id: id.bytes)) ?? false } ?? false
+                if !isBack { archive.expired(id, client: client) }
+            }
+            withheld = []
         }
         for (client, id) in isTime ? archive.expire(now: now) : [] { publish(client, .messageExpired(id)) }
         for row in report.rows {
+            unread[row] = nil
             if let client = clients[row] { letGo(client) }
         }
         // Tried again every second, said once a minute: a disk that stays as it is must not be filled with words.
@@ -185,6 +196,7 @@ extension Node {
         if let deadline = store.nextExpiry { next = min(next, pace.expiry(Timestamp(milliseconds: deadline))) }
         if let deadline = archive.wakeAt { next = min(next, pace.expiry(deadline)) }
         if routing.isRolling { next = min(next, now + Self.rollPause) }
+        if let retry = unread.values.map(\.retryAt).min() { next = min(next, retry) }
         if storageTrouble != nil { next = min(next, now + Self.probePause) }
         if let timerDeadline, timer != nil, timerDeadline <= next, timerDeadline > now { return }
         timer?.cancel()

@@ -79,6 +79,8 @@ extension Node {
         upload.hasher.update(bytes)
         upload.rest += bytes
         do throws(NodeError) {
+            // Others may have needed its place since the last piece.
+            try wake(upload.client, .userInteraction)
             try check(upload, adding: bytes.count)
             lastStorageFailure = nil
             var start = 0
@@ -135,6 +137,7 @@ extension Node {
         guard var upload = uploads[id] else { throw .unknownUpload(id.description) }
         let sent: Sent
         do throws(NodeError) {
+            try wake(upload.client, .userInteraction)
             lastStorageFailure = nil
             if !upload.rest.isEmpty { keep(upload.rest, of: &upload) }
             upload.rest = []
@@ -176,6 +179,11 @@ extension Node {
             try archive.forgetChunks(id, count: upload.chunkCount, client: upload.client, row: row)
         }
         changed(upload.client)
+    }
+
+    /// Gives up what is being handed over into an inbox that goes, or goes on from what is durable.
+    func cancelUploads(into client: ClientID) {
+        for id in uploads.filter({ $0.value.client == client }).keys.sorted() { cancelUpload(id) }
     }
 
     // MARK: To the user

@@ -67,6 +67,8 @@ package actor Node {
     /// What the members of our conversations were told last.
     var announced: [Messaging.Endpoint]?
     var clock: NodeClock
+    /// Messages that are over only if a step of the clock forward is true.
+    var withheld: [(client: ClientID, message: Messaging.MessageID)] = []
     /// When it was last said that something could not be destroyed.
     var failuresToldAt: Timestamp?
     /// Called once when the home is found to be gone.
@@ -83,6 +85,8 @@ package actor Node {
     var tombstoneIDs: [ConversationID: TombstoneID] = [:]
     /// Records that changed while the storage was locked.
     var unsaved: Set<ClientID> = []
+    /// What has become of messages on the disk while the storage was locked; in order.
+    var putOff: [ClientID: [NodeAction]] = [:]
     /// Tombstones of explosions that happened while the storage was locked.
     var unsavedTombstones: Set<ConversationID> = []
     /// The lists by which the members of exploded conversations are told.
@@ -116,6 +120,11 @@ package actor Node {
     var room: StorageRoom
     /// Inboxes that could not be loaded, and why.
     var skipped: [String] = []
+    /// Inboxes that the disk did not give, and that are read again.
+    var unread: [RowID: UnreadInbox] = [:]
+    /// Inboxes whose newest changes were refused when the storage was locked already: they go on from what is durable
+    /// once it is unlocked.
+    var voided: Set<ClientID> = []
 
     // Links
     var routing: RoutingTable
@@ -279,6 +288,8 @@ package actor Node {
     /// - Parameter whenStopped: on the node's loop.
     package func stop(_ whenStopped: @escaping @Sendable () -> Void) {
         guard !isStopped else { return whenStopped() }
+        // What was asked for in this turn is answered.
+        if isCommitScheduled || isLateCommitDue { commit() }
         isStopped = true
         timer?.cancel()
         for waiter in commitWaiters { waiter.promise.fail(NodeError.stopping) }
@@ -298,6 +309,12 @@ package actor Node {
     }
 
     private func close() {
+        for effect in effects.dropAll() { release(effect, isDurable: false) }
+        for ping in pings.values {
+            ping.end.cancel()
+            ping.promise.fail(NodeError.stopping)
+        }
+        pings = [:]
         saveSummaries()
         transport?.close()
         store.close()

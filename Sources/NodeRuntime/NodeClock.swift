@@ -16,6 +16,9 @@ package struct NodeClock: Sendable {
         package var hide: Timestamp
         /// What expires before this is destroyed; also the time of everything that the node does.
         package var confirmed: Timestamp
+
+        /// Whether a step forward is in doubt.
+        package var isInDoubt: Bool { hide > confirmed }
     }
 
     private var anchor: Milliseconds

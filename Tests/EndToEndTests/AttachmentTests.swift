@@ -108,6 +108,23 @@ struct AttachmentTests {
         }
     }
 
+    @Test("pieces of a file that there are not are refused, and nothing else happens")
+    func noSuchPiece() throws {
+        try withRoom { ann, bob, _ in
+            let (path, _) = try file("f.bin", 40_000, in: ann.directory)
+            let id = try ann.ok("send", "room", "--file", path, "--wait", "delivered")["message"].string ?? ""
+            let pieces = [Int.max, Int.max - 11, 2, -1, Int.min, 1, 0]
+            let requests = pieces.enumerated().map { number, from in
+                let params = #"{"conversation":"room","message":"\#(id)","from":\#(from)}"#
+                return #"{"jsonrpc":"2.0","id":\#(number),"method":"attachment.read","params":\#(params)}"#
+            }
+            let answers = try bob.ok("rpc", input: requests.joined(separator: "\n") + "\n").lines
+            let kinds = answers.map { $0["error"]["data"]["kind"].string }
+            #expect(kinds == Array(repeating: "usage", count: 5) + [nil, nil])
+            #expect(try bob.ok("read", "room").lines.count == 1, "the node goes on")
+        }
+    }
+
     /// Hands over a file on one connection, as a bot would.
     /// - Returns: the message.
     private func rpc(_ node: TestNode, _ method: String, _ params: [String: String], then pieces: [String]) throws

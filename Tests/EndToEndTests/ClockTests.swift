@@ -48,6 +48,25 @@ struct ClockTests {
         }
     }
 
+    @Test("Ten years ahead for a moment: the reactions are back, too")
+    func glitchOfReactions() throws {
+        try withMessage { ann, bob, clock in
+            let id = try #require(try message("for an hour", at: ann)["message"].string)
+            try bob.ok("react", "room", id, "🎉", "--wait", "delivered")
+            func signs() throws -> [String?] {
+                try message("for an hour", at: ann)["reactions"].list.map { $0["reaction"].string }
+            }
+            #expect(try signs() == ["🎉"])
+            clock.realtime = TestClock.year
+            #expect(try ann.texts() == [])
+            try ann.ok("reap")
+            #expect(try ann.texts() == [])
+            clock.realtime = 0
+            try eventually("they are back", seconds: 30) { try ann.texts() == Self.both }
+            #expect(try signs() == ["🎉"])
+        }
+    }
+
     @Test("Ten years ahead for longer than a minute: destroyed, and setting the clock back brings nothing back")
     func stepForward() throws {
         try withMessage { ann, bob, clock in

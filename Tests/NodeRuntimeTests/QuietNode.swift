@@ -1,4 +1,5 @@
 import Logging
+import Messaging
 import NIOCore
 import NodeRuntime
 import SimulatedDisk
@@ -6,11 +7,13 @@ import Store
 
 extension Node {
     /// A node in a home on a simulated disk, without a network, that has not been started.
+    /// - Parameter listen: where it listens after all, once it is started.
     /// - Parameter change: what is else with its surroundings, such as the time.
     static func quiet(
         home: String,
         on disk: SimulatedDisk,
         _ loop: any EventLoop,
+        listen: [Messaging.Endpoint] = [],
         _ change: (inout Surroundings) -> Void
     ) async throws -> Node {
         var surroundings = Surroundings()
@@ -21,7 +24,7 @@ extension Node {
         surroundings.space = { _ in DiskSpace(total: 1 << 40, available: 1 << 39) }
         change(&surroundings)
         var options = Node.Options(home: home, version: "test")
-        options.listen = []
+        options.listen = listen
         return try await loop.submit { [options, surroundings] in
             try Node(
                 options,

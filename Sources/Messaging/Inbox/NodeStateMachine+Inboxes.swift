@@ -254,6 +254,9 @@ extension NodeStateMachine {
         watched[client] = count > 0 ? count : nil
     }
 
+    /// By how many it is open.
+    package func watchers(of client: ClientID) -> Int { watched[client] ?? 0 }
+
     // MARK: Sleep
 
     /// Puts an inbox to sleep that the user names; one that sleeps already sleeps on.

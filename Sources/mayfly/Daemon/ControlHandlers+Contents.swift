@@ -136,6 +136,10 @@ extension ControlHandlers {
         on(&router, AttachmentReadMethod.self) { node, params in
             let file = try node.attachment(params.message, in: params.conversation)
             let first = params.from ?? 0
+            let chunks = 0..<max(1, file.attachment.chunkCount)
+            guard chunks.contains(first) else {
+                throw ControlError(.usage, "`from` is not a piece of this file: 0 to \(chunks.upperBound - 1)")
+            }
             let count = AttachmentMethods.pieceByteCount / Limits.chunkByteCount
             let bytes = try node.read(file, from: first, count: count)
             let next = first + count

@@ -1,0 +1,63 @@
+import Messaging
+import NIOCore
+import NIOPosix
+import NodeRuntime
+import SimulatedDisk
+import Store
+
+/// Two nodes with a conversation called `tea`, linked over the loopback, on disks of the test's; `ann` has made it.
+final class Pair: Sendable {
+    let disks = (ann: SimulatedDisk(), bob: SimulatedDisk())
+    private let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+    let ann: Node
+    let bob: Node
+
+    private static let home = "/home"
+
+    init() async throws {
+        for disk in [disks.ann, disks.bob] {
+            try Store.create(home: Self.home, protection: .keyFile, passphrase: nil, fileSystem: disk)
+        }
+        var nodes: [Node] = []
+        for disk in [disks.ann, disks.bob] { nodes.append(try await Self.node(disk, group.next())) }
+        (ann, bob) = (nodes[0], nodes[1])
+        for node in nodes { try await node.start(passphrase: nil) }
+        _ = try await ann.createConversation(name: "tea", profile: nil).get()
+        let slug = try await ann.invite("tea", lifetime: .hour, singleUse: true).get().slug
+        let joined = await bob.next { if case .joined = $0 { true } else { false } }
+        _ = try await bob.join(slug, profile: nil)
+        _ = try await joined.get()
+    }
+
+    private static func node(_ disk: SimulatedDisk, _ loop: any EventLoop) async throws -> Node {
+        try await Node.quiet(home: home, on: disk, loop, listen: [Endpoint(host: "127.0.0.1", port: 0)]) {
+            $0.datagrams = nil
+        }
+    }
+
+    /// All members agree that messages are kept for so long.
+    func agree(_ lifetime: Lifetime) async throws {
+        let proposed = await bob.next { if case .lifetimeProposed = $0 { true } else { false } }
+        let agreed = await ann.next { if case .lifetimeAgreed = $0 { true } else { false } }
+        try await ann.propose("tea", LifetimeTerms(lifetime))
+        guard case .lifetimeProposed(_, _, let proposal) = try await proposed.get() else { return }
+        try await bob.accept("tea", only: proposal).get()
+        _ = try await agreed.get()
+    }
+
+    func end() async throws {
+        await ann.stop()
+        await bob.stop()
+        try await group.shutdownGracefully()
+    }
+}
+
+extension Node {
+    /// Succeeds with the next event that is meant.
+    func next(_ isMeant: @escaping @Sendable (Event.Kind) -> Bool) -> EventLoopFuture<Event.Kind> {
+        let promise = loop.makePromise(of: Event.Kind.self)
+        let watcher = watch { entry in if isMeant(entry.event.kind) { promise.succeed(entry.event.kind) } }
+        promise.futureResult.whenComplete { _ in self.assumeIsolated { $0.unwatch(watcher) } }
+        return promise.futureResult
+    }
+}

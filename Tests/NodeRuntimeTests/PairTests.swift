@@ -1,0 +1,108 @@
+import Glibc
+import Messaging
+import NIOCore
+import SimulatedDisk
+import Store
+import Synchronization
+import Testing
+
+@testable import NodeRuntime
+
+@Suite("Two nodes") struct PairTests {
+    @Test("what was delivered while both homes were locked is delivered when they are unlocked")
+    func deliveredWhileLocked() async throws {
+        let pair = try await Pair()
+        try await pair.agree(.oneHour)
+        await pair.bob.lock()
+        let arrived = await pair.bob.next { if case .message = $0 { true } else { false } }
+        let (client, sent) = try await pair.ann.send("tea", text: "while you slept")
+        let id = try await sent.get()
+        _ = try await arrived.get()
+        await pair.ann.lock()
+        let delivered = await pair.ann.next { if case .messageState(id, .delivered, _) = $0 { true } else { false } }
+        try await pair.bob.unlock(passphrase: nil)
+        _ = try await delivered.get()
+        try await pair.ann.unlock(passphrase: nil)
+        #expect(try await #require(pair.ann.message(id, client: client)).message.state == .delivered)
+        try await pair.end()
+    }
+
+    @Test("a file that is being handed over is given up when its inbox goes on from what is durable")
+    func uploadIntoReloaded() async throws {
+        let pair = try await Pair()
+        try await pair.agree(.oneHour)
+        let upload = try await pair.ann.beginUpload("tea", name: "f", byteCount: nil, text: "", replyTo: nil)
+        _ = try await pair.ann.append(Array(repeating: 7, count: 70_000), to: upload).get()
+        let disk = pair.disks.ann
+        disk.with { $0.fault = SimulatedDisk.Fault(at: $0.operations, code: EIO, isLasting: true) }
+        _ = try? await pair.ann.rename("tea", to: "coffee")
+        _ = try? await pair.ann.whenCommitted().get()
+        disk.with { $0.fault = nil }
+        // It would be sent with holes otherwise: what was handed over before is not on the disk any more.
+        await #expect(throws: NodeError.self) { try await pair.ann.append([1], to: upload) }
+        await #expect(throws: NodeError.self) { try await pair.ann.commitUpload(upload) }
+        try await pair.end()
+    }
+
+    @Test("the plain text of a file that is being handed over does not outlive its conversation")
+    func uploadIntoLeft() async throws {
+        let pair = try await Pair()
+        let upload = try await pair.ann.beginUpload("tea", name: "f", byteCount: nil, text: "", replyTo: nil)
+        _ = try await pair.ann.append([1, 2, 3], to: upload).get()
+        _ = try await pair.ann.explode("tea")
+        #expect(await pair.ann.uploadCount == 0)
+        try await pair.end()
+    }
+
+    @Test("an upload wakes its inbox, when another one has needed its place")
+    func uploadIntoAsleep() async throws {
+        let pair = try await Pair()
+        let upload = try await pair.ann.beginUpload("tea", name: "f", byteCount: nil, text: "", replyTo: nil)
+        _ = try await pair.ann.append([1, 2, 3], to: upload).get()
+        #expect(try await pair.ann.sleepInbox("tea").state == .sleeping)
+        #expect(try await pair.ann.append([4], to: upload).get() == 4)
+        try await pair.ann.whenCommitted().get()
+        #expect(try await pair.ann.sleepInbox("tea").state == .sleeping)
+        _ = try await pair.ann.commitUpload(upload)
+        try await pair.end()
+    }
+
+    @Test("an explosion is done when the list of whom to tell is on the disk, whichever call the disk refuses")
+    func listOfWhomToTell() async throws {
+        var isExploding = 0
+        for call in 0... {
+            let pair = try await Pair()
+            await pair.bob.stop()
+            let id = try await pair.ann.conversation("tea").conversation
+            let disk = pair.disks.ann
+            let first = disk.operations
+            disk.with { $0.fault = SimulatedDisk.Fault(at: first + call, code: EIO, isLasting: false) }
+            _ = try? await pair.ann.explode(id.description)
+            let calls = disk.operations - first
+            _ = try? await pair.ann.whenCommitted().get()
+            let isDone = if case .exploded = await pair.ann.progress(of: id) { true } else { false }
+            if !isDone { isExploding += 1 }
+            disk.with { $0.fault = nil }
+            if isDone {
+                await pair.ann.forgetFanOuts()
+                #expect(await pair.ann.hasFanOut(id), "call \(call): it says that it is done, and tells nobody")
+            } else {
+                await pair.ann.reapNow()
+                try? await pair.ann.whenCommitted().get()
+                if case .exploded = await pair.ann.progress(of: id) {} else { Issue.record("call \(call): never done") }
+            }
+            try await pair.end()
+            if call > calls { break }
+        }
+        #expect(isExploding > 0)
+    }
+}
+
+extension Node {
+    /// What is in memory of the lists; the disk has them, or has not.
+    fileprivate func forgetFanOuts() { fanOuts = [:] }
+
+    fileprivate func hasFanOut(_ conversation: ConversationID) -> Bool { fanOut(conversation) != nil }
+
+    fileprivate var uploadCount: Int { uploads.count }
+}

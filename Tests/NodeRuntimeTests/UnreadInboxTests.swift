@@ -1,0 +1,173 @@
+import Glibc
+import Messaging
+import NIOCore
+import NIOPosix
+import NodeRuntime
+import SimulatedDisk
+import Store
+import Synchronization
+import Testing
+
+/// A node on a disk and by a clock of the test's.
+private final class Machine: Sendable {
+    /// On the simulated disk alone.
+    private static let home = "/nowhere"
+    let disk = SimulatedDisk()
+    private let seconds = Mutex<Milliseconds>(0)
+    private let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+
+    init() throws { try Store.create(home: Self.home, protection: .keyFile, passphrase: nil, fileSystem: disk) }
+
+    func node() async throws -> Node {
+        try await Node.quiet(home: Self.home, on: disk, group.next()) {
+            $0.realtime = { [self] in 1_700_000_000_000 + seconds.withLock { $0 } * .second }
+            $0.boottime = { [self] in seconds.withLock { $0 } * .second }
+        }
+    }
+
+    func start() async throws -> Node {
+        let node = try await node()
+        try await node.unlock(passphrase: nil)
+        return node
+    }
+
+    /// The disk does nothing from its call number `call` on.
+    func refuse(from call: Int, isLasting: Bool = true) {
+        disk.with { $0.fault = SimulatedDisk.Fault(at: call, code: EIO, isLasting: isLasting) }
+    }
+
+    func mend() { disk.with { $0.fault = nil } }
+
+    func wait(seconds more: Milliseconds) { seconds.withLock { $0 += more } }
+
+    func end() async throws { try await group.shutdownGracefully() }
+}
+
+extension Node {
+    /// In one turn: what waits for the disk is asked for, and the node is stopped.
+    fileprivate func createAndStop() async throws -> EventLoopFuture<ConversationStateMachine> {
+        let made = try createConversation(name: "tea", profile: nil)
+        await stop()
+        return made
+    }
+
+    /// In one turn: a change whose commit fails when the storage is locked already.
+    fileprivate func renameAndLock(_ text: String, _ name: String) throws {
+        try rename(text, to: name)
+        lock()
+    }
+}
+
+@Suite("Inboxes that the disk does not give") struct UnreadInboxTests {
+    @Test("are there again when it does, whichever call it began to fail at, and so is the card")
+    func again() async throws {
+        var unknown = 0
+        var calls = 0
+        for call in 0... {
+            let machine = try Machine()
+            let node = try await machine.start()
+            let id = try await node.createConversation(name: "tea", profile: nil).get().conversation
+            let card = try await node.card()
+            let first = machine.disk.operations
+            machine.refuse(from: first + call)
+            _ = try? await node.rename("tea", to: "coffee")
+            _ = try? await node.whenCommitted().get()
+            calls = machine.disk.operations - first
+            await node.reapNow()
+            do throws(NodeError) { _ = try await node.conversation(id.description) } catch {
+                unknown += 1
+                guard case .store = error else {
+                    Issue.record("call \(call): not the disk's trouble but \(error)")
+                    break
+                }
+                #expect(await !node.status().damage.isEmpty)
+            }
+            machine.mend()
+            for _ in 0..<3 {
+                machine.wait(seconds: 3)
+                await node.reapNow()
+            }
+            #expect((try? await node.conversation(id.description)) != nil, "call \(call)")
+            #expect(try await node.card().key == card.key, "call \(call)")
+            await node.stop()
+            try await machine.end()
+            if call > calls { break }
+        }
+        #expect(calls > 1 && unknown > 0)
+    }
+
+    @Test("at a start are there a little later, whichever call it refuses, and the card is the old one")
+    func start() async throws {
+        let machine = try Machine()
+        var node = try await machine.start()
+        let id = try await node.createConversation(name: "tea", profile: nil).get().conversation
+        let card = try await node.card()
+        await node.stop()
+        var late = 0
+        for call in 0... {
+            node = try await machine.node()
+            let first = machine.disk.operations
+            machine.refuse(from: first + call, isLasting: false)
+            let isUnlocked = (try? await node.unlock(passphrase: nil)) != nil
+            let calls = machine.disk.operations - first
+            machine.mend()
+            if isUnlocked {
+                let isThere = (try? await node.conversation(id.description)) != nil
+                let hasCard = (try? await node.card()) != nil
+                if !isThere || !hasCard { late += 1 }
+                machine.wait(seconds: 3)
+                await node.reapNow()
+                machine.wait(seconds: 3)
+                await node.reapNow()
+                #expect((try? await node.conversation(id.description)) != nil, "call \(call)")
+                #expect(try await node.card().key == card.key, "call \(call)")
+            }
+            await node.stop()
+            if call > calls { break }
+        }
+        #expect(late > 0)
+        try await machine.end()
+    }
+
+    @Test("a change that is refused when the storage is locked already is void after the unlock")
+    func refusedWhileLocked() async throws {
+        let machine = try Machine()
+        let node = try await machine.start()
+        let id = try await node.createConversation(name: "tea", profile: nil).get().conversation
+        machine.refuse(from: machine.disk.operations)
+        try await node.renameAndLock("tea", "coffee")
+        machine.mend()
+        try await node.unlock(passphrase: nil)
+        let name = try await node.conversation(id.description).record.name
+        await node.stop()
+        let next = try await machine.start()
+        #expect(try await next.conversation(id.description).record.name == name, "what is shown is what is on the disk")
+        await next.stop()
+        try await machine.end()
+    }
+
+    @Test("a setting that cannot be saved does not hold")
+    func settings() async throws {
+        let machine = try Machine()
+        let node = try await machine.start()
+        let policy = await node.policyByDefault
+        await #expect(throws: NodeError.self) { try await node.setDefaultPolicy(.refuse) }
+        await #expect(throws: NodeError.self) { try await node.setDefaultReadReceipts(true) }
+        #expect(await node.policyByDefault == policy)
+        #expect(await !node.sendsReadReceiptsByDefault)
+        await node.stop()
+        try await machine.end()
+    }
+
+    @Test("what is asked for in the turn in which the node stops is answered")
+    func answered() async throws {
+        let machine = try Machine()
+        let node = try await machine.start()
+        let made = try await node.createAndStop()
+        let id = try await made.get().conversation
+        let next = try await machine.start()
+        #expect((try? await next.conversation(id.description)) != nil)
+        await next.stop()
+        try await machine.end()
+    }
+}
