@@ -64,7 +64,13 @@ extension Node {
         do throws(NodeError) { try checkUnlock(lockCount) } catch { return loop.makeFailedFuture(error) }
         // Another one was faster.
         guard store.isLocked else { return loop.makeSucceededVoidFuture() }
-        return NIOThreadPool.singleton.runIfActive(eventLoop: loop) { try stretching.keys(from: secret.bytes) }
+        // Nothing else is done by this thread: who may unlock does not wait for others.
+        let thread = NIOThreadPool(numberOfThreads: 1)
+        thread.start()
+        let keys = thread.runIfActive(eventLoop: loop) { try stretching.keys(from: secret.bytes) }
+        keys.whenComplete { _ in thread.shutdownGracefully { _ in } }
+        return
+            keys
             .flatMapThrowing { keys in
                 try self.assumeIsolated { node in
                     try node.checkUnlock(lockCount)

@@ -340,10 +340,9 @@ package final class LinkTransport: @unchecked Sendable {
     /// A name is looked up, which waits, elsewhere. TCP does that for itself.
     package func addresses(of endpoint: Endpoint, _ body: @escaping ([Endpoint]) -> Void) {
         if endpoint.isAddress { return body([endpoint]) }
-        NIOThreadPool.singleton
-            .runIfActive(eventLoop: loop) { endpoint.addresses() }
-            .assumeIsolated()
-            .whenComplete { body((try? $0.get()) ?? []) }
+        NameResolver.shared.addresses(of: endpoint.host, on: loop).assumeIsolated().whenSuccess { addresses in
+            body(addresses.map { Endpoint(host: $0, port: endpoint.port) })
+        }
     }
 
     private func failLater(_ attempt: DialRace.Attempt, of number: UInt64, _ failure: DialFailure) {

@@ -36,7 +36,7 @@ package struct Sockets: Network {
         if let address = try? SocketAddress(ipAddress: endpoint.host, port: endpoint.port) {
             return configured.connect(to: address)
         }
-        return configured.connect(host: endpoint.host, port: endpoint.port)
+        return configured.resolver(SharedResolution(loop: loop)).connect(host: endpoint.host, port: endpoint.port)
     }
 
     package func listen(
