@@ -41,6 +41,25 @@ import Testing
         #expect(tombstone.confirmed.count == 3 && ExplodeStateMachine(record: tombstone).waiting.isEmpty)
     }
 
+    @Test func `a link over which nobody answers goes soon after the explosion`() throws {
+        var all = try Assembly.joined(2)
+        let link = try #require(all.links.keys.max())
+        #expect(all.isOnline(0, 1) && !all.nodes[0].isGuest(link))
+        // It stays open, and nothing comes over it.
+        all.cut = [[0, 1]]
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
+        var closed: [LinkID] = []
+        for _ in 0..<11 {
+            all.now = all.now + .second
+            all.step(0) { core, turn in
+                let actions = core.advance(&turn)
+                closed += actions.compactMap { if case .close(let link) = $0 { link } else { nil } }
+                return actions
+            }
+        }
+        #expect(closed == [link])
+    }
+
     @Test func `every member ends at its time though it is alone`() throws {
         var all = try Assembly.joined(3)
         _ = schedule(&all, in: 30 * .second)

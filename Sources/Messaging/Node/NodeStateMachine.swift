@@ -233,6 +233,10 @@ package struct NodeStateMachine: Sendable {
                     client: client
                 )
                 forget(client)
+                // Its links stay for what there is to be said of the end, as long as a guest may.
+                for link in links.keys.sorted() where links[link]?.client == client {
+                    result += guests.welcome(link, now: turn.now).map { [.close($0)] } ?? []
+                }
                 rebalanceAt = rebalanceAt ?? turn.now + Limits.inboxTrimInterval
             case .destroy(let client):
                 forget(client)
