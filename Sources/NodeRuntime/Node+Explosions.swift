@@ -92,7 +92,7 @@ extension Node {
             unarmed[client] = nil
         } catch {
             // While this node runs the conversation ends at its time all the same.
-            log.error("a scheduled destruction could not be written", metadata: ["error": "\(error)"])
+            say("a scheduled destruction could not be written", of: error)
         }
     }
 
@@ -136,7 +136,7 @@ extension Node {
             unsavedTombstones.remove(conversation)
         } catch {
             // The keys go all the same: forgetting is the promise, telling is the courtesy.
-            log.error("a tombstone could not be written", metadata: ["error": "\(error)"])
+            say("a tombstone could not be written", of: error)
         }
         if !record.isPrepared, record.confirmed.count == record.members.count { removeFanOut(conversation) }
     }
@@ -212,7 +212,7 @@ extension Node {
             )
             return true
         } catch {
-            log.error("the list of members to tell could not be written", metadata: ["error": "\(error)"])
+            say("the list of members to tell could not be written", of: error)
             return false
         }
     }

@@ -75,7 +75,7 @@ extension Node {
         switch error {
         case StoreError.unknownRow: return
         case let error as StoreError where error.mayPass, NodeError.store(let error) where error.mayPass:
-            log.error("an inbox could not be read; trying again", metadata: ["error": "\(error)"])
+            say("an inbox could not be read; trying again", of: error)
             let retryAt = now + Self.storagePause
             unread[row] = UnreadInbox(conversation: conversation, error: error, retryAt: retryAt)
         default:

@@ -112,7 +112,7 @@ extension Node {
     func remakeContact() {
         guard hasLoaded, !store.isLocked, !store.isReadOnly, core.contact == nil else { return }
         do { try ensureContact() } catch {
-            log.warning("there is no inbox for contacts", metadata: ["error": "\(error)"])
+            say("there is no inbox for contacts", of: error)
         }
     }
 

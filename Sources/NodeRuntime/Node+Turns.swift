@@ -182,6 +182,13 @@ extension Node {
         if report.recordsOverwritten > 0 { scheduleCommit() }
     }
 
+    /// Says once a minute what is tried again all the time: a disk that stays as it is must not be filled with words.
+    func say(_ text: String, of error: any Error) {
+        guard saidAt[text].map({ now - $0 >= .minute }) ?? true else { return }
+        saidAt[text] = now
+        log.error("\(text)", metadata: ["error": "\(error)"])
+    }
+
     func publish(_ client: ClientID, _ kind: Event.Kind) {
         notify(Event(client: client, conversation: core.conversationID(client), at: now, kind: kind))
     }

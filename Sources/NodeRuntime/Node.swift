@@ -71,6 +71,8 @@ package actor Node {
     var withheld: [(client: ClientID, message: Messaging.MessageID)] = []
     /// When it was last said that something could not be destroyed.
     var failuresToldAt: Timestamp?
+    /// When each of what is tried again was said last.
+    var saidAt: [String: Timestamp] = [:]
     /// Called once when the home is found to be gone.
     package var homeGone: (() -> Void)?
     var lastMark: Timestamp?
