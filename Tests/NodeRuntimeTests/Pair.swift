@@ -24,9 +24,10 @@ final class Pair: Sendable {
         for node in nodes { try await node.start(passphrase: nil) }
         _ = try await ann.createConversation(name: "tea", profile: nil).get()
         let slug = try await ann.invite("tea", lifetime: .hour, singleUse: true).get().slug
-        let joined = await bob.next { if case .joined = $0 { true } else { false } }
+        var linked: [EventLoopFuture<Event.Kind>] = []
+        for node in nodes { linked.append(await node.next { if case .peerOnline = $0 { true } else { false } }) }
         _ = try await bob.join(slug, profile: nil)
-        _ = try await joined.get()
+        for one in linked { _ = try await one.get() }
     }
 
     private static func node(_ disk: SimulatedDisk, _ loop: any EventLoop) async throws -> Node {
