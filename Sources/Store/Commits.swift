@@ -5,9 +5,15 @@ extension Store {
     /// Makes everything buffered before the call durable. Commits that are asked for while one runs share the next.
     ///
     /// - Parameter completion: on the commit thread (or before this returns, with ``CommitThread/caller``). A failure
-    ///   says that something of this commit may not be on the disk; the messages concerned are no longer served and can
-    ///   be appended again.
-    package func commit(_ completion: @escaping @Sendable (Result<Void, StoreError>) -> Void) {
+    ///   says that something buffered since the commit before may not be on the disk, also when ``reap(hide:destroy:)``
+    ///   or ``lock()`` has tried meanwhile; the messages concerned are no longer served and can be appended again.
+    package func commit(_ completion: @escaping @Sendable (Result<Void, StoreError>) -> Void) { submit(completion) }
+
+    /// The same for the store's own sake. It takes along what others have buffered, so a failure is told to their commit,
+    /// the next one.
+    func commitUntold() { submit(nil) }
+
+    private func submit(_ completion: (@Sendable (Result<Void, StoreError>) -> Void)?) {
         absorbOutcomes()
         let sequence = nextSequence
         nextSequence += 1
@@ -36,12 +42,13 @@ extension Store {
                 markDirty(file)
             }
         }
-        let reported = failure
-        committer.submit(
-            CommitJob(sequence: sequence, files: jobs) { result in
-                if case .success = result, let reported { completion(.failure(reported)) } else { completion(result) }
+        // What stays dirty the next commit finds out for itself.
+        let answer = completion.map { [failure] completion -> @Sendable (Result<Void, StoreError>) -> Void in
+            { result in
+                if case .success = result, let failure { completion(.failure(failure)) } else { completion(result) }
             }
-        )
+        }
+        committer.submit(CommitJob(sequence: sequence, files: jobs, completion: answer))
         absorbOutcomes()
         closeSurplusFiles()
     }

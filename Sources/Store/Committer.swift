@@ -29,7 +29,8 @@ struct FileJob: Sendable {
 struct CommitJob: Sendable {
     let sequence: UInt64
     let files: [FileJob]
-    let completion: @Sendable (Result<Void, StoreError>) -> Void
+    /// `nil` when the store commits for itself: a failure is told to the next one that has a completion.
+    let completion: (@Sendable (Result<Void, StoreError>) -> Void)?
 }
 
 /// Where commits run.
@@ -58,6 +59,8 @@ final class Committer: Sendable {
         var isRunning = false
         var failed: [Int: StoreError] = [:]
         var outcomes: [Outcome] = []
+        /// The failure of a job that had nobody to tell it to, and may have been about what the next one answers for.
+        var untold: StoreError?
     }
 
     private let state = Mutex(State())
@@ -148,18 +151,20 @@ final class Committer: Sendable {
         finish(batch, &failed)
         eraseMoved(batch, &failed)
         let result = failed
-        state.withLock { state in
+        let answers = state.withLock { state in
             state.failed = result
             for job in batch {
                 for part in job.files {
                     state.outcomes.append(Outcome(sequence: job.sequence, file: part.file, error: result[part.file]))
                 }
             }
+            return batch.map { job in
+                let error = state.untold ?? job.files.lazy.compactMap { result[$0.file] }.first
+                state.untold = job.completion == nil ? error : nil
+                return error
+            }
         }
-        for job in batch {
-            let error = job.files.lazy.compactMap { result[$0.file] }.first
-            job.completion(error.map { .failure($0) } ?? .success(()))
-        }
+        for (job, error) in zip(batch, answers) { job.completion?(error.map { .failure($0) } ?? .success(())) }
     }
 
     private func finish(_ batch: [CommitJob], _ failed: inout [Int: StoreError]) {

@@ -252,7 +252,7 @@ extension Store {
     /// Commits what was appended, wipes every key from memory, and serves nothing until the next unlock.
     package func lock() {
         guard !isLocked else { return }
-        commit { _ in }
+        commitUntold()
         committer.drain()
         absorbOutcomes()
         collect(limit: .max)

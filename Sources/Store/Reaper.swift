@@ -55,7 +55,7 @@ extension Store {
         }
         report.failures += failures
         retryErasures(&report)
-        if !dirtyFiles.isEmpty, report.recordsOverwritten > 0 || movesAreWaiting { commit { _ in } }
+        if !dirtyFiles.isEmpty, report.recordsOverwritten > 0 || movesAreWaiting { commitUntold() }
         restDrowsyRows()
         collect()
         return report

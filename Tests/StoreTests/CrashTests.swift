@@ -246,6 +246,91 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
         #expect(kept > 8)
     }
 
+    @Test func `what a commit of the store itself has failed at is told to the next one`() throws {
+        var failures = 0
+        for locks in [false, true] {
+            for call in 1...12 {
+                let disk = try makeHome()
+                let store = try openHome(disk)
+                let row = try store.createRow()
+                try store.put(row, 1, at: start + 3_000, "due")
+                try store.commitNow()
+                try store.put(row, 2, .thirtyDays, at: start + 700 * hour, "kept")
+                try store.saveState(row, text("state"))
+                disk.with { $0.fault = .init(at: $0.operations + call, code: EIO, isLasting: false) }
+                if locks {
+                    store.lock()
+                    try? store.unlock(passphrase: nil)
+                } else {
+                    store.reap(hide: start + 3_000, destroy: start + 3_000)
+                }
+                disk.with { $0.fault = nil }
+                if store.isLocked { try store.unlock(passphrase: nil) }
+                let isDurable = (try? store.commitNow()) != nil
+                let comment: Comment = "call \(call), locking: \(locks)"
+                if isDurable {
+                    #expect(try store.get(row, 2, now: start + 3_000) == "kept", comment)
+                    #expect(try store.loadState(row) == text("state"), comment)
+                } else {
+                    failures += 1
+                    // Told once: what comes now is taken.
+                    try store.put(row, 3, .thirtyDays, at: start + 700 * hour, "later")
+                    try store.commitNow()
+                }
+                disk.reboot(seed: seedOfNothingSurviving)
+                let again = try openHome(disk)
+                if isDurable {
+                    #expect(try again.get(row, 2, now: start) == "kept", comment)
+                    #expect(try again.loadState(row) == text("state"), comment)
+                } else {
+                    #expect(try again.get(row, 3, now: start) == "later", comment)
+                }
+                again.close()
+            }
+        }
+        #expect(failures > 6)
+    }
+
+    @Test func `a failure of the store's own commit that is still on its way is told too`() throws {
+        let disk = try makeHome()
+        nonisolated(unsafe) var work: [@Sendable () -> Void] = []
+        let store = try Store.open(
+            home: "/home",
+            fileSystem: disk,
+            now: start,
+            argon2Floor: testArgon2,
+            committingOn: .later { work.append($0) }
+        )
+        try store.unlock(passphrase: nil)
+        let row = try store.createRow()
+        nonisolated(unsafe) var answers: [Bool] = []
+        func commit() {
+            store.commit { result in
+                if case .success = result { answers.append(true) } else { answers.append(false) }
+            }
+        }
+        func runWork() {
+            let due = work
+            work = []
+            for item in due { item() }
+        }
+        try store.put(row, 1, at: start + 3_000, "due")
+        commit()
+        runWork()
+        try store.put(row, 2, .thirtyDays, at: start + 700 * hour, "kept")
+        store.reap(hide: start + 3_000, destroy: start + 3_000)
+        commit()
+        #expect(answers == [true] && work.count == 1)
+        disk.with { $0.fault = .init(at: $0.operations + 1, code: EIO, isLasting: false) }
+        runWork()
+        #expect(answers == [true, false])
+        #expect(try store.get(row, 2, now: start + 3_000) == nil)
+        commit()
+        runWork()
+        #expect(answers == [true, false, true])
+        store.close()
+    }
+
     private func operationCount(_ home: SimulatedDisk) throws -> Int {
         let disk = home.copy()
         let history = History(try openHome(disk), stopsAtErrors: true)
