@@ -82,6 +82,7 @@ extension Store {
     /// Before files of an inbox are read for the first time.
     /// - Throws: when the disk does not take them; nothing is served from them then.
     func settle(_ row: Row) throws(StoreError) {
+        try bringBack(row)
         guard let doubt = unsettled[row.directory], !isReadOnly else { return }
         // Nothing is written between the reading and the writing.
         committer.drain()

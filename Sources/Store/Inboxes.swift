@@ -214,18 +214,26 @@ extension Store {
     // MARK: - Directories
 
     /// Whether anything was ever stored in the inbox: a state, readable or not, or a message. A directory alone says
-    /// nothing: the first commit may have been cut off.
+    /// nothing: the first commit may have been cut off. One that was set aside was an inbox's.
+    /// - Throws: when that cannot be found out.
     package func isUsed(_ id: RowID) throws(StoreError) -> Bool {
         let row = try row(id)
         try index(row)
         if !row.index.isEmpty { return true }
+        return try onDisk("\(home.path(Self.inboxesName))/\(row.directory)") { () throws(SystemError) in
+            if try hasLog(row) { return true }
+            return try isSetAside(row)
+        }
+    }
+
+    private func hasLog(_ row: Row) throws(SystemError) -> Bool {
         do throws(SystemError) {
             let directory = try openDirectory(row.directory)
             defer { disk.close(directory) }
             return try disk.list(directory).contains(row.logName)
         } catch {
             if error.code == ENOENT { return false }
-            throw StoreError(error, path: "\(home.path(Self.inboxesName))/\(row.directory)")
+            throw error
         }
     }
 

@@ -159,7 +159,7 @@ extension Store {
         openTombstones(keys)
         unknownRows = Deque(rows.keys.sorted())
         firstColumnStart = columns.values.lazy.map(\.start).min()
-        if isComplete { sortOrphans() }
+        sortDirectories(isComplete: isComplete)
         collect()
     }
 

@@ -143,34 +143,82 @@ extension Store {
 
     // MARK: - Orphans
 
+    /// Looks at the names in `inboxes`, once.
+    /// - Parameter isComplete: every row page could be read, so that a directory without one has none.
+    func sortDirectories(isComplete: Bool) {
+        lostDirectories = [:]
+        mayBeSetAside = false
+        guard !isReadOnly else { return }
+        if let names = try? disk.list(inboxes) {
+            var known = Set(rows.values.map(\.directoryOnce))
+            if let controlRow { known.insert(controlRow.directory) }
+            // Their pages are still to be destroyed, and then they are.
+            known.formUnion(doomedDirectories.values)
+            bringBack(names, known)
+            if isComplete { sortOrphans(names, known) }
+        } else {
+            hasStrays = true
+            mayBeSetAside = true
+        }
+        settlePageEnds()
+    }
+
+    /// Directories that were set aside and whose key pages open again.
+    private func bringBack(_ names: [String], _ known: Set<String>) {
+        let present = Set(names)
+        for name in names {
+            let stem = stem(of: name)
+            guard known.contains(stem), !present.contains(stem), lostMoment(name, stem) != nil else { continue }
+            do throws(SystemError) {
+                try bringBack(name, stem)
+            } catch {
+                mayBeSetAside = true
+                let path = "\(home.path(Self.inboxesName))/\(name)"
+                report("\(path): its key page could be read again, but it cannot be renamed")
+            }
+        }
+    }
+
+    private func bringBack(_ name: String, _ stem: String) throws(SystemError) {
+        try disk.rename(name, to: stem, in: inboxes)
+        report("\(home.path(Self.inboxesName))/\(name): its key page could be read again; the inbox is back")
+    }
+
+    /// Before a directory is taken for one that was never made.
+    /// - Throws: when it could not be found out, or its name not be given back; nothing of the inbox is served then.
+    func bringBack(_ row: Row) throws(StoreError) {
+        guard mayBeSetAside else { return }
+        try onDisk("\(home.path(Self.inboxesName))/\(row.directory)") { () throws(SystemError) in
+            let names = try disk.list(inboxes)
+            guard !names.contains(row.directory) else { return }
+            for name in names where lostMoment(name, row.directory) != nil { return try bringBack(name, row.directory) }
+        }
+    }
+
+    /// Whether there is something of the row under a name that it was given when its page could not be opened.
+    func isSetAside(_ row: Row) throws(SystemError) -> Bool {
+        try disk.list(inboxes).contains { lostMoment($0, row.directory) != nil }
+    }
+
+    private func stem(of name: String) -> String { String(name.prefix { $0 != "." }) }
+
     /// Directories that belong to no row. What was destroyed on purpose is marked and goes; another one may be an inbox
     /// whose page was read wrongly or is damaged: it is set aside, said to be so, and kept for seven days.
-    func sortOrphans() {
-        lostDirectories = [:]
-        guard !isReadOnly else { return }
-        guard let names = try? disk.list(inboxes) else {
-            hasStrays = true
-            return
-        }
-        var known = Set(rows.values.map(\.directoryOnce))
-        if let controlRow { known.insert(controlRow.directory) }
-        // Their pages are still to be destroyed, and then they are.
-        known.formUnion(doomedDirectories.values)
+    private func sortOrphans(_ names: [String], _ known: Set<String>) {
         let present = Set(names)
         let orphans = Set(names.filter { !known.contains($0) && Hex.decode($0)?.count == 16 })
         // No more directories than rows that have burnt while nobody could name theirs.
         let isExplained = orphans.subtracting(goneDirectories).count <= burntSlots.count
         for name in names where !known.contains(name) {
             let path = "\(home.path(Self.inboxesName))/\(name)"
-            let stem = String(name.prefix { $0 != "." })
+            let stem = stem(of: name)
             if name == stem + Self.goneSuffix {
                 remains.append(.directory(name))
             } else if let found = lostMoment(name, stem) {
-                if known.contains(stem), !present.contains(stem) {
-                    report("\(path): its key page could be read again; the inbox is back")
-                    try? disk.rename(name, to: stem, in: inboxes)
-                } else {
+                if !known.contains(stem) {
                     keepLost(name, until: found &+ Self.lostInterval)
+                } else if present.contains(stem) {
+                    report("\(path) was set aside, and its inbox has another directory by now")
                 }
             } else if orphans.contains(name) {
                 if isExplained || goneDirectories.contains(name) {
@@ -187,7 +235,6 @@ extension Store {
             }
         }
         settleAbandoned()
-        settlePageEnds()
     }
 
     private func lostMoment(_ name: String, _ stem: String) -> Int64? {

@@ -80,6 +80,8 @@ package final class Store {
     var reservedSlots: [Int] = []
     /// Directories that belong to no key page, and until when they are kept.
     var lostDirectories: [String: Int64] = [:]
+    /// The directory of a row may have another name: that of one that was set aside.
+    var mayBeSetAside = false
     /// What destroyed inboxes and buckets have left to remove.
     var remains: Deque<Remains> = []
 

@@ -92,6 +92,8 @@ package final class SimulatedDisk: FileSystem {
         /// From this operation on it is.
         package var fullAt: Int?
         package var isReadOnly = false
+        /// Bytes that cannot be read, by the name with which their file was opened.
+        package var unreadable: [String: Range<Int>] = [:]
         /// Every write, in order.
         package var history: [[UInt8]] = []
         package var keepsHistory = false
@@ -267,7 +269,11 @@ package final class SimulatedDisk: FileSystem {
     package func read(_ file: Int32, at offset: Int64, count: Int) throws(SystemError) -> [UInt8] {
         try run { state throws(SystemError) in
             if try begin(&state, "read") { throw SystemError("read", EIO) }
-            return state.nodes[try open(state, file).node]?.content.read(at: Int(offset), count: count) ?? []
+            let open = try open(state, file)
+            if let bad = state.unreadable[open.path], bad.overlaps(Int(offset)..<(Int(offset) + count)) {
+                throw SystemError("read", EIO)
+            }
+            return state.nodes[open.node]?.content.read(at: Int(offset), count: count) ?? []
         }
     }
 

@@ -1,3 +1,4 @@
+import Glibc
 import Primitives
 import SimulatedDisk
 import Testing
@@ -107,6 +108,87 @@ import Testing
         let store = try openHome(disk)
         #expect(store.liveRows() == [rows[1]])
         #expect(try store.list(rows[1], now: start).count == 3)
+    }
+
+    /// The first unlock has read the page of one inbox wrongly; the next one opens it.
+    private func homeWithOneSetAside() throws -> (disk: SimulatedDisk, rows: [RowID]) {
+        let (disk, rows) = try home()
+        let pages = try #require(disk.files()["/home/rows.slots"])
+        var misread = pages
+        misread[Int(rows[0].slot) * 4_096 + 1_000] ^= 4
+        disk.replace("/home/rows.slots", with: misread)
+        let store = try openHome(disk)
+        #expect(store.liveRows() == [rows[1]])
+        store.close()
+        #expect(disk.paths().contains { $0.contains(".lost-") })
+        disk.replace("/home/rows.slots", with: pages)
+        return (disk.copy(), rows)
+    }
+
+    @Test func `an inbox that was set aside is back once its page opens, also while another page is unreadable`() throws
+    {
+        let (disk, rows) = try homeWithOneSetAside()
+        let page = Int(rows[1].slot) * 4_096
+        disk.with { $0.unreadable["rows.slots"] = page..<(page + 4_096) }
+        let store = try openHome(disk)
+        #expect(store.liveRows() == [rows[0]])
+        #expect(try store.isUsed(rows[0]))
+        #expect(try store.list(rows[0], now: start).count == 3)
+        #expect(store.damage.contains { $0.hasSuffix("the inbox is back") })
+        store.close()
+        disk.with { $0.unreadable = [:] }
+        #expect(try counts(disk, rows) == ([3], 0))
+    }
+
+    @Test(arguments: [false, true])
+    func `an inbox that was set aside is not taken for one that nobody used, whatever the disk refuses`(isLasting: Bool)
+        throws
+    {
+        let (home, rows) = try homeWithOneSetAside()
+        /// As the node does: what has no state and was never used is destroyed.
+        func load(_ store: Store) {
+            for row in store.liveRows() {
+                do {
+                    if try store.loadState(row) == nil, try !store.isUsed(row) { try store.destroyRow(row) }
+                } catch {
+                    continue
+                }
+            }
+        }
+        let trial = home.copy()
+        load(try openHome(trial))
+        for operation in 1...trial.operations {
+            let disk = home.copy()
+            disk.with {
+                $0.fault = .init(at: operation, code: EIO, isLasting: isLasting, isForOneCall: true)
+            }
+            if let store = try? openHome(disk) {
+                load(store)
+                if !store.damage.contains(where: { $0.hasSuffix("the inbox is back") }), store.liveRows() == rows {
+                    #expect(throws: StoreError.self, "operation \(operation)") { try store.isUsed(rows[0]) }
+                }
+                disk.with { $0.fault = nil }
+                // The disk has recovered while the store was open.
+                if store.liveRows() == rows {
+                    #expect(try store.loadState(rows[0]) == text("state"), "operation \(operation)")
+                }
+                store.close()
+            }
+            disk.with { $0.fault = nil }
+            let again = try openHome(disk)
+            #expect(again.liveRows() == rows, "operation \(operation)")
+            for row in again.liveRows() { #expect(try again.list(row, now: start).count == 3) }
+            again.close()
+        }
+    }
+
+    @Test func `an inbox that was set aside is not taken for one that nobody used on a read-only disk`() throws {
+        let (disk, rows) = try homeWithOneSetAside()
+        disk.with { $0.isReadOnly = true }
+        let store = try openHome(disk)
+        #expect(try store.loadState(rows[0]) == nil)
+        #expect(try store.isUsed(rows[0]))
+        store.close()
     }
 
     @Test func `a segment cut at every byte serves its whole records`() throws {
