@@ -202,6 +202,7 @@ extension Store {
         }
         segments[number] = nil
         segment.row.segments[number] = nil
+        segment.row.noteRead(segment: number)
         withholding.remove(number)
         if segment.row.appending[segment.column.slot] === segment {
             segment.row.appending[segment.column.slot] = nil

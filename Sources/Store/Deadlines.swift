@@ -53,6 +53,9 @@ extension Store {
             // A scan in which every directory failed is not repeated at once.
             consider(max(firstColumnStart, latestHide + (scanFailed ? Self.retryInterval - 1 : 0)) + 1)
         }
+        for row in refusedRows {
+            if let refusal = row.refusal { consider(max(refusal.end(at: latestHide), latestHide + 1)) }
+        }
         if !remains.isEmpty { consider(latestHide + 1) }
         if !doomedPages.isEmpty || !pendingErasures.isEmpty { consider(latestHide + Self.retryInterval) }
         return next

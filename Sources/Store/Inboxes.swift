@@ -154,6 +154,7 @@ extension Store {
         for segment in row.segments.values { segment.file.wipeKey() }
         row.log?.file.wipeKey()
         drowsyRows.remove(row.id)
+        refusedRows.removeAll { $0 === row }
         remains.append(.row(row, segments: row.orderedSegments))
     }
 
@@ -219,7 +220,7 @@ extension Store {
     package func isUsed(_ id: RowID) throws(StoreError) -> Bool {
         let row = try row(id)
         try index(row)
-        if !row.index.isEmpty { return true }
+        if !row.index.isEmpty || row.hasUnreadSegments { return true }
         return try onDisk("\(home.path(Self.inboxesName))/\(row.directory)") { () throws(SystemError) in
             if try hasLog(row) { return true }
             return try isSetAside(row)

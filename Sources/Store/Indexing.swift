@@ -8,13 +8,48 @@ extension Store {
     func index(_ row: Row) throws(StoreError) {
         absorbOutcomes()
         row.isAsleep = false
+        readAgain(row)
         guard !row.isIndexed else { return }
         try scan(row)
-        for number in row.segments.keys.sorted() {
-            if let segment = row.segments[number], !segment.isIndexed { index(segment) }
-        }
+        indexSegments(of: row)
+    }
+
+    private func indexSegments(of row: Row) {
+        for segment in row.orderedSegments
+        where !segment.isIndexed && !row.refusedSegments.contains(segment.file.number) { index(segment) }
         row.isIndexed = true
         eraseLeftBehind(row)
+    }
+
+    /// Tries again what the disk has refused to read of a row, unless it was asked a moment ago.
+    private func readAgain(_ row: Row) {
+        guard row.isOpen, let refusal = row.refusal, refusal.end(at: latestHide) <= latestHide else { return }
+        row.refusal?.goOn(at: latestHide)
+        let isInUse = row.isIndexed
+        if !row.refusedSidecars.isEmpty, let directory = try? openDirectory(row.directory) {
+            defer { disk.close(directory) }
+            for stem in row.refusedSidecars.sorted() { find(stem + ".seg", stem, row, directory) }
+        }
+        for number in row.refusedSegments.sorted() {
+            if let segment = row.segments[number] { index(segment) }
+        }
+        if isInUse { indexSegments(of: row) }
+        guard !row.isRefused else { return }
+        row.refusal = nil
+        row.erasedMeanwhile = []
+        refusedRows.removeAll { $0 === row }
+    }
+
+    /// What is due in them is destroyed at its time, or as soon as the disk reads it; and what has ended is removed.
+    func readRefusedRows() {
+        let due = refusedRows.filter { $0.refusal.map { $0.end(at: latestHide) <= latestHide } ?? false }
+        for row in due.prefix(Self.scanLimit) { readAgain(row) }
+    }
+
+    private func noteRefusal(_ row: Row) {
+        guard row.refusal == nil else { return }
+        row.refusal = Row.Refusal(at: latestHide)
+        refusedRows.append(row)
     }
 
     /// Reads the sidecars of a row. What has none, a foreign one or a changed one counts as expired: it is overwritten
@@ -61,10 +96,11 @@ extension Store {
             if error.code != ENOENT && error.code != ELOOP {
                 // The disk's fault and perhaps a passing one: not served, not removed.
                 report("\(path): its sidecar cannot be read")
-                row.leaveRoom()
-                return
+                row.refused(sidecar: stem)
+                return noteRefusal(row)
             }
         }
+        row.noteRead(sidecar: stem)
         guard let segmentID = Hex.decode(stem), segmentID.count == 16,
             let sidecar = ExpirySidecar(
                 bytes,
@@ -81,7 +117,7 @@ extension Store {
         else {
             // Normal when the bucket has ended and only the unlinking was missed.
             let isDue = sidecar.notAfter <= latestHide
-            if !isDue, !columnsAreComplete { return row.leaveRoom() }
+            if !isDue, !columnsAreComplete { return row.lackSegment() }
             dispose(stem, in: directory, reporting: isDue ? nil : "\(path): its key page is gone, so it has expired")
             return
         }
@@ -133,7 +169,7 @@ extension Store {
     /// Reads a segment's records. What cannot be opened is reported once and skipped.
     func index(_ segment: Segment) {
         guard !segment.isIndexed else { return }
-        segment.isIndexed = true
+        let row = segment.row
         defer {
             segment.settleEarliest()
             announce(segment)
@@ -149,14 +185,28 @@ extension Store {
             }
         } catch {
             report("\(path): \(error)")
+            guard case .io(_, _, let code) = error, [ENOENT, ELOOP, EFBIG].contains(code) else {
+                // The disk's fault and perhaps a passing one.
+                row.refused(segment: segment.file.number)
+                return noteRefusal(row)
+            }
+            segment.isIndexed = true
             segment.file.isClosed = true
-            segment.row.leaveRoom()
-            return
+            row.noteRead(segment: segment.file.number)
+            return row.lackSegment()
         }
+        segment.isIndexed = true
+        row.noteRead(segment: segment.file.number)
         let result = segment.file.load(bytes, from: 0) { number, span, found in
             switch found {
             case .opened(var plaintext):
-                if let record = MessageRecord(plaintext, number: number, span: span) { enter(record, in: segment) }
+                if let record = MessageRecord(plaintext, number: number, span: span) {
+                    if row.erasedMeanwhile.contains(record.id) {
+                        eraseFound(record, in: segment)
+                    } else {
+                        enter(record, in: segment)
+                    }
+                }
                 wipe(&plaintext)
             case .erased, .damaged: break
             }
@@ -165,6 +215,13 @@ extension Store {
         if !result.isWhole { report("\(path): its end makes no record: a write that was interrupted, or damage") }
         if !result.isSound || !result.isWhole { segment.file.isClosed = true }
         segment.durableCount = segment.records.count
+    }
+
+    /// A version of a message that was erased while the disk did not read the segment.
+    private func eraseFound(_ record: MessageRecord, in segment: Segment) {
+        segment.records.append(record)
+        overwrite(segment, segment.records.count - 1)
+        movesAreWaiting = true
     }
 
     func enter(_ record: MessageRecord, in segment: Segment) {

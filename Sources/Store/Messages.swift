@@ -124,6 +124,7 @@ extension Store {
         guard let place = row.index[id], let holder = row.segments[Int(place.file)] else { throw .unknownMessage }
         _ = try descriptor(of: holder.file)
         row.removeFromIndex(id)
+        if row.isRefused { row.erasedMeanwhile.insert(id) }
         // One whose commit has failed may be on the disk, too.
         let mayHaveFailed = row.segments.keys.contains { failedFiles.contains($0) }
         let versions = place.hasOlder || mayHaveFailed ? row.versions(of: id) : [(holder, place.record)]

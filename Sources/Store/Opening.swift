@@ -275,6 +275,7 @@ extension Store {
         unknownRows = []
         firstColumnStart = nil
         drowsyRows = []
+        refusedRows = []
         deadlines = []
         withholding = []
         pendingErasures = []

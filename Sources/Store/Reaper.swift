@@ -79,6 +79,7 @@ extension Store {
     private func reapMessages(_ hide: Int64, _ destroy: Int64, _ report: inout ReapReport) {
         guard !isLocked else { return }
         scanNextRows(hide)
+        readRefusedRows()
         for number in withholding.sorted() {
             guard let segment = segments[number] else { continue }
             segment.reconsider()

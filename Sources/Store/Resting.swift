@@ -26,12 +26,13 @@ extension Store {
         }
     }
 
-    /// - Returns: false when something of the row is not finished yet.
+    /// - Returns: false when something of the row is not finished yet, or not read: what rests is only what is known.
     private func rest(_ row: Row) -> Bool {
         let files = row.segments.values.map(\.file) + [row.log?.file].compactMap { $0 }
         // A file that has failed is remembered as such: opened anew it would take appends, and may not even have the sidecar
         // without which a start finds it expired.
         guard files.allSatisfy({ !$0.isDirty && $0.inFlight.isEmpty && !$0.isClosed }), row.halfMoved.isEmpty,
+            !row.isRefused,
             row.segments.values.allSatisfy({ !$0.withholds && $0.moved.isEmpty }),
             !pendingErasures.contains(where: { segments[$0.segment]?.row === row })
         else { return false }
@@ -53,6 +54,7 @@ extension Store {
             row.contents = .resting(resting)
             if let moment = row.restingMoment { announce(row, moment) }
         }
+        if row.refusal != nil { refusedRows.removeAll { $0 === row } }
         row.forgetContents()
         return true
     }

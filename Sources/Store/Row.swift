@@ -61,6 +61,24 @@ final class Row {
         case open
     }
 
+    /// The disk has refused to read something: when that was last tried, and how long nobody asks again. At first a second,
+    /// then more and more, because a disk may take its time to say no.
+    struct Refusal {
+        private static let longestPause: Int64 = 64_000
+        private var moment: Int64
+        private var pause = Store.retryInterval
+
+        init(at moment: Int64) { self.moment = moment }
+
+        mutating func goOn(at moment: Int64) {
+            self.moment = moment
+            pause = min(2 * pause, Self.longestPause)
+        }
+
+        /// When it is to be tried again. A clock that was wrong may have been corrected since.
+        func end(at now: Int64) -> Int64 { now < moment ? now : moment + pause }
+    }
+
     /// What follows from the secret. 16 random-looking bytes each: nothing on the disk ties a name to a slot.
     final class Names {
         let directory: String
@@ -141,16 +159,30 @@ final class Row {
 
     var isOpen: Bool { if case .open = contents { true } else { false } }
 
-    /// Every segment's records are in `index`.
+    /// The records of every segment are in `index`, but for those that the disk has refused to read.
     var isIndexed = false
-    /// The disk has refused to read one or more of them.
-    private(set) var hasUnreadSegments = false
+    /// Segments that nobody can read before the next unlock, if then.
+    private(set) var lacksSegments = false
+    /// The disk has refused to read one or more of these.
+    var refusal: Refusal?
+    /// Numbers of the files.
+    private(set) var refusedSegments: Set<Int> = []
+    /// File names up to the dot.
+    private(set) var refusedSidecars: Set<String> = []
+    /// Messages that were erased since: what the refused segments have of them is not served any more.
+    var erasedMeanwhile: Set<MessageID> = []
+    var isRefused: Bool { !refusedSegments.isEmpty || !refusedSidecars.isEmpty }
+    var hasUnreadSegments: Bool { lacksSegments || isRefused }
 
     /// Forgets what the directory can tell again.
     func forgetContents() {
         segments = [:]
         isIndexed = false
-        hasUnreadSegments = false
+        lacksSegments = false
+        refusal = nil
+        refusedSegments = []
+        refusedSidecars = []
+        erasedMeanwhile = []
         appending = [:]
         index = [:]
         timeline = []
@@ -166,9 +198,24 @@ final class Row {
 
     // MARK: - Index
 
+    func refused(segment number: Int) {
+        if refusedSegments.insert(number).inserted { leaveRoom() }
+    }
+
+    func refused(sidecar stem: String) {
+        if refusedSidecars.insert(stem).inserted { leaveRoom() }
+    }
+
+    func lackSegment() {
+        lacksSegments = true
+        leaveRoom()
+    }
+
+    func noteRead(segment number: Int) { refusedSegments.remove(number) }
+    func noteRead(sidecar stem: String) { refusedSidecars.remove(stem) }
+
     /// A segment cannot be read: what comes now comes after whatever is in it.
-    func leaveRoom() {
-        hasUnreadSegments = true
+    private func leaveRoom() {
         let (order, isTooLarge) = nextOrder.addingReportingOverflow(1 << 32)
         if !isTooLarge { nextOrder = order }
     }

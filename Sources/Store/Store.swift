@@ -111,6 +111,8 @@ package final class Store {
     var scanFailed = false
     /// Rows that go to rest as soon as nothing of them is on its way to the disk.
     var drowsyRows: Set<RowID> = []
+    /// Rows with something that the disk has refused to read.
+    var refusedRows: [Row] = []
     /// Segments, and rows at rest, by their next expiry. An entry that is out of date is skipped.
     var deadlines = Heap<Deadline>()
     /// Segments with records that expired, are hidden, and are not yet to be destroyed.

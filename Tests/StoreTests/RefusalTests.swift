@@ -1,0 +1,169 @@
+import Glibc
+import Primitives
+import SimulatedDisk
+import Testing
+
+@testable import Store
+
+/// What the disk does not read for a while.
+@Suite struct RefusalTests {
+    /// A home with an inbox of one message and a state, closed.
+    private func home(_ tier: Tier = .thirtyDays, at expiry: Int64 = start + 700 * hour) throws -> (
+        disk: SimulatedDisk, row: RowID
+    ) {
+        let disk = try makeHome()
+        let store = try openHome(disk)
+        let row = try store.createRow()
+        try store.put(row, 1, tier, at: expiry, "one")
+        try store.saveState(row, text("state"))
+        try store.commitNow()
+        store.close()
+        return (disk, row)
+    }
+
+    /// File names of a kind, as they are opened.
+    private func names(_ disk: SimulatedDisk, _ suffix: String) -> Set<String> {
+        Set(
+            disk.files().keys.filter { $0.hasSuffix(suffix) }.compactMap {
+                $0.split(separator: "/").last.map(String.init)
+            }
+        )
+    }
+
+    private func refuse(_ disk: SimulatedDisk, _ names: Set<String>) {
+        disk.with { $0.unreadable = Dictionary(uniqueKeysWithValues: names.map { ($0, 0..<Int.max) }) }
+    }
+
+    private func isErased(_ disk: SimulatedDisk) -> Bool {
+        disk.files().filter { $0.key.hasSuffix(".seg") }.allSatisfy { $0.value.dropFirst(16).allSatisfy { $0 == 0 } }
+    }
+
+    /// What rests is known without its sidecar.
+    @Test(arguments: [(".seg", false), (".seg", true), (".expiry", false)])
+    func `what the disk has refused to read is read later, once a second at most`(suffix: String, rests: Bool) throws {
+        let (disk, row) = try home()
+        let store = try openHome(disk)
+        if rests {
+            #expect(try store.list(row, now: start).count == 1)
+            store.release(row)
+        }
+        refuse(disk, names(disk, suffix))
+        #expect(try store.list(row, now: start).isEmpty)
+        #expect(try store.isUsed(row))
+        store.release(row)
+        #expect(try store.list(row, now: start).isEmpty)
+        refuse(disk, [])
+        store.reap(hide: start + 999, destroy: start + 999)
+        #expect(try store.list(row, now: start + 999).isEmpty)
+        #expect(store.nextDeadline == start + 1_000)
+        store.reap(hide: start + 1_000, destroy: start + 1_000)
+        #expect(try store.list(row, now: start + 1_000).map(\.id) == [messageID(1)])
+        // It rests again.
+        store.release(row)
+        #expect(store.segments.isEmpty)
+        #expect(try store.list(row, now: start + 1_000).count == 1)
+        store.close()
+    }
+
+    @Test func `each call of a first look failing once costs a message a second`() throws {
+        let (home, row) = try home()
+        for rests in [false, true] {
+            for call in 1...12 {
+                let disk = home.copy()
+                let store = try openHome(disk)
+                if rests {
+                    _ = try store.list(row, now: start)
+                    store.release(row)
+                }
+                disk.with { $0.fault = .init(at: $0.operations + call, code: EMFILE, isLasting: false) }
+                _ = try? store.list(row, now: start)
+                disk.with { $0.fault = nil }
+                store.release(row)
+                store.reap(hide: start + 1_000, destroy: start + 1_000)
+                #expect(try store.list(row, now: start + 1_000).count == 1, "call \(call), resting: \(rests)")
+                store.release(row)
+                #expect(store.segments.isEmpty)
+                store.close()
+            }
+        }
+    }
+
+    @Test func `what is refused for good is asked for more and more rarely`() throws {
+        let (disk, row) = try home()
+        let store = try openHome(disk)
+        refuse(disk, names(disk, ".seg"))
+        #expect(try store.list(row, now: start).isEmpty)
+        let before = disk.operations
+        for second in 1...600 as ClosedRange<Int64> {
+            store.reap(hide: start + second * 1_000, destroy: start + second * 1_000)
+            #expect(try store.list(row, now: start + second * 1_000).isEmpty)
+        }
+        #expect(disk.operations - before < 60)
+        store.close()
+    }
+
+    @Test func `what is due in a segment that the disk has refused to read is overwritten once it is read`() throws {
+        let (disk, row) = try home(at: start + hour / 2)
+        let store = try openHome(disk)
+        refuse(disk, names(disk, ".seg"))
+        store.reap(hide: start + hour / 2, destroy: start + hour / 2)
+        refuse(disk, [])
+        #expect(!isErased(disk))
+        let later = start + hour / 2 + 1_000
+        #expect(store.nextDeadline == later)
+        let report = store.reap(hide: later, destroy: later)
+        #expect(report.expired == [ReapReport.Expired(row: row, id: messageID(1))] && report.recordsOverwritten == 1)
+        #expect(isErased(disk))
+        #expect(store.segments.isEmpty)
+        store.close()
+    }
+
+    @Test(arguments: [".seg", ".expiry"])
+    func `a bucket's end does not wait for the disk to read, and its files go when it does`(suffix: String) throws {
+        let (disk, row) = try home(.oneHour, at: start + 5_000)
+        let store = try openHome(disk)
+        refuse(disk, names(disk, suffix))
+        #expect(try store.list(row, now: start).isEmpty)
+        store.release(row)
+        let report = store.reap(hide: start + 10_000, destroy: start + 10_000)
+        #expect(report.columnsDestroyed == 1 && report.failures.isEmpty)
+        refuse(disk, [])
+        store.reap(hide: start + 12_000, destroy: start + 12_000)
+        #expect(names(disk, ".seg").isEmpty && names(disk, ".expiry").isEmpty)
+        #expect(store.nextDeadline == nil)
+        #expect(try store.list(row, now: start).isEmpty)
+        store.close()
+    }
+
+    /// Whether the file that holds the newer version is refused, or its sidecar.
+    @Test(arguments: [".seg", ".expiry"])
+    func `a message that is erased while the disk does not read its newer version is not back with it`(suffix: String)
+        throws
+    {
+        let (disk, row) = try home()
+        var store = try openHome(disk)
+        let old = names(disk, suffix)
+        // The older version's file takes nothing more: the newer one comes into another.
+        try store.put(row, 2, .thirtyDays, at: start + 700 * hour, "two")
+        disk.with { $0.fault = .init(at: $0.operations + 1, code: EIO, isLasting: false) }
+        #expect(throws: StoreError.self) { try store.commitNow() }
+        disk.with { $0.fault = nil }
+        try store.update(row, id: messageID(1), payload: text("newer"))
+        try store.commitNow()
+        store.close()
+        store = try openHome(disk)
+        refuse(disk, names(disk, suffix).subtracting(old))
+        #expect(try store.get(row, 1, now: start) == "one")
+        try store.erase(row, id: messageID(1))
+        try store.commitNow()
+        refuse(disk, [])
+        store.reap(hide: start + 1_000, destroy: start + 1_000)
+        #expect(try store.contains(row, id: messageID(1)) == false)
+        #expect(try store.list(row, now: start).isEmpty)
+        store.close()
+        store = try openHome(disk)
+        #expect(try store.contains(row, id: messageID(1)) == false)
+        #expect(isErased(disk))
+        store.close()
+    }
+}
