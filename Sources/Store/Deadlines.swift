@@ -76,10 +76,32 @@ extension Store {
     func announce(_ segment: Segment) {
         guard segment.earliest < segment.announced else { return }
         segment.announced = segment.earliest
-        deadlines.insert(Deadline(segment))
+        enter(Deadline(segment))
     }
 
-    func announce(_ row: Row, _ moment: Int64) { deadlines.insert(Deadline(row, moment)) }
+    func announce(_ row: Row, _ moment: Int64) { enter(Deadline(row, moment)) }
+
+    /// Of the queue, with what is out of date.
+    var deadlineCount: Int { deadlines.count }
+
+    private func enter(_ deadline: Deadline) {
+        deadlines.insert(deadline)
+        if deadlineCount > 2 * (segments.count + rows.count) + Self.staleDeadlineLimit { sweepDeadlines() }
+    }
+
+    /// Makes the queue anew: an inbox that wakes and sleeps leaves entries that are out of date, and may lie there for as
+    /// long as a message may live.
+    private func sweepDeadlines() {
+        var current: [Deadline] = []
+        for segment in segments.values where !segment.row.isGone {
+            segment.announced = segment.earliest
+            if segment.earliest < .max { current.append(Deadline(segment)) }
+        }
+        for row in rows.values {
+            if let moment = row.restingMoment { current.append(Deadline(row, moment)) }
+        }
+        deadlines = Heap(current)
+    }
 
     private func isValid(_ deadline: Deadline) -> Bool {
         if let file = deadline.file {

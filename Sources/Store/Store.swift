@@ -25,6 +25,8 @@ package final class Store {
     package static let collectLimit = 64
     /// Most directories looked through in one reap.
     static let scanLimit = 128
+    /// So many entries of the queue of deadlines may be out of date, and as many as are not.
+    static let staleDeadlineLimit = 1_024
     /// How long after a failed destruction the next attempt is due, in milliseconds.
     static let retryInterval: Int64 = 1_000
 

@@ -242,6 +242,28 @@ import Testing
         #expect(store.damage.isEmpty)
     }
 
+    @Test func `an inbox that wakes and sleeps two hundred times leaves a queue of deadlines as long as before`() throws
+    {
+        let disk = try makeHome()
+        let store = try openHome(disk)
+        let row = try store.createRow()
+        for number in 1...50 { try store.put(row, number, at: start + Int64(number) * 10_000, "text") }
+        try store.commitNow()
+        for round in 1...200 {
+            #expect(try store.list(row, now: start).count == 50)
+            store.release(row)
+            store.reap(hide: start + 1, destroy: start + 1)
+            if round % 50 == 0 { #expect(store.deadlineCount <= 2 * 51 + Store.staleDeadlineLimit) }
+        }
+        for number in 1...50 as ClosedRange<Int64> {
+            let moment = start + number * 10_000
+            #expect(store.nextExpiry == moment)
+            #expect(store.reap(hide: moment, destroy: moment).columnsDestroyed == 1)
+        }
+        #expect(store.nextExpiry == nil && store.deadlineCount == 0)
+        store.close()
+    }
+
     @Test func `a stop right after an explosion leaves nothing that looks like damage`() throws {
         let disk = try makeHome()
         var store = try openHome(disk)
