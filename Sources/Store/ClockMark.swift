@@ -12,7 +12,7 @@ struct ClockMark {
     private let path: String
     private(set) var value: Int64 = 0
     private var next: Int64 = 0
-    /// Neither copy could be read.
+    /// Neither copy could be read, or one says what no clock does.
     private(set) var isDamaged = false
 
     static func create(in home: HomeDirectory) throws(StoreError) {
@@ -40,9 +40,8 @@ struct ClockMark {
                 disk.close(file)
                 throw StoreError(error, path: path)
             }
-            if let value = bytes.integer(Int64.self, at: 0), bytes == Self.encode(value) {
-                found.append((value, copy))
-            }
+            guard let value = Self.decode(bytes) else { continue }
+            if Tier.times.contains(value) { found.append((value, copy)) } else { isDamaged = true }
         }
         guard let best = found.max(by: { $0.value < $1.value }) else {
             isDamaged = true
@@ -72,12 +71,14 @@ struct ClockMark {
     /// The mark in a file that somebody else may be writing; `nil` when neither copy can be read.
     static func read(_ file: FileDescriptor, _ disk: any FileSystem) -> Int64? {
         let values = [Int64(0), 1].compactMap { copy -> Int64? in
-            guard let bytes = try? disk.read(file, at: copy * spacing, count: 16),
-                let value = bytes.integer(Int64.self, at: 0), bytes == encode(value)
-            else { return nil }
-            return value
+            (try? disk.read(file, at: copy * spacing, count: 16)).flatMap(decode)
         }
-        return values.max()
+        return values.filter(Tier.times.contains).max()
+    }
+
+    /// The check has no key: whoever writes the file may have any time in it.
+    private static func decode(_ bytes: [UInt8]) -> Int64? {
+        bytes.integer(Int64.self, at: 0).flatMap { bytes == encode($0) ? $0 : nil }
     }
 
     private static func encode(_ value: Int64) -> [UInt8] {
@@ -92,6 +93,7 @@ extension Store {
 
     /// Durable when this returns. A time before the mark is ignored.
     package func saveClockMark(_ milliseconds: Int64) throws(StoreError) {
+        guard milliseconds <= Tier.times.upperBound else { throw .invalidArgument("time \(milliseconds)") }
         guard milliseconds > clock.value else { return }
         if isReadOnly || isClosed { throw .readOnly(path: home.path(ClockMark.name)) }
         try clock.save(milliseconds)

@@ -292,6 +292,44 @@ import Testing
         #expect(try disk.list(directory).count == 2)
     }
 
+    @Test(arguments: [.max, .min, -1, (1 << 48) + 1] as [Int64], [0, 512])
+    func `a time that no clock has is not taken from the clock file, and said to be damage`(time: Int64, offset: Int)
+        throws
+    {
+        let disk = try makeHome()
+        var store = try openHome(disk)
+        for step in 1...2 as ClosedRange<Int64> { try store.saveClockMark(start + step) }
+        store.close()
+        let bytes = time.littleEndianBytes
+        let copy = bytes + BLAKE2b.hash(Array("mayfly clock".utf8), bytes, byteCount: 16)[..<8]
+        var file = try #require(disk.files()["/home/clock"])
+        file.replaceSubrange(offset..<(offset + 16), with: copy)
+        disk.replace("/home/clock", with: file)
+        #expect((start...(start + 2)).contains(try HomeInspection(home: "/home", fileSystem: disk).clockMark ?? -1))
+        store = try openHome(disk)
+        #expect((start...(start + 2)).contains(store.clockMark()))
+        #expect(store.damage == ["/home/clock"])
+        // The next one takes its place.
+        try store.saveClockMark(start + 3)
+        store.close()
+        store = try openHome(disk)
+        #expect(store.clockMark() == start + 3 && store.damage.isEmpty)
+        store.close()
+        file.replaceSubrange((512 - offset)..<(528 - offset), with: copy)
+        disk.replace("/home/clock", with: file)
+        store = try openHome(disk)
+        #expect(store.clockMark() == 0 && store.damage == ["/home/clock"])
+        store.close()
+    }
+
+    @Test func `a clock mark that would not be taken again is not written`() throws {
+        let disk = try makeHome()
+        let store = try openHome(disk)
+        #expect(throws: StoreError.invalidArgument("time \(Int64.max)")) { try store.saveClockMark(.max) }
+        #expect(store.clockMark() == 0)
+        store.close()
+    }
+
     @Test func `summaries that are cut off anywhere, or changed, are fewer, and never others`() throws {
         let disk = try makeHome()
         let store = try openHome(disk)
