@@ -18,12 +18,13 @@ extension Store {
     /// - Parameter entries: of inboxes whose last state is on the disk; others are left out.
     package func saveSummaries(_ entries: [(row: RowID, payload: [UInt8])]) throws(StoreError) {
         _ = try unlockedKeys()
+        absorbOutcomes()
         if isReadOnly { throw .readOnly(path: home.path) }
         let salt = randomBytes(16)
         var bytes = Self.summariesMagic + salt
         for (id, payload) in entries {
             // The next start may find in a log what it was refused.
-            guard let row = rows[id], row.log.map({ $0.file.isDirty || failedFiles.contains($0.file.number) }) != true,
+            guard let row = rows[id], row.log.map({ isDurable($0.file) }) ?? true,
                 let fingerprint = logFingerprint(row)
             else { continue }
             var plaintext = fingerprint + payload
@@ -46,6 +47,10 @@ extension Store {
             try disk.synchronize(file, dataOnly: false)
             try disk.rename(temporary, to: Self.summariesName, in: home.descriptor)
         }
+    }
+
+    private func isDurable(_ file: RecordFile) -> Bool {
+        !file.isDirty && file.inFlight.isEmpty && !failedFiles.contains(file.number)
     }
 
     /// The payloads that still say how it is. A file that is missing, damaged or old is not an error.

@@ -330,6 +330,32 @@ import Testing
         store.close()
     }
 
+    @Test func `an inbox whose last state was refused is in no summary, however soon it is written`() throws {
+        let disk = try makeHome()
+        nonisolated(unsafe) var work: [@Sendable () -> Void] = []
+        let store = try Store.open(
+            home: "/home",
+            fileSystem: disk,
+            now: start,
+            argon2Floor: testArgon2,
+            committingOn: .later { work.append($0) }
+        )
+        try store.unlock(passphrase: nil)
+        let row = try store.createRow()
+        for isRefused in [false, true] {
+            try store.saveState(row, text("state"))
+            store.commit { _ in }
+            disk.with { $0.fault = isRefused ? .init(at: $0.operations + 2, code: EIO, isLasting: false) : nil }
+            for item in work { item() }
+            work = []
+            disk.with { $0.fault = nil }
+            // Nothing has told the store yet how the commit went.
+            try store.saveSummaries([(row, text("summary"))])
+            #expect(store.loadSummaries().isEmpty == isRefused)
+        }
+        store.close()
+    }
+
     @Test func `summaries that are cut off anywhere, or changed, are fewer, and never others`() throws {
         let disk = try makeHome()
         let store = try openHome(disk)
