@@ -1,4 +1,5 @@
 import ArgumentParser
+import CLinux
 import Control
 import Glibc
 
@@ -51,6 +52,7 @@ import Glibc
     )
 
     static func main() async {
+        leaveNoCoreDump()
         holdStandardStreams()
         let arguments = Array(CommandLine.arguments.dropFirst())
         do {
@@ -63,6 +65,13 @@ import Glibc
         } catch {
             finish(error, arguments)
         }
+    }
+
+    /// Passphrases, texts and keys pass through all of the commands.
+    private static func leaveNoCoreDump() {
+        _ = process_set_undumpable()
+        var none = rlimit(rlim_cur: 0, rlim_max: 0)
+        setrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &none)
     }
 
     /// A standard stream that is closed keeps its number: what is opened next would get it, and then the words for a person

@@ -153,6 +153,37 @@ struct PassphraseTests {
         }
     }
 
+    @Test("A command that holds a passphrase leaves no core dump")
+    func core() throws {
+        try withDirectory { directory in
+            let pipe = "\(directory)/pipe"
+            guard mkfifo(pipe, 0o600) == 0 else { throw HarnessError("mkfifo: \(errno)") }
+            // Open for writing, so that the command waits for the end of the passphrase.
+            let writer = try Descriptor(pipe, O_RDWR)
+            let text = Array("correct horse".utf8)
+            #expect(write(writer.number, text, text.count) == text.count)
+            let script = #"cd "$1" && ulimit -S -c "$(ulimit -H -c)" && shift && exec "$@""#
+            let command = [Program.mayfly, "init", "--home", "home", "--passphrase-file", "pipe"]
+            let child = try Child(
+                ["bash", "-c", script, "bash", directory] + command,
+                input: try Descriptor("/dev/null", O_RDONLY),
+                output: try Descriptor("/dev/null", O_WRONLY),
+                errors: try Descriptor("/dev/null", O_WRONLY)
+            )
+            func reads() -> Bool {
+                var left: Int32 = 0
+                return ioctl(writer.number, UInt(FIONREAD), &left) == 0 && left == 0
+            }
+            try eventually("it has read some of it") { reads() }
+            let limits = Program.text("/proc/\(child.pid)/limits").split(separator: "\n")
+            let core = limits.first { $0.hasPrefix("Max core file size") }?.split(separator: " ") ?? []
+            #expect(core.dropFirst(4).prefix(2) == ["0", "0"], "\(core)")
+            child.signal(SIGABRT)
+            #expect(child.wait(seconds: 60) == -SIGABRT)
+            #expect(try FileManager.default.contentsOfDirectory(atPath: directory) == ["pipe"])
+        }
+    }
+
     @Test("A home without a passphrase can be locked and unlocked, too")
     func keyFile() throws {
         try withRoom(lifetime: "1d") { ann, bob, _ in

@@ -103,14 +103,11 @@ enum Daemon {
         return result
     }
 
-    /// No core dumps with keys in them, freed memory overwritten, files for us alone, as many descriptors as we may have.
+    /// Freed memory overwritten, files for us alone, as many descriptors as we may have.
     private static func hardenProcess() {
         umask(0o077)
-        _ = process_set_undumpable()
         // Texts and names pass through many small buffers on their way: little of them is left when they are gone.
         _ = process_overwrite_freed()
-        var none = rlimit(rlim_cur: 0, rlim_max: 0)
-        setrlimit(__rlimit_resource_t(RLIMIT_CORE.rawValue), &none)
         var files = rlimit()
         if getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &files) == 0, files.rlim_cur < files.rlim_max {
             files.rlim_cur = files.rlim_max
