@@ -70,6 +70,24 @@ struct JoinTests {
         }
     }
 
+    @Test("A node that is locked while a join waits says so at once with exit code 6, and the join goes on")
+    func locked() throws {
+        try withPair { ann, bob in
+            try ann.ok("conversation", "create", "--name", "room")
+            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            try ann.stop()
+            let waiting = try Background(bob, ["join", slug, "--timeout", "140"])
+            try eventually("it waits") { try bob.ok("join", "list").lines.count == 1 }
+            try bob.ok("lock")
+            #expect(waiting.end(seconds: 30) == 6)
+            #expect(waiting.lines.last?["error"]["kind"].string == "locked", "\(waiting.lines)")
+            try bob.ok("unlock")
+            #expect(try bob.ok("join", "list").lines.map { $0["state"].string } == ["joining"])
+            try ann.start()
+            try bob.wait("joined")
+        }
+    }
+
     @Test("Joining twice leads to the same conversation, also after a restart")
     func idempotent() throws {
         try withRoom { ann, bob, id in

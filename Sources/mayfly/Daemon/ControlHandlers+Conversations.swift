@@ -164,27 +164,26 @@ extension ControlHandlers {
                 client = known
             }
             if params.wait == false {
-                let started = NodeView.join(client, node)
+                let started = try NodeView.join(client, node)
                 return node.whenCommitted().map { started }
             }
             return Self.wait(
                 node,
                 for: connection,
                 timeout: params.timeout?.milliseconds ?? 60_000,
-                timedOut: { node in
-                    if let answer = NodeView.endedJoin(client, node) { return .success(answer) }
-                    return .success(NodeView.join(client, node))
-                },
-                check: { node in NodeView.endedJoin(client, node).map { .success($0) } }
+                timedOut: { node in Result { try NodeView.join(client, node) } },
+                check: { node in
+                    // The join goes on, and nobody is told how until the node is unlocked.
+                    if node.isLocked { return .failure(NodeError.locked) }
+                    return NodeView.endedJoin(client, node).map { .success($0) }
+                }
             )
         }
         on(&router, JoinListMethod.self) { node, _ in
-            JoinListMethod.Result(
-                joins: node.invitations().map(NodeView.invitation)
-                    + (try node.joins()).map { NodeView.join($0.client, node) }
-            )
+            let joins = try node.joins().map { try NodeView.join($0.client, node) }
+            return JoinListMethod.Result(joins: node.invitations().map(NodeView.invitation) + joins)
         }
-        on(&router, JoinRetryMethod.self) { node, params in NodeView.join(try node.retryJoin(params.join), node) }
+        on(&router, JoinRetryMethod.self) { node, params in try NodeView.join(try node.retryJoin(params.join), node) }
         durably(&router, JoinCancelMethod.self) { node, params in
             let prefix = params.join.lowercased()
             let invitations = node.invitations().filter { $0.id.description.hasPrefix(prefix) }
@@ -199,7 +198,7 @@ extension ControlHandlers {
                 status.state = .cancelled
                 return status
             }
-            var status = NodeView.join(try node.resolveJoin(params.join).client, node)
+            var status = try NodeView.join(try node.resolveJoin(params.join).client, node)
             try node.cancelJoin(params.join)
             status.state = .cancelled
             return status

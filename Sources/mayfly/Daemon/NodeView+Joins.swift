@@ -22,9 +22,10 @@ extension NodeView {
         )
     }
 
-    static func join(_ client: ClientID, _ node: isolated Node) -> JoinStatus {
+    static func join(_ client: ClientID, _ node: isolated Node) throws(NodeError) -> JoinStatus {
+        let joins = try node.joins()
         if let ended = endedJoin(client, node) { return ended }
-        guard let join = (try? node.joins())?.first(where: { $0.client == client }) else {
+        guard let join = joins.first(where: { $0.client == client }) else {
             return JoinStatus(join: client.description, state: .cancelled)
         }
         return JoinStatus(
