@@ -69,6 +69,69 @@ struct AttachmentTests {
         }
     }
 
+    @Test("saving with --force writes to what is no file, and leaves a link a link")
+    func saveElsewhere() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            let (path, bytes) = try file("a.bin", 100_000, in: ann.directory)
+            let id = try ann.ok("send", "room", "--file", path, "--wait", "delivered")["message"].string ?? ""
+            func kind(_ path: String) -> mode_t {
+                var status = stat()
+                return lstat(path, &status) == 0 ? status.st_mode & S_IFMT : 0
+            }
+            // A link to a pipe, too.
+            let pipe = "\(ann.directory)/pipe"
+            let alias = "\(ann.directory)/alias"
+            guard mkfifo(pipe, 0o600) == 0, symlink("pipe", alias) == 0 else { throw HarnessError("mkfifo: \(errno)") }
+            try bob.fails(1, "save", "room", id, "--output", pipe)
+            for place in [pipe, alias] {
+                let copy = "\(ann.directory)/copy"
+                let reader = try Child(
+                    ["cat", pipe],
+                    input: try Descriptor("/dev/null", O_RDONLY),
+                    output: try Descriptor(copy, O_WRONLY | O_CREAT | O_TRUNC),
+                    errors: try Descriptor("/dev/null", O_WRONLY)
+                )
+                let saved = try bob.ok("save", "room", id, "--output", place, "--force")
+                #expect(saved["path"].string == place && saved["byteCount"].integer == 100_000)
+                #expect(kind(pipe) == S_IFIFO)
+                // Otherwise it waits for a writer for ever.
+                _ = try Descriptor(pipe, O_RDWR)
+                #expect(reader.wait(seconds: 60) == 0)
+                #expect(contents(copy) == bytes)
+            }
+            // Links to a file, to a link, and to what is not there.
+            let place = "\(ann.directory)/place"
+            mkdir(place, 0o700)
+            try Data("mine".utf8).write(to: URL(fileURLWithPath: "\(place)/file"))
+            let targets = [("link", "place/file"), ("second", "\(ann.directory)/link"), ("dangling", "place/new")]
+            for (name, target) in targets {
+                let link = "\(ann.directory)/\(name)"
+                guard symlink(target, link) == 0 else { throw HarnessError("symlink: \(errno)") }
+                try bob.fails(1, "save", "room", id, "--output", link)
+                try bob.ok("save", "room", id, "--output", link, "--force")
+                #expect(kind(link) == S_IFLNK)
+                let written = "\(place)/\(name == "dangling" ? "new" : "file")"
+                #expect(contents(written) == bytes && kind(written) == S_IFREG)
+                try Data("mine".utf8).write(to: URL(fileURLWithPath: written))
+            }
+            #expect(Set(try FileManager.default.contentsOfDirectory(atPath: place)) == ["file", "new"])
+        }
+    }
+
+    @Test("a file whose name is as long as a name can be is saved, and saved again")
+    func longName() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            let name = String(repeating: "n", count: 255)
+            let (path, bytes) = try file(name, 1_000, in: ann.directory)
+            let id = try ann.ok("send", "room", "--file", path, "--wait", "delivered")["message"].string ?? ""
+            let place = "\(ann.directory)/place"
+            mkdir(place, 0o700)
+            for _ in 0..<2 { try bob.ok("save", "room", id, "--output", place, "--force") }
+            #expect(try FileManager.default.contentsOfDirectory(atPath: place) == [name])
+            #expect(contents("\(place)/\(name)") == bytes)
+        }
+    }
+
     @Test(
         "saving where there is no room says so, what to do, and leaves nothing",
         .enabled(if: Program.canMount, "mounting a small file system needs root")

@@ -8,7 +8,8 @@ struct SaveCommand: NodeCommand {
         abstract: "Write the file of a message.",
         discussion: """
             Without --output the file is written here under its own name, made harmless. An existing file is not written \
-            over without --force. Only you may read what is written.
+            over without --force; with it a device or a pipe gets the bytes, and a link keeps leading where it leads. Only \
+            you may read a file that is written.
 
             Examples:
               mayfly save room 4f1c
@@ -33,33 +34,53 @@ struct SaveCommand: NodeCommand {
     func perform(_ terminal: Terminal) throws {
         let client = try connect()
         var piece = try read(client, from: nil)
-        if output == "-" {
-            while true {
-                try write(try bytes(piece), to: STDOUT_FILENO, "standard output")
-                guard let next = piece.next else { return }
-                piece = try read(client, from: next)
-            }
-        }
+        if output == "-" { return try write(&piece, client, to: STDOUT_FILENO, "standard output") }
         let path = path(named: piece.name)
         if !force, access(path, F_OK) == 0 { throw Self.exists(path) }
-        let (descriptor, partial) = try Self.begin(path)
-        do {
+        if force, Self.isStream(path) {
+            let descriptor = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY)
+            guard descriptor >= 0 else { throw Self.failure(path, errno) }
             defer { close(descriptor) }
-            while true {
-                try write(try bytes(piece), to: descriptor, path)
-                guard let next = piece.next else { break }
-                piece = try read(client, from: next)
-            }
-            if let partial { try finish(partial, path) } else { try finish(descriptor, path) }
-        } catch {
-            if let partial { unlink(partial) }
-            throw error
+            try write(&piece, client, to: descriptor, path)
+        } else {
+            try replace(force ? try Self.followed(path) : path, with: &piece, client)
         }
         if terminal.json {
             let saved = Saved(message: piece.message, path: path, byteCount: piece.byteCount)
             if let value = try? JSONValue(encoding: saved) { terminal.result(value) }
         } else {
             terminal.fields([("saved", safe(path)), ("size", FileUpload.size(piece.byteCount))])
+        }
+    }
+
+    /// Writes this piece and all that follow; the last is left in `piece`.
+    private func write(
+        _ piece: inout AttachmentReadMethod.Result,
+        _ client: ControlClient,
+        to descriptor: Int32,
+        _ path: String
+    ) throws {
+        while true {
+            try write(try bytes(piece), to: descriptor, path)
+            guard let next = piece.next else { return }
+            piece = try read(client, from: next)
+        }
+    }
+
+    /// Makes the file whole before it has its name.
+    private func replace(
+        _ path: String,
+        with piece: inout AttachmentReadMethod.Result,
+        _ client: ControlClient
+    ) throws {
+        let (descriptor, partial) = try Self.begin(path)
+        do {
+            defer { close(descriptor) }
+            try write(&piece, client, to: descriptor, path)
+            if let partial { try finish(partial, path) } else { try finish(descriptor, path) }
+        } catch {
+            if let partial { unlink(partial) }
+            throw error
         }
     }
 
@@ -88,16 +109,40 @@ struct SaveCommand: NodeCommand {
         return isDirectory ? "\(output)/\(safeName)" : output
     }
 
+    /// A device or a pipe: there is nothing to replace, it takes what is written to it.
+    private static func isStream(_ path: String) -> Bool {
+        var status = stat()
+        guard stat(path, &status) == 0 else { return false }
+        return ![S_IFREG, S_IFDIR].contains(status.st_mode & S_IFMT)
+    }
+
+    /// Where a link leads, even if nothing is there: that is what is replaced, not the link.
+    private static func followed(_ path: String) throws -> String {
+        var path = path
+        // As many as Linux follows.
+        for _ in 0...40 {
+            var target = [CChar](repeating: 0, count: Int(PATH_MAX) + 1)
+            let byteCount = readlink(path, &target, Int(PATH_MAX))
+            guard byteCount >= 0 else { return path }
+            let text = target.withUnsafeBufferPointer { String(cString: $0.baseAddress!) }
+            path = text.hasPrefix("/") ? text : "\(directory(of: path))/\(text)"
+        }
+        throw failure(path, ELOOP)
+    }
+
+    private static func directory(of path: String) -> String {
+        guard let slash = path.lastIndex(of: "/") else { return "." }
+        return slash == path.startIndex ? "/" : String(path[..<slash])
+    }
+
     /// `O_TMPFILE`, which Glibc's module map does not carry (asm-generic/fcntl.h).
     private static let nameless: Int32 = 0o20_000_000 | O_DIRECTORY
 
     /// A file without a name, so that nothing is left if we are stopped; where there is no such thing, one with a name of
     /// its own.
     private static func begin(_ path: String) throws -> (descriptor: Int32, partial: String?) {
-        let slash = path.lastIndex(of: "/")
-        let directory = slash.map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."
         if access("/proc/self/fd", F_OK) == 0 {
-            let descriptor = open(directory, O_WRONLY | O_CLOEXEC | nameless, 0o600)
+            let descriptor = open(directory(of: path), O_WRONLY | O_CLOEXEC | nameless, 0o600)
             if descriptor >= 0 { return (descriptor, nil) }
         }
         let partial = partial(path)
@@ -106,7 +151,10 @@ struct SaveCommand: NodeCommand {
         return (descriptor, partial)
     }
 
-    private static func partial(_ path: String) -> String { "\(path).\(getpid()).part" }
+    /// Short: the file's own name may be as long as a name can be.
+    private static func partial(_ path: String) -> String {
+        "\(directory(of: path))/.mayfly-\(String(UInt64.random(in: .min ... .max), radix: 16)).part"
+    }
 
     /// Gives the nameless file its name, once it is whole.
     private func finish(_ descriptor: Int32, _ path: String) throws {
