@@ -103,6 +103,44 @@ struct LifetimeTests {
         }
     }
 
+    @Test("Who waits for an agreement is told with exit code 2 that the proposal was rejected; an old one says nothing")
+    func rejected() throws {
+        try withRoom { ann, bob, _ in
+            func wait(_ until: String, since: Int64) throws -> Background {
+                try Background(ann, ["watch", "room", "--since", String(since), "--until", until, "--timeout", "140"])
+            }
+            func ends(_ code: Int32, since: Int64?) throws {
+                let cursor = since.map { ["--since", String($0)] } ?? []
+                let answer = try ann.run(["watch", "room", "--until", "lifetimeAgreed", "--timeout", "0.5"] + cursor)
+                #expect(answer.code == code, "\(answer)")
+            }
+            func propose(_ lifetime: String) throws {
+                let cursor = try bob.cursor()
+                try ann.ok("lifetime", "propose", "room", lifetime)
+                try bob.wait("lifetimeProposed:ours=false,lifetime=\(lifetime)", after: cursor)
+            }
+            let start = try ann.cursor()
+            try propose("7d")
+            let any = try wait("lifetimeAgreed", since: start)
+            let other = try wait("lifetimeAgreed:lifetime=1d", since: start)
+            try bob.ok("lifetime", "reject", "room")
+            #expect(any.end(seconds: 60) == 2)
+            #expect(any.lines.last?["error"]["kind"].string == "refused", "\(any.lines)")
+            let rejected = try ann.wait("lifetimeRejected")["cursor"].integer ?? 0
+            // It is what became of everything after the cursor, but not of what comes.
+            try ends(2, since: start)
+            try ends(4, since: nil)
+            try ends(4, since: rejected)
+            // Another proposal has taken its place.
+            try propose("1d")
+            let again = try wait("lifetimeAgreed", since: start)
+            try eventually("it watches") { again.lines.contains { $0["lifetime"].string == "1d" } }
+            try bob.ok("lifetime", "accept", "room")
+            #expect(again.end(seconds: 60) == 0)
+            #expect(other.end(seconds: 60) == 0)
+        }
+    }
+
     @Test("Answers without a question, unknown values and proposals to nobody are refused")
     func unsolicited() throws {
         try withRoom { ann, bob, _ in

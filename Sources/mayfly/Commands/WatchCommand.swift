@@ -8,7 +8,8 @@ struct WatchCommand: NodeCommand {
         abstract: "Follow what happens, or wait until something does.",
         discussion: """
             With --until the exit code is 0 when it has happened and 4 when --timeout passes first; without, the end \
-            of --timeout is no failure. A `gap` says that events after --since are no longer kept. A value matches \
+            of --timeout is no failure. Who waits in a conversation for `lifetimeAgreed` ends with 2 when what was \
+            proposed is rejected. A `gap` says that events after --since are no longer kept. A value matches \
             when it is equal; the start of an id is enough. `from` is a name that a member has chosen, and another may \
             choose tomorrow; `member` is its id, see `mayfly conversation members`. --since 0 replays from the oldest \
             event still kept, so nothing that happened before the command started is missed.
@@ -37,6 +38,7 @@ struct WatchCommand: NodeCommand {
         let deadline = timeout.map { ContinuousClock.now + $0.duration }
         let client = try connect()
         var (cursor, replayed) = try subscribe(client, since: since)
+        var agreement = AwaitedAgreement(until, in: conversation)
         while true {
             // What had happened before is shown however short the time is: the node has sent it by now.
             switch try client.nextEvent(until: replayed > 0 ? .now + Self.replayTime : deadline) {
@@ -45,6 +47,15 @@ struct WatchCommand: NodeCommand {
                 cursor = event["cursor"]?.integerValue ?? cursor
                 if terminal.json { terminal.result(event) } else { show(event, terminal) }
                 if let until, until.matches(event) { return }
+                agreement?.happened(event)
+                // Of what has happened before only how it ended counts.
+                if replayed <= 0, let rejection = agreement?.rejection {
+                    throw ControlError(
+                        .refused,
+                        "the proposal was rejected (\(rejection["reason"]?.stringValue ?? "no reason was given"))",
+                        hint: "propose other terms with `mayfly lifetime propose`"
+                    )
+                }
             case .dropped:
                 // We were too slow; what we missed is still kept.
                 (cursor, replayed) = try subscribe(client, since: cursor)
@@ -81,41 +92,6 @@ struct WatchCommand: NodeCommand {
         }
         terminal.result(words.map(safe).joined(separator: "  "))
     }
-}
-
-/// `EVENT[:key=value[,key=value…]]`
-struct EventCondition: ExpressibleByArgument, Sendable {
-    let text: String
-    private let event: String
-    private let values: [(key: String, value: String)]
-
-    init?(argument: String) {
-        let parts = argument.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
-        guard EventKind(rawValue: String(parts[0])) != nil else { return nil }
-        var values: [(key: String, value: String)] = []
-        if parts.count == 2 {
-            for pair in parts[1].split(separator: ",", omittingEmptySubsequences: false) {
-                guard let equals = pair.firstIndex(of: "="), equals != pair.startIndex else { return nil }
-                values.append((String(pair[..<equals]), String(pair[pair.index(after: equals)...])))
-            }
-        }
-        self.text = argument
-        self.event = String(parts[0])
-        self.values = values
-    }
-
-    static var allValueStrings: [String] { EventKind.allCases.map(\.rawValue) }
-
-    func matches(_ candidate: JSONValue) -> Bool {
-        guard candidate["event"]?.stringValue == event else { return false }
-        return values.allSatisfy { key, value in
-            guard let actual = candidate[key] else { return false }
-            guard let text = actual.stringValue else { return actual.text == value }
-            return text == value || (Self.idKeys.contains(key) && value.utf8.count >= 4 && text.hasPrefix(value))
-        }
-    }
-
-    private static let idKeys: Set = ["conversation", "message", "inbox", "member", "join"]
 }
 
 /// Makes Ctrl-C and SIGTERM end the program with `code`, without a trace. Every line has been written by then.

@@ -1,0 +1,80 @@
+import ArgumentParser
+import Control
+
+/// `EVENT[:key=value[,key=value…]]`
+struct EventCondition: ExpressibleByArgument, Sendable {
+    let text: String
+    let event: EventKind
+    private let values: [(key: String, value: String)]
+
+    init?(argument: String) {
+        let parts = argument.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
+        guard let event = EventKind(rawValue: String(parts[0])) else { return nil }
+        var values: [(key: String, value: String)] = []
+        if parts.count == 2 {
+            for pair in parts[1].split(separator: ",", omittingEmptySubsequences: false) {
+                guard let equals = pair.firstIndex(of: "="), equals != pair.startIndex else { return nil }
+                values.append((String(pair[..<equals]), String(pair[pair.index(after: equals)...])))
+            }
+        }
+        self.text = argument
+        self.event = event
+        self.values = values
+    }
+
+    static var allValueStrings: [String] { EventKind.allCases.map(\.rawValue) }
+
+    func matches(_ candidate: JSONValue) -> Bool {
+        candidate["event"]?.stringValue == event.rawValue && agrees(with: candidate) { _ in true }
+    }
+
+    func names(_ key: String) -> Bool { values.contains { $0.key == key } }
+
+    /// Whether the values of those keys are the candidate's; it may be an event of another kind.
+    func agrees(with candidate: JSONValue, in keys: (String) -> Bool) -> Bool {
+        values.filter { keys($0.key) }.allSatisfy { key, value in
+            guard let actual = candidate[key] else { return false }
+            guard let text = actual.stringValue else { return actual.text == value }
+            return text == value || (Self.idKeys.contains(key) && value.utf8.count >= 4 && text.hasPrefix(value))
+        }
+    }
+
+    private static let idKeys: Set = ["conversation", "message", "inbox", "member", "join"]
+}
+
+/// What becomes of the proposal of which an agreement is awaited.
+struct AwaitedAgreement {
+    private let condition: EventCondition
+    /// The newest one; `nil` when it was made before we looked.
+    private var proposal: JSONValue?
+    /// Its rejection.
+    private(set) var rejection: JSONValue?
+
+    /// - Returns: `nil` when something else is awaited, or an agreement of any conversation: another may come to one.
+    init?(_ condition: EventCondition?, in conversation: String?) {
+        guard let condition, condition.event == .lifetimeAgreed,
+            conversation != nil || condition.names("conversation")
+        else { return nil }
+        self.condition = condition
+    }
+
+    mutating func happened(_ event: JSONValue) {
+        guard let kind = event["event"]?.stringValue.flatMap(EventKind.init(rawValue:)),
+            condition.agrees(with: event, in: { EventKind.commonFields.contains($0) })
+        else { return }
+        switch kind {
+        case .lifetimeProposed:
+            proposal = event
+            rejection = nil
+        case .lifetimeAgreed: rejection = nil
+        case .lifetimeRejected:
+            // Not of another one, nor of one of which this agreement could not have come.
+            if let proposal, proposal["proposal"] != event["proposal"] { return }
+            if let proposal, !condition.agrees(with: proposal, in: { Self.terms.contains($0) }) { return }
+            rejection = event
+        default: break
+        }
+    }
+
+    private static let terms: Set = ["lifetime", "attachments", "unopened", "timer"]
+}
