@@ -53,7 +53,7 @@ package final class ControlClient {
         unsent += ControlRequest(id: id, method: method, params: params).jsonValue.utf8 + [UInt8(ascii: "\n")]
         guard try sendUnsent(until: deadline) else { throw timedOut }
         while true {
-            guard let line = try readLine(until: deadline) else { throw timedOut }
+            guard case .line(let line) = try readLine(until: deadline) else { throw timedOut }
             switch try ControlResponse(line: line) {
             case .success(let answered, let result) where answered == id: return result
             case .failure(let answered, let error) where answered == id || answered == .null: throw error
@@ -87,16 +87,25 @@ package final class ControlClient {
         case dropped(ControlError)
         /// The deadline has passed.
         case timedOut
+        /// Nobody reads any more what is made of the events.
+        case unread
     }
 
     /// Waits for the next event of a subscription.
+    /// - Parameter output: where the events go, a pipe perhaps whose reader ends.
     /// - Throws: `noNode` when the node goes away.
-    package func nextEvent(until deadline: ContinuousClock.Instant?) throws(ControlError) -> StreamStep {
+    package func nextEvent(
+        until deadline: ContinuousClock.Instant?,
+        for output: Int32? = nil
+    ) throws(ControlError) -> StreamStep {
         while true {
             let response: ControlResponse
             if waitingNotifications.isEmpty {
-                guard let line = try readLine(until: deadline) else { return .timedOut }
-                response = try ControlResponse(line: line)
+                switch try readLine(until: deadline, for: output) {
+                case .line(let line): response = try ControlResponse(line: line)
+                case .timedOut: return .timedOut
+                case .unread: return .unread
+                }
             } else {
                 response = waitingNotifications.removeFirst()
             }
@@ -118,7 +127,7 @@ extension ControlClient {
             // When nobody reads any more, the node may have said why before it closed: reading tells.
             guard try sendSome() else { return true }
             if unsent.isEmpty { return true }
-            guard try wait(for: POLLOUT, until: deadline) else { return false }
+            guard try wait(for: POLLOUT, until: deadline) == .ready else { return false }
         }
     }
 
@@ -143,14 +152,23 @@ extension ControlClient {
         return true
     }
 
-    /// The next line; `nil` when `deadline` passes first.
-    private func readLine(until deadline: ContinuousClock.Instant?) throws(ControlError) -> ArraySlice<UInt8>? {
+    private enum ReadStep {
+        case line(ArraySlice<UInt8>)
+        case timedOut
+        case unread
+    }
+
+    /// The next line, if it comes before `deadline` and the end of who reads `output`.
+    private func readLine(
+        until deadline: ContinuousClock.Instant?,
+        for output: Int32? = nil
+    ) throws(ControlError) -> ReadStep {
         while true {
             if let newline = received[searchedByteCount...].firstIndex(of: UInt8(ascii: "\n")) {
                 let line = received[consumedByteCount..<newline]
                 consumedByteCount = newline + 1
                 searchedByteCount = newline + 1
-                return line
+                return .line(line)
             }
             received.removeFirst(consumedByteCount)
             consumedByteCount = 0
@@ -158,7 +176,11 @@ extension ControlClient {
             guard received.count <= ControlLimits.responseByteCount else {
                 throw .internalFailure("the node sent a line longer than \(ControlLimits.responseByteCount) bytes")
             }
-            guard try wait(for: POLLIN, until: deadline) else { return nil }
+            switch try wait(for: POLLIN, until: deadline, output: output) {
+            case .ready: break
+            case .timedOut: return .timedOut
+            case .unread: return .unread
+            }
             let bytes = try Self.readSome(from: socket.number)
             guard !bytes.isEmpty else { throw hasGone }
             received.append(contentsOf: bytes)
@@ -170,21 +192,39 @@ extension ControlClient {
         ControlError(.noNode, "the node in \(home) has gone", hint: "see its log, or `mayfly status`")
     }
 
+    private enum WaitEnd {
+        case ready
+        case timedOut
+        case unread
+    }
+
     /// - Parameter event: `POLLIN` or `POLLOUT`.
-    private func wait(for event: Int32, until deadline: ContinuousClock.Instant?) throws(ControlError) -> Bool {
+    private func wait(
+        for event: Int32,
+        until deadline: ContinuousClock.Instant?,
+        output: Int32? = nil
+    ) throws(ControlError) -> WaitEnd {
         while true {
-            var timeoutMilliseconds: Int32 = -1
-            if let deadline {
-                let left = max(.zero, deadline - ContinuousClock.now)
-                // Rounded up, so that the last fraction of a millisecond is not spent spinning.
-                timeoutMilliseconds = Int32(clamping: Int64((left / .milliseconds(1)).rounded(.up)))
+            // What has a negative number is left out.
+            var polled = [
+                pollfd(fd: socket.number, events: Int16(event), revents: 0),
+                pollfd(fd: output ?? -1, events: 0, revents: 0),
+            ]
+            let time = deadline.map { Self.pollTime(left: $0 - .now) } ?? -1
+            guard poll(&polled, nfds_t(polled.count), time) >= 0 else {
+                if errno == EINTR { continue }
+                throw .system("cannot wait for the node")
             }
-            var polled = pollfd(fd: socket.number, events: Int16(event), revents: 0)
-            let count = poll(&polled, 1, timeoutMilliseconds)
-            if count > 0 { return true }
-            if count == 0 { return false }
-            guard errno == EINTR else { throw .system("cannot wait for the node") }
+            if polled[1].revents & Int16(POLLERR | POLLHUP) != 0 { return .unread }
+            if polled[0].revents != 0 { return .ready }
+            if let deadline, deadline <= .now { return .timedOut }
         }
+    }
+
+    /// How long poll(2) may wait at a time, in milliseconds: 24 days at most, whatever is left.
+    package static func pollTime(left: Duration) -> Int32 {
+        // Rounded up, so that the last fraction of a millisecond is not spent spinning.
+        Int32(clamping: Int64((max(.zero, left) / .milliseconds(1)).rounded(.up)))
     }
 
     /// At least one byte, or none at the end of the stream.

@@ -1,4 +1,5 @@
 import Control
+import Glibc
 import NIOCore
 import NIOPosix
 import Synchronization
@@ -25,6 +26,32 @@ private final class Subscribers: Sendable {
                 #expect(try client.nextEvent(until: .now) == .timedOut)
             }
         }
+    }
+
+    @Test func `the wait for an event ends with the reader of the output`() async throws {
+        let subscribers = Subscribers()
+        try await ControlNode.serving(subscribers.handler) { node in
+            let client = try node.client()
+            _ = try client.call("subscribe")
+            var ends: [Int32] = [0, 0]
+            try #require(pipe(&ends) == 0)
+            #expect(try client.nextEvent(until: .now, for: ends[1]) == .timedOut)
+            _ = try client.call("publish", ["text": "mine"])
+            guard case .event = try client.nextEvent(until: nil, for: ends[1]) else {
+                Issue.record("the event is not told")
+                return
+            }
+            close(ends[0])
+            #expect(try client.nextEvent(until: nil, for: ends[1]) == .unread)
+            close(ends[1])
+        }
+    }
+
+    @Test func `a wait that is longer than poll can is waited for in parts`() {
+        #expect(ControlClient.pollTime(left: .seconds(30 * 86_400)) == .max)
+        #expect(ControlClient.pollTime(left: .seconds(3_000_000_000)) == .max)
+        #expect(ControlClient.pollTime(left: .microseconds(1_001)) == 2)
+        #expect(ControlClient.pollTime(left: .zero) == 0 && ControlClient.pollTime(left: .seconds(-1)) == 0)
     }
 
     @Test func `events that come before an awaited answer are kept`() async throws {

@@ -52,6 +52,36 @@ struct OutputTests {
         }
     }
 
+    @Test("A reader that goes ends a watch at once: with 0, and with 1 when something was waited for")
+    func watchNobodyReads() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.start()
+            try ann.ok("lock")
+            try ann.ok("unlock")
+            for (until, expected) in [([], 0), (["--until", "exploded"], 1)] as [([String], Int32)] {
+                var (writer, reader): (Descriptor?, Descriptor?) = try pipe(ann)
+                let child = try Child(
+                    [Program.mayfly, "watch", "--since", "0", "--home", ann.home] + until,
+                    input: try Descriptor("/dev/null", O_RDONLY),
+                    output: try #require(writer),
+                    errors: try Descriptor("/dev/null", O_WRONLY)
+                )
+                writer = nil
+                var lines = 0
+                try eventually("both events are shown") {
+                    var chunk = [UInt8](repeating: 0, count: 4_096)
+                    let count = read(reader?.number ?? -1, &chunk, chunk.count)
+                    lines += chunk[..<max(0, count)].count { $0 == UInt8(ascii: "\n") }
+                    return lines >= 2
+                }
+                #expect(child.isRunning)
+                reader = nil
+                #expect(child.wait(seconds: 30) == expected)
+            }
+        }
+    }
+
     @Test("A full disk is said on standard error and is a failure")
     func full() throws {
         try withHomes("ann") { nodes in

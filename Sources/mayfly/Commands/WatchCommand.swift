@@ -41,12 +41,17 @@ struct WatchCommand: NodeCommand {
         var agreement = AwaitedAgreement(until, in: conversation)
         while true {
             // What had happened before is shown however short the time is: the node has sent it by now.
-            switch try client.nextEvent(until: replayed > 0 ? .now + Self.replayTime : deadline) {
+            let step = try client.nextEvent(
+                until: replayed > 0 ? .now + Self.replayTime : deadline,
+                for: STDOUT_FILENO
+            )
+            switch step {
             case .event(let event):
                 replayed -= 1
                 cursor = event["cursor"]?.integerValue ?? cursor
-                if terminal.json { terminal.result(event) } else { show(event, terminal) }
-                if let until, until.matches(event) { return }
+                let isAwaited = until?.matches(event) ?? false
+                show(event, terminal, exitCode: until == nil || isAwaited ? 0 : 1)
+                if isAwaited { return }
                 agreement?.happened(event)
                 // Of what has happened before only how it ended counts.
                 if replayed <= 0, let rejection = agreement?.rejection {
@@ -59,6 +64,7 @@ struct WatchCommand: NodeCommand {
             case .dropped:
                 // We were too slow; what we missed is still kept.
                 (cursor, replayed) = try subscribe(client, since: cursor)
+            case .unread: throw ExitCode(until == nil ? 0 : 1)
             case .timedOut:
                 guard let until else { return }
                 throw ControlError(
@@ -79,7 +85,8 @@ struct WatchCommand: NodeCommand {
         return (since ?? answer.cursor, answer.replayed ?? 0)
     }
 
-    private func show(_ event: JSONValue, _ terminal: Terminal) {
+    private func show(_ event: JSONValue, _ terminal: Terminal, exitCode code: Int32) {
+        if terminal.json { return terminal.result(event, exitCode: code) }
         let common: Set = ["cursor", "event", "conversation", "at"]
         var words = [
             event["at"]?.stringValue ?? "-", event["cursor"]?.text ?? "-", event["event"]?.stringValue ?? "-",
@@ -90,7 +97,7 @@ struct WatchCommand: NodeCommand {
                 words.append("\(name)=\(value.stringValue ?? value.text)")
             }
         }
-        terminal.result(words.map(safe).joined(separator: "  "))
+        terminal.result(words.map(safe).joined(separator: "  "), exitCode: code)
     }
 }
 
