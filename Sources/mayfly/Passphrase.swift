@@ -31,13 +31,11 @@ enum Passphrase {
             explicit_bzero(memory, byteLimit + 1)
             memory.deallocate()
         }
-        let byteCount: Int
-        if let path = file(option: option) {
-            byteCount = try readFile(path, into: buffer, terminal)
-        } else {
-            byteCount = try prompt(into: buffer)
+        let path = file(option: option)
+        let byteCount = try path.map { try readFile($0, into: buffer, terminal) } ?? prompt(into: buffer)
+        guard byteCount > 0 else {
+            throw ControlError(.usage, "the passphrase\(path.map { " in \($0)" } ?? "") is empty")
         }
-        guard byteCount > 0 else { throw ControlError(.usage, "the passphrase is empty") }
         return try body(UnsafeRawBufferPointer(rebasing: buffer[..<byteCount]))
     }
 
@@ -47,13 +45,7 @@ enum Passphrase {
         _ terminal: Terminal
     ) throws(ControlError) -> Int {
         let descriptor = open(path, O_RDONLY | O_CLOEXEC)
-        guard descriptor >= 0 else {
-            throw ControlError(
-                .failed,
-                "cannot read the passphrase file \(path): \(String(cString: strerror(errno)).lowercased())",
-                hint: "check --passphrase-file or MAYFLY_PASSPHRASE_FILE"
-            )
-        }
+        guard descriptor >= 0 else { throw unreadable(path, errno) }
         defer { close(descriptor) }
         var status = stat()
         if fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG, status.st_mode & 0o004 != 0 {
@@ -63,11 +55,19 @@ enum Passphrase {
         while byteCount < buffer.count {
             let count = read(descriptor, buffer.baseAddress?.advanced(by: byteCount), buffer.count - byteCount)
             if count < 0, errno == EINTR { continue }
-            guard count >= 0 else { throw ControlError(.failed, "cannot read the passphrase file \(path)") }
+            guard count >= 0 else { throw unreadable(path, errno) }
             if count == 0 { break }
             byteCount += count
         }
         return try withoutLineEnd(buffer, byteCount)
+    }
+
+    private static func unreadable(_ path: String, _ code: Int32) -> ControlError {
+        ControlError(
+            .failed,
+            "cannot read the passphrase file \(path): \(String(cString: strerror(code)).lowercased())",
+            hint: "check --passphrase-file or MAYFLY_PASSPHRASE_FILE"
+        )
     }
 
     private static func prompt(into buffer: UnsafeMutableRawBufferPointer) throws(ControlError) -> Int {
@@ -81,25 +81,7 @@ enum Passphrase {
             )
         }
         defer { close(descriptor) }
-        var saved = termios()
-        tcgetattr(descriptor, &saved)
-        var silent = saved
-        silent.c_lflag &= ~tcflag_t(ECHO)
-        silent.c_lflag |= tcflag_t(ECHONL)
-        tcsetattr(descriptor, TCSAFLUSH, &silent)
-        defer { tcsetattr(descriptor, TCSAFLUSH, &saved) }
-        // Ctrl-C must interrupt the question, not end the program while the terminal is silent.
-        var interrupting = sigaction()
-        interrupting.__sigaction_handler.sa_handler = { _ in }
-        var before = sigaction()
-        sigaction(SIGINT, &interrupting, &before)
-        defer { sigaction(SIGINT, &before, nil) }
-        let question = Array("Passphrase: ".utf8)
-        _ = write(descriptor, question, question.count)
-        let count = read(descriptor, buffer.baseAddress, buffer.count)
-        guard count >= 0 else {
-            throw ControlError(.failed, errno == EINTR ? "interrupted" : "cannot read from the terminal")
-        }
+        let count = try SilentPrompt.ask("Passphrase: ", on: descriptor, into: buffer)
         return try withoutLineEnd(buffer, count)
     }
 

@@ -153,6 +153,73 @@ struct PassphraseTests {
         }
     }
 
+    @Test("A passphrase file that is empty or cannot be read is named, with the reason")
+    func unreadableFile() throws {
+        try withDirectory { directory in
+            let ann = TestNode(name: "ann", directory: directory)
+            try Data().write(to: URL(fileURLWithPath: "\(directory)/empty"))
+            let empty = try ann.fails(64, "init", "--passphrase-file", "\(directory)/empty")
+            #expect(empty.message.contains("\(directory)/empty is empty"), "\(empty)")
+            let refused = try ann.fails(1, "init", "--passphrase-file", directory)
+            #expect(refused.message.contains("\(directory): is a directory"), "\(refused)")
+        }
+    }
+
+    @Test(
+        "A signal at the question leaves the terminal as it was, and does what it does",
+        arguments: [SIGTERM, SIGHUP, SIGQUIT]
+    )
+    func signalAtQuestion(_ number: Int32) throws {
+        try withProtected { ann, _, _ in
+            try ann.start()
+            let terminal = try PseudoTerminal()
+            let child = try terminal.child(["setsid", "--ctty", Program.mayfly, "unlock", "--home", ann.home])
+            try terminal.expect("Passphrase: ")
+            try eventually("nothing is shown", seconds: 30) { !terminal.shows }
+            child.signal(number)
+            #expect(child.wait(seconds: 30) == -number)
+            #expect(terminal.shows)
+        }
+    }
+
+    @Test("Ctrl-C at the question is a failure")
+    func interruptAtQuestion() throws {
+        try withProtected { ann, _, _ in
+            try ann.start()
+            let terminal = try PseudoTerminal()
+            let child = try terminal.child(["setsid", "--ctty", Program.mayfly, "unlock", "--home", ann.home])
+            try terminal.expect("Passphrase: ")
+            try terminal.type("\u{3}")
+            #expect(child.wait(seconds: 30) == 1)
+            try terminal.expect("interrupted")
+            #expect(terminal.shows)
+        }
+    }
+
+    @Test("Ctrl-Z at the question shows what is typed while the command is stopped; it is asked again afterwards")
+    func stopAtQuestion() throws {
+        try withProtected { ann, _, _ in
+            try ann.start()
+            let terminal = try PseudoTerminal()
+            let script = #"set -m; "$@"; echo stopped; read -r line; echo "it was $line"; fg; echo "ended with $?""#
+            let command = [Program.mayfly, "unlock", "--home", ann.home]
+            let shell = try terminal.child(["setsid", "--ctty", "bash", "-c", script, "bash"] + command)
+            try terminal.expect("Passphrase: ")
+            try terminal.type("\u{1A}")
+            try terminal.expect("stopped")
+            #expect(terminal.shows)
+            try terminal.type("another line\n")
+            try terminal.expect("it was another line")
+            try terminal.expect("Passphrase: ")
+            try eventually("nothing is shown", seconds: 30) { !terminal.shows }
+            try terminal.type("correct horse battery staple\n")
+            try terminal.expect("ended with 0")
+            #expect(!terminal.text.contains("horse"))
+            #expect(shell.wait(seconds: 30) == 0)
+            #expect(try ann.ok("status")["locked"].bool == false)
+        }
+    }
+
     @Test("A command that holds a passphrase leaves no core dump")
     func core() throws {
         try withDirectory { directory in
@@ -194,6 +261,59 @@ struct PassphraseTests {
             try ann.ok("unlock")
             try bob.wait("messageState:message=\(sent["message"].string ?? ""),state=delivered")
             #expect(try ann.texts() == ["psst"])
+        }
+    }
+}
+
+/// A terminal that a test types at.
+private final class PseudoTerminal {
+    private let master: Descriptor
+    private let slave: Descriptor
+    /// What was shown since it was expected last.
+    private var shown = ""
+    /// All that was shown.
+    private(set) var text = ""
+
+    init() throws {
+        // Not openpty(3): other tests start children, who must not inherit it. ioctl_tty(2): TIOCSPTLCK, TIOCGPTN.
+        master = try Descriptor("/dev/ptmx", O_RDWR | O_NOCTTY)
+        var locked: Int32 = 0
+        var number: Int32 = 0
+        guard ioctl(master.number, 0x4004_5431, &locked) == 0, ioctl(master.number, 0x8004_5430, &number) == 0 else {
+            throw HarnessError("no pseudo terminal: \(errno)")
+        }
+        slave = try Descriptor("/dev/pts/\(number)", O_RDWR | O_NOCTTY)
+    }
+
+    func child(_ arguments: [String]) throws -> Child {
+        try Child(arguments, input: slave, output: slave, errors: slave)
+    }
+
+    /// Whether what is typed is shown.
+    var shows: Bool {
+        var settings = termios()
+        tcgetattr(slave.number, &settings)
+        return settings.c_lflag & tcflag_t(ECHO) != 0
+    }
+
+    func type(_ text: String) throws {
+        let bytes = Array(text.utf8)
+        guard write(master.number, bytes, bytes.count) == bytes.count else { throw HarnessError("write: \(errno)") }
+    }
+
+    func expect(_ words: String) throws {
+        try eventually("the words `\(words)`", seconds: 60) {
+            if let range = shown.range(of: words) {
+                shown = String(shown[range.upperBound...])
+                return true
+            }
+            var polled = pollfd(fd: master.number, events: Int16(POLLIN), revents: 0)
+            guard poll(&polled, 1, 100) > 0 else { return false }
+            var bytes = [UInt8](repeating: 0, count: 4_096)
+            let new = String(decoding: bytes[..<max(0, read(master.number, &bytes, bytes.count))], as: UTF8.self)
+            shown += new
+            text += new
+            return false
         }
     }
 }

@@ -78,15 +78,7 @@ enum Daemon {
     }
 
     /// The end of the terminal from which it was started; not under nohup(1), which asks to outlive that.
-    private static var hangup: [UnixSignal] {
-        var action = sigaction()
-        sigaction(SIGHUP, nil, &action)
-        let isIgnored = unsafeBitCast(action.__sigaction_handler.sa_handler, to: Int.self) == ignored
-        return isIgnored ? [] : [.sighup]
-    }
-
-    /// `SIG_IGN` as the kernel has it (signal.h).
-    private static let ignored = 1
+    private static var hangup: [UnixSignal] { SilentPrompt.isIgnored(SIGHUP) ? [] : [.sighup] }
 
     static func endpoints(_ texts: [String], option: String) throws(ControlError) -> [Endpoint] {
         var result: [Endpoint] = []
