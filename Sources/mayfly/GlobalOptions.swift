@@ -19,10 +19,10 @@ struct GlobalOptions: ParsableArguments {
             }
             return Self.absolute(home)
         }
-        if let home = environment("MAYFLY_HOME") { return Self.absolute(home) }
+        if let home = try environment("MAYFLY_HOME") { return Self.absolute(home) }
         // The XDG specification asks to ignore a relative path.
-        if let state = environment("XDG_STATE_HOME"), state.hasPrefix("/") { return "\(state)/mayfly" }
-        if let user = environment("HOME") { return "\(user)/.local/state/mayfly" }
+        if let state = try environment("XDG_STATE_HOME"), state.hasPrefix("/") { return "\(state)/mayfly" }
+        if let user = try environment("HOME") { return "\(user)/.local/state/mayfly" }
         throw ControlError(.usage, "no home directory is known", hint: "give --home DIR or set MAYFLY_HOME")
     }
 
@@ -34,7 +34,10 @@ struct GlobalOptions: ParsableArguments {
 }
 
 /// An environment variable that is set and not empty.
-func environment(_ name: String) -> String? {
+func environment(_ name: String) throws(ControlError) -> String? {
     guard let value = getenv(name), value.pointee != 0 else { return nil }
-    return String(cString: value)
+    guard let text = String(validatingCString: value) else {
+        throw ControlError(.usage, "\(name) is not UTF-8 text", hint: "set it to a path that is")
+    }
+    return text
 }

@@ -56,6 +56,8 @@ import Glibc
         holdStandardStreams()
         let arguments = Array(CommandLine.arguments.dropFirst())
         do {
+            try checkText()
+            if let unknown = CommandName.unknown(in: arguments, of: Mayfly.self) { throw unknown }
             var command = try parseAsRoot(arguments)
             if var command = command as? any AsyncParsableCommand {
                 try await command.run()
@@ -82,17 +84,42 @@ import Glibc
         }
     }
 
+    /// What is not UTF-8 would be changed without a word: a text that is sent, the name of a file or of a home.
+    private static func checkText() throws(ControlError) {
+        for index in 1..<max(1, Int(CommandLine.argc)) {
+            if let argument = CommandLine.unsafeArgv[index], String(validatingCString: argument) == nil {
+                throw ControlError(
+                    .usage,
+                    "argument \(index) is not UTF-8 text",
+                    hint: "give a text on standard input, or rename the file"
+                )
+            }
+        }
+    }
+
     /// Ends with the error's exit code; a wrong use is 64 and, with `--json`, an error object like any other.
     private static func finish(_ error: any Error, _ arguments: [String]) -> Never {
-        guard exitCode(for: error) == .validationFailure, !(error is ExitCode) else { exit(withError: error) }
         let terminal = Terminal(json: arguments.prefix { $0 != "--" }.contains("--json"))
+        if let error = error as? ControlError {
+            terminal.report(error)
+            exit(withError: ExitCode(error.kind.exitCode))
+        }
+        guard exitCode(for: error) == .validationFailure, !(error is ExitCode) else { exit(withError: error) }
         if terminal.json {
-            let message = message(for: error).split(separator: "\n").first.map(String.init) ?? "wrong usage"
-            terminal.report(ControlError(.usage, message, hint: "see `mayfly help`"))
+            terminal.report(ControlError(.usage, oneLine(message(for: error)), hint: "see `mayfly help`"))
         } else {
             let full = fullMessage(for: error)
             terminal.warn(full.hasPrefix("Error: ") ? String(full.dropFirst("Error: ".count)) : full)
         }
         exit(withError: ExitCode.validationFailure)
+    }
+
+    /// What is wrong, and what could be instead, without the usage that follows.
+    private static func oneLine(_ message: String) -> String {
+        let lines = message.split(separator: "\n").prefix { !$0.hasPrefix("Help:") && !$0.hasPrefix("Usage:") }
+        var words = lines.filter { !$0.hasPrefix("  - ") }.map(String.init)
+        let values = lines.filter { $0.hasPrefix("  - ") }.map { String($0.dropFirst("  - ".count)) }
+        if !values.isEmpty { words.append(values.joined(separator: ", ")) }
+        return words.isEmpty ? "wrong usage" : words.joined(separator: " ")
     }
 }

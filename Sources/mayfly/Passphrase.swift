@@ -7,10 +7,10 @@ enum Passphrase {
     static let byteLimit = 4096
 
     /// The file named by `--passphrase-file`, MAYFLY_PASSPHRASE_FILE, or the systemd credential `mayfly-passphrase`.
-    static func file(option: String?) -> String? {
+    static func file(option: String?) throws(ControlError) -> String? {
         if let option { return option }
-        if let named = environment("MAYFLY_PASSPHRASE_FILE") { return named }
-        if let directory = environment("CREDENTIALS_DIRECTORY") {
+        if let named = try environment("MAYFLY_PASSPHRASE_FILE") { return named }
+        if let directory = try environment("CREDENTIALS_DIRECTORY") {
             let credential = "\(directory)/mayfly-passphrase"
             if access(credential, R_OK) == 0 { return credential }
         }
@@ -31,7 +31,7 @@ enum Passphrase {
             explicit_bzero(memory, byteLimit + 1)
             memory.deallocate()
         }
-        let path = file(option: option)
+        let path = try file(option: option)
         let byteCount = try path.map { try readFile($0, into: buffer, terminal) } ?? prompt(into: buffer)
         guard byteCount > 0 else {
             throw ControlError(.usage, "the passphrase\(path.map { " in \($0)" } ?? "") is empty")

@@ -227,6 +227,64 @@ struct AutomationTests {
         }
     }
 
+    @Test(
+        "A command that there is not is named, with the one that may be meant",
+        arguments: [
+            ("sned room hi --home H", "sned", "did you mean `mayfly send`?"),
+            ("conversation lst --json", "conversation lst", "did you mean `mayfly conversation list`?"),
+            ("peer frobnicate x", "peer frobnicate", "see `mayfly help peer`"),
+            ("bogus --json", "bogus", "see `mayfly help`"),
+            ("gateway-helpers", "gateway-helpers", "see `mayfly help`"),
+        ]
+    )
+    func unknownCommand(_ line: String, _ name: String, _ hint: String) throws {
+        try withDirectory { directory in
+            let answer = try Program.run([Program.mayfly] + line.split(separator: " ").map(String.init), in: directory)
+            #expect(answer.code == 64, "\(answer)")
+            if line.contains("--json") {
+                #expect(answer.message == "no command `\(name)`" && answer.kind == "usage", "\(answer)")
+                #expect(answer.json["error"]["hint"].string == hint, "\(answer)")
+            } else {
+                #expect(answer.errors == "mayfly: no command `\(name)`; \(hint)\n", "\(answer)")
+            }
+        }
+    }
+
+    @Test("With --json a wrong value comes with those that are possible, in one line")
+    func possibleValues() throws {
+        try withDirectory { directory in
+            let answer = try Program.run(
+                [Program.mayfly, "lifetime", "propose", "room", "2h", "--json"],
+                in: directory
+            )
+            #expect(answer.code == 64, "\(answer)")
+            #expect(answer.message.hasSuffix("following: ephemeral, 1h, 6h, 1d, 7d, 30d"), "\(answer)")
+        }
+    }
+
+    @Test("What is not UTF-8 is refused, not changed")
+    func encoding() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.start()
+            try ann.ok("conversation", "create", "--name", "room")
+            func run(_ script: String) throws -> Answer {
+                try Program.run(["bash", "-c", script, "bash", Program.mayfly, ann.home], in: ann.directory)
+            }
+            let refused = try run(#""$1" send room $'caf\xe9' --json --home "$2""#)
+            #expect(refused.code == 64 && refused.kind == "usage", "\(refused)")
+            #expect(refused.message == "argument 3 is not UTF-8 text", "\(refused)")
+            #expect(refused.json["error"]["hint"].string?.contains("standard input") == true)
+            #expect(try ann.texts().isEmpty)
+            for name in ["MAYFLY_HOME", "XDG_STATE_HOME", "HOME"] {
+                let answer = try run("env -u HOME \(name)=$'/tmp/caf\\xe9' \"$1\" status --json")
+                #expect(answer.code == 64 && answer.message == "\(name) is not UTF-8 text", "\(answer)")
+            }
+            let answer = try run(#"MAYFLY_PASSPHRASE_FILE=$'caf\xe9' "$1" init --home "$2/new" --json"#)
+            #expect(answer.code == 64 && answer.message == "MAYFLY_PASSPHRASE_FILE is not UTF-8 text", "\(answer)")
+        }
+    }
+
     @Test("The service manager is told when the node serves and when it stops")
     func readiness() throws {
         try withHomes("ann") { nodes in

@@ -44,7 +44,7 @@ struct InitCommand: NodeCommand {
                 name: name,
                 listen: listen,
                 advertise: advertise,
-                passphraseFile: Passphrase.file(option: passphraseFile),
+                passphraseFile: try Passphrase.file(option: passphraseFile),
                 capacity: try checkedCapacity(capacity),
                 discover: try checkedDiscovery(discover),
                 json: global.json

@@ -59,7 +59,7 @@ struct RunCommand: AsyncParsableCommand {
             let options = DaemonOptions(
                 home: try global.resolvedHome(),
                 listen: listen,
-                passphraseFile: Passphrase.file(option: passphraseFile),
+                passphraseFile: try Passphrase.file(option: passphraseFile),
                 sessionGrace: sessionGrace?.duration,
                 capacity: try checkedCapacity(capacity),
                 datagrams: udp,

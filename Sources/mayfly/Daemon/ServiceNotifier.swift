@@ -5,7 +5,7 @@ import Glibc
 enum ServiceNotifier {
     /// - Parameter state: such as `READY=1`; several lines are several values.
     static func tell(_ state: String) {
-        guard let name = environment("NOTIFY_SOCKET") else { return }
+        guard let name = try? environment("NOTIFY_SOCKET") else { return }
         var address = sockaddr_un()
         address.sun_family = sa_family_t(AF_UNIX)
         var path = Array(name.utf8)

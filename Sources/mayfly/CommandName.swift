@@ -1,0 +1,57 @@
+import ArgumentParser
+import Control
+
+/// The words with which a command line begins. ArgumentParser takes one that it does not know for an argument, and then
+/// finds fault with the first option behind it.
+enum CommandName {
+    /// - Returns: the error, when a word stands where a command must.
+    static func unknown(in arguments: [String], of root: any ParsableCommand.Type) -> ControlError? {
+        var command = root
+        var path = [root._commandName]
+        for word in arguments {
+            let below = command.configuration.subcommands
+            guard !below.isEmpty, !word.hasPrefix("-"), word != "help" else { return nil }
+            if let next = below.first(where: { $0._commandName == word || $0.configuration.aliases.contains(word) }) {
+                command = next
+                path.append(word)
+                continue
+            }
+            guard command.configuration.defaultSubcommand == nil else { return nil }
+            let names = below.filter { $0.configuration.shouldDisplay }.map { $0._commandName }
+            let hint: String
+            if let meant = nearest(to: word, among: names) {
+                hint = "did you mean `\((path + [meant]).joined(separator: " "))`?"
+            } else {
+                hint = "see `\((["mayfly", "help"] + path.dropFirst()).joined(separator: " "))`"
+            }
+            let name = (path.dropFirst() + [word]).joined(separator: " ")
+            return ControlError(.usage, "no command `\(name)`", hint: hint)
+        }
+        return nil
+    }
+
+    /// The name that is meant, if there is one within two slips.
+    private static func nearest(to word: String, among names: [String]) -> String? {
+        let limit = min(2, word.count - 2)
+        return names.map { (name: $0, slips: slips(word, $0)) }.filter { $0.slips <= limit }
+            .min { $0.slips < $1.slips }?.name
+    }
+
+    /// How many letters are missing, too many, others, or at each other's place.
+    private static func slips(_ one: String, _ other: String) -> Int {
+        let (one, other) = (Array(one), Array(other))
+        var rows = [Array(0...other.count)]
+        for (i, letter) in one.enumerated() {
+            var row = [i + 1]
+            for (j, wanted) in other.enumerated() {
+                var least = min(rows[i][j + 1] + 1, row[j] + 1, rows[i][j] + (letter == wanted ? 0 : 1))
+                if i > 0, j > 0, letter == other[j - 1], wanted == one[i - 1] {
+                    least = min(least, rows[i - 1][j - 1] + 1)
+                }
+                row.append(least)
+            }
+            rows.append(row)
+        }
+        return rows[one.count][other.count]
+    }
+}
