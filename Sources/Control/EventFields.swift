@@ -31,4 +31,15 @@ extension EventKind {
         case .messagesMissed: ["member", "count"]
         }
     }
+
+    /// The values that a field may have; empty when they cannot be listed.
+    package static func values(of field: String) -> [String] {
+        switch field {
+        case "state": Message.states
+        case "lifetime", "attachments", "previous": LifetimeValue.allCases.map(\.rawValue)
+        case "timer": LifetimeTimer.allCases.map(\.rawValue)
+        case "stored", "ours", "automatic", "locked", "removed": ["true", "false"]
+        default: []
+        }
+    }
 }

@@ -179,6 +179,8 @@ struct AutomationTests {
             try ann.ok("watch", "--timeout", "0.2")
             try ann.fails(64, "watch", "--until", "nonsense", "--timeout", "1")
             try ann.fails(64, "watch", "--until", "message:", "--timeout", "1")
+            let never = try ann.fails(64, "watch", "--until", "messageState:state=delivred", "--timeout", "1")
+            #expect(never.json["error"]["hint"].string?.contains("delivered") == true, "\(never)")
             try ann.fails(64, "watch", "--since", "-1")
             try meet(ann, bob)
             try ann.wait("joinRequested")

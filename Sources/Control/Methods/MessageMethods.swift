@@ -85,7 +85,7 @@ package struct Message: Codable, Hashable, Sendable {
     @Nullable package var expiresAt: Timestamp?
     /// On disk, or only in RAM.
     package var stored: Bool
-    /// `received`, `receiving`, `queued`, `sent`, `delivered`, `read`, `failed`, `cancelled` or `expiredUndelivered`.
+    /// One of ``states``.
     package var state: String
     package var replyTo: String?
     /// The agreement under which it was sent, in hex; absent when ephemeral.
@@ -100,6 +100,11 @@ package struct Message: Codable, Hashable, Sendable {
     /// Of a reaction: the message that it is at, and whether it is taken back.
     package var reactsTo: String?
     package var removed: Bool?
+
+    /// How far a message may have come.
+    package static let states = [
+        "received", "receiving", "queued", "sent", "delivered", "read", "failed", "cancelled", "expiredUndelivered",
+    ]
 
     package init(
         message: String,

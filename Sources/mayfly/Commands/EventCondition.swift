@@ -14,7 +14,9 @@ struct EventCondition: ExpressibleByArgument, Sendable {
         if parts.count == 2 {
             for pair in parts[1].split(separator: ",", omittingEmptySubsequences: false) {
                 guard let equals = pair.firstIndex(of: "="), equals != pair.startIndex else { return nil }
-                values.append((String(pair[..<equals]), String(pair[pair.index(after: equals)...])))
+                let key = String(pair[..<equals])
+                let value = String(pair[pair.index(after: equals)...])
+                values.append((key, Self.isID(key, of: event) ? value.lowercased() : value))
             }
         }
         self.text = argument
@@ -23,6 +25,49 @@ struct EventCondition: ExpressibleByArgument, Sendable {
     }
 
     static var allValueStrings: [String] { EventKind.allCases.map(\.rawValue) }
+
+    /// Refuses what cannot happen: it would be waited for until the end of time.
+    func check() throws(ControlError) {
+        for (key, value) in values {
+            let fields = EventKind.commonFields + event.fields
+            guard fields.contains(key) else {
+                throw ControlError(
+                    .usage,
+                    "`\(event.rawValue)` has no field `\(key)`",
+                    hint: "it has \(fields.joined(separator: ", "))"
+                )
+            }
+            let possible = EventKind.values(of: key)
+            guard possible.isEmpty || possible.contains(value) else {
+                throw ControlError(
+                    .usage,
+                    "`\(key)` is never `\(value)`",
+                    hint: "it is one of \(possible.joined(separator: ", "))"
+                )
+            }
+            if Self.isID(key, of: event) { try Self.checkID(key, value) }
+        }
+    }
+
+    private static func checkID(_ key: String, _ value: String) throws(ControlError) {
+        let digits = Set("0123456789abcdef-".utf8)
+        guard value.utf8.allSatisfy(digits.contains) else {
+            let hint =
+                switch key {
+                case "conversation": "give a name before: `mayfly watch NAME --until …`"
+                case "member": "see `mayfly conversation members`; names are in `from` and `profile`"
+                default: "give the beginning of an id"
+                }
+            throw ControlError(.usage, "`\(key)` is an id, and `\(value)` is none", hint: hint)
+        }
+        guard value.utf8.count >= idPrefixByteCount else {
+            throw ControlError(
+                .usage,
+                "`\(value)` is too short for the beginning of an id",
+                hint: "give at least \(idPrefixByteCount) characters of it"
+            )
+        }
+    }
 
     func matches(_ candidate: JSONValue) -> Bool {
         candidate["event"]?.stringValue == event.rawValue && agrees(with: candidate) { _ in true }
@@ -35,11 +80,21 @@ struct EventCondition: ExpressibleByArgument, Sendable {
         values.filter { keys($0.key) }.allSatisfy { key, value in
             guard let actual = candidate[key] else { return false }
             guard let text = actual.stringValue else { return actual.text == value }
-            return text == value || (Self.idKeys.contains(key) && value.utf8.count >= 4 && text.hasPrefix(value))
+            guard Self.isID(key, of: event), value.utf8.count >= Self.idPrefixByteCount else { return text == value }
+            return text.hasPrefix(value)
         }
     }
 
-    private static let idKeys: Set = ["conversation", "message", "inbox", "member", "join"]
+    private static let idPrefixByteCount = 4
+
+    private static func isID(_ key: String, of event: EventKind) -> Bool {
+        switch key {
+        // There it is a text.
+        case "message": event != .joinFailed
+        case "conversation", "inbox", "member", "join", "proposal", "agreement", "replyTo", "reactsTo": true
+        default: false
+        }
+    }
 }
 
 /// What becomes of the proposal of which an agreement is awaited.

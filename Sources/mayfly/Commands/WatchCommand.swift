@@ -9,8 +9,9 @@ struct WatchCommand: NodeCommand {
         discussion: """
             With --until the exit code is 0 when it has happened and 4 when --timeout passes first; without, the end \
             of --timeout is no failure. Who waits in a conversation for `lifetimeAgreed` ends with 2 when what was \
-            proposed is rejected. A `gap` says that events after --since are no longer kept. A value matches \
-            when it is equal; the start of an id is enough. `from` is a name that a member has chosen, and another may \
+            proposed is rejected. A `gap` says that events after --since are no longer kept. The keys \
+            are the fields of the event, see `mayfly schema`. A value matches when it is equal; the start of an id is \
+            enough. `from` is a name that a member has chosen, and another may \
             choose tomorrow; `member` is its id, see `mayfly conversation members`. --since 0 replays from the oldest \
             event still kept, so nothing that happened before the command started is missed.
 
@@ -34,6 +35,7 @@ struct WatchCommand: NodeCommand {
     }
 
     func perform(_ terminal: Terminal) throws {
+        try until?.check()
         endOnInterrupt(code: until == nil ? 0 : 1)
         let deadline = timeout.map { ContinuousClock.now + $0.duration }
         let client = try connect()

@@ -1,0 +1,65 @@
+import Control
+import Messaging
+import Testing
+
+@testable import mayfly
+
+/// What `watch --until` takes, and what it is.
+@Suite("Conditions of events")
+struct EventConditionTests {
+    private func condition(_ text: String) throws -> EventCondition {
+        try #require(EventCondition(argument: text))
+    }
+
+    private let id = "4f1c09ab3d2e55aa"
+
+    @Test(
+        "What can happen is taken",
+        arguments: [
+            "message", "message:member=4f1c09ab3d2e,text=hello,stored=true", "message:text=", "gap:lost=3",
+            "messageState:message=4F1C,state=delivered", "message:conversation=4f1c,cursor=7",
+            "lifetimeReset:previous=1d", "message:inbox=99b7f785-d1b1-4558-b204-0c58e1327711",
+            "lifetimeProposed:lifetime=7d,timer=read,ours=false",
+            "memberJoined:profile=Bob", "joinFailed:message=An error", "lifetimeAgreed:agreement=4f1c,automatic=true",
+        ]
+    )
+    func possible(_ text: String) throws { try condition(text).check() }
+
+    @Test(
+        "What never happens is refused, with what could be",
+        arguments: [
+            ("message:msg=4f1c", "member"), ("messageState:state=delivred", "delivered"),
+            ("messageState:state=Delivered", "delivered"), ("message:conversation=room", "mayfly watch NAME"),
+            ("message:member=bob", "profile"), ("messageState:message=4f1", "at least 4"),
+            ("message:message=", "at least 4"), ("lifetimeAgreed:lifetime=2d", "7d"), ("message:stored=yes", "true"),
+            ("exploded:member=4f1c", "conversation"),
+        ]
+    )
+    func impossible(_ text: String, _ hint: String) throws {
+        do {
+            try condition(text).check()
+            Issue.record("\(text) is taken")
+        } catch let error as ControlError {
+            #expect(error.kind == .usage && error.hint?.contains(hint) == true, "\(error)")
+        }
+    }
+
+    @Test("An id is the same in capitals, and its beginning is enough")
+    func ids() throws {
+        let event: JSONValue = ["event": "messageState", "message": .string(id), "state": "sent"]
+        for text in ["message=4f1c", "message=4F1C09", "message=\(id),state=sent"] {
+            #expect(try condition("messageState:\(text)").matches(event))
+        }
+        #expect(try !condition("messageState:message=4f1d").matches(event))
+        #expect(try !condition("messageState:message=\(id),state=delivered").matches(event))
+        // A text is compared as it is.
+        #expect(try !condition("message:text=HELLO").matches(["event": "message", "text": "hello"]))
+        #expect(try condition("joinFailed:message=No").matches(["event": "joinFailed", "message": "No"]))
+        #expect(try !condition("joinFailed:message=An e").matches(["event": "joinFailed", "message": "An error"]))
+    }
+
+    @Test("The states that are listed are those that there are")
+    func states() {
+        #expect(Control.Message.states.allSatisfy { DeliveryState(rawValue: $0) != nil })
+    }
+}
