@@ -88,10 +88,9 @@ func safe(_ text: String) -> String {
     var scalars = String.UnicodeScalarView()
     for scalar in text.unicodeScalars {
         switch scalar.value {
-        case 0x09, 0x0A, 0x0D: scalars.append(" ")
+        case 0x09, 0x0A, 0x0D, 0x2028, 0x2029: scalars.append(" ")
         case 0..<0x20, 0x7F..<0xA0: scalars.append("?")
-        case 0x202A...0x202E, 0x2066...0x2069, 0x200E, 0x200F: continue
-        default: scalars.append(scalar)
+        default: if !scalar.changesDirection { scalars.append(scalar) }
         }
     }
     return String(scalars)

@@ -89,11 +89,11 @@ extension JSONValue {
             || byte == 0xC2 || byte == 0xD8 || byte == 0xE2
     }
 
-    /// Not a character to be seen: C1 controls, line and paragraph separator, marks of direction (UAX #9).
+    /// Not a character to be seen: C1 controls, line and paragraph separator, marks of direction.
     private static func isObeyed(_ unit: UInt16) -> Bool {
         switch unit {
-        case 0x80...0x9F, 0x061C, 0x200E, 0x200F, 0x2028...0x202E, 0x2066...0x2069: true
-        default: false
+        case 0x80...0x9F, 0x2028, 0x2029: true
+        default: Unicode.Scalar(unit)?.changesDirection ?? false
         }
     }
 
@@ -114,5 +114,15 @@ extension JSONValue {
         output.append(contentsOf: #"\u"#.utf8)
         output.append(contentsOf: String(repeating: "0", count: 4 - digits.utf8.count).utf8)
         output.append(contentsOf: digits.utf8)
+    }
+}
+
+extension Unicode.Scalar {
+    /// Changes the direction of writing of what follows (UAX #9), and is not seen itself.
+    package var changesDirection: Bool {
+        switch value {
+        case 0x061C, 0x200E, 0x200F, 0x202A...0x202E, 0x2066...0x2069: true
+        default: false
+        }
     }
 }

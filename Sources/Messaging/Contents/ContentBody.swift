@@ -98,7 +98,7 @@ package struct Attachment: Hashable, Sendable {
         return min(Limits.chunkByteCount, Int(byteCount) - index * Limits.chunkByteCount)
     }
 
-    /// The name as a file may have it here: no path, no control characters, nothing hidden, not empty.
+    /// The name as a file may have it here: no path, no control characters, nothing hidden, no option, not empty.
     package var safeName: String { Self.safeName(name) }
 
     package static func safeName(_ name: String) -> String {
@@ -108,7 +108,8 @@ package struct Attachment: Hashable, Sendable {
             let isHarmless: Bool
             switch scalar.value {
             // Control characters, separators of paths, and what changes the direction of writing.
-            case 0..<0x20, 0x7f..<0xa0, 0x2f, 0x5c, 0x200e, 0x200f, 0x2028...0x202e, 0x2066...0x2069: isHarmless = false
+            case 0..<0x20, 0x7f..<0xa0, 0x2f, 0x5c, 0x61c, 0x200e, 0x200f, 0x2028...0x202e, 0x2066...0x2069:
+                isHarmless = false
             default: isHarmless = true
             }
             let kept: Unicode.Scalar = isHarmless ? scalar : "_"
@@ -116,7 +117,7 @@ package struct Attachment: Hashable, Sendable {
             if byteCount > Limits.fileNameByteCount { break }
             scalars.append(kept)
         }
-        let visible = scalars.drop { $0 == "." || $0 == " " }
+        let visible = scalars.drop { $0 == "." || $0 == " " || $0 == "-" }
         return visible.isEmpty ? "attachment" : String(String.UnicodeScalarView(visible))
     }
 

@@ -1,0 +1,27 @@
+import Foundation
+import Messaging
+import Testing
+
+@testable import mayfly
+
+/// What a person is shown, and pastes.
+@Suite("Shown text")
+struct ShownTextTests {
+    @Test("Nothing that a terminal obeys is left of a text, nor in the name of a file")
+    func harmless() {
+        #expect(safe("a\u{1b}b\u{9b}c\nd\te") == "a?b?c d e")
+        #expect(safe("a\u{2028}b\u{2029}c") == "a b c")
+        let directions =
+            "\u{61c}\u{200e}\u{200f}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\u{2066}\u{2067}\u{2068}\u{2069}"
+        #expect(safe("a\(directions)b") == "ab")
+        for scalar in directions.unicodeScalars {
+            #expect(Attachment.safeName("a\(scalar)b") == "a_b", "U+\(String(scalar.value, radix: 16))")
+        }
+        // Their neighbours are characters like others, and so is what joins two of them.
+        for text in ["\u{61b}", "\u{200d}", "\u{2010}", "\u{2027}", "\u{202f}", "\u{206a}", "👩‍💻"] {
+            #expect(safe(text) == text)
+        }
+        // `rm *` would read it as an option.
+        #expect(Attachment.safeName("-rf") == "rf" && Attachment.safeName(". --x-y") == "x-y")
+    }
+}
