@@ -12,7 +12,7 @@ protocol NodeCommand: ParsableCommand {
 
 extension NodeCommand {
     func run() throws {
-        let terminal = Terminal(json: global.json)
+        let terminal = Terminal(json: global.json, home: global.home)
         do {
             try perform(terminal)
         } catch let error as ControlError {
@@ -62,20 +62,28 @@ extension NodeCommand {
 extension ControlError {
     /// The same, its commands to paste made to meet the home that was named with `--home`.
     func naming(home: String?) -> ControlError {
-        guard let home, !home.isEmpty, let hint else { return self }
-        let isPlain = home.utf8.allSatisfy { byte in
-            (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(byte | 0x20) || "0123456789/._-".utf8.contains(byte)
-        }
-        let word =
-            isPlain
-            ? home : "'\(home.split(separator: "'", omittingEmptySubsequences: false).joined(separator: "'\\''"))'"
-        // Every second part is between backquotes.
-        let parts = hint.split(separator: "`", omittingEmptySubsequences: false).enumerated().map { index, part in
-            index % 2 == 1 && part.hasPrefix("mayfly ") && part != "mayfly help"
-                ? "\(part) --home \(word)" : String(part)
-        }
-        return ControlError(kind, message, hint: parts.joined(separator: "`"), field: field, code: code)
+        guard let hint else { return self }
+        return ControlError(kind, message, hint: mayfly.naming(home: home, in: hint), field: field, code: code)
     }
+}
+
+/// A text, its commands to paste made to meet the home that was named with `--home`.
+func naming(home: String?, in text: String) -> String {
+    guard let home, !home.isEmpty else { return text }
+    // Every second part is between backquotes.
+    return text.split(separator: "`", omittingEmptySubsequences: false).enumerated().map { index, part in
+        index % 2 == 1 && part.hasPrefix("mayfly ") && part != "mayfly help"
+            ? "\(part) --home \(quoted(home))" : String(part)
+    }.joined(separator: "`")
+}
+
+/// A word as a shell takes it.
+func quoted(_ word: String) -> String {
+    let isPlain = word.utf8.allSatisfy { byte in
+        (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(byte | 0x20) || "0123456789/._-".utf8.contains(byte)
+    }
+    guard !isPlain || word.isEmpty else { return word }
+    return "'\(word.split(separator: "'", omittingEmptySubsequences: false).joined(separator: "'\\''"))'"
 }
 
 /// Reads what the node answered.

@@ -7,6 +7,8 @@ import Glibc
 /// `{"error":{"kind","message","hint"}}`, and the exit code tells its kind.
 struct Terminal {
     let json: Bool
+    /// As it was named with `--home`, for the commands that a person is told.
+    var home: String?
 
     /// Prints a result line. A reader that has gone ends the program quietly; what cannot be written otherwise is a
     /// failure.
@@ -26,7 +28,7 @@ struct Terminal {
 
     /// Tells a person something that is not the result.
     func note(_ line: String) {
-        if !json { Self.tell(line + "\n") }
+        if !json { Self.tell(naming(home: home, in: line) + "\n") }
     }
 
     /// Tells a person something even when a script listens.

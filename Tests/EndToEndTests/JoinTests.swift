@@ -134,7 +134,9 @@ struct JoinTests {
             // Wrapped, with spaces, without the prefix: fine.
             let bare = slug.dropFirst("mayfly:join/".count)
             let wrapped = "  mayfly:join/\(bare.prefix(40))\n  \(bare.dropFirst(40))\n"
-            #expect(try bob.ok("invite", "inspect", wrapped)["signature"].string == "valid")
+            let inspected = try bob.ok("invite", "inspect", wrapped)
+            #expect(inspected["signature"].string == "valid")
+            #expect(inspected["slug"].string == slug && inspected["url"].string == slug, "what is shown can be pasted")
             try bob.ok("join", String(bare), "--timeout", "90")
         }
     }

@@ -24,4 +24,36 @@ struct ShownTextTests {
         // `rm *` would read it as an option.
         #expect(Attachment.safeName("-rf") == "rf" && Attachment.safeName(". --x-y") == "x-y")
     }
+
+    @Test("A word is quoted where a shell would read more than a word in it")
+    func words() {
+        #expect(quoted("room-1.a/b") == "room-1.a/b")
+        #expect(quoted("my room $(x)") == "'my room $(x)'")
+        #expect(quoted("it's") == #"'it'\''s'"#)
+        #expect(quoted("") == "''")
+    }
+
+    @Test("The commands that a person is told name the home that was named, and can be pasted")
+    func notes() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            func told(_ arguments: String...) throws -> String {
+                try Program.run([Program.mayfly] + arguments, in: ann.directory).errors
+            }
+            let other = "\(ann.directory)/the other"
+            let made = try told("init", "--listen", "tcp://127.0.0.1:0", "--home", other)
+            #expect(made == "start it with `mayfly run --home '\(other)'`\n")
+            let node = try ann.run(["doctor"]).lines.first { $0["name"].string == "node" }
+            #expect(node?["hint"].string == "start it with `mayfly run --home \(ann.home)`")
+            try ann.start()
+            for (name, shown) in [("r2", "r2"), ("my room $(x)", "'my room $(x)'")] {
+                let created = try told("conversation", "create", "--name", name, "--home", ann.home)
+                #expect(created == "invite somebody with `mayfly invite create \(shown) --home \(ann.home)`\n")
+            }
+            for name in ["-f", "a`mayfly stop"] {
+                let created = try told("conversation", "create", "--name=\(name)", "--home", ann.home)
+                #expect(!created.contains(name) && created.contains("invite create "), "\(created)")
+            }
+        }
+    }
 }

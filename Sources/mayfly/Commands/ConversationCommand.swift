@@ -77,7 +77,9 @@ extension ConversationCommand {
                     ("conversation", safe(created.conversation)), ("name", created.name.map(safe) ?? "-"),
                     ("inbox", safe(created.inbox)), ("invite tag", safe(created.inviteTag)),
                 ])
-                let handle = created.name.map(safe) ?? short(created.conversation)
+                // The id where the name would be taken for an option or for the end of the command.
+                let name = created.name.map(safe).flatMap { $0.hasPrefix("-") || $0.contains("`") ? nil : $0 }
+                let handle = quoted(name ?? short(safe(created.conversation)))
                 terminal.note("invite somebody with `mayfly invite create \(handle)`")
             }
         }

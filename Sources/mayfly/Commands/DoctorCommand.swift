@@ -21,7 +21,11 @@ struct DoctorCommand: NodeCommand {
     func perform(_ terminal: Terminal) throws {
         let home = try global.resolvedHome()
         let (nodeChecks, running) = askNode()
-        let checks = LocalChecks(home: home, running: running).all + nodeChecks
+        let checks = (LocalChecks(home: home, running: running).all + nodeChecks).map { check in
+            var check = check
+            check.hint = check.hint.map { naming(home: global.home, in: $0) }
+            return check
+        }
         let code = checks.contains { $0.state == .failed } ? FailureKind.failed.exitCode : 0
         for check in checks {
             if terminal.json { terminal.result(try JSONValue(encoding: check), exitCode: code) }

@@ -83,6 +83,7 @@ extension NodeView {
 extension Control.Invite {
     init(_ verified: VerifiedInvite, slug: String) {
         let invite = verified.invite
+        let slug = slug.filter { !$0.isWhitespace }
         let bare = slug.hasPrefix("mayfly:join/") ? String(slug.dropFirst("mayfly:join/".count)) : slug
         self.init(
             slug: "mayfly:join/" + bare,
