@@ -6,7 +6,7 @@ struct InboxTable: Sendable {
     private var awake: [ClientID: NodeStateMachine.Inbox] = [:]
     private(set) var sleeping: [ClientID: SleepingInbox] = [:]
     private(set) var directory = InboxDirectory()
-    private var deadlines = DeadlineQueue()
+    private var deadlines = DeadlineQueue<ClientID>()
     /// Unread bytes in memory, of inboxes that have some.
     private var held: [ClientID: Int] = [:]
     /// Of all inboxes together.

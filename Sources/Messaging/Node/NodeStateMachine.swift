@@ -20,15 +20,6 @@ package struct NodeStateMachine: Sendable {
         var idleFrames = IdleFrames.stranger
     }
 
-    struct Explosion: Sendable {
-        var machine: ExplodeStateMachine
-        /// When the next round of knocks is due, and after how long the one after it.
-        var knockAt: Timestamp?
-        var wait: Milliseconds = Limits.knockFirst
-        /// Links of the destroyed inbox over which receipts still come.
-        var client: ClientID?
-    }
-
     var inboxes = InboxTable()
     var records: [ClientID: Timestamp] = [:]
     var links: [LinkID: OpenLink] = [:]
@@ -36,7 +27,7 @@ package struct NodeStateMachine: Sendable {
     var idleFrames = IdleFrames.strangers
     /// Which of the links are guests'.
     var guests = GuestList()
-    var explosions: [ConversationID: Explosion] = [:]
+    var explosions = ExplosionTable()
     /// How many join requests are looked at and refused.
     var joinRates = JoinRates()
 
@@ -85,9 +76,7 @@ package struct NodeStateMachine: Sendable {
     package var unused: ClientID? { inboxes.unused }
 
     /// Of all explosions that are remembered.
-    package var tombstones: [ExplodeStateMachine.Record] {
-        explosions.keys.sorted().compactMap { explosions[$0]?.machine.record }
-    }
+    package var tombstones: [ExplodeStateMachine.Record] { explosions.records }
 
     /// What is left of an exploded conversation.
     package func tombstone(_ conversation: ConversationID) -> ExplodeStateMachine.Record? {
@@ -140,10 +129,7 @@ package struct NodeStateMachine: Sendable {
         consider(rebalanceAt)
         if lifecycle.isOverCapacity { consider(trimAt ?? Timestamp(milliseconds: 0)) }
         consider(guests.nextEnd)
-        for explosion in explosions.values {
-            consider(explosion.machine.waiting.isEmpty ? nil : explosion.knockAt)
-            consider(explosion.machine.record.keepUntil)
-        }
+        consider(explosions.nextDeadline)
         return earliest
     }
 
@@ -257,17 +243,18 @@ package struct NodeStateMachine: Sendable {
         var result: [NodeAction] = []
         result += advanceInboxes(&turn)
         while let link = guests.takeOverdue(now: turn.now) { result.append(.close(link)) }
-        for conversation in explosions.keys.sorted() {
+        for conversation in explosions.takeDue(until: turn.now) {
             guard var explosion = explosions[conversation] else { continue }
             if explosion.machine.record.keepUntil <= turn.now {
                 explosions[conversation] = nil
                 result.append(.removeTombstone(conversation))
                 continue
             }
-            guard let due = explosion.knockAt, due <= turn.now else { continue }
-            for member in explosion.machine.waiting { result.append(.knock(.deliver(conversation, member))) }
-            explosion.knockAt = explosion.machine.waiting.isEmpty ? nil : turn.now + explosion.wait
-            explosion.wait = min(explosion.wait * 2, Limits.knockLongest)
+            if let due = explosion.knockAt, due <= turn.now {
+                for member in explosion.machine.waiting { result.append(.knock(.deliver(conversation, member))) }
+                explosion.knockAt = explosion.machine.waiting.isEmpty ? nil : turn.now + explosion.wait
+                explosion.wait = min(explosion.wait * 2, Limits.knockLongest)
+            }
             explosions[conversation] = explosion
         }
         return result

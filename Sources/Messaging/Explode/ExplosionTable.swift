@@ -1,0 +1,46 @@
+import Primitives
+
+/// What is left of an exploded conversation while the node remembers it: 45 days.
+struct Explosion: Sendable {
+    var machine: ExplodeStateMachine
+    /// When the next round of knocks is due, and after how long the one after it.
+    var knockAt: Timestamp?
+    var wait: Milliseconds = Limits.knockFirst
+    /// Links of the destroyed inbox over which receipts still come.
+    var client: ClientID?
+
+    fileprivate var nextDeadline: Timestamp {
+        let end = machine.record.keepUntil
+        guard let knockAt, !machine.waiting.isEmpty else { return end }
+        return min(end, knockAt)
+    }
+}
+
+/// All explosions that a node remembers, and when one of them has something to do. Reads and writes like a dictionary.
+struct ExplosionTable: Sendable {
+    private var explosions: [ConversationID: Explosion] = [:]
+    private var deadlines = DeadlineQueue<ConversationID>()
+
+    subscript(conversation: ConversationID) -> Explosion? {
+        get { explosions[conversation] }
+        set {
+            explosions[conversation] = newValue
+            if let newValue {
+                deadlines.set(conversation, newValue.nextDeadline)
+            } else {
+                deadlines.remove(conversation)
+            }
+        }
+    }
+
+    /// In the order of their conversations' ids.
+    var records: [ExplodeStateMachine.Record] {
+        explosions.values.map(\.machine.record).sorted { $0.conversation < $1.conversation }
+    }
+
+    /// Not after the first moment at which an explosion has something to do.
+    var nextDeadline: Timestamp? { deadlines.next }
+
+    /// Those that may have something to do, in the order of their ids; whoever takes them puts them back.
+    mutating func takeDue(until now: Timestamp) -> [ConversationID] { deadlines.take(until: now).sorted() }
+}
