@@ -67,6 +67,7 @@ extension Node {
             let rest = all.count > ids.count ? ["and \(all.count - ids.count) more"] : []
             throw .ambiguous(text, matches: ids.map(String.init) + rest)
         }
+        if let id = ConversationID(hex: lowered), core.tombstone(id) != nil { throw .exploded(id) }
         if !lowered.isEmpty, let gone = core.tombstones.first(where: { $0.conversation.description.hasPrefix(lowered) })
         {
             throw .exploded(gone.conversation)
