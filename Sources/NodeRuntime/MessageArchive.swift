@@ -246,15 +246,17 @@ struct MessageArchive {
             return
         }
         sent[client]?.remove(id)
+        guard let row, !store.isLocked else { return }
         let said = deliveries[client]?.removeValue(forKey: id) ?? []
         var known = outgoing.remove(id, client)
-        guard let row, !store.isLocked else { return }
         if known == nil { known = try stored(id, row: row) }
         // A message that is gone needs no state.
         guard let known, try store.contains(row, id: id.bytes) else { return }
         var message = known.message
         message.state = state
         message.merge(said)
+        // Who says that all have it may not have seen the record.
+        if state == .delivered, message.deliveries.contains(where: { $0.state == .failed }) { message.state = .failed }
         try store.update(row, id: id.bytes, payload: StoredCodec.encode(message, arrivedAt: known.arrivedAt))
     }
 

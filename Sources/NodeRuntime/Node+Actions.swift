@@ -154,7 +154,8 @@ extension Node {
     /// What a locked storage cannot be told of a message on the disk it is told when it is unlocked.
     private func putOff(_ action: NodeAction) {
         switch action {
-        case .setState(_, _, .sent): return
+        // Whether somebody has it can be seen in its record alone.
+        case .setState(_, _, .sent), .setState(_, _, .cancelled): return
         case .setState(let client, let id, _), .setDelivery(let client, let id, _), .forgetChunks(let client, let id),
             .reschedule(let client, let id, _):
             if !archive.isHeld(id, client: client) { putOff[client, default: []].append(action) }
@@ -172,9 +173,11 @@ extension Node {
 
     /// The storage is unlocked: what was put off, before anything else is written.
     func performPutOff() {
-        let waiting = putOff
-        putOff = [:]
-        for client in waiting.keys.sorted() { perform(waiting[client] ?? []) }
+        let waiting = putOff.filter { rows[$0.key] != nil }
+        for client in waiting.keys.sorted() {
+            putOff[client] = nil
+            perform(waiting[client] ?? [])
+        }
     }
 
     func storing(_ client: ClientID, _ body: (RowID) throws(StoreError) -> Void) {

@@ -75,7 +75,7 @@ extension Node {
             let begun = core.load(record, now: now)
             if let record = core.tombstone(conversation) { register(tombstone: record) }
             for row in lost {
-                unread[row] = nil
+                if let client = unread.removeValue(forKey: row)?.client { letGo(client) }
                 do throws(StoreError) { try store.destroyRow(row) } catch { undestroyed[conversation] = error }
             }
             for client in asleep { undestroyed[conversation] = destroyRow(client) ?? undestroyed[conversation] }

@@ -9,7 +9,8 @@ import Wire
 
 /// An inbox that the disk did not give when it was to be read.
 struct UnreadInbox {
-    /// As far as it is known.
+    /// As far as they are known.
+    var client: ClientID?
     var conversation: ConversationID?
     var error: any Error
     var retryAt: Timestamp
@@ -69,15 +70,24 @@ extension Node {
     }
 
     /// What the disk does not give now it may give later; what is damaged stays so.
-    private func skip(_ row: RowID, of conversation: ConversationID? = nil, _ error: any Error) {
-        let conversation = conversation ?? unread[row]?.conversation
-        unread[row] = nil
+    private func skip(
+        _ row: RowID,
+        _ error: any Error,
+        of lost: (client: ClientID, conversation: ConversationID?)? = nil
+    ) {
+        let before = unread.removeValue(forKey: row)
+        let client = lost?.client ?? before?.client
         switch error {
-        case StoreError.unknownRow: return
+        case StoreError.unknownRow: if let client { letGo(client) }
         case let error as StoreError where error.mayPass, NodeError.store(let error) where error.mayPass:
             say("an inbox could not be read; trying again", of: error)
             let retryAt = now + Self.storagePause
-            unread[row] = UnreadInbox(conversation: conversation, error: error, retryAt: retryAt)
+            unread[row] = UnreadInbox(
+                client: client,
+                conversation: lost?.conversation ?? before?.conversation,
+                error: error,
+                retryAt: retryAt
+            )
         default:
             log.error("an inbox could not be loaded and is skipped", metadata: ["error": "\(error)"])
             skipped.append("\(error)")
@@ -95,6 +105,7 @@ extension Node {
                 unread[row] = nil
                 guard let client = rows.first(where: { $0.value == row })?.key else { continue }
                 log.notice("an inbox could be read again", metadata: ["inbox": "\(client)"])
+                perform(putOff.removeValue(forKey: client) ?? [])
                 if core.watchers(of: client) > 0 { wakeIfPossible(client, .userInteraction) }
             } catch {
                 skip(row, error)
@@ -216,7 +227,7 @@ extension Node {
         } catch {
             rows[client] = nil
             keys[client] = nil
-            return skip(row, of: conversation, error)
+            return skip(row, error, of: (client, conversation))
         }
         keys[client] = key
         archive.hiddenIsKnown.remove(client)

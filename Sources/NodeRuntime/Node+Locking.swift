@@ -130,7 +130,9 @@ extension Node {
     /// no room for, waits on and is tried again.
     func storeWhatWaited() {
         guard !store.isLocked, !store.isReadOnly else { return }
-        let waiting = archive.waiting.filter { client in troubled[client].map { $0 <= now } ?? true }
+        let waiting = archive.waiting.filter { client in
+            rows[client] != nil && troubled[client].map { $0 <= now } ?? true
+        }
         guard !waiting.isEmpty else { return }
         // A commit that fails would have to be undone: what is in memory is given away for good.
         do throws(StoreError) { try store.probe(for: archive.waitingByteCount) } catch {

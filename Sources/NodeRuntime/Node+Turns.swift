@@ -165,8 +165,7 @@ extension Node {
         }
         for (client, id) in isTime ? archive.expire(now: now) : [] { publish(client, .messageExpired(id)) }
         for row in report.rows {
-            unread[row] = nil
-            if let client = clients[row] { letGo(client) }
+            if let client = clients[row] ?? unread.removeValue(forKey: row)?.client { letGo(client) }
         }
         // Tried again every second, said once a minute: a disk that stays as it is must not be filled with words.
         if !report.failures.isEmpty, failuresToldAt.map({ reading.confirmed - $0 >= .minute }) ?? true {
@@ -203,7 +202,8 @@ extension Node {
         if let deadline = store.nextExpiry { next = min(next, pace.expiry(Timestamp(milliseconds: deadline))) }
         if let deadline = archive.wakeAt { next = min(next, pace.expiry(deadline)) }
         if routing.isRolling { next = min(next, now + Self.rollPause) }
-        if let retry = unread.values.map(\.retryAt).min() { next = min(next, retry) }
+        // A locked storage gives nothing; it is asked again at the unlock.
+        if !store.isLocked, let retry = unread.values.map(\.retryAt).min() { next = min(next, retry) }
         if storageTrouble != nil { next = min(next, now + Self.probePause) }
         if let timerDeadline, timer != nil, timerDeadline <= next, timerDeadline > now { return }
         timer?.cancel()

@@ -2,11 +2,12 @@ import Glibc
 import Messaging
 import NIOCore
 import NIOPosix
-import NodeRuntime
 import SimulatedDisk
 import Store
 import Synchronization
 import Testing
+
+@testable import NodeRuntime
 
 /// A node on a disk and by a clock of the test's.
 private final class Machine: Sendable {
@@ -44,6 +45,9 @@ private final class Machine: Sendable {
 }
 
 extension Node {
+    /// In milliseconds.
+    fileprivate var untilNextTick: Milliseconds { (timerDeadline ?? .latest) - currentTime }
+
     /// In one turn: what waits for the disk is asked for, and the node is stopped.
     fileprivate func createAndStop() async throws -> EventLoopFuture<ConversationStateMachine> {
         let made = try createConversation(name: "tea", profile: nil)
@@ -126,6 +130,26 @@ extension Node {
             if call > calls { break }
         }
         #expect(late > 0)
+        try await machine.end()
+    }
+
+    @Test("are not looked for without end in a locked storage")
+    func locked() async throws {
+        let machine = try Machine()
+        let node = try await machine.start()
+        let id = try await node.createConversation(name: "tea", profile: nil).get().conversation
+        machine.refuse(from: machine.disk.operations)
+        _ = try? await node.rename("tea", to: "coffee")
+        _ = try? await node.whenCommitted().get()
+        await #expect(throws: NodeError.self) { try await node.conversation(id.description) }
+        machine.mend()
+        await node.lock()
+        machine.wait(seconds: 5)
+        await node.reapNow()
+        #expect(await node.untilNextTick > 0)
+        try await node.unlock(passphrase: nil)
+        #expect((try? await node.conversation(id.description)) != nil)
+        await node.stop()
         try await machine.end()
     }
 
