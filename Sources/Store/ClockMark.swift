@@ -12,6 +12,8 @@ struct ClockMark {
     private let path: String
     private(set) var value: Int64 = 0
     private var next: Int64 = 0
+    /// The value was read when an earlier run had left it in the cache, and may not be on the disk.
+    var isInDoubt = false
     /// Neither copy could be read, or one says what no clock does.
     private(set) var isDamaged = false
 
@@ -65,6 +67,7 @@ struct ClockMark {
             try disk.synchronize(file, dataOnly: true)
         }
         self.value = value
+        isInDoubt = false
         next = 1 - next
     }
 
@@ -94,8 +97,8 @@ extension Store {
     /// Durable when this returns. A time before the mark is ignored.
     package func saveClockMark(_ milliseconds: Int64) throws(StoreError) {
         guard milliseconds <= Tier.times.upperBound else { throw .invalidArgument("time \(milliseconds)") }
-        guard milliseconds > clock.value else { return }
+        guard milliseconds > clock.value || clock.isInDoubt else { return }
         if isReadOnly || isClosed { throw .readOnly(path: home.path(ClockMark.name)) }
-        try clock.save(milliseconds)
+        try clock.save(max(milliseconds, clock.value))
     }
 }

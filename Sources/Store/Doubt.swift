@@ -46,11 +46,10 @@ extension Store {
     func settlePages() {
         guard let doubt = home.doubt, !isReadOnly else { return }
         if doubt == .unsynchronised, (try? disk.synchronizeAll(home.descriptor)) != nil { return home.settle() }
+        clock.isInDoubt = true
         do throws(StoreError) {
-            if doubt == .refused {
-                for file in [rowFile, columnFile, tombstoneFile] { try file.rewrite() }
-                try clock.rewrite()
-            }
+            if doubt == .refused { for file in [rowFile, columnFile, tombstoneFile] { try file.rewrite() } }
+            try clock.rewrite()
             for file in [rowFile, columnFile, tombstoneFile] { try file.synchronize() }
             try home.synchronize()
         } catch {

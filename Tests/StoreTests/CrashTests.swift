@@ -246,6 +246,31 @@ private func check(_ promise: Promise, on disk: SimulatedDisk, _ comment: Commen
         #expect(kept > 8)
     }
 
+    @Test func `a mark of the clock that an earlier run has left in the cache is saved again, or refused`() throws {
+        var refusals = 0
+        for call in 1...4 {
+            let disk = try makeHome()
+            let store = try openHome(disk)
+            disk.with {
+                $0.fault = .init(at: $0.operations + call, code: EIO, isLasting: true, isForOneCall: true)
+            }
+            #expect(((try? store.saveClockMark(start)) != nil) == (call > 2), "call \(call)")
+            store.close()
+            guard let again = try? openHome(disk) else { continue }
+            let isSaved = (try? again.saveClockMark(start)) != nil
+            if !isSaved { refusals += 1 }
+            disk.with { $0.fault = nil }
+            try again.saveClockMark(start - 1)
+            again.close()
+            disk.reboot(seed: seedOfNothingSurviving)
+            let last = try openHome(disk)
+            #expect(last.clockMark() >= start - 1, "call \(call)")
+            if isSaved { #expect(last.clockMark() == start, "call \(call)") }
+            last.close()
+        }
+        #expect(refusals > 0)
+    }
+
     @Test func `what a commit of the store itself has failed at is told to the next one`() throws {
         var failures = 0
         for locks in [false, true] {
