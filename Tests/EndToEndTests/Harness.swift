@@ -85,7 +85,11 @@ final class Child: Sendable {
         var none = sigset_t()
         sigemptyset(&none)
         posix_spawnattr_setsigmask(&attributes, &none)
-        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK))
+        // Whoever runs the tests may ignore some: a background job of a shell, nohup(1).
+        var all = sigset_t()
+        sigfillset(&all)
+        posix_spawnattr_setsigdefault(&attributes, &all)
+        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF))
         var words: [UnsafeMutablePointer<CChar>?] = arguments.map { strdup($0) } + [nil]
         var variables: [UnsafeMutablePointer<CChar>?] = Program.environment.map { strdup("\($0)=\($1)") } + [nil]
         defer { for word in words + variables { free(word) } }
