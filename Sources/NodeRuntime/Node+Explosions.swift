@@ -67,16 +67,16 @@ extension Node {
     func explodeAsleep(now: Timestamp) {
         let due = armed.filter { $0.value.explodedAt <= now }
         for (conversation, record) in due.sorted(by: { $0.key < $1.key }) {
-            // The newest, if there are two: one that is awake ends the other with it.
             let lost = unread.filter { $0.value.conversation == conversation }.keys
+            // The newest, if there are two: one that is awake ends the other with it.
             guard core.client(of: conversation).map(core.isSleeping) ?? !lost.isEmpty else { continue }
             let asleep = core.clients(of: conversation).filter(core.isSleeping)
             armed[conversation] = nil
             let begun = core.load(record, now: now)
             if let record = core.tombstone(conversation) { register(tombstone: record) }
             for row in lost {
-                if let client = unread.removeValue(forKey: row)?.client { letGo(client) }
                 do throws(StoreError) { try store.destroyRow(row) } catch { undestroyed[conversation] = error }
+                if let client = unread.removeValue(forKey: row)?.client { letGo(client) }
             }
             for client in asleep { undestroyed[conversation] = destroyRow(client) ?? undestroyed[conversation] }
             perform(begun)

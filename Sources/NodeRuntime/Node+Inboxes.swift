@@ -94,6 +94,15 @@ extension Node {
         }
     }
 
+    /// Why something that is asked for may be missing; `nil` when the disk has given all there is.
+    var unreadError: NodeError? {
+        switch unread.min(by: { $0.key < $1.key })?.value.error {
+        case let error as StoreError: .store(error)
+        case let error as NodeError: error
+        default: nil
+        }
+    }
+
     /// Reads again what the disk did not give, some at a time.
     func loadUnread() {
         guard !unread.isEmpty, !store.isLocked else { return }

@@ -123,7 +123,7 @@ extension Node {
 
     /// The card by which others can introduce themselves to this node.
     package func card() throws(NodeError) -> ContactCard {
-        guard let contact = core.contact else { throw .locked }
+        guard let contact = core.contact else { throw store.isLocked ? .locked : unreadError ?? .locked }
         return ContactCard(
             key: contact.key.publicKey,
             routingSecret: contact.record.routingSecret,

@@ -78,8 +78,7 @@ extension Node {
             throw .exploded(over.conversation)
         }
         // It may be one of those that the disk does not give.
-        if let error = unread.min(by: { $0.key < $1.key })?.value.error as? StoreError { throw .store(error) }
-        throw .unknownConversation(text)
+        throw unreadError ?? .unknownConversation(text)
     }
 
     static let shownMatches = 16

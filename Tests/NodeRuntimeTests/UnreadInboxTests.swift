@@ -117,7 +117,11 @@ extension Node {
             machine.mend()
             if isUnlocked {
                 let isThere = (try? await node.conversation(id.description)) != nil
-                let hasCard = (try? await node.card()) != nil
+                var hasCard = true
+                do throws(NodeError) { _ = try await node.card() } catch {
+                    hasCard = false
+                    if case .locked = error { Issue.record("call \(call): it is not locked") }
+                }
                 if !isThere || !hasCard { late += 1 }
                 machine.wait(seconds: 3)
                 await node.reapNow()
