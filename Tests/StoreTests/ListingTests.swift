@@ -89,6 +89,19 @@ import Testing
         #expect(try again.nextPlace(row) == next + 102)
     }
 
+    @Test func `what is left when most has gone keeps its order and its places`() throws {
+        try fill(1...400)
+        let before = try visited()
+        let left = [0, 199] + Array(390..<400)
+        for number in 1...400 where !left.contains(number - 1) { try store.erase(row, id: messageID(number)) }
+        try store.commitNow()
+        #expect(try visited().ids == left.map { before.ids[$0] })
+        #expect(try visited().places == left.map { before.places[$0] })
+        #expect(try places(20) == left.reversed().map { before.places[$0] })
+        try fill(401...401)
+        #expect(try visited().ids.suffix(2) == [400, 401].map { messageID($0) })
+    }
+
     @Test func `what is due or hidden is neither visited nor found`() throws {
         try fill(1...2, at: start + 1_000)
         try fill(3...4)

@@ -118,6 +118,28 @@ import Testing
         store.close()
     }
 
+    @Test func `each call of a reap failing once costs what is due a second`() throws {
+        let (home, row) = try home(at: start + hour / 2)
+        let due = start + hour / 2
+        for rests in [false, true] {
+            for call in 1...8 {
+                let disk = home.copy()
+                let store = try openHome(disk)
+                _ = try store.list(row, now: start)
+                if rests { store.release(row) }
+                // As after many other files.
+                for segment in store.segments.values { store.closeDescriptor(of: segment.file) }
+                disk.with { $0.fault = .init(at: $0.operations + call, code: EMFILE, isLasting: false) }
+                store.reap(hide: due, destroy: due)
+                disk.with { $0.fault = nil }
+                #expect(try store.list(row, now: due).isEmpty)
+                store.reap(hide: due + 1_000, destroy: due + 1_000)
+                #expect(isErased(disk), "call \(call), resting: \(rests)")
+                store.close()
+            }
+        }
+    }
+
     @Test(arguments: [".seg", ".expiry"])
     func `a bucket's end does not wait for the disk to read, and its files go when it does`(suffix: String) throws {
         let (disk, row) = try home(.oneHour, at: start + 5_000)

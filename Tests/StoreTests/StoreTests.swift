@@ -155,7 +155,20 @@ import Testing
         #expect(throws: StoreError.symlink(path: home + "/clock")) { try Store.open(home: home, now: start) }
         unlink(home + "/clock")
         rename(directory.path + "/clock", home + "/clock")
+        rename(home + "/inboxes", directory.path + "/inboxes")
+        symlink(directory.path + "/inboxes", home + "/inboxes")
+        #expect(throws: StoreError.symlink(path: home + "/inboxes")) { try Store.open(home: home, now: start) }
+        unlink(home + "/inboxes")
+        rename(directory.path + "/inboxes", home + "/inboxes")
+        #expect(throws: StoreError.notEmpty(path: directory.path)) {
+            try Store.create(home: directory.path, protection: .keyFile, passphrase: nil)
+        }
         if geteuid() == 0 {
+            chown(directory.path, 12_345, 12_345)
+            #expect(throws: StoreError.foreignOwner(path: directory.path, owner: 12_345)) {
+                try Store.open(home: home, now: start)
+            }
+            chown(directory.path, 0, 0)
             chown(home + "/keystore", 12_345, 12_345)
             #expect(throws: StoreError.foreignOwner(path: home + "/keystore", owner: 12_345)) {
                 try Store.open(home: home, now: start)
@@ -261,6 +274,8 @@ import Testing
         #expect(throws: StoreError.tooLarge(limit: Store.maximumTombstonePayload)) {
             try store.updateTombstone(two, payload: [UInt8](repeating: 9, count: Store.maximumTombstonePayload + 1))
         }
+        #expect(throws: StoreError.unknownTombstone) { try store.updateTombstone(three, payload: []) }
+        #expect(throws: StoreError.unknownTombstone) { try store.removeTombstone(three) }
         #expect(store.nextDeadline == start + 100)
         store.close()
         store = try openHome(disk)

@@ -1,0 +1,183 @@
+import Messaging
+import Primitives
+import Testing
+
+/// Signatures that come when an agreement is there already, one by one, and what is not one.
+@Suite struct LaterSignatureTests {
+    /// Members who have agreed, of whom the first has learnt that another one is there, and nothing of its consent.
+    private func admit(_ count: Int, leaving: [Int] = []) -> (
+        council: Council, agreement: Agreement, newcomer: IdentityKey
+    ) {
+        var council = Council(count)
+        council.agree(on: .oneDay)
+        let agreement = council.machines[0].inForce!
+        let newcomer = makeKey(&council.random)
+        let members = (1..<count).filter { !leaving.contains($0) }.map(council.key) + [newcomer.publicKey]
+        _ = council.machines[0].membersChanged(to: members, membership: 2, now: council.now)
+        return (council, agreement, newcomer)
+    }
+
+    private func accept(_ agreement: Agreement, by key: IdentityKey, _ council: inout Council) -> LifetimeAccept {
+        LifetimeAccept(agreement.proposal, at: council.now, by: key, &council.random)
+    }
+
+    @Test func `a new member's accept puts it in force again, whoever brings it`() {
+        for (from, isBundle) in [(1, false), (2, false), (1, true), (2, true)] {
+            var (council, agreement, newcomer) = admit(3)
+            #expect(council.machines[0].inForce == nil && council.machines[0].standing?.id == agreement.id)
+            let accept = accept(agreement, by: newcomer, &council)
+            let bundle = Agreement(proposal: agreement.proposal, accepts: [accept])
+            let actions = council.receive(isBundle ? .agreement(bundle) : .accept(accept), from: from, 0)
+            #expect(actions.first == .save)
+            #expect(actions.contains { if case .agreed(_, .ephemeral, true) = $0 { true } else { false } })
+            #expect(council.machines[0].inForce?.id == agreement.id && council.machines[0].terms == .oneDay)
+            #expect(council.receive(.accept(accept), from: from, 0) == [.dropped])
+        }
+    }
+
+    @Test func `a new member's accept that is forged, or of something else, puts nothing in force`() {
+        var (council, agreement, newcomer) = admit(3)
+        let genuine = accept(agreement, by: newcomer, &council)
+        var laterForged = genuine
+        laterForged.acceptedAt = laterForged.acceptedAt + 1
+        var otherLifetime = genuine
+        otherLifetime.lifetime = .thirtyDays
+        var otherMember = accept(agreement, by: council.keys[1], &council)
+        otherMember.acceptor = newcomer.publicKey
+        for accept in [laterForged, otherLifetime, otherMember] {
+            #expect(council.receive(.accept(accept), from: 1, 0) == [.forged])
+            let bundle = Agreement(proposal: agreement.proposal, accepts: [accept])
+            #expect(council.receive(.agreement(bundle), from: 2, 0) == [.forged])
+            #expect(council.machines[0].inForce == nil)
+            #expect(council.machines[0].standing?.isSigned(by: newcomer.publicKey) == false)
+        }
+        council.receive(.accept(genuine), from: 1, 0)
+        #expect(council.machines[0].inForce?.id == agreement.id)
+    }
+
+    @Test func `in a full agreement whoever is gone makes room for a new member, and for nobody else`() {
+        var (council, agreement, newcomer) = admit(Limits.memberCount, leaving: [9])
+        #expect(agreement.accepts.count == Limits.memberCount - 1)
+        let stranger = makeKey(&council.random)
+        let unknown = accept(agreement, by: stranger, &council)
+        #expect(council.receive(.accept(unknown), from: 1, 0) == [.dropped])
+        #expect(council.machines[0].standing?.accepts == agreement.accepts)
+        let accept = accept(agreement, by: newcomer, &council)
+        council.receive(.accept(accept), from: 1, 0)
+        let signed = council.machines[0].inForce
+        #expect(signed?.accepts.count == Limits.memberCount - 1 && signed?.isSigned(by: newcomer.publicKey) == true)
+        #expect(signed?.isSigned(by: council.key(9)) == false)
+        // Nobody is gone now.
+        #expect(council.receive(.accept(unknown), from: 1, 0) == [.dropped])
+        #expect(council.machines[0].inForce == signed)
+    }
+
+    @Test func `of two whole agreements with one number all keep the same`() {
+        for isLater in [true, false] {
+            var council = Council(3)
+            council.now = council.now + .hour
+            council.agree(on: .oneDay)
+            let ours = council.machines[2].inForce!
+            let other = LifetimeProposal.Unsigned(
+                conversation: council.conversation,
+                membership: council.membership,
+                epoch: ours.epoch,
+                previous: .none,
+                terms: .sevenDays,
+                proposedAt: ours.proposal.proposedAt + (isLater ? 1 : -1),
+                nonce: council.random.bytes(16)
+            ).signed(by: council.keys[1], &council.random)
+            let accepts = [0, 2].map { LifetimeAccept(other, at: council.now, by: council.keys[$0], &council.random) }
+            let shown = Agreement(proposal: other, accepts: accepts)
+            let actions = council.receive(.agreement(shown), from: 1, 2)
+            #expect(council.machines[2].inForce?.id == (isLater ? shown.id : ours.id))
+            // Who has the other one learns of ours.
+            if !isLater { #expect(actions == [.dropped, .sendTo(council.key(1), .agreement(ours))]) }
+        }
+    }
+
+    @Test func `an agreement that came while a link was opened is of the new session`() {
+        var council = Council(3)
+        let said = council.machines[0].sessionStart(reset: false, policy: .ask)
+        council.agree(on: .oneDay)
+        let agreement = council.machines[0].inForce!
+        let received = SessionStart(reset: true, inForce: nil, head: nil, renewable: nil)
+        let actions = council.machines[0].sessionEstablished(
+            with: council.key(2),
+            sent: said,
+            received: received,
+            now: council.now,
+            key: council.keys[0],
+            random: &council.random
+        )
+        #expect(council.machines[0].inForce?.id == agreement.id)
+        #expect(actions == [.sendTo(council.key(2), .agreement(agreement))])
+        // One that was there before ends with the session.
+        let later = council.machines[0].sessionStart(reset: false, policy: .ask)
+        _ = council.machines[0].sessionEstablished(
+            with: council.key(2),
+            sent: later,
+            received: received,
+            now: council.now,
+            key: council.keys[0],
+            random: &council.random
+        )
+        #expect(council.machines[0].inForce == nil)
+    }
+
+    @Test func `terms that no version may propose are turned down, once and to whoever made them`() {
+        var council = Council(3)
+        var invalid: LifetimeProposal {
+            LifetimeProposal.Unsigned(
+                conversation: council.conversation,
+                membership: council.membership,
+                epoch: 1,
+                previous: .none,
+                terms: LifetimeTerms(.oneDay, unopened: LifetimeTerms.unopenedRange.upperBound + 1),
+                proposedAt: council.now,
+                nonce: [UInt8](repeating: 5, count: 16)
+            ).signed(by: council.keys[1], &council.random)
+        }
+        let proposal = invalid
+        let answer = LifetimeMessage.reject(proposal.id, .unsupported)
+        #expect(council.receive(.proposal(proposal), from: 2, 0) == [.dropped])
+        #expect(council.receive(.proposal(proposal), from: 1, 0) == [.sendTo(council.key(1), answer)])
+        #expect(council.machines[0].pending == nil)
+    }
+
+    @Test func `what members have taken back is remembered within bounds, that of those who are here first`() {
+        var council = Council(3)
+        var membership: UInt64 = 1
+        /// The first member agrees to what this one proposes, and it is taken back.
+        func takeBack(_ proposer: Int) {
+            let proposal = LifetimeProposal.Unsigned(
+                conversation: council.conversation,
+                membership: membership,
+                epoch: membership,
+                previous: .none,
+                terms: .oneDay,
+                proposedAt: council.now,
+                nonce: council.random.bytes(16)
+            ).signed(by: council.keys[proposer], &council.random)
+            council.receive(.proposal(proposal), from: proposer, 0)
+            #expect(council.accept(0) == nil)
+            council.receive(.withdraw(proposal.id), from: proposer, 0)
+        }
+        takeBack(1)
+        for _ in 0...Limits.epochFloorCount {
+            council.keys.append(makeKey(&council.random))
+            membership += 1
+            let newcomer = council.keys.count - 1
+            let members = [council.key(1), council.key(newcomer)]
+            council.perform(
+                council.machines[0].membersChanged(to: members, membership: membership, now: council.now),
+                by: 0
+            )
+            takeBack(newcomer)
+        }
+        let floors = council.machines[0].record.floors.map(\.proposer)
+        #expect(floors.count == Limits.epochFloorCount)
+        #expect(floors.contains(council.key(1)) && floors.contains(council.key(council.keys.count - 1)))
+        #expect(!floors.contains(council.key(3)))
+    }
+}
