@@ -43,6 +43,21 @@ bench: build
 	$(SWIFT) build $(RELEASE) --product benchmarks
 	$(SCRATCH)/release/benchmarks --mayfly $(MAYFLY)
 
+# When what has expired is hidden, overwritten, and its key gone: real nodes and a real hour.
+.PHONY: expiry coverage
+expiry: build
+	python3 Tests/Benchmarks/expiry.py $(MAYFLY)
+
+# How much of the code the unit tests run through; fails below 95 % of the lines of what must not be wrong.
+COVERAGE = --scratch-path $(COVERAGE_SCRATCH) --enable-code-coverage
+COVERAGE_SCRATCH ?= .build-coverage
+coverage: deps
+	@sh .ci/packages strace e2fsprogs iproute2 nftables miniupnpd-nftables
+	$(SWIFT) build --build-tests $(COVERAGE)
+	@$(SWIFT) test --skip-build $(COVERAGE) --skip EndToEndTests >$(COVERAGE_SCRATCH)/units.log 2>&1 \
+		|| { grep -A 2 '^✘' $(COVERAGE_SCRATCH)/units.log; exit 1; }
+	python3 Tests/Coverage/coverage.py "$$($(SWIFT) test --show-codecov-path $(COVERAGE))"
+
 # Links over TCP and over UDP on the loopback, in turns, then files directly and through a rendezvous node:
 # make linkrates MEBIBYTES=64 ROUNDS=5
 MEBIBYTES ?= 64
