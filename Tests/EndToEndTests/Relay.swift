@@ -9,7 +9,6 @@ import Testing
 final class Relay: Sendable {
     let port: UInt16
     private let listener: Int32
-    private let target: UInt16
     private let state = Mutex(State())
 
     private struct State {
@@ -34,27 +33,27 @@ final class Relay: Sendable {
         }
     }
 
-    /// - Parameters:
-    ///   - target: a port of 127.0.0.1.
-    ///   - own: where to stand; a free port if 0.
-    init(to target: UInt16, at own: UInt16 = 0) throws {
-        self.target = target
+    /// - Parameter target: a port of 127.0.0.1; without one, dials are refused until ``open(to:)``.
+    init(to target: UInt16? = nil) throws {
         listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         var address = sockaddr_in()
         address.sin_family = sa_family_t(AF_INET)
-        address.sin_port = own.bigEndian
-        var yes: Int32 = 1
-        setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, socklen_t(MemoryLayout<Int32>.size))
         address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
         var length = socklen_t(MemoryLayout<sockaddr_in>.size)
         let result = withUnsafeMutablePointer(to: &address) { [listener] pointer in
             pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                bind(listener, $0, length) == 0 && listen(listener, 16) == 0 && getsockname(listener, $0, &length) == 0
+                bind(listener, $0, length) == 0 && getsockname(listener, $0, &length) == 0
             }
         }
         guard result else { throw HarnessError("relay: \(errno)") }
         port = UInt16(bigEndian: address.sin_port)
-        Thread.detachNewThread { [self] in accept() }
+        if let target { try open(to: target) }
+    }
+
+    /// From now on dials are answered.
+    func open(to target: UInt16) throws {
+        guard listen(listener, 16) == 0 else { throw HarnessError("relay: \(errno)") }
+        Thread.detachNewThread { [self] in accept(target) }
     }
 
     var endpoint: String { "tcp://127.0.0.1:\(port)" }
@@ -101,7 +100,7 @@ final class Relay: Sendable {
         shutdown(listener, Int32(SHUT_RDWR))
     }
 
-    private func accept() {
+    private func accept(_ target: UInt16) {
         while true {
             let client = Glibc.accept(listener, nil, nil)
             if client < 0 || state.withLock({ $0.isClosed }) {

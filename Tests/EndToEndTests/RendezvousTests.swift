@@ -142,16 +142,14 @@ struct RendezvousTests {
 
     @Test("When a direct way opens the link moves there by itself, and the chat on it loses and doubles nothing")
     func upgrade() throws {
-        // A port that is free, and that somebody will stand at later.
-        let reserve = try Relay(to: 1)
-        let port = reserve.port
-        reserve.close()
-        try withHub(advertise: "tcp://127.0.0.1:\(port)") { _, ann, bob in
+        // Nobody answers there until later.
+        let way = try Relay()
+        defer { way.close() }
+        try withHub(advertise: way.endpoint) { _, ann, bob in
             try meet(ann, bob)
             try agree(ann, bob, "1d")
             for node in [ann, bob] { #expect(try path(node) == "relayed") }
-            let way = try Relay(to: ann.port, at: port)
-            defer { way.close() }
+            try way.open(to: ann.port)
             var said: [String] = []
             let end = ContinuousClock.now + .seconds(90)
             while try path(ann) != "direct" || path(bob) != "direct" {
