@@ -196,6 +196,9 @@ import Testing
             #expect(talk.receive(.accept(accept), .one) == [.dropped])
             #expect(talk.agreements[0] == nil)
         }
+        var wrongSignature = start.acceptance(of: proposal, by: .two)
+        wrongSignature.acceptedAt = wrongSignature.acceptedAt + 1
+        #expect(start.receive(.accept(wrongSignature), .one) == [.forged] && start.agreements[0] == nil)
         let right = start.acceptance(of: proposal, by: .two)
         start.receive(.accept(right), .one)
         #expect(start.lifetime(.one) == .oneDay)

@@ -162,6 +162,35 @@ struct RelayStreamEndTests {
         }
     }
 
+    @Test("a byte more than the window ends it, also when some of it was read and no credit given")
+    func beyondWindow() {
+        let piece = [UInt8](repeating: 3, count: Limits.relayPieceByteCount)
+        var end = RelayStreamStateMachine()
+        var tooLong = end
+        #expect(tooLong.receive(.data(piece + [3])) == .closed(.violation) && tooLong.isOver)
+        var left = Limits.relayWindow
+        while left > 0 {
+            let bytes = Array(piece.prefix(left))
+            #expect(end.receive(.data(bytes)) == .bytes(bytes))
+            left -= bytes.count
+        }
+        var full = end
+        #expect(full.receive(.data([3])) == .closed(.violation) && full.isOver)
+        var barelyRead = end
+        #expect(barelyRead.consumed(1) == nil)
+        #expect(barelyRead.receive(.data([3])) == .closed(.violation) && barelyRead.isOver)
+        // What was given as credit is room again, and no byte more.
+        let credit = Limits.relayWindow / 4
+        #expect(end.consumed(credit) == .credit(credit))
+        left = credit
+        while left > 0 {
+            let bytes = Array(piece.prefix(left))
+            #expect(end.receive(.data(bytes)) == .bytes(bytes))
+            left -= bytes.count
+        }
+        #expect(end.receive(.data([3])) == .closed(.violation) && end.isOver)
+    }
+
     @Test("both ends keep to their windows, whatever is sent and read")
     func windows() {
         var random = Randomness.seeded(7)

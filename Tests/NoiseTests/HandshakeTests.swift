@@ -174,6 +174,54 @@ private func key(_ byte: UInt8) throws -> SecretKey {
         #expect(throws: HandshakeError.reflection) { try responder.read(third) }
     }
 
+    @Test func `an act that comes back to who has sent it is refused`() throws {
+        func initiator() throws -> LinkHandshake {
+            try LinkHandshake.initiator(
+                identity: key(0x11),
+                remote: key(0x21).publicKey,
+                ephemeral: key(0x12),
+                prologue: []
+            )
+        }
+        var dialler = try initiator()
+        let first = try dialler.write()
+        #expect(throws: HandshakeError.self) { try dialler.read(first) }
+        // As a dial of its own.
+        var own = try LinkHandshake.responder(identity: key(0x11), ephemeral: key(0x13), prologue: [])
+        #expect(throws: HandshakeError.badMAC(.one)) { try own.read(first) }
+        // An answer, as a dial of the one who has given it, and as what it waits for.
+        var responder = try LinkHandshake.responder(identity: key(0x21), ephemeral: key(0x22), prologue: [])
+        try responder.read(first)
+        let second = try responder.write()
+        var again = try LinkHandshake.responder(identity: key(0x21), ephemeral: key(0x22), prologue: [])
+        #expect(throws: HandshakeError.badMAC(.one)) { try again.read(second) }
+        #expect(throws: HandshakeError.self) { try responder.read(second + [UInt8](repeating: 0, count: 16)) }
+    }
+
+    @Test func `whoever answers with another key is refused by the dialler, whatever act 2 it makes`() throws {
+        func initiator(_ remote: UInt8) throws -> LinkHandshake {
+            try LinkHandshake.initiator(
+                identity: key(0x11),
+                remote: key(remote).publicKey,
+                ephemeral: key(0x12),
+                prologue: []
+            )
+        }
+        var dialler = try initiator(0x33)
+        _ = try dialler.write()
+        // The same dial, but to the impostor: its answer is a good one there.
+        var other = try initiator(0x21)
+        var impostor = try LinkHandshake.responder(identity: key(0x21), ephemeral: key(0x22), prologue: [])
+        try impostor.read(other.write())
+        let answer = try impostor.write()
+        #expect(throws: HandshakeError.badMAC(.two)) { try dialler.read(answer) }
+        // Any tag behind a good point, and a tag of zeros.
+        for tag in [[UInt8](repeating: 0, count: 16), [UInt8](repeating: 0xff, count: 16)] {
+            #expect(throws: HandshakeError.badMAC(.two)) { try dialler.read(answer.dropLast(16) + tag) }
+        }
+        try other.read(answer)
+    }
+
     @Test func `a handshake under another identity's key does not open`() throws {
         var initiator = try LinkHandshake.initiator(
             identity: key(0x11),

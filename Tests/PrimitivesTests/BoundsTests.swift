@@ -125,6 +125,18 @@ import Testing
         }
     }
 
+    @Test func `memory that held a secret holds it no more once the secret is gone`() throws {
+        for count in [8, 32, 64] {
+            let secret = bytes(0xa5, count)
+            for _ in 0..<200 {
+                let place = SecretBytes(copying: secret).withBytes { UInt(bitPattern: $0.baseAddress) }
+                // The slab stays mapped. Another test may have taken the place since, for bytes of its own.
+                let memory = try #require(UnsafeRawPointer(bitPattern: place))
+                #expect(!UnsafeRawBufferPointer(start: memory, count: count).elementsEqual(secret))
+            }
+        }
+    }
+
     @Test func `a clone outlives its original`() {
         func clone() -> SecretBytes {
             let original = SecretBytes(copying: bytes(0x3c, 48))

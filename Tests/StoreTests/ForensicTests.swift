@@ -179,15 +179,21 @@ struct Attacker {
         #expect(isErased == [true, true, true, false])
     }
 
-    @Test func `no plaintext, identifier or slot number is in the clear`() throws {
+    @Test func `no plaintext and no identifier is in the clear`() throws {
         let disk = try makeHome()
         let store = try openHome(disk)
         let row = try store.createRow()
         try store.put(row, 1, at: start + 5_000, "some very secret words")
         try store.saveState(row, text("some very secret words"))
         try store.commitNow()
+        try store.put(row, 2, .oneDay, at: start + 20 * hour, "more very secret words")
+        try store.commitNow()
+        try store.reschedule(row, id: messageID(2), tier: .sixHours, expiresAt: start + 5 * hour)
+        let tombstone = try store.addTombstone(keepUntil: start + 1_000 * hour, payload: text("very secret words"))
+        try store.commitNow()
+        #expect(disk.paths().allSatisfy { !$0.contains("secret") && !$0.contains(Hex.encode(messageID(1))) })
         for (path, bytes) in disk.files() {
-            for needle in [text("very secret"), messageID(1)] {
+            for needle in [text("very secret"), messageID(1), messageID(2), tombstone.bytes] {
                 var from = 0
                 while let hit = bytes[from...].firstIndex(of: needle[0]) {
                     #expect(!bytes[hit...].starts(with: needle), "\(path)")
