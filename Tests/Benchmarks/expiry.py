@@ -58,6 +58,10 @@ class Reader:
         self.process.stdin.flush()
         return {each["message"]: each for each in json.loads(self.process.stdout.readline())["result"]["messages"]}
 
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
 
 def seconds(timestamp):
     return datetime.datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp()
@@ -141,6 +145,7 @@ def main(directory):
         show("hidden after its time", hidden)
         show("ciphertext overwritten after its time", overwritten)
         show("key page overwritten after the end of its bucket", keys)
+        reader.close()
     finally:
         ann.stop()
         bob.stop()
