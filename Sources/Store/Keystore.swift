@@ -111,7 +111,7 @@ struct Keystore: Sendable {
 
     // MARK: - Opening
 
-    /// - Throws: ``StoreError/damaged(what:)`` when no copy can be read.
+    /// - Throws: ``StoreError/keysDamaged(path:)`` when no copy can be read.
     init(in home: HomeDirectory) throws(StoreError) {
         let file: FileDescriptor
         do throws(StoreError) {
@@ -138,7 +138,7 @@ struct Keystore: Sendable {
         }
         guard !copies.isEmpty else {
             if let failure { throw StoreError(failure, path: home.path(Self.name)) }
-            throw isNewer ? .newerFormat(path: home.path(Self.name)) : .damaged(what: home.path(Self.name))
+            throw isNewer ? .newerFormat(path: home.path(Self.name)) : .keysDamaged(path: home.path(Self.name))
         }
         self.copies = copies.sorted { $0.generation > $1.generation }
     }
@@ -200,7 +200,7 @@ struct Keystore: Sendable {
             return GridKeys(root: root)
         }
         guard let home, protection == .keyFile else { throw .wrongPassphrase }
-        throw .damaged(what: home.path(Self.keyFileName))
+        throw .keysDamaged(path: home.path(Self.keyFileName))
     }
 
     private static func readKeyFile(_ home: HomeDirectory) throws(StoreError) -> SecretBytes {
@@ -210,7 +210,7 @@ struct Keystore: Sendable {
             try home.disk.read(file, at: 0, count: 33)
         }
         defer { wipe(&bytes) }
-        guard bytes.count == 32 else { throw .damaged(what: home.path(keyFileName)) }
+        guard bytes.count == 32 else { throw .keysDamaged(path: home.path(keyFileName)) }
         return SecretBytes(copying: bytes)
     }
 

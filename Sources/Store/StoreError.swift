@@ -17,7 +17,10 @@ package enum StoreError: Error, Equatable {
     case readOnly(path: String)
     /// No space or quota left.
     case full(path: String)
+    /// A part that the rest does not need.
     case damaged(what: String)
+    /// Both copies of the keystore, or the key file: nothing in the home opens without them.
+    case keysDamaged(path: String)
     /// A file of the home that must be there is not.
     case missing(path: String)
     /// The stored Argon2id parameters are below the floor: someone may have weakened the keystore.
@@ -62,7 +65,7 @@ package enum StoreError: Error, Equatable {
         case .unsafeMode, .foreignOwner, .symlink: .permission
         case .readOnly, .overdueOnReadOnly: .readOnly
         case .full: .full
-        case .damaged, .missing, .weakKeystore, .newerFormat: .damaged
+        case .damaged, .keysDamaged, .missing, .weakKeystore, .newerFormat: .damaged
         case .outOfMemory: .resources
         case .tooLarge, .invalidArgument: .misuse
         case .io: .io
@@ -88,6 +91,7 @@ extension StoreError: CustomStringConvertible {
         case .readOnly(let path): "\(path) is on a read-only file system"
         case .full(let path): "no space left for \(path)"
         case .damaged(let what): "\(what) is damaged"
+        case .keysDamaged(let path): "\(path) is damaged, and without it nothing in this home can be read"
         case .missing(let path): "\(path) is missing"
         case .weakKeystore(let iterations, let memory):
             "the keystore asks for Argon2id with \(iterations) passes over \(memory / 1_048_576) MiB, below the floor"
@@ -122,6 +126,8 @@ extension StoreError: CustomStringConvertible {
         case .readOnly(let path): "make \(path) writable (mount -o remount,rw)"
         case .full: "free some space; destroying and expiring work meanwhile"
         case .damaged: "check the disk; what is damaged cannot be read, the rest is served"
+        case .keysDamaged(let path):
+            "put a copy of \(path) back if there is one, and check the disk; else make a new home with `mayfly init`"
         case .missing: "put it back; without it the home cannot be opened"
         case .weakKeystore: "someone may have changed the keystore; do not type the passphrase on this machine"
         case .outOfMemory: "free some memory or raise the limit (ulimit -v)"

@@ -395,7 +395,15 @@ struct HomeTests {
             try ann.replace("keystore", with: [UInt8](repeating: 7, count: 8_192))
             let failure = try #require(try ann.tryStart())
             #expect(failure.code == 1 && failure.message.contains("keystore"), "\(failure)")
+            let words = failure.output + failure.errors
+            #expect(words.contains("nothing in this home can be read") && !words.contains("the rest"), "\(failure)")
             try ann.replace("keystore", with: intact)
+            let key = ann.contents("key")
+            try ann.replace("key", with: [UInt8](key.reversed()))
+            let keyless = try #require(try ann.tryStart())
+            #expect(keyless.message.contains("/key is damaged"), "\(keyless)")
+            #expect(!(keyless.output + keyless.errors).contains("the rest"), "\(keyless)")
+            try ann.replace("key", with: key)
             try ann.start()
             #expect(try ann.texts().count == 3)
         }

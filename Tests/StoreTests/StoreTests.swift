@@ -78,7 +78,7 @@ import Testing
         half.close()
         for index in 4_096..<4_300 { bytes[index] ^= 1 }
         disk.replace("/home/keystore", with: bytes)
-        #expect(throws: StoreError.damaged(what: "/home/keystore")) { try openHome(disk, unlocking: false) }
+        #expect(throws: StoreError.keysDamaged(path: "/home/keystore")) { try openHome(disk, unlocking: false) }
     }
 
     @Test func `weaker Argon2 parameters are refused`() throws {
