@@ -39,7 +39,8 @@ extension Node {
         try takeUpStorage()
     }
 
-    /// Unlocks; the passphrase is stretched on another thread, since all else would wait a second for each guess.
+    /// Unlocks; the passphrase is stretched on another thread, since all else would wait a second for each guess. It is
+    /// checked on a node that is unlocked already, too: its user relies on the answer.
     package func unlocking(passphrase: consuming SecretBytes) -> EventLoopFuture<Void> {
         guard let stretching = store.stretching else { return loop.makeCompletedFuture { try unlock(passphrase: nil) } }
         let secret = Passphrase(passphrase)
@@ -62,8 +63,6 @@ extension Node {
         unlessLockedSince lockCount: Int
     ) -> EventLoopFuture<Void> {
         do throws(NodeError) { try checkUnlock(lockCount) } catch { return loop.makeFailedFuture(error) }
-        // Another one was faster.
-        guard store.isLocked else { return loop.makeSucceededVoidFuture() }
         // Nothing else is done by this thread: who may unlock does not wait for others.
         let thread = NIOThreadPool(numberOfThreads: 1)
         thread.start()
@@ -74,6 +73,7 @@ extension Node {
             .flatMapThrowing { keys in
                 try self.assumeIsolated { node in
                     try node.checkUnlock(lockCount)
+                    // Another one was faster.
                     guard node.store.isLocked else { return }
                     try node.store.unlock(with: keys)
                     try node.takeUpStorage()

@@ -131,8 +131,9 @@ extension Node {
         #expect(await node.isLocked)
         #expect(try await node.race("right").get(), "everything waited for the passphrase")
         #expect(await !node.isLocked)
-        // There is nothing to unlock.
-        try await node.unlocking("wrong").get()
+        await Self.fails(await node.unlocking("wrong")) { $0 as? StoreError == .wrongPassphrase }
+        #expect(await !node.isLocked, "a wrong passphrase locks nothing")
+        try await node.unlocking("right").get()
         await node.stop()
         try await machine.end()
     }
@@ -144,9 +145,11 @@ extension Node {
         let wrong = await node.unlocking("wrong")
         let right = await node.unlocking("right")
         let late = await node.unlocking("wrong, too")
+        let latest = await node.unlocking("right")
         await Self.fails(wrong) { $0 as? StoreError == .wrongPassphrase }
         try await right.get()
-        try await late.get()
+        await Self.fails(late) { $0 as? StoreError == .wrongPassphrase }
+        try await latest.get()
         #expect(await !node.isLocked)
         await node.stop()
         try await machine.end()

@@ -59,7 +59,8 @@ struct UnlockCommand: NodeCommand {
         abstract: "Open the storage with its passphrase.",
         discussion: """
             The passphrase comes from --passphrase-file, MAYFLY_PASSPHRASE_FILE, the systemd credential \
-            mayfly-passphrase, or a question on the terminal; never from an argument.
+            mayfly-passphrase, or a question on the terminal; never from an argument. A wrong one is refused even if \
+            the node is unlocked already. A home with a key file has no passphrase and needs none.
 
             Example:
               mayfly unlock --passphrase-file /run/secrets/mayfly
