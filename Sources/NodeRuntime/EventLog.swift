@@ -16,7 +16,7 @@ package struct EventLog {
     /// Of the newest event.
     package private(set) var cursor: Int64
 
-    /// Of the event before the first of this run.
+    /// Of the event before the first of those that are numbered without a gap up to now.
     private let start: Int64
 
     /// - Parameter start: cursors begin above this, so that they rise over restarts too.
@@ -24,6 +24,28 @@ package struct EventLog {
         self.start = start
         cursor = start
     }
+
+    /// Where the numbers stood at a clean stop: the next run counts on from there, so that it knows how many events a
+    /// watcher has missed.
+    package struct Mark: Hashable, Sendable, Codable {
+        package static let fileName = "events"
+        /// Above this a file is not ours: the clock would have to show the year 100,000.
+        private static let limit: Int64 = 1 << 62
+
+        /// Of the event before the first that is numbered without a gap.
+        package var first: Int64
+        /// Of the newest event.
+        package var last: Int64
+
+        package init(first: Int64, last: Int64) {
+            self.first = first
+            self.last = last
+        }
+
+        var isPossible: Bool { 0 <= first && first <= last && last < Self.limit }
+    }
+
+    package var mark: Mark { Mark(first: start, last: cursor) }
 
     /// Numbers an event and drops the oldest beyond ``capacity``.
     package mutating func append(_ event: Event) -> Entry {
@@ -36,13 +58,23 @@ package struct EventLog {
 
     /// - Parameter time: of the node's clock, at its start. It never goes back over restarts as the system's may, and
     ///   leaves room for a thousand events in each millisecond of the last run.
-    package init(startedAt time: Timestamp) { self.init(start: time.milliseconds * 1_000) }
+    /// - Parameter mark: of the last run's clean stop; `nil` after a crash, of which nobody knows how many events it saw.
+    package init(startedAt time: Timestamp, after mark: Mark? = nil) {
+        self.init(start: time.milliseconds * 1_000)
+        guard let mark, mark.isPossible else { return }
+        self = EventLog(mark)
+    }
+
+    private init(_ mark: Mark) {
+        start = mark.first
+        cursor = mark.last
+    }
 
     /// What a watcher that resumes has missed.
     package struct Gap: Hashable, Sendable {
         /// Of the event before the oldest that is kept.
         package var cursor: Int64
-        /// `nil` when it includes events from before the node's start, or of another history: nobody knows how many.
+        /// `nil` when it includes events of a run that ended in a crash, or of another history: nobody knows how many.
         package var lost: Int64?
 
         package init(cursor: Int64, lost: Int64?) {
@@ -54,8 +86,8 @@ package struct EventLog {
     /// What is gone of everything after `cursor`; `nil` when nothing is, and for 0, which asks for what is kept.
     package func gap(since cursor: Int64) -> Gap? {
         guard since(cursor).missed else { return nil }
-        let isOfThisRun = cursor >= start && cursor <= self.cursor
-        return Gap(cursor: beforeFirst, lost: isOfThisRun ? beforeFirst - cursor : nil)
+        let isKnown = cursor >= start && cursor <= self.cursor
+        return Gap(cursor: beforeFirst, lost: isKnown ? beforeFirst - cursor : nil)
     }
 
     /// Everything after `cursor` that is still kept, and whether something between is gone.

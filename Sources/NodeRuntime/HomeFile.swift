@@ -16,6 +16,26 @@ package struct HomeFileError: Error, Hashable, Sendable, CustomStringConvertible
 enum HomeFile {
     private static let byteCountLimit = 1 << 20
 
+    /// What stat(2) says of a file, to notice that somebody has edited it without reading it.
+    struct Stamp: Hashable, Sendable {
+        private var device: UInt = 0
+        private var inode: UInt = 0
+        /// Bytes.
+        private var size = 0
+        /// Modification and status change, in nanoseconds since 1970.
+        private var times: [Int] = []
+
+        /// - Returns: an empty stamp for a file that is absent or out of reach.
+        init(_ path: String) {
+            var status = stat()
+            guard lstat(path, &status) == 0 else { return }
+            device = UInt(status.st_dev)
+            inode = UInt(status.st_ino)
+            size = Int(status.st_size)
+            times = [status.st_mtim, status.st_ctim].map { $0.tv_sec &* 1_000_000_000 &+ $0.tv_nsec }
+        }
+    }
+
     static func load<Value: Decodable>(_ type: Value.Type, _ name: String, home: String) throws(HomeFileError) -> Value
     {
         let path = "\(home)/\(name)"
@@ -80,6 +100,23 @@ enum HomeFile {
         }
     }
 
+    /// Removes a file, durably. An absent one is no failure.
+    static func remove(_ name: String, home: String) throws(HomeFileError) {
+        let path = "\(home)/\(name)"
+        guard unlink(path) == 0 else {
+            if errno == ENOENT { return }
+            throw HomeFileError(systemCall: "unlink", path: path)
+        }
+        try synchronizeDirectory(home)
+    }
+
+    private static func synchronizeDirectory(_ home: String) throws(HomeFileError) {
+        let directory = open(home, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        guard directory >= 0 else { throw HomeFileError(systemCall: "open", path: home) }
+        defer { close(directory) }
+        guard fsync(directory) == 0 else { throw HomeFileError(systemCall: "fsync", path: home) }
+    }
+
     private static func replace(_ path: String, with bytes: [UInt8], home: String) throws(HomeFileError) {
         let temporary = path + ".new"
         try write(bytes, to: temporary)
@@ -88,10 +125,7 @@ enum HomeFile {
             unlink(temporary)
             throw error
         }
-        let directory = open(home, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-        guard directory >= 0 else { throw HomeFileError(systemCall: "open", path: home) }
-        defer { close(directory) }
-        guard fsync(directory) == 0 else { throw HomeFileError(systemCall: "fsync", path: home) }
+        try synchronizeDirectory(home)
     }
 
     /// Durable when this returns; nothing is left of it when it fails.
@@ -183,4 +217,16 @@ struct FilePathKey: CodingKey, ExpressibleByStringLiteral {
     }
 
     init(stringLiteral value: String) { self.init(stringValue: value) }
+}
+
+extension KeyedDecodingContainer<FilePathKey> {
+    /// - Throws: a decoding error for the first name, in alphabetical order, that is none of `known`.
+    func refuseNames(besides known: [String]) throws {
+        guard let stranger = allKeys.map(\.stringValue).sorted().first(where: { !known.contains($0) }) else { return }
+        throw DecodingError.dataCorruptedError(
+            forKey: FilePathKey(stringValue: stranger),
+            in: self,
+            debugDescription: "there is no such setting; there are \(known.sorted().joined(separator: ", "))"
+        )
+    }
 }

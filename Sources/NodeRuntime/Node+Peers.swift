@@ -28,12 +28,15 @@ package struct PeerSighting: Sendable {
 /// Nodes known by name: `peers.json`, contact cards, pings and invitations.
 extension Node {
     /// All named peers, and when each was last heard.
-    package func allPeers() -> [(PeersFile.Peer, PeerSighting?)] {
-        peers.peers.map { ($0, peerSightings[$0.name]) }
+    /// - Throws: ``NodeError/homeFile(_:)`` when `peers.json` was edited and cannot be read.
+    package func allPeers() throws(NodeError) -> [(PeersFile.Peer, PeerSighting?)] {
+        try readPeers()
+        return peers.peers.map { ($0, peerSightings[$0.name]) }
     }
 
-    /// - Throws: ``NodeError/unknownPeer(_:)``.
+    /// - Throws: ``NodeError/unknownPeer(_:)``, and as ``allPeers()``.
     package func peer(_ name: String) throws(NodeError) -> (PeersFile.Peer, PeerSighting?) {
+        try readPeers()
         guard let peer = peers[name] else { throw .unknownPeer(name) }
         return (peer, peerSightings[name])
     }
@@ -55,6 +58,7 @@ extension Node {
             do throws(ContactCard.Failure) { contact = try ContactCard(text: card) } catch { throw .invalidCard(error) }
         }
         let peer = PeersFile.Peer(name: name, contact: contact, endpoints: endpoints.isEmpty ? nil : endpoints)
+        try readPeers()
         if let known = peers[name] {
             // Adding the same peer again changes nothing.
             guard known.contact == peer.contact, known.endpoints == peer.endpoints else { throw .peerExists(name) }
@@ -68,7 +72,6 @@ extension Node {
     package func removePeer(_ name: String) throws(NodeError) {
         _ = try peer(name)
         try editPeers { $0.removeAll { $0.name == name } }
-        peerSightings[name] = nil
     }
 
     /// Changes an entry of `peers.json`.
@@ -86,12 +89,19 @@ extension Node {
     /// Refuses links and invitations of a peer, and forgets those that wait on either side.
     /// - Throws: ``NodeError/unknownPeer(_:)``, ``NodeError/homeFile(_:)``.
     package func blockPeer(_ name: String) throws(NodeError) {
-        let peer = try changePeer(name) { $0.blocked = true }
-        guard let key = peer.contact?.key, core.contact != nil else { return }
-        turn { core.withContact(&$0) { contact, _ in contact.forget(key) } }
-        if let client = core.contact?.client { abortLinks(of: client, to: key) }
-        for nonce in pings.keys.sorted() where pings[nonce]?.key == key {
-            pings.removeValue(forKey: nonce)?.promise.fail(NodeError.peerBlocked(name))
+        _ = try changePeer(name) { $0.blocked = true }
+    }
+
+    /// Cuts the links of peers that are blocked now and were not before, and forgets invitations and pings.
+    private func cutBlocked(since before: PeersFile) {
+        let known = Set(before.peers.filter(\.isBlocked).compactMap { $0.contact?.key })
+        for peer in peers.peers where peer.isBlocked {
+            guard let key = peer.contact?.key, !known.contains(key), core.contact != nil else { continue }
+            turn { core.withContact(&$0) { contact, _ in contact.forget(key) } }
+            if let client = core.contact?.client { abortLinks(of: client, to: key) }
+            for nonce in pings.keys.sorted() where pings[nonce]?.key == key {
+                pings.removeValue(forKey: nonce)?.promise.fail(NodeError.peerBlocked(peer.name))
+            }
         }
     }
 
@@ -102,6 +112,7 @@ extension Node {
             if PeersFile.isName(name) { throw .peerExists(name) }
             throw .invalidPeerName(name)
         }
+        try readPeers()
         for peer in file.peers {
             if let known = peers[peer.name], known.contact != peer.contact { throw .peerExists(peer.name) }
         }
@@ -111,14 +122,57 @@ extension Node {
     }
 
     /// `peers.json` as it is now.
-    package var peersFile: PeersFile { peers }
+    /// - Throws: as ``allPeers()``.
+    package func peersFile() throws(NodeError) -> PeersFile {
+        try readPeers()
+        return peers
+    }
+
+    /// Takes over what somebody has written into `peers.json` since it was last read. What cannot be read is refused as a
+    /// whole: the peers stay as they are, and nothing overwrites the file.
+    private func readPeers() throws(NodeError) {
+        guard peersStamp != nil else { return }
+        let stamp = PeersFile.stamp(home: options.home)
+        let file: PeersFile
+        do throws(HomeFileError) { file = try PeersFile.load(home: options.home) } catch { throw .homeFile(error) }
+        peersStamp = stamp
+        take(file)
+    }
+
+    /// At a tick: looks whether `peers.json` was edited.
+    func lookAtPeers() {
+        guard let peersStamp else { return }
+        let stamp = PeersFile.stamp(home: options.home)
+        guard stamp != peersStamp else { return }
+        // A file that cannot be read is reported once, not at every tick.
+        self.peersStamp = stamp
+        do throws(NodeError) { try readPeers() } catch {
+            guard case .homeFile(let failure) = error else { return }
+            log.error(
+                "peers.json was edited and cannot be read: the peers of before stay in use",
+                metadata: ["line": failure.line.map { "\($0)" } ?? "-"]
+            )
+        }
+    }
 
     private func editPeers(_ edit: (inout [PeersFile.Peer]) -> Void) throws(NodeError) {
+        try readPeers()
         var changed = peers
         edit(&changed.peers)
         do throws(HomeFileError) { try changed.save(home: options.home) } catch { throw .homeFile(error) }
-        peers = changed
+        if peersStamp != nil { peersStamp = PeersFile.stamp(home: options.home) }
+        take(changed)
+    }
+
+    private func take(_ file: PeersFile) {
+        guard file != peers else { return }
+        let before = peers
+        peers = file
+        for name in peerSightings.keys.sorted() where file[name]?.contact != before[name]?.contact {
+            peerSightings[name] = nil
+        }
         rendezvousChanged()
+        cutBlocked(since: before)
     }
 
     /// The card by which others can introduce themselves to this node.

@@ -295,12 +295,16 @@ extension Node {
 
     package var capByDefault: LifetimeCap { defaultCap }
 
-    /// Changes `config.json`. What could not be saved does not hold.
+    /// Changes `config.json`, of which everything else stays as it stands there now: what somebody has edited since the start
+    /// holds from the next start on. What could not be saved does not hold.
     func configure(_ change: (inout NodeConfiguration) -> Void) throws(NodeError) {
-        var changed = configuration
-        change(&changed)
-        do throws(HomeFileError) { try changed.save(home: options.home) } catch { throw .homeFile(error) }
-        configuration = changed
+        var file = configuration
+        do throws(HomeFileError) { file = try NodeConfiguration.load(home: options.home) } catch {
+            guard error.kind == .missing else { throw .homeFile(error) }
+        }
+        change(&file)
+        do throws(HomeFileError) { try file.save(home: options.home) } catch { throw .homeFile(error) }
+        change(&configuration)
     }
 
     /// Accepts the open proposal.

@@ -119,6 +119,7 @@ extension Node {
         if looks {
             room.look()
             remakeContact()
+            lookAtPeers()
         }
         if reading.confirmed.day != routing.day { routing.beginRoll(to: reading.confirmed.day) }
         if routing.isRolling { routing.continueRoll(routes: Self.rollBatchCount) }

@@ -48,6 +48,8 @@ package actor Node {
     var core = NodeStateMachine()
     var configuration: NodeConfiguration
     var peers: PeersFile
+    /// `peers.json` as it was last looked at; `nil` for a node whose peers do not come from a file.
+    var peersStamp: HomeFile.Stamp?
     var archive: MessageArchive
     let store: Store
     let log: Logger
@@ -196,8 +198,15 @@ package actor Node {
         log: Logger
     ) throws -> Node {
         let configuration = try NodeConfiguration.load(home: options.home)
+        // Before the file is read: an edit in between is noticed later.
+        let stamp = PeersFile.stamp(home: options.home)
         let peers = try PeersFile.load(home: options.home)
-        return try Node(options, configuration: configuration, peers: peers, loop: loop, log: log)
+        let node = try Node(options, configuration: configuration, peers: peers, loop: loop, log: log)
+        node.assumeIsolated { node in
+            node.peersStamp = stamp
+            node.countOnEvents()
+        }
+        return node
     }
 
     /// As ``open(_:on:log:)``, with what the files of the home would have said, and in surroundings of the caller's.
@@ -318,6 +327,7 @@ package actor Node {
         }
         pings = [:]
         saveSummaries()
+        saveEventMark()
         transport?.close()
         store.close()
         keys = [:]

@@ -242,28 +242,18 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
     private struct Names: Decodable {
         init(from decoder: any Decoder) throws {
             let file = try decoder.container(keyedBy: FilePathKey.self)
-            try Self.check(file, CodingKeys.allCases.map(\.rawValue))
+            try file.refuseNames(besides: CodingKeys.allCases.map(\.rawValue))
             if let storage = try? file.nestedContainer(keyedBy: FilePathKey.self, forKey: "storage") {
-                try Self.check(storage, Storage.CodingKeys.allCases.map(\.rawValue))
+                try storage.refuseNames(besides: Storage.CodingKeys.allCases.map(\.rawValue))
             }
             if let rendezvous = try? file.nestedContainer(keyedBy: FilePathKey.self, forKey: "rendezvous") {
-                try Self.check(rendezvous, Rendezvous.CodingKeys.allCases.map(\.rawValue))
+                try rendezvous.refuseNames(besides: Rendezvous.CodingKeys.allCases.map(\.rawValue))
             }
             if var hooks = try? file.nestedUnkeyedContainer(forKey: "hooks") {
                 while !hooks.isAtEnd, let hook = try? hooks.nestedContainer(keyedBy: FilePathKey.self) {
-                    try Self.check(hook, Hook.CodingKeys.allCases.map(\.rawValue))
+                    try hook.refuseNames(besides: Hook.CodingKeys.allCases.map(\.rawValue))
                 }
             }
-        }
-
-        private static func check(_ container: KeyedDecodingContainer<FilePathKey>, _ known: [String]) throws {
-            guard let stranger = container.allKeys.map(\.stringValue).sorted().first(where: { !known.contains($0) })
-            else { return }
-            throw DecodingError.dataCorruptedError(
-                forKey: FilePathKey(stringValue: stranger),
-                in: container,
-                debugDescription: "there is no such setting; there are \(known.sorted().joined(separator: ", "))"
-            )
         }
     }
 

@@ -9,6 +9,8 @@ package struct PeersFile: Hashable, Sendable, Codable {
 
     package init(peers: [Peer] = []) { self.peers = peers }
 
+    private enum CodingKeys: String, CodingKey, CaseIterable { case peers }
+
     /// One named node.
     package struct Peer: Hashable, Sendable, Codable {
         package var name: String
@@ -22,6 +24,10 @@ package struct PeersFile: Hashable, Sendable, Codable {
         package var invitations: Invitations?
         /// Others may reach us through it; absent means no.
         package var rendezvous: Bool?
+
+        fileprivate enum CodingKeys: String, CodingKey, CaseIterable {
+            case name, contact, endpoints, blocked, invitations, rendezvous
+        }
 
         package init(name: String, contact: ContactCard?, endpoints: [Endpoint]?) {
             self.name = name
@@ -61,6 +67,8 @@ package struct PeersFile: Hashable, Sendable, Codable {
         }
     }
 
+    static func stamp(home: String) -> HomeFile.Stamp { HomeFile.Stamp("\(home)/\(fileName)") }
+
     /// An absent file is an empty list.
     package static func load(home: String) throws(HomeFileError) -> PeersFile {
         let path = "\(home)/\(fileName)"
@@ -76,6 +84,7 @@ package struct PeersFile: Hashable, Sendable, Codable {
 
     /// - Parameter path: where `bytes` come from, for the error, which names line and field.
     package static func parse(_ bytes: [UInt8], path: String) throws(HomeFileError) -> PeersFile {
+        _ = try HomeFile.decode(Names.self, bytes, path: path)
         let file = try HomeFile.decode(PeersFile.self, bytes, path: path)
         if let (index, reason) = file.firstWrongName {
             throw HomeFileError(
@@ -86,6 +95,19 @@ package struct PeersFile: Hashable, Sendable, Codable {
             )
         }
         return file
+    }
+
+    /// The names of settings alone. An unknown one is refused: passed over, a mistyped `blocked` would block nobody, and
+    /// the next change of the file would drop it.
+    private struct Names: Decodable {
+        init(from decoder: any Decoder) throws {
+            let file = try decoder.container(keyedBy: FilePathKey.self)
+            try file.refuseNames(besides: CodingKeys.allCases.map(\.rawValue))
+            guard var peers = try? file.nestedUnkeyedContainer(forKey: "peers") else { return }
+            while !peers.isAtEnd, let peer = try? peers.nestedContainer(keyedBy: FilePathKey.self) {
+                try peer.refuseNames(besides: Peer.CodingKeys.allCases.map(\.rawValue))
+            }
+        }
     }
 
     /// The first peer whose name is none, or that of another.

@@ -30,6 +30,44 @@ enum CommandName {
         return nil
     }
 
+    /// ArgumentParser validates the arguments that it knows before it looks at the others, and then reports what follows from
+    /// a mistyped option.
+    /// - Parameter arguments: of a command line that was refused.
+    /// - Returns: the error, when an option is none of the command's.
+    static func unknownOption(in arguments: [String], of root: any ParsableCommand.Type) -> ControlError? {
+        let command = command(of: arguments, in: root)
+        let known = options(of: command, in: root)
+        for word in arguments.prefix(while: { $0 != "--" }) where word.hasPrefix("--") {
+            let name = String(word.prefix { $0 != "=" })
+            guard !known.contains(name) else { continue }
+            let hint = nearest(to: name, among: known.sorted()).map { "did you mean `\($0)`?" }
+            return ControlError(.usage, "unknown option `\(name)`", hint: hint ?? "see `mayfly help`")
+        }
+        return nil
+    }
+
+    private static func command(
+        of arguments: [String],
+        in root: any ParsableCommand.Type
+    ) -> any ParsableCommand.Type {
+        var command = root
+        for word in arguments {
+            guard let next = command.configuration.subcommands.first(where: { $0._commandName == word }) else { break }
+            command = next
+        }
+        return command.configuration.defaultSubcommand ?? command
+    }
+
+    /// As its help names them.
+    private static func options(
+        of command: any ParsableCommand.Type,
+        in root: any ParsableCommand.Type
+    ) -> Set<String> {
+        let help = root.helpMessage(for: command, includeHidden: true)
+        let words = help.split { !($0.isLetter || $0.isNumber || $0 == "-") }
+        return Set(words.filter { $0.hasPrefix("--") }.map(String.init)).union(["--help", "--help-hidden", "--version"])
+    }
+
     /// The name that is meant, if there is one within two slips.
     private static func nearest(to word: String, among names: [String]) -> String? {
         let limit = min(2, word.count - 2)

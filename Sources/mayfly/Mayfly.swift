@@ -105,6 +105,10 @@ import Glibc
             exit(withError: ExitCode(error.kind.exitCode))
         }
         guard exitCode(for: error) == .validationFailure, !(error is ExitCode) else { exit(withError: error) }
+        if let unknown = CommandName.unknownOption(in: arguments, of: Mayfly.self) {
+            terminal.report(unknown)
+            exit(withError: ExitCode.validationFailure)
+        }
         if terminal.json {
             terminal.report(ControlError(.usage, oneLine(message(for: error)), hint: "see `mayfly help`"))
         } else {

@@ -41,6 +41,15 @@ struct Terminal {
         tell(question)
     }
 
+    /// Asks a person to type `name` before something is destroyed.
+    /// - Throws: `failed` when something else was typed.
+    static func confirm(_ warning: String, byTyping name: String) throws(ControlError) {
+        ask("\(warning)\nType \(name) to go on: ")
+        guard readLine() == name else {
+            throw ControlError(.failed, "nothing was destroyed: that is not the name")
+        }
+    }
+
     /// What a person is told is not what was asked for: that nobody can be told is no failure.
     private static func tell(_ text: String) {
         _ = DescriptorOutput.write(text.utf8, to: STDERR_FILENO)

@@ -101,6 +101,43 @@ struct GroupTests {
         }
     }
 
+    @Test("leaving on a terminal asks for the name, and not with --force or from a script")
+    func leaveAsks() throws {
+        try withRoom { ann, bob, id in
+            try ann.ok("conversation", "create", "--name", "other")
+            let leave = ["setsid", "--ctty", Program.mayfly, "conversation", "leave"]
+            let terminal = try PseudoTerminal()
+            let refused = try terminal.child(leave + ["room", "--home", bob.home])
+            try terminal.expect("Type room to go on: ")
+            try terminal.type("rom\n")
+            #expect(refused.wait(seconds: 30) == 1)
+            try terminal.expect("nothing was destroyed")
+            #expect(try bob.ok("conversation", "show", "room")["conversation"].string == id)
+            let agreed = try terminal.child(leave + ["room", "--home", bob.home])
+            try terminal.expect("Type room to go on: ")
+            try terminal.type("room\n")
+            #expect(agreed.wait(seconds: 30) == 0)
+            try bob.fails(7, "conversation", "show", "room")
+            let forced = try terminal.child(leave + ["room", "--force", "--home", ann.home])
+            #expect(forced.wait(seconds: 30) == 0)
+            try ann.ok("conversation", "leave", "other")
+            #expect(try ann.ok("conversation", "list").lines.isEmpty)
+        }
+    }
+
+    @Test("what only the creator may do is refused with a hint that destroys nothing")
+    func notCreator() throws {
+        try withRoom { _, bob, _ in
+            for command in [["invite", "create", "room"], ["conversation", "rename", "room", "x"]] {
+                let refused = try bob.run(command)
+                #expect(refused.code == 1 && refused.message.contains("creator"), "\(refused)")
+                #expect(refused.json["error"]["hint"].string?.contains("leave") == false, "\(refused)")
+            }
+            let refused = try bob.fails(1, "explode", "room", "--force")
+            #expect(refused.json["error"]["hint"].string?.contains("conversation leave") == true, "\(refused)")
+        }
+    }
+
     @Test("who leaves is let go by all, and those that were away hear of it from another member")
     func leaving() throws {
         try withGroup("ann", "bob", "eve", "max") { nodes in

@@ -208,6 +208,18 @@ struct JoinRaceTests {
             for length in stride(from: 0, to: slug.count, by: 37) {
                 try ann.fails(64, "invite", "inspect", String(slug.prefix(length)))
             }
+            // Each character mistyped: none is accepted, and none is said to be somebody's forgery.
+            let start = slug.index(slug.startIndex, offsetBy: "mayfly:join/".count)
+            for index in slug.indices[start...].enumerated().filter({ $0.offset % 29 == 0 }).map(\.element) {
+                var mistyped = slug
+                mistyped.replaceSubrange(index...index, with: slug[index] == "A" ? "B" : "A")
+                let refused = try ann.fails(64, "invite", "inspect", mistyped)
+                #expect(
+                    ["mistyped", "cut off", "damaged"].contains(where: refused.message.contains),
+                    "\(refused)"
+                )
+                #expect(!refused.message.contains("signed by somebody else"), "\(refused)")
+            }
             // 0x1f and DEFLATE of a mebibyte of zeros, made by zlib.
             let bomb = try Program.tool(
                 "python3",

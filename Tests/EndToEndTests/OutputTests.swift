@@ -59,7 +59,9 @@ struct OutputTests {
             try ann.start()
             try ann.ok("lock")
             try ann.ok("unlock")
-            for (until, expected) in [([], 0), (["--until", "exploded"], 1)] as [([String], Int32)] {
+            for (until, expected) in [([], 0), (["--only", "locked,unlocked", "--until", "exploded"], 1)]
+                as [([String], Int32)]
+            {
                 var (writer, reader): (Descriptor?, Descriptor?) = try pipe(ann)
                 let child = try Child(
                     [Program.mayfly, "watch", "--since", "0", "--home", ann.home] + until,

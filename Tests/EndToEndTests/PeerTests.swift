@@ -262,6 +262,8 @@ struct PeerTests {
             ("{ \"peers\": [\n  { \"name\": \"a\" }\n  { \"name\": \"b\" }\n] }", 3, "JSON"),
             ("{ \"peers\": [\n  { \"name\": \"a\" },\n  { \"name\": \"a\" }\n] }", 3, "two peers"),
             ("{ \"peers\": [\n  { \"name\": \"no good\" }\n] }", 2, "letters"),
+            ("{ \"peers\": [\n  { \"name\": \"a\",\n    \"block\": true }\n] }", 3, "no such setting"),
+            ("{ \"peers\": [],\n  \"peer\": [] }", 2, "no such setting"),
             ("[]", 1, "an object"),
         ]
     )
@@ -274,6 +276,83 @@ struct PeerTests {
             #expect(failure.message.contains("\(ann.home)/peers.json"), "\(failure)")
             #expect(failure.message.contains("line \(line)"), "\(failure)")
             #expect(failure.message.contains(expected), "\(failure)")
+        }
+    }
+
+    @Test("What is written into peers.json while the node runs is taken over, and no command overwrites it")
+    func editedMeanwhile() throws {
+        try withPair { ann, bob in
+            let card = try bob.ok("peer", "card")["contact"].string ?? ""
+            try ann.ok("peer", "add", "first", "--endpoint", "tcp://192.0.2.1:1")
+            func peers() throws -> [String?] { try ann.ok("peer", "list").lines.map { $0["name"].string } }
+            func edit(_ entries: String...) throws {
+                try ann.replace("peers.json", with: "{ \"peers\": [\n\(entries.joined(separator: ",\n"))\n] }")
+            }
+            let first = "{ \"name\": \"first\" }"
+            let known = "{ \"name\": \"bob\", \"contact\": \"\(card)\" }"
+            try edit(first, known)
+            #expect(try peers() == ["first", "bob"])
+            try ann.ok("peer", "ping", "bob", "--timeout", "90")
+            // A change by a command keeps what was written by hand, looked at before or not.
+            try edit(first, known, "{ \"name\": \"lab\" }")
+            try ann.ok("peer", "set", "bob", "invitations=refuse")
+            #expect(try peers() == ["first", "bob", "lab"])
+            #expect(try ann.ok("peer", "show", "bob")["invitations"].string == "refuse")
+            let file = Program.text("\(ann.home)/peers.json")
+            #expect(file.contains("lab") && file.contains("refuse"), "\(file)")
+            // What cannot be read is refused with its line, stays as it was written, and changes nothing.
+            let broken = "{ \"peers\": [\n  { \"name\": \"other\" },\n  { \"nam\": 1 }\n] }"
+            try ann.replace("peers.json", with: broken)
+            for command in [
+                ["peer", "set", "bob", "invitations=ask"], ["peer", "list"], ["peer", "add", "new", card],
+                ["peer", "remove", "bob"], ["peer", "block", "bob"], ["peer", "export"],
+            ] {
+                let refused = try ann.run(command)
+                #expect(refused.code == 1 && refused.message.contains("line 3"), "\(command): \(refused)")
+                #expect(refused.json["error"]["hint"].string?.contains("correct the file") == true, "\(refused)")
+            }
+            #expect(Program.text("\(ann.home)/peers.json") == broken)
+            try eventually("the log says so, once") {
+                Program.text(ann.log).components(separatedBy: "peers.json was edited").count == 2
+            }
+            try edit(known)
+            #expect(try peers() == ["bob"])
+        }
+    }
+
+    @Test("A peer that is blocked by hand in peers.json is cut off, without a command or a restart")
+    func blockedByHand() throws {
+        try withPair { ann, bob in
+            try introduce(ann, bob)
+            try bob.ok("peer", "ping", "ann", "--timeout", "90")
+            let card = try bob.ok("peer", "card")["contact"].string ?? ""
+            try ann.replace(
+                "peers.json",
+                with: "{ \"peers\": [ { \"name\": \"bob\", \"contact\": \"\(card)\", \"blocked\": true } ] }"
+            )
+            try eventually("bob is not answered any more") {
+                try bob.run(["peer", "ping", "ann", "--timeout", "1"]).code == 5
+            }
+        }
+    }
+
+    @Test("What is written into config.json while the node runs stays there when a command changes a setting")
+    func configurationEditedMeanwhile() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.start()
+            let before = Program.text("\(ann.home)/config.json")
+            let edited = before.replacingOccurrences(of: "\"policy\"", with: "\"readReceipts\" : true,\n  \"policy\"")
+            #expect(edited != before)
+            try ann.replace("config.json", with: edited)
+            try ann.ok("lifetime", "policy", "--default", "refuse")
+            let file = Program.text("\(ann.home)/config.json")
+            #expect(file.contains("\"readReceipts\" : true") && file.contains("refuse"), "\(file)")
+            try ann.replace("config.json", with: "{ \"listen\": 7 }")
+            let refused = try ann.fails(1, "lifetime", "policy", "--default", "ask")
+            #expect(refused.message.contains("config.json"), "\(refused)")
+            #expect(Program.text("\(ann.home)/config.json") == "{ \"listen\": 7 }")
+            try ann.replace("config.json", with: file)
         }
     }
 }

@@ -77,9 +77,17 @@ struct SubscriptionTests {
             try ann.start()
             try ann.ok("lock")
             try ann.ok("unlock")
-            let before = try ann.cursor()
+            let first = try ann.cursor()
             try ann.stop()
             clock.realtime = 0
+            try ann.start()
+            try ann.ok("lock")
+            try ann.ok("unlock")
+            let kept = try ann.ok("watch", "--since", String(first), "--timeout", "0.2").lines
+            #expect(!kept.isEmpty && kept.allSatisfy { $0["event"].string != "gap" }, "a clean stop loses nothing")
+            let before = try ann.cursor()
+            #expect(before > first)
+            ann.crash()
             try ann.start()
             try ann.ok("lock")
             try ann.ok("unlock")

@@ -46,6 +46,24 @@ import Testing
         #expect(after.gap(since: before.cursor) == EventLog.Gap(cursor: after.cursor, lost: nil))
     }
 
+    @Test func `after a clean stop the numbers go on, and a watcher is told how many it has lost`() {
+        let before = log(10)
+        let after = EventLog(startedAt: Timestamp(milliseconds: 1), after: before.mark)
+        #expect(after.cursor == 110 && after.mark == before.mark)
+        #expect(after.gap(since: 110) == nil)
+        #expect(after.gap(since: 104) == EventLog.Gap(cursor: 110, lost: 6))
+        #expect(after.gap(since: 99) == EventLog.Gap(cursor: 110, lost: nil), "of a run before a crash")
+    }
+
+    @Test func `a mark that no run can have left is not believed`() {
+        for mark in [
+            EventLog.Mark(first: -1, last: 5), EventLog.Mark(first: 6, last: 5),
+            EventLog.Mark(first: 0, last: .max), EventLog.Mark(first: .min, last: .max),
+        ] {
+            #expect(EventLog(startedAt: Timestamp(milliseconds: 7), after: mark).mark.last == 7_000)
+        }
+    }
+
     @Test func `a watcher is told when what it missed is gone`() {
         #expect(log(EventLog.capacity + 5).since(101).missed)
         #expect(!log(EventLog.capacity + 5).since(105).missed)

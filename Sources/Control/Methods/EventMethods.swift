@@ -41,7 +41,7 @@ package enum EventKind: String, Codable, Hashable, Sendable, CaseIterable {
     case messagesMissed
     case explosionReminder
     /// Not something that happened: events between the cursor asked for and this one are no longer kept. `lost` is how
-    /// many, null when they are from before the node's last start, or when the cursor is none of this run's.
+    /// many, null when some are of a run that ended in a crash, or when the cursor is of another home.
     case gap
     case lifetimeSuspended
 }
@@ -59,11 +59,19 @@ package enum SubscribeMethod: ControlMethod {
         package var since: Int64?
         /// Only these.
         package var events: [EventKind]?
+        /// False when nobody is shown the messages: they do not count as read. Absent means true.
+        package var marksRead: Bool?
 
-        package init(conversation: String? = nil, since: Int64? = nil, events: [EventKind]? = nil) {
+        package init(
+            conversation: String? = nil,
+            since: Int64? = nil,
+            events: [EventKind]? = nil,
+            marksRead: Bool? = nil
+        ) {
             self.conversation = conversation
             self.since = since
             self.events = events
+            self.marksRead = marksRead
         }
     }
 

@@ -1,5 +1,6 @@
 import ArgumentParser
 import Control
+import Glibc
 
 struct ConversationCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
@@ -189,15 +190,37 @@ extension ConversationCommand {
     }
 
     struct Leave: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "Leave a conversation and destroy the copy here.")
+        static let configuration = CommandConfiguration(
+            abstract: "Leave a conversation and destroy the copy here.",
+            discussion: """
+                On a terminal it asks to type the conversation's name; --force does not ask. A script is not asked. It \
+                cannot be undone.
+                """
+        )
 
-        @Argument var conversation: String
+        @Argument(help: "Name or id.") var conversation: String
+        @Flag(help: "Do not ask.") var force = false
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            try call(ConversationLeaveMethod.self, .init(conversation: conversation), terminal) {
-                ConversationCommand.show($0, terminal)
-            }
+            let client = try connect()
+            var target = conversation
+            if !force, isatty(STDIN_FILENO) == 1 { target = try confirm(client) }
+            let value = try client.call(ConversationLeaveMethod.self, .init(conversation: target))
+            if terminal.json { return terminal.result(value) }
+            ConversationCommand.show(try understand(value, as: Conversation.self), terminal)
+        }
+
+        /// - Returns: the id of what was confirmed.
+        private func confirm(_ client: ControlClient) throws -> String {
+            let value = try client.call(ConversationShowMethod.self, .init(conversation: conversation))
+            let found = try understand(value, as: Conversation.self)
+            let name = found.name.map(safe) ?? short(found.conversation)
+            try Terminal.confirm(
+                "This destroys your copy of '\(name)'. The other members keep theirs. It cannot be undone.",
+                byTyping: name
+            )
+            return found.conversation
         }
     }
 

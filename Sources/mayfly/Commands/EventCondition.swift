@@ -97,8 +97,29 @@ struct EventCondition: ExpressibleByArgument, Sendable {
     }
 }
 
+/// `EVENT[,EVENT…]`
+struct EventKinds: ExpressibleByArgument, Sendable {
+    let kinds: [EventKind]
+
+    init?(argument: String) {
+        var kinds: [EventKind] = []
+        for name in argument.split(separator: ",", omittingEmptySubsequences: false) {
+            guard let kind = EventKind(rawValue: String(name)) else { return nil }
+            kinds.append(kind)
+        }
+        self.kinds = kinds
+    }
+
+    static var allValueStrings: [String] { EventKind.allCases.map(\.rawValue) }
+
+    func contains(_ kind: EventKind) -> Bool { kinds.contains(kind) }
+}
+
 /// What becomes of the proposal of which an agreement is awaited.
 struct AwaitedAgreement {
+    /// The events that tell.
+    static let kinds: [EventKind] = [.lifetimeProposed, .lifetimeAgreed, .lifetimeRejected]
+
     private let condition: EventCondition
     /// The newest one; `nil` when it was made before we looked.
     private var proposal: JSONValue?

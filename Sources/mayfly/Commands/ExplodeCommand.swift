@@ -69,12 +69,12 @@ extension ExplodeCommand {
             if let delay, delay.milliseconds <= 0 {
                 throw ValidationError("--in: expected a time that is still to come; to explode now, leave it out")
             }
-            if !force, isatty(STDIN_FILENO) != 1 {
-                throw ValidationError("nobody to ask: standard input is not a terminal; give --force")
-            }
         }
 
         func perform(_ terminal: Terminal) throws {
+            if !force, isatty(STDIN_FILENO) != 1 {
+                throw ControlError(.usage, "not exploded: there is no terminal to confirm on", hint: "use --force")
+            }
             let client = try connect()
             var target = conversation
             if !force { target = try confirm(client) }
@@ -117,11 +117,10 @@ extension ExplodeCommand {
             let name = found.name.map(safe) ?? short(found.conversation)
             let time = at.map { " at \($0.iso8601)" } ?? delay.map { " \(shown(after: $0))" } ?? ""
             let count = found.members.count + 1
-            Terminal.ask("This destroys '\(name)' for all \(count) members\(time) and cannot be undone.\n")
-            Terminal.ask("Type \(name) to go on: ")
-            guard readLine() == name else {
-                throw ControlError(.failed, "nothing was destroyed: that is not the name")
-            }
+            try Terminal.confirm(
+                "This destroys '\(name)' for all \(count) members\(time) and cannot be undone.",
+                byTyping: name
+            )
             return found.conversation
         }
 

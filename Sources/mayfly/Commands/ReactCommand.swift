@@ -19,7 +19,7 @@ struct ReactCommand: NodeCommand {
     @Option(help: "End only when it has come this far.") var wait: SendCommand.Wait?
     @Option(
         parsing: .unconditional,
-        help: ArgumentHelp("How long to wait; the exit code is 4 after that.", valueName: "seconds")
+        help: ArgumentHelp("How long to wait: 60 s unless given. The exit code is 4 after that.", valueName: "seconds")
     )
     var timeout: Interval?
     @OptionGroup var global: GlobalOptions

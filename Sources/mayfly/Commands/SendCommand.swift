@@ -39,7 +39,10 @@ struct SendCommand: NodeCommand {
     @Option(help: "End only when it has come this far.") var wait: Wait?
     @Option(
         parsing: .unconditional,
-        help: ArgumentHelp("How long to wait; the exit code is 4 after that.", valueName: "seconds")
+        help: ArgumentHelp(
+            "How long to wait; the exit code is 4 after that. 60 s unless given, and 1 s more for each MiB of a file.",
+            valueName: "seconds"
+        )
     )
     var timeout: Interval?
     @Option(help: ArgumentHelp("The message that this one answers.", valueName: "message")) var replyTo: String?

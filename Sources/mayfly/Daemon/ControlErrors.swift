@@ -23,6 +23,12 @@ private func nodeError(_ error: NodeError) -> ControlError {
     switch error {
     case .command(let error): return commandError(error)
     case .store(let error): return storeError(error)
+    case .homeFile(let error) where error.kind == .malformed:
+        return ControlError(
+            .failed,
+            "\(error)",
+            hint: "correct the file; nothing has changed it, and the node goes on with what it read before"
+        )
     case .homeFile(let error): return homeFileError(error)
     case .invite(let failure): return inviteFailure(failure)
     case .locked: return ControlError(.locked, "the node is locked", hint: "unlock it with `mayfly unlock`")
@@ -153,7 +159,7 @@ private func commandError(_ error: CommandError) -> ControlError {
         return ControlError(
             .failed,
             "only the conversation's creator may do this",
-            hint: "`mayfly conversation leave` destroys your own copy"
+            hint: "ask the creator; `mayfly conversation show C` says what your role is"
         )
     case .noOtherMember:
         return ControlError(
@@ -316,13 +322,12 @@ private func inviteFailure(_ failure: InviteSlug.Failure) -> ControlError {
             "the invite is damaged: cut off, or a character has changed",
             hint: "copy the whole text that starts with mayfly:join/"
         )
-    case .signature(.invalidSignature):
-        ControlError(.usage, "the invite's signature does not hold", hint: "ask its creator for a new one")
-    case .signature(.foreignSignature):
+    case .signature:
+        // Nearly every changed character ends here, and so does an invite that somebody has altered and signed again.
         ControlError(
             .usage,
-            "the invite was altered and signed by somebody else than its creator",
-            hint: "do not use it; ask its creator for a new one over another way"
+            "the invite is not as its creator signed it: mistyped, cut off, or altered on its way",
+            hint: "copy the whole text that starts with mayfly:join/; if that fails too, ask its creator for a new one"
         )
     }
 }

@@ -196,7 +196,17 @@ extension ControlHandlers {
             case (nil, let delay?): time = .after(delay.milliseconds)
             case (_?, _?): throw ControlError(.usage, "give only one of `at` and `in`")
             }
-            let conversation = try node.explode(params.conversation, time, isTraceless: params.noTrace ?? false)
+            let conversation: ConversationID
+            do throws(NodeError) {
+                conversation = try node.explode(params.conversation, time, isTraceless: params.noTrace ?? false)
+            } catch {
+                guard case .command(.notCreator) = error else { throw error }
+                throw ControlError(
+                    .failed,
+                    "only the conversation's creator may explode it",
+                    hint: "`mayfly conversation leave C` destroys your own copy"
+                )
+            }
             let id = conversation.description
             let status = try Self.explosion(id, node)
             if status.state == "scheduled" { return node.whenCommitted().map { status } }

@@ -122,6 +122,7 @@ struct ControlHandlers: Sendable {
         }
         later(&router, UnlockMethod.self) { node, params, _ in
             guard !params.passphrase.isEmpty else {
+                if node.status().protection == .passphrase { throw StoreError.passphraseNeeded }
                 try node.unlock(passphrase: nil)
                 return node.loop.makeSucceededFuture(Acknowledged())
             }
@@ -159,7 +160,7 @@ struct ControlHandlers: Sendable {
             return NodeView.peer(try node.addPeer(params.name, card: params.card, endpoints: endpoints), nil)
         }
         on(&router, PeerListMethod.self) { node, _ in
-            PeerListMethod.Result(peers: node.allPeers().map { NodeView.peer($0.0, $0.1) })
+            PeerListMethod.Result(peers: try node.allPeers().map { NodeView.peer($0.0, $0.1) })
         }
         on(&router, PeerShowMethod.self) { node, params in try Self.peer(params.name, node) }
         on(&router, PeerRemoveMethod.self) { node, params in
@@ -218,7 +219,7 @@ struct ControlHandlers: Sendable {
             )
         }
         on(&router, PeerExportMethod.self) { node, _ in
-            PeerExportMethod.Result(document: try JSONValue(encoding: node.peersFile))
+            PeerExportMethod.Result(document: try JSONValue(encoding: try node.peersFile()))
         }
         on(&router, PeerImportMethod.self) { node, params in
             let file: PeersFile
@@ -231,7 +232,7 @@ struct ControlHandlers: Sendable {
                 )
             }
             try node.importPeers(file)
-            return PeerImportMethod.Result(peers: node.allPeers().map { NodeView.peer($0.0, $0.1) })
+            return PeerImportMethod.Result(peers: try node.allPeers().map { NodeView.peer($0.0, $0.1) })
         }
     }
 

@@ -17,7 +17,12 @@ extension ControlHandlers {
             let log = node.eventLog
             let replay = params.since.map { log.since($0) }
             let gap = params.since.flatMap { log.gap(since: $0) }
-            let subscription = Subscription(connection, conversation, params.events.map(Set.init))
+            let subscription = Subscription(
+                connection,
+                conversation,
+                params.events.map(Set.init),
+                marksRead: params.marksRead ?? true
+            )
             let replayed = (replay?.entries ?? []).count { subscription.event($0, node) != nil } + (gap == nil ? 0 : 1)
             // Whoever follows one conversation has it open.
             let client = conversation.flatMap { node.client(of: $0) }
@@ -66,14 +71,21 @@ private final class Subscription {
     /// Only its events; `nil` for those of all.
     private let conversation: ConversationID?
     private let kinds: Set<EventKind>?
+    private let marksRead: Bool
     /// Among those of the node, once what had happened before is shown.
     private var watcher: UInt64?
     private var hasEnded = false
 
-    init(_ connection: ControlConnection, _ conversation: ConversationID?, _ kinds: Set<EventKind>?) {
+    init(
+        _ connection: ControlConnection,
+        _ conversation: ConversationID?,
+        _ kinds: Set<EventKind>?,
+        marksRead: Bool
+    ) {
         self.connection = connection
         self.conversation = conversation
         self.kinds = kinds
+        self.marksRead = marksRead
     }
 
     /// An event as it is sent; `nil` when it was not asked for.
@@ -96,7 +108,7 @@ private final class Subscription {
 
     func show(_ entry: EventLog.Entry, _ node: isolated Node) {
         guard !hasEnded, let event = event(entry, node), connection.notify(event.jsonValue) == .queued else { return }
-        if case .message(let id) = entry.event.kind, let client = entry.event.client {
+        if marksRead, case .message(let id) = entry.event.kind, let client = entry.event.client {
             node.markShown(id, client: client)
         }
     }
