@@ -367,6 +367,28 @@ extension Node {
         return conversation
     }
 
+    /// An explosion in a list.
+    package enum ListedExplosion {
+        case exploded(ExplodeStateMachine.Record)
+        /// Of a conversation that is still there.
+        case scheduled(ConversationStateMachine)
+    }
+
+    /// Explosions that have a tombstone, and those that are scheduled; no inbox is woken.
+    /// - Throws: ``NodeError/locked``.
+    package func explosions() throws(NodeError) -> [ListedExplosion] {
+        let scheduled = try conversations().compactMap { listed -> ListedExplosion? in
+            let machine: ConversationStateMachine?
+            switch listed {
+            case .awake(let awake): machine = awake
+            // A schedule is a deadline of its conversation: without one the record need not be read.
+            case .asleep(let summary): machine = summary.deadline == nil ? nil : peek(summary.client)
+            }
+            return machine.flatMap { $0.record.schedule == nil || isOver($0) ? nil : .scheduled($0) }
+        }
+        return scheduled + core.tombstones.map { .exploded($0) }
+    }
+
     /// What is left of a conversation that has exploded; `nil` for one that lives. What lives goes first: an old tombstone
     /// whose id begins with the name of a conversation must not stand for it.
     /// - Parameter text: as for ``resolve(_:)``; the whole id means its conversation, whatever others are named.

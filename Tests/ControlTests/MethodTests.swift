@@ -65,6 +65,9 @@ import Testing
         #expect(read[0].fields.map(\.name).contains("expiresAt"))
         #expect(fields("conversation.create", "params") == ["name", "as", "with"])
         #expect(fields("explode", "params") == ["conversation", "at", "in", "noTrace"])
+        #expect(fields("explode.list", "params") == ["from"])
+        let explosions = FieldSchema.fields(of: ExplodeListMethod.Result.self)[0].fields.map(\.name)
+        #expect(explosions == FieldSchema.fields(of: ExplosionStatus.self).map(\.name))
     }
 
     @Test func `fields that scripts test for are null and others are left out`() throws {

@@ -1,6 +1,8 @@
 /// Destroying a conversation everywhere.
 package enum ExplodeMethods {
-    package static let all: [any ControlMethod.Type] = [ExplodeMethod.self, ExplodeStatusMethod.self]
+    package static let all: [any ControlMethod.Type] = [
+        ExplodeMethod.self, ExplodeStatusMethod.self, ExplodeListMethod.self,
+    ]
 }
 
 /// Who has destroyed their copy.
@@ -99,6 +101,36 @@ package enum ExplodeStatusMethod: ControlMethod {
 
         package init(conversation: String) {
             self.conversation = conversation
+        }
+    }
+}
+
+/// `explode.list`: lists the conversations that have exploded, as long as the node remembers them, and the scheduled
+/// explosions.
+package enum ExplodeListMethod: ControlMethod {
+    package static let name = "explode.list"
+    package static let summary = "Lists what has exploded in the last 45 days, and scheduled explosions."
+
+    /// What `explode.list` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        /// The `next` of the answer that this one goes on from.
+        package var from: String?
+
+        package init(from: String? = nil) {
+            self.from = from
+        }
+    }
+
+    /// What `explode.list` answers.
+    package struct Result: Codable, Hashable, Sendable {
+        /// By their time, the earliest first.
+        package var explosions: [ExplosionStatus]
+        /// Present when the answer was cut: ask again from it.
+        package var next: String?
+
+        package init(explosions: [ExplosionStatus], next: String? = nil) {
+            self.explosions = explosions
+            self.next = next
         }
     }
 }

@@ -24,15 +24,31 @@ struct ExplodeCommand: ParsableCommand {
               mayfly explode room --in 2h
               mayfly explode room --at 2026-12-24T18:00:00Z --force
               mayfly explode status 4f1c09ab      the id: the name is gone with everything else
+              mayfly explode list                 the ids of the last 45 days, and scheduled explosions
             """,
-        subcommands: [Now.self, Status.self],
+        subcommands: [Now.self, Status.self, List.self],
         defaultSubcommand: Now.self
     )
 
+    private static func list(_ members: [String]) -> String {
+        members.isEmpty ? "-" : members.map(safe).joined(separator: ", ")
+    }
+
+    fileprivate static func table(_ explosions: [ExplosionStatus], _ terminal: Terminal) {
+        let now = wallClock()
+        terminal.table(
+            ["CONVERSATION", "STATE", "AT", "CONFIRMED", "WAITING FOR"],
+            explosions.map { status in
+                [
+                    short(safe(status.conversation)), safe(status.state), shown(status.expiresAt, now: now),
+                    list(status.confirmed), list(status.waiting),
+                ]
+            }
+        )
+        if explosions.isEmpty { terminal.note("no explosions in the last 45 days, and none scheduled") }
+    }
+
     fileprivate static func show(_ status: ExplosionStatus, _ terminal: Terminal) {
-        func list(_ members: [String]) -> String {
-            members.isEmpty ? "-" : members.map(safe).joined(separator: ", ")
-        }
         terminal.fields([
             ("conversation", short(safe(status.conversation))),
             ("state", safe(status.state)),
@@ -96,7 +112,10 @@ extension ExplodeCommand {
             }
             if !status.waiting.isEmpty {
                 // The name is gone with everything else.
-                terminal.note("see who has confirmed with `mayfly explode status \(short(safe(status.conversation)))`")
+                terminal.note(
+                    "see who has confirmed with `mayfly explode status \(short(safe(status.conversation)))`; "
+                        + "`mayfly explode list` shows the id again"
+                )
             }
         }
 
@@ -142,6 +161,41 @@ extension ExplodeCommand {
             try call(ExplodeStatusMethod.self, .init(conversation: conversation), terminal) {
                 ExplodeCommand.show($0, terminal)
             }
+        }
+    }
+
+    struct List: NodeCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "List what has exploded in the last 45 days, and scheduled explosions.",
+            discussion: """
+                A conversation that has exploded has no name any more: it is listed by its id. CONFIRMED are members \
+                that have signed a deletion receipt, or, before a scheduled explosion, that know of it; only the \
+                creator's node collects receipts.
+
+                Examples:
+                  mayfly explode list
+                  mayfly explode list --json
+                """
+        )
+
+        @OptionGroup var global: GlobalOptions
+
+        func perform(_ terminal: Terminal) throws {
+            let client = try connect()
+            var explosions: [ExplosionStatus] = []
+            var from: String?
+            repeat {
+                let value = try client.call(ExplodeListMethod.self, .init(from: from))
+                let page = try understand(value, as: ExplodeListMethod.Result.self)
+                if terminal.json {
+                    for explosion in value["explosions"]?.arrayValue ?? [] { terminal.result(explosion) }
+                } else {
+                    explosions += page.explosions
+                }
+                // A page that leads to itself would never end.
+                from = page.next == from ? nil : page.next
+            } while from != nil
+            if !terminal.json { ExplodeCommand.table(explosions, terminal) }
         }
     }
 }

@@ -49,6 +49,12 @@ extension NodeView {
         return count
     }
 
+    /// Identifiers and times, and for each member its id, or its receipt with id and time.
+    static func largestByteCount(of status: ExplosionStatus) -> Int {
+        let memberCount = status.confirmed.count + status.waiting.count + (status.receipts?.count ?? 0)
+        return entryByteCount + jsonByteCount(status.error ?? "") + memberCount * partByteCount
+    }
+
     static func largestByteCount(of entry: OutboxEntry) -> Int { entryByteCount + jsonByteCount(entry.to) }
 
     /// Of a string: a character takes six bytes where it is escaped, twelve beyond U+FFFF.

@@ -216,8 +216,17 @@ extension ControlHandlers {
             }
         }
         on(&router, ExplodeStatusMethod.self) { node, params in
-            try Self.explosion(params.conversation, node)
+            do {
+                return try Self.explosion(params.conversation, node)
+            } catch NodeError.unknownConversation(let text) {
+                throw ControlError(
+                    .notFound,
+                    "no conversation `\(text)`",
+                    hint: "the name is gone after an explosion; `mayfly explode list` shows the ids"
+                )
+            }
         }
+        on(&router, ExplodeListMethod.self) { node, params in try NodeView.explosions(after: params.from, node) }
     }
 
     /// What has exploded already; `nil` for what lives.

@@ -49,4 +49,72 @@ extension NodeView {
             trace: machine.isCreator ? !schedule.isTraceless : nil
         )
     }
+
+    /// Explosions that the node remembers and those that are scheduled, by their time; nobody is woken.
+    /// - Parameter place: where the page before ended; `nil` for the first.
+    static func explosions(after place: String?, _ node: isolated Node) throws -> ExplodeListMethod.Result {
+        let from = try place.map { text in
+            guard let place = ExplosionPlace(text) else {
+                throw ControlError(
+                    .usage,
+                    "`from` is no place in the list of explosions",
+                    hint: "give the `next` of an answer"
+                )
+            }
+            return place
+        }
+        let all = try node.explosions().sorted { $0.place < $1.place }
+        var page = AnswerPage()
+        var shown: [ExplosionStatus] = []
+        var last: ExplosionPlace?
+        for one in all {
+            if let from, !(from < one.place) { continue }
+            let status =
+                switch one {
+                case .exploded(let record): explosion(record, node)
+                case .scheduled(let machine): explosion(machine)
+                }
+            guard page.take(byteCount: largestByteCount(of: status)) else { break }
+            shown.append(status)
+            last = one.place
+        }
+        return ExplodeListMethod.Result(explosions: shown, next: page.isFull ? last?.description : nil)
+    }
+}
+
+/// A place in the list of explosions: its time, then the conversation's id.
+private struct ExplosionPlace: Comparable, CustomStringConvertible {
+    let at: Messaging.Timestamp
+    let conversation: ConversationID
+
+    var description: String { "\(at.milliseconds)-\(conversation)" }
+
+    init(at: Messaging.Timestamp, conversation: ConversationID) {
+        self.at = at
+        self.conversation = conversation
+    }
+
+    init?(_ text: String) {
+        let parts = text.split(separator: "-", omittingEmptySubsequences: false)
+        guard parts.count == 2, let milliseconds = Int64(parts[0]), let id = ConversationID(hex: String(parts[1]))
+        else {
+            return nil
+        }
+        self.init(at: Messaging.Timestamp(milliseconds: milliseconds), conversation: id)
+    }
+
+    static func < (one: Self, other: Self) -> Bool { (one.at, one.conversation) < (other.at, other.conversation) }
+}
+
+extension Node.ListedExplosion {
+    fileprivate var place: ExplosionPlace {
+        switch self {
+        case .exploded(let record): ExplosionPlace(at: record.explodedAt, conversation: record.conversation)
+        case .scheduled(let machine):
+            ExplosionPlace(
+                at: machine.record.schedule?.expiresAt ?? .latest,
+                conversation: machine.conversation
+            )
+        }
+    }
 }

@@ -1,0 +1,81 @@
+import Foundation
+import Testing
+
+/// Where the ids of exploded conversations are found again.
+@Suite("List of explosions")
+struct ExplodeListTests {
+    @Test("After an explosion its id is in the list, and an unknown name hints at the list")
+    func listed() throws {
+        try withRoom { ann, bob, id in
+            #expect(try ann.ok("explode", "list").lines.isEmpty)
+            try ann.ok("explode", "room", "--force")
+            try ann.wait("deletionReceipt")
+            let missing = try ann.fails(7, "explode", "status", "room")
+            #expect(missing.json["error"]["hint"].string?.contains("`mayfly explode list") == true, "\(missing)")
+            let listed = try ann.ok("explode", "list")
+            let status = try ann.ok("explode", "status", id)
+            #expect(listed.lines.count == 1 && listed["conversation"].string == id)
+            #expect(listed["state"].string == "exploded" && listed["expiresAt"].time != nil)
+            #expect(listed["confirmed"].list.count == 1 && listed["waiting"].list.isEmpty)
+            #expect(listed.output == status.output, "the list shows what the status shows")
+            // No tombstone has a name.
+            #expect(listed["name"].isNull && !listed.output.contains("room"))
+            let table = try Program.run([Program.mayfly, "explode", "list", "--home", ann.home], in: ann.directory)
+            #expect(table.output.contains(String(id.prefix(12))) && table.output.contains("exploded"), "\(table)")
+            // A member's own tombstone is listed, too; it waits for nobody.
+            let member = try bob.ok("explode", "list")
+            #expect(member["conversation"].string == id && member["waiting"].list.isEmpty)
+            try ann.stop()
+            try ann.start()
+            #expect(try ann.ok("explode", "list").output == listed.output)
+            try ann.ok("lock")
+            try ann.fails(6, "explode", "list")
+            try ann.ok("unlock")
+        }
+    }
+
+    @Test("Scheduled explosions are listed by their time among those that have happened, asleep or awake")
+    func scheduled() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.start()
+            func create(_ name: String) throws -> String {
+                try ann.ok("conversation", "create", "--name", name)["conversation"].string ?? ""
+            }
+            let (late, soon, gone, _) = (try create("late"), try create("soon"), try create("gone"), try create("kept"))
+            try ann.ok("explode", "late", "--in", "7d", "--force")
+            try ann.ok("explode", "soon", "--in", "2h", "--force")
+            try ann.ok("explode", "gone", "--force")
+            func list() throws -> [[String?]] {
+                try ann.ok("explode", "list").lines.map { [$0["conversation"].string, $0["state"].string] }
+            }
+            let expected = [[gone, "exploded"], [soon, "scheduled"], [late, "scheduled"]]
+            #expect(try list() == expected)
+            try ann.ok("inbox", "sleep", "late")
+            #expect(try list() == expected)
+            let request = #"{"jsonrpc":"2.0","id":1,"method":"explode.list","params":{"from":"x"}}"#
+            #expect(try ann.ok("rpc", input: request + "\n")["error"]["data"]["kind"].string == "usage")
+        }
+    }
+
+    @Test("A list of several answers is shown whole, each explosion once")
+    func pages() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.start()
+            // Each is answered when it is done; a page of the list holds some thousand.
+            let count = 2_600
+            func all(_ request: (Int) -> String) throws -> [JSON] {
+                try ann.ok("rpc", input: (0..<count).map(request).joined(separator: "\n") + "\n", seconds: 300).lines
+            }
+            let made = try all { #"{"jsonrpc":"2.0","id":\#($0),"method":"conversation.create"}"# }
+            let ids = made.compactMap { $0["result"]["conversation"].string }
+            #expect(ids.count == count)
+            _ = try all { #"{"jsonrpc":"2.0","id":\#($0),"method":"explode","params":{"conversation":"\#(ids[$0])"}}"# }
+            let page = try ann.ok("rpc", input: #"{"jsonrpc":"2.0","id":1,"method":"explode.list"}"# + "\n")["result"]
+            #expect(page["next"].string != nil && (1..<count).contains(page["explosions"].list.count))
+            let listed = try ann.ok("explode", "list").lines.compactMap { $0["conversation"].string }
+            #expect(listed.count == count && Set(listed) == Set(ids))
+        }
+    }
+}
