@@ -30,4 +30,5 @@ struct InboxSnapshot: Codable {
     /// Messages that were not acknowledged when it was saved, and have been none since without another state; `nil`: the
     /// messages themselves must be asked.
     var outboxCount: Int?
+    var notes: InboxNotes
 }

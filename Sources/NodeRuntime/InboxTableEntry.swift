@@ -18,8 +18,9 @@ struct InboxTableEntry: Hashable {
     var summary: InboxSummary
     var routes: [Route]
     var invites: [InviteID]
+    var notes: InboxNotes
 
-    private static let version: UInt8 = 2
+    private static let version: UInt8 = 3
 
     // MARK: Writing
 
@@ -58,13 +59,20 @@ struct InboxTableEntry: Hashable {
         }
         number(UInt16(clamping: invites.count))
         for invite in invites.prefix(Int(UInt16.max)) { bytes += invite.bytes }
+        bytes.append(notes.takesName ? 1 : 0)
+        text(notes.alias)
+        number(UInt16(clamping: notes.sentInvites.count))
+        for sent in notes.sentInvites.prefix(Int(UInt16.max)) { bytes += sent.invite.bytes + sent.peer.bytes }
+        number(UInt16(clamping: notes.guests.count))
+        for guest in notes.guests.prefix(Int(UInt16.max)) { bytes += guest.member.bytes + guest.peer.bytes }
         return bytes
     }
 
-    init(summary: InboxSummary, routes: [Route], invites: [InviteID]) {
+    init(summary: InboxSummary, routes: [Route], invites: [InviteID], notes: InboxNotes) {
         self.summary = summary
         self.routes = routes
         self.invites = invites
+        self.notes = notes
     }
 
     // MARK: Reading
@@ -94,7 +102,8 @@ struct InboxTableEntry: Hashable {
                 else { return nil }
                 return Route(remote: remote, secret: secret, counters: counters)
             }),
-            let invites = reader.list({ $0.take(InviteID.byteCount).flatMap { InviteID($0) } }), reader.isAtEnd
+            let invites = reader.list({ $0.take(InviteID.byteCount).flatMap { InviteID($0) } }),
+            let notes = reader.notes(), reader.isAtEnd
         else { return nil }
         self.init(
             summary: InboxSummary(
@@ -115,7 +124,8 @@ struct InboxTableEntry: Hashable {
                 deadline: deadline
             ),
             routes: routes,
-            invites: invites
+            invites: invites,
+            notes: notes
         )
     }
 
@@ -149,6 +159,26 @@ struct InboxTableEntry: Hashable {
             if count == .max { return .some(nil) }
             guard let utf8 = take(Int(count)), let text = String(validating: utf8, as: UTF8.self) else { return nil }
             return .some(text)
+        }
+
+        mutating func notes() -> InboxNotes? {
+            guard let takesName = take(1)?.first, let alias = text(),
+                let sentInvites = list({ reader -> InboxNotes.SentInvite? in
+                    guard let id = reader.take(InviteID.byteCount).flatMap({ InviteID($0) }), let peer = reader.key()
+                    else { return nil }
+                    return InboxNotes.SentInvite(invite: id, peer: peer)
+                }),
+                let guests = list({ reader -> InboxNotes.Guest? in
+                    guard let member = reader.key(), let peer = reader.key() else { return nil }
+                    return InboxNotes.Guest(member: member, peer: peer)
+                })
+            else { return nil }
+            return InboxNotes(
+                alias: alias,
+                takesName: takesName != 0,
+                sentInvites: sentInvites,
+                guests: guests
+            )
         }
 
         mutating func list<Element>(_ element: (inout Reader) -> Element?) -> [Element]? {

@@ -198,6 +198,7 @@ extension Node {
             return
         }
         guard let record = core.record(client), let row = rows[client] else { return }
+        followNotes(record)
         let snapshot = snapshot(record)
         do throws(StoreError) {
             try store.saveState(row, StoredCodec.encode(record: snapshot))
@@ -213,7 +214,8 @@ extension Node {
             record: record,
             counters: counters(of: record.client),
             lastActivity: core.lastActivity(record.client),
-            outboxCount: settled.contains(record.client) ? 0 : nil
+            outboxCount: settled.contains(record.client) ? 0 : nil,
+            notes: notes[record.client]
         )
     }
 

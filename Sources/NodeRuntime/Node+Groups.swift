@@ -25,12 +25,12 @@ extension Node {
         }
     }
 
-    /// - Parameter member: the beginning of its id, or its unambiguous name.
+    /// - Parameter member: the beginning of its id, its unambiguous name, or that of the peer as which it was invited.
     package func removeMember(_ text: String, _ member: String) throws(NodeError) {
         let machine = try conversation(text)
         let lowered = member.lowercased()
         let matches = machine.currentMembers.filter { one in
-            one.profile == member
+            (one.profile ?? peerName(of: one.key, in: machine.client)) == member
                 || !lowered.isEmpty && InboxID(one.key).description.hasPrefix(lowered)
         }
         guard let first = matches.first else { throw .unknownMember(member) }

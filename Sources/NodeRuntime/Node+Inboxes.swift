@@ -152,6 +152,7 @@ extension Node {
 
     private func enterSleeping(_ snapshot: InboxSnapshot, key: IdentityKey) {
         let client = snapshot.record.client
+        notes[client] = snapshot.notes
         savedCounters[client] = snapshot.counters
         let undelivered = snapshot.outboxCount == 0 ? [] : self.undelivered(client)
         turn {
@@ -170,6 +171,7 @@ extension Node {
 
     private func enter(_ snapshot: InboxSnapshot, key: IdentityKey, sessionGoesOn: Bool) {
         let client = snapshot.record.client
+        notes[client] = snapshot.notes
         savedCounters[client] = snapshot.counters
         turn {
             core.load(
@@ -325,6 +327,7 @@ extension Node {
     func letGo(_ client: ClientID) {
         rows[client] = nil
         keys[client] = nil
+        notes.remove(client)
         voided.remove(client)
         putOff[client] = nil
         cancelUploads(into: client)

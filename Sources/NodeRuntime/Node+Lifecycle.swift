@@ -125,7 +125,8 @@ extension Node {
             record: record,
             counters: counters(of: client),
             lastActivity: core.lastActivity(client),
-            outboxCount: outboxCount
+            outboxCount: outboxCount,
+            notes: notes[client]
         )
         do throws(StoreError) {
             try store.saveState(row, StoredCodec.encode(record: snapshot))
@@ -150,6 +151,7 @@ extension Node {
         let client = entry.summary.client
         guard rows[client] == nil, core.tombstone(entry.summary.conversation) == nil else { return false }
         rows[client] = row
+        notes[client] = entry.notes
         var turn = makeTurn()
         core.load(sleeping: entry.summary, &turn)
         for route in entry.routes {
@@ -188,7 +190,13 @@ extension Node {
                 case .contact: break
                 }
             }
-            entries.append((row, InboxTableEntry(summary: summary, routes: routes, invites: invites).encoded))
+            let entry = InboxTableEntry(
+                summary: summary,
+                routes: routes,
+                invites: invites,
+                notes: notes[summary.client]
+            )
+            entries.append((row, entry.encoded))
         }
         do throws(StoreError) { try store.saveSummaries(entries) } catch {
             log.warning("the next start will take longer", metadata: ["error": "\(error)"])
@@ -238,6 +246,7 @@ extension Node {
     private func resolveInbox(_ text: String) throws(NodeError) -> ClientID {
         let lowered = text.lowercased()
         if let whole = ClientID(hex: lowered), core.contains(whole) { return whole }
+        if let client = try aliased(text) { return client }
         let matches = lowered.isEmpty ? [] : core.clients.filter { $0.description.hasPrefix(lowered) }
         if matches.count == 1 { return matches[0] }
         do throws(NodeError) { return try resolve(text) } catch {

@@ -341,6 +341,7 @@ extension Node {
 
     private func linkClosed(_ connection: PeerConnection) {
         let id = LinkID(connection.id)
+        noteLastHeard(id)
         guard links.removeValue(forKey: id) != nil else { return guestLinkClosed(id) }
         servedLinks.remove(id)
         stirDiscovery()

@@ -27,14 +27,7 @@ package struct PeerSighting: Sendable {
 
 /// Nodes known by name: `peers.json`, contact cards, pings and invitations.
 extension Node {
-    /// All named peers, and when each was last heard.
-    /// - Throws: ``NodeError/homeFile(_:)`` when `peers.json` was edited and cannot be read.
-    package func allPeers() throws(NodeError) -> [(PeersFile.Peer, PeerSighting?)] {
-        try readPeers()
-        return peers.peers.map { ($0, peerSightings[$0.name]) }
-    }
-
-    /// - Throws: ``NodeError/unknownPeer(_:)``, and as ``allPeers()``.
+    /// - Throws: ``NodeError/unknownPeer(_:)``, and as ``peersFile()``.
     package func peer(_ name: String) throws(NodeError) -> (PeersFile.Peer, PeerSighting?) {
         try readPeers()
         guard let peer = peers[name] else { throw .unknownPeer(name) }
@@ -122,7 +115,7 @@ extension Node {
     }
 
     /// `peers.json` as it is now.
-    /// - Throws: as ``allPeers()``.
+    /// - Throws: ``NodeError/homeFile(_:)`` when the file was edited and cannot be read.
     package func peersFile() throws(NodeError) -> PeersFile {
         try readPeers()
         return peers

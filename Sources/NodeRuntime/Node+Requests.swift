@@ -45,14 +45,15 @@ extension Node {
 
     // MARK: Conversations
 
-    /// - Parameter text: an id, an unambiguous prefix of one, an inbox's clientId, or an unambiguous name.
+    /// - Parameter text: an id, an alias, an unambiguous prefix of an id or of an inbox's clientId, or an unambiguous name.
     package func resolve(_ text: String) throws(NodeError) -> ClientID {
         try unlocked()
         if let id = ConversationID(hex: text), let client = core.client(of: id) { return client }
+        // Before all that other members choose, names and ids: whatever they do, an alias stays where it is.
+        if let client = try aliased(text) { return client }
         let lowered = text.lowercased()
         let matches = core.directory.clients(beginningWith: lowered)
-        // A name that looks like the beginning of another's id is no reason to guess.
-        let all = matches + core.directory.clients(named: text).filter { !matches.contains($0) }
+        let all = matches.isEmpty ? core.directory.clients(named: text) : matches
         if !lowered.isEmpty, all.count == 1 { return all[0] }
         // Who was removed and has joined again means the conversation that goes on; the other copy has its clientId.
         let conversations = Set(all.compactMap { core.conversationID($0) })
@@ -63,9 +64,13 @@ extension Node {
             return client
         }
         if !lowered.isEmpty, all.count > 1 {
-            let ids = all.prefix(Self.shownMatches).compactMap { core.conversationID($0)?.description.prefix(12) }
-            let rest = all.count > ids.count ? ["and \(all.count - ids.count) more"] : []
-            throw .ambiguous(text, matches: ids.map(String.init) + rest)
+            let shown = all.prefix(Self.shownMatches).compactMap { client in
+                core.conversationID(client).map { id in
+                    "\(id.description.prefix(12))\(alias(of: client).map { " (\($0))" } ?? "")"
+                }
+            }
+            let rest = all.count > shown.count ? ["and \(all.count - shown.count) more"] : []
+            throw .ambiguous(text, matches: shown + rest)
         }
         if let id = ConversationID(hex: lowered), core.tombstone(id) != nil { throw .exploded(id) }
         if !lowered.isEmpty, let gone = core.tombstones.first(where: { $0.conversation.description.hasPrefix(lowered) })
@@ -106,16 +111,24 @@ extension Node {
     }
 
     /// Makes a conversation in the pooled inbox.
+    /// - Parameter alias: what this node's user calls it; without one, its name.
     /// - Returns: it, when it is durable.
-    /// - Throws: ``NodeError/locked``, ``NodeError/command(_:)``, ``NodeError/store(_:)``.
-    package func createConversation(name: String?, profile: String?) throws(NodeError)
+    /// - Throws: ``NodeError/locked``, ``NodeError/command(_:)``, ``NodeError/store(_:)``, ``NodeError/alias(_:)``.
+    package func createConversation(name: String?, profile: String?, alias: String? = nil) throws(NodeError)
         -> EventLoopFuture<ConversationStateMachine>
     {
         try unlocked()
+        let alias = try newAlias(alias, name: name)
         let client: ClientID
         do { client = try takeInbox() } catch { throw Self.wrap(error) }
-        _ = try request { turn throws(CommandError) in
-            ((), try core.createConversation(client, name: name, profile: profile, &turn))
+        notes[client].alias = alias
+        do throws(NodeError) {
+            _ = try request { turn throws(CommandError) in
+                ((), try core.createConversation(client, name: name, profile: profile, &turn))
+            }
+        } catch {
+            notes.remove(client)
+            throw error
         }
         ensureUnused()
         guard let machine = core.conversation(client) else { throw .stopping }
@@ -201,15 +214,24 @@ extension Node {
     // MARK: Joins
 
     /// Begins to join, in the pooled inbox.
+    /// - Parameter alias: what this node's user calls the conversation; without one its name, or the first of `name-2`,
+    ///   `name-3` … that is free.
     /// - Returns: the inbox; ``joinOutcome(_:)`` says how it ends.
-    package func join(_ slug: String, profile: String?) throws(NodeError) -> ClientID {
+    package func join(_ slug: String, profile: String?, alias: String? = nil) throws(NodeError) -> ClientID {
         try unlocked()
         let invite = try Self.inspect(slug)
         do throws(CommandError) { try core.checkJoin(invite, makeTurn()) } catch { throw .command(error) }
+        if let alias { try checkAlias(alias) }
         let client: ClientID
         do { client = try takeInbox() } catch { throw Self.wrap(error) }
-        _ = try request { turn throws(CommandError) in
-            ((), try core.join(client, invite: invite, profile: profile, &turn))
+        notes[client].alias = alias
+        do throws(NodeError) {
+            _ = try request { turn throws(CommandError) in
+                ((), try core.join(client, invite: invite, profile: profile, &turn))
+            }
+        } catch {
+            notes.remove(client)
+            throw error
         }
         ensureUnused()
         for received in core.contact?.record.received ?? [] where received.invitation.slug == slug {

@@ -82,6 +82,8 @@ package actor Node {
     // Inboxes
     var rows: [ClientID: RowID] = [:]
     var keys: [ClientID: IdentityKey] = [:]
+    /// What this node knows of its conversations that no member has said.
+    var notes = NotesTable()
     /// Awake inboxes whose saved state says that none of their messages waits.
     var settled: Set<ClientID> = []
     /// When the summaries of sleeping inboxes were last written.
@@ -174,6 +176,8 @@ package actor Node {
     var nextWatcher: UInt64 = 1
     var pings: [UInt64: PendingPing] = [:]
     var peerSightings: [String: PeerSighting] = [:]
+    /// When and how the named peers were last linked, by the keys of their contact inboxes; in memory only.
+    var peersHeard: [PublicKey: PeerPresence] = [:]
 
     // Contents
     /// Links with chunks to send.

@@ -49,4 +49,5 @@ package enum NodeError: Error {
     case attachmentLost(MessageID)
     /// As many rendezvous nodes as there may be are in use.
     case tooManyRendezvous
+    case alias(AliasRefusal)
 }

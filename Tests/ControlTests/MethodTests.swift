@@ -63,7 +63,13 @@ import Testing
         #expect(file?.fields.map(\.name) == ["name", "mediaType", "byteCount", "state", "percent"])
         #expect(read[0].type == "[object]")
         #expect(read[0].fields.map(\.name).contains("expiresAt"))
-        #expect(fields("conversation.create", "params") == ["name", "as", "with"])
+        #expect(fields("conversation.create", "params") == ["name", "as", "with", "alias"])
+        #expect(fields("conversation.alias", "params") == ["conversation", "alias"])
+        for method in ["conversation.show", "conversation.create", "join"] {
+            #expect(fields(method, "result").contains("alias"), "\(method)")
+        }
+        let listed = FieldSchema.fields(of: ConversationListMethod.Result.self)[0].fields
+        #expect(listed.map(\.name).contains("alias"))
         #expect(fields("explode", "params") == ["conversation", "at", "in", "noTrace"])
         #expect(fields("explode.list", "params") == ["from"])
         let explosions = FieldSchema.fields(of: ExplodeListMethod.Result.self)[0].fields.map(\.name)

@@ -63,8 +63,8 @@ struct ExplodeListTests {
         try withHomes("ann") { nodes in
             let ann = nodes[0]
             try ann.start()
-            // Each is answered when it is done; a page of the list holds some thousand.
-            let count = 2_600
+            // A page of the list holds about a thousand.
+            let count = 1_100
             func all(_ request: (Int) -> String) throws -> [JSON] {
                 try ann.ok("rpc", input: (0..<count).map(request).joined(separator: "\n") + "\n", seconds: 300).lines
             }

@@ -5,7 +5,7 @@ import Testing
 @Suite("Peers")
 struct PeerTests {
     /// Each knows the other.
-    private func introduce(_ ann: TestNode, _ bob: TestNode) throws {
+    fileprivate func introduce(_ ann: TestNode, _ bob: TestNode) throws {
         for (node, other) in [(ann, bob), (bob, ann)] {
             let card = try other.ok("peer", "card")
             #expect(card["name"].string == other.name)
@@ -353,6 +353,124 @@ struct PeerTests {
             #expect(refused.message.contains("config.json"), "\(refused)")
             #expect(Program.text("\(ann.home)/config.json") == "{ \"listen\": 7 }")
             try ann.replace("config.json", with: file)
+        }
+    }
+}
+
+/// What is known of members by the peers as which they were invited.
+extension PeerTests {
+    private func told(_ node: TestNode, _ arguments: String...) throws -> Answer {
+        try Program.run([Program.mayfly] + arguments + ["--home", node.home], in: node.directory)
+    }
+
+    @Test("Who invites to what is in the table of joins, with the commands that answer")
+    func invitationTable() throws {
+        try withPair { ann, bob in
+            try introduce(ann, bob)
+            try ann.ok("conversation", "create", "--name", "tea time", "--with", "bob")
+            try bob.wait("invited")
+            let invited = try bob.ok("join", "list")
+            #expect(invited["from"].string == "ann" && invited["name"].string == "tea time")
+            let id = String((invited["join"].string ?? "").prefix(12))
+            let table = try told(bob, "join", "list")
+            #expect(table.output.contains(" ann ") && table.output.contains("tea time"), "\(table)")
+            #expect(table.errors.contains("`mayfly join \(id) ") && table.errors.contains("`mayfly join cancel \(id) "))
+            // Of a sender that is not in peers.json nobody is named.
+            try bob.ok("peer", "remove", "ann")
+            #expect(try told(bob, "join", "list").output.contains("not in peers.json"))
+            #expect(try bob.ok("join", "list")["from"].isNull)
+        }
+    }
+
+    @Test("A member that was invited by name goes by that name until it chooses one; the note is the inviter's alone")
+    func invitedByName() throws {
+        try withPair { ann, bob in
+            try introduce(ann, bob)
+            try ann.ok("conversation", "create", "--name", "room", "--with", "bob")
+            try bob.wait("invited")
+            try bob.ok("join", try bob.ok("join", "list")["join"].string ?? "", "--timeout", "90")
+            try ann.wait("peerOnline")
+            let member = try ann.ok("conversation", "members", "room")["members"][0]
+            let id = try #require(member["member"].string)
+            #expect(member["peer"].string == "bob" && member["profile"].isNull, "\(member)")
+            #expect(try told(ann, "conversation", "members", "room").output.contains("bob "))
+            try say("hello", bob)
+            #expect(try message("hello", at: ann)["from"].string == "bob")
+            #expect(try message("hello", at: ann)["member"].string == id, "scripts have the id")
+            // Nobody has told bob.
+            #expect(try bob.ok("conversation", "members", "room")["members"][0]["peer"].isNull)
+            // It lasts, awake and asleep.
+            try ann.ok("inbox", "sleep", "room")
+            #expect(try ann.ok("conversation", "list")["members"][0]["peer"].string == "bob")
+            try ann.stop()
+            try ann.start()
+            #expect(try ann.ok("conversation", "members", "room")["members"][0]["peer"].string == "bob")
+            try ann.wait("peerOnline")
+            try say("hello", bob)
+            #expect(try message("hello", at: ann)["from"].string == "bob")
+            try ann.ok("explode", "room", "--in", "1h", "--force")
+            #expect(try ann.ok("explode", "status", "room")["names"][0]["name"].string == "bob")
+            #expect(try told(ann, "explode", "list").output.contains("bob"))
+            // A second member of that name: neither stands alone.
+            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            try withHomes("eve") { nodes in
+                try nodes[0].start()
+                try nodes[0].ok("join", slug, "--as", "bob", "--timeout", "90")
+                try eventually("eve is there") {
+                    try ann.ok("conversation", "members", "room")["members"].list.count == 2
+                }
+                #expect(try message("hello", at: ann)["from"].string == "bob (\(id))")
+            }
+            // Its own word goes before ours.
+            let cursor = try ann.cursor()
+            try bob.ok("conversation", "profile", "room", "robert")
+            try ann.wait("profileChanged:profile=robert", after: cursor)
+            #expect(try message("hello", at: ann)["from"].string == "robert")
+            // Without an entry in peers.json there is no name to show.
+            let cleared = try ann.cursor()
+            try bob.ok("conversation", "profile", "room", "")
+            try ann.wait("profileChanged", after: cleared)
+            try ann.ok("peer", "remove", "bob")
+            #expect(try message("hello", at: ann)["from"].string == id)
+        }
+    }
+
+    @Test("A member that goes by a peer's name is removed by it")
+    func removedByName() throws {
+        try withPair { ann, bob in
+            try introduce(ann, bob)
+            try ann.ok("conversation", "create", "--name", "room", "--with", "bob")
+            try bob.wait("invited")
+            try bob.ok("join", try bob.ok("join", "list")["join"].string ?? "", "--timeout", "90")
+            try ann.wait("peerOnline")
+            try ann.ok("conversation", "remove", "room", "bob")
+            try bob.wait("removed")
+        }
+    }
+
+    @Test("A peer is online while there is a link to it, as a contact or as the member that it was invited to be")
+    func online() throws {
+        try withPair { ann, bob in
+            try introduce(ann, bob)
+            #expect(try ann.ok("peer", "list")["online"].bool == false)
+            #expect(try ann.ok("peer", "list")["lastSeen"].isNull)
+            try ann.ok("conversation", "create", "--name", "room", "--with", "bob")
+            try bob.wait("invited")
+            // The invitation came over a link between the contact inboxes: both know when that was.
+            try eventually("ann was seen") { try bob.ok("peer", "show", "ann")["lastSeen"].time != nil }
+            try bob.ok("join", try bob.ok("join", "list")["join"].string ?? "", "--timeout", "90")
+            try ann.wait("peerOnline")
+            let shown = try ann.ok("peer", "list")
+            #expect(shown["online"].bool == true && shown["path"].string == "direct", "\(shown)")
+            #expect(shown["lastSeen"].time != nil && shown["link"]["transport"].string != nil)
+            try eventually("the round trip is known") { try ann.ok("peer", "list")["rttMs"].double != nil }
+            let table = try told(ann, "peer", "list").output
+            #expect(table.contains("yes") && table.contains("direct"), "\(table)")
+            let cursor = try ann.cursor()
+            try bob.stop()
+            try ann.wait("peerOffline", after: cursor)
+            let gone = try ann.ok("peer", "show", "bob")
+            #expect(gone["online"].bool == false && gone["lastSeen"].time != nil && gone["path"].string == "direct")
         }
     }
 }

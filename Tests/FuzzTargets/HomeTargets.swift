@@ -81,9 +81,10 @@
                     counters: [RoutingCounter(day: 20_000, next: 3)]
                 )
                 let id = samples.invite().id
+                let notes = inboxNotes(id)
                 return [
-                    InboxTableEntry(summary: summary, routes: [route, route], invites: [id]).encoded,
-                    InboxTableEntry(summary: summary, routes: [], invites: []).encoded,
+                    InboxTableEntry(summary: summary, routes: [route, route], invites: [id], notes: notes).encoded,
+                    InboxTableEntry(summary: summary, routes: [], invites: [], notes: InboxNotes()).encoded,
                 ]
             },
             run: { bytes in
@@ -113,7 +114,8 @@
                             record: record,
                             counters: [counters],
                             lastActivity: samples.now,
-                            outboxCount: 2
+                            outboxCount: 2,
+                            notes: inboxNotes(samples.invite().id)
                         )
                     )
                 }
@@ -121,7 +123,10 @@
             run: { bytes in
                 guard let snapshot = try? StoredCodec.decode(InboxSnapshot.self, bytes) else { return }
                 let again = try? StoredCodec.decode(InboxSnapshot.self, StoredCodec.encode(record: snapshot))
-                try expect(again?.record == snapshot.record, "a snapshot does not come back")
+                try expect(
+                    again?.record == snapshot.record && again?.notes == snapshot.notes,
+                    "a snapshot does not come back"
+                )
                 try wakeUp(snapshot.record)
             }
         ),
@@ -150,6 +155,17 @@
         guard let line = error.line else { return }
         let count = 1 + bytes.count { $0 == 0x0a }
         try expect((1...count).contains(line), "line \(line) of \(count)")
+    }
+
+    /// Of each kind one.
+    private func inboxNotes(_ invite: InviteID) -> InboxNotes {
+        let (ann, bob) = (FuzzKeys.ann.publicKey, FuzzKeys.bob.publicKey)
+        return InboxNotes(
+            alias: "night shift",
+            takesName: false,
+            sentInvites: [InboxNotes.SentInvite(invite: invite, peer: bob)],
+            guests: [InboxNotes.Guest(member: bob, peer: ann)]
+        )
     }
 
     /// A record that reads is one that the core can go on with, whatever it says.

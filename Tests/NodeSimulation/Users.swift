@@ -114,7 +114,9 @@ extension NodeSimulation {
 
     private func create(_ machine: Machine) {
         let profile = "p\(machine.index)"
-        let made = machine.ask { try? $0.createConversation(name: "c", profile: profile) }
+        // No two on one machine: a name that is an alias there already is refused.
+        let name = "c\(time.milliseconds)"
+        let made = machine.ask { try? $0.createConversation(name: name, profile: profile) }
         machine.when(made) { [unowned self] conversation in
             count(machine.isHostile ? "conversations of a hostile creator" : "conversations")
             oracle.enters(conversation, machine)

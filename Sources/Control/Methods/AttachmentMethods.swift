@@ -15,7 +15,7 @@ package enum AttachmentBeginMethod: ControlMethod {
 
     /// What `attachment.begin` is asked.
     package struct Params: Codable, Hashable, Sendable {
-        /// Id, unambiguous prefix of an id, or unambiguous name.
+        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation: String
         /// The file's name; a path in front of it is left out.
         package var name: String
@@ -125,7 +125,7 @@ package enum AttachmentReadMethod: ControlMethod {
 
     /// What `attachment.read` is asked.
     package struct Params: Codable, Hashable, Sendable {
-        /// Id, unambiguous prefix of an id, or unambiguous name.
+        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation: String
         package var message: String
         /// From which piece on; 0 at first, then `next` of the answer before.
@@ -176,7 +176,7 @@ package enum ReactMethod: ControlMethod {
 
     /// What `react` is asked.
     package struct Params: Codable, Hashable, Sendable {
-        /// Id, unambiguous prefix of an id, or unambiguous name.
+        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation: String
         /// The message, or the beginning of its id.
         package var message: String

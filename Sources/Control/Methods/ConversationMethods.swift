@@ -4,7 +4,7 @@ package enum ConversationMethods {
         ConversationCreateMethod.self, ConversationListMethod.self, ConversationShowMethod.self,
         ConversationMembersMethod.self, ConversationLeaveMethod.self, ConversationLockMethod.self,
         ConversationUnlockMethod.self, ConversationCloseMethod.self, ConversationRenameMethod.self,
-        ConversationRemoveMethod.self, ConversationProfileMethod.self,
+        ConversationRemoveMethod.self, ConversationProfileMethod.self, ConversationAliasMethod.self,
     ]
 }
 
@@ -14,14 +14,24 @@ package struct Member: Codable, Hashable, Sendable {
     package var member: String
     /// The name it chose for this conversation.
     @Nullable package var profile: String?
+    /// The named peer to which its invite was sent; known to the inviting node alone.
+    package var peer: String?
     package var online: Bool
     /// How it is reached now: `lan`, `direct`, `relayed` or `punched`; null while there is no link.
     @Nullable package var path: String?
     @Nullable package var link: Link?
 
-    package init(member: String, profile: String? = nil, online: Bool, path: String? = nil, link: Link? = nil) {
+    package init(
+        member: String,
+        profile: String? = nil,
+        peer: String? = nil,
+        online: Bool,
+        path: String? = nil,
+        link: Link? = nil
+    ) {
         self.member = member
         self.profile = profile
+        self.peer = peer
         self.online = online
         self.path = path
         self.link = link
@@ -32,6 +42,9 @@ package struct Member: Codable, Hashable, Sendable {
 package struct Conversation: Codable, Hashable, Sendable {
     /// Id, in hex.
     package var conversation: String
+    /// What it is called on this node, and nowhere else; unique here.
+    @Nullable package var alias: String?
+    /// What its creator calls it.
     @Nullable package var name: String?
     /// `creator` or `member`.
     package var role: String
@@ -49,6 +62,7 @@ package struct Conversation: Codable, Hashable, Sendable {
 
     package init(
         conversation: String,
+        alias: String? = nil,
         name: String? = nil,
         role: String,
         members: [Member],
@@ -59,6 +73,7 @@ package struct Conversation: Codable, Hashable, Sendable {
         inbox: String? = nil
     ) {
         self.conversation = conversation
+        self.alias = alias
         self.name = name
         self.role = role
         self.members = members
@@ -82,17 +97,21 @@ package enum ConversationCreateMethod: ControlMethod {
         package var profile: String?
         /// Named nodes to invite.
         package var peers: [String]?
+        /// What to call it on this node; its name when absent. Refused when another conversation has it.
+        package var alias: String?
 
-        package init(name: String? = nil, profile: String? = nil, peers: [String]? = nil) {
+        package init(name: String? = nil, profile: String? = nil, peers: [String]? = nil, alias: String? = nil) {
             self.name = name
             self.profile = profile
             self.peers = peers
+            self.alias = alias
         }
 
         package enum CodingKeys: String, CodingKey {
             case name
             case profile = "as"
             case peers = "with"
+            case alias
         }
     }
 
@@ -102,12 +121,20 @@ package enum ConversationCreateMethod: ControlMethod {
         package var conversation: String
         /// The client id of its inbox.
         package var inbox: String
+        @Nullable package var alias: String?
         @Nullable package var name: String?
         package var inviteTag: String
 
-        package init(conversation: String, inbox: String, name: String? = nil, inviteTag: String) {
+        package init(
+            conversation: String,
+            inbox: String,
+            alias: String? = nil,
+            name: String? = nil,
+            inviteTag: String
+        ) {
             self.conversation = conversation
             self.inbox = inbox
+            self.alias = alias
             self.name = name
             self.inviteTag = inviteTag
         }
@@ -138,7 +165,7 @@ package enum ConversationShowMethod: ControlMethod {
 
     /// What `conversation.show` is asked.
     package struct Params: Codable, Hashable, Sendable {
-        /// Id, unambiguous prefix of an id, or unambiguous name.
+        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation: String
 
         package init(conversation: String) {
@@ -155,7 +182,7 @@ package enum ConversationMembersMethod: ControlMethod {
 
     /// What `conversation.members` is asked.
     package struct Params: Codable, Hashable, Sendable {
-        /// Id, unambiguous prefix of an id, or unambiguous name.
+        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation: String
 
         package init(conversation: String) {
@@ -172,7 +199,7 @@ package enum ConversationLeaveMethod: ControlMethod {
 
     /// What `conversation.leave` is asked.
     package struct Params: Codable, Hashable, Sendable {
-        /// Id, unambiguous prefix of an id, or unambiguous name.
+        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation: String
 
         package init(conversation: String) {
@@ -189,7 +216,7 @@ package enum ConversationLockMethod: ControlMethod {
 
     /// What `conversation.lock` is asked.
     package struct Params: Codable, Hashable, Sendable {
-        /// Id, unambiguous prefix of an id, or unambiguous name.
+        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation: String
 
         package init(conversation: String) {
@@ -206,7 +233,7 @@ package enum ConversationUnlockMethod: ControlMethod {
 
     /// What `conversation.unlock` is asked.
     package struct Params: Codable, Hashable, Sendable {
-        /// Id, unambiguous prefix of an id, or unambiguous name.
+        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation: String
 
         package init(conversation: String) {
@@ -223,7 +250,7 @@ package enum ConversationCloseMethod: ControlMethod {
 
     /// What `conversation.close` is asked.
     package struct Params: Codable, Hashable, Sendable {
-        /// Id, unambiguous prefix of an id, or unambiguous name.
+        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation: String
 
         package init(conversation: String) {
@@ -240,7 +267,7 @@ package enum ConversationRenameMethod: ControlMethod {
 
     /// What `conversation.rename` is asked.
     package struct Params: Codable, Hashable, Sendable {
-        /// Id, unambiguous prefix of an id, or unambiguous name.
+        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation: String
         package var name: String
 
@@ -259,7 +286,7 @@ package enum ConversationProfileMethod: ControlMethod {
 
     /// What `conversation.profile` is asked.
     package struct Params: Codable, Hashable, Sendable {
-        /// Id, unambiguous prefix of an id, or unambiguous name.
+        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation: String
         /// Empty for none.
         package var profile: String
@@ -279,13 +306,33 @@ package enum ConversationRemoveMethod: ControlMethod {
 
     /// What `conversation.remove` is asked.
     package struct Params: Codable, Hashable, Sendable {
-        /// Id, unambiguous prefix of an id, or unambiguous name.
+        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation: String
         package var member: String
 
         package init(conversation: String, member: String) {
             self.conversation = conversation
             self.member = member
+        }
+    }
+}
+
+/// `conversation.alias`: calls a conversation otherwise on this node.
+package enum ConversationAliasMethod: ControlMethod {
+    package static let name = "conversation.alias"
+    package static let summary = "Gives a conversation an alias on this node, or takes it away."
+    package typealias Result = Conversation
+
+    /// What `conversation.alias` is asked.
+    package struct Params: Codable, Hashable, Sendable {
+        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
+        package var conversation: String
+        /// Absent for none.
+        package var alias: String?
+
+        package init(conversation: String, alias: String? = nil) {
+            self.conversation = conversation
+            self.alias = alias
         }
     }
 }

@@ -17,6 +17,8 @@ package struct ExplosionStatus: Codable, Hashable, Sendable {
     package var confirmed: [String]
     /// Members that have not.
     package var waiting: [String]
+    /// What the members are called, as in ``Message/from``; present while the conversation is there.
+    package var names: [Name]?
     /// When those that have confirmed destroyed their copy, by their own clocks.
     package var receipts: [Receipt]?
     /// False when no list is kept of whom to tell.
@@ -35,12 +37,24 @@ package struct ExplosionStatus: Codable, Hashable, Sendable {
         }
     }
 
+    /// A member's id and its name.
+    package struct Name: Codable, Hashable, Sendable {
+        package var member: String
+        package var name: String
+
+        package init(member: String, name: String) {
+            self.member = member
+            self.name = name
+        }
+    }
+
     package init(
         conversation: String,
         expiresAt: Timestamp? = nil,
         state: String,
         confirmed: [String],
         waiting: [String],
+        names: [Name]? = nil,
         receipts: [Receipt]? = nil,
         trace: Bool? = nil,
         error: String? = nil
@@ -50,6 +64,7 @@ package struct ExplosionStatus: Codable, Hashable, Sendable {
         self.state = state
         self.confirmed = confirmed
         self.waiting = waiting
+        self.names = names
         self.receipts = receipts
         self.trace = trace
         self.error = error
@@ -64,7 +79,7 @@ package enum ExplodeMethod: ControlMethod {
 
     /// What `explode` is asked.
     package struct Params: Codable, Hashable, Sendable {
-        /// Id, unambiguous prefix of an id, or unambiguous name.
+        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation: String
         /// Now when both are absent.
         package var at: Timestamp?
@@ -96,7 +111,7 @@ package enum ExplodeStatusMethod: ControlMethod {
 
     /// What `explode.status` is asked.
     package struct Params: Codable, Hashable, Sendable {
-        /// Id, unambiguous prefix of an id, or unambiguous name.
+        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation: String
 
         package init(conversation: String) {

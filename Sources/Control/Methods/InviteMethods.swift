@@ -89,7 +89,7 @@ package enum InviteCreateMethod: ControlMethod {
 
     /// What `invite.create` is asked.
     package struct Params: Codable, Hashable, Sendable {
-        /// Id, unambiguous prefix of an id, or unambiguous name.
+        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation: String
         /// 24 h when absent.
         package var expiresIn: Interval?
@@ -110,7 +110,7 @@ package enum InviteListMethod: ControlMethod {
 
     /// What `invite.list` is asked.
     package struct Params: Codable, Hashable, Sendable {
-        /// Id, unambiguous prefix of an id, or unambiguous name.
+        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation: String
 
         package init(conversation: String) {
@@ -135,7 +135,7 @@ package enum InviteRevokeMethod: ControlMethod {
 
     /// What `invite.revoke` is asked.
     package struct Params: Codable, Hashable, Sendable {
-        /// Id, unambiguous prefix of an id, or unambiguous name.
+        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation: String
         /// Its text, or the beginning of its id; all when absent.
         package var invite: String?

@@ -24,6 +24,12 @@ package struct JoinStatus: Codable, Hashable, Sendable {
     package var state: JoinStage
     /// Present when ready.
     package var conversation: String?
+    /// Present when ready, unless it has none: what the conversation is called on this node.
+    package var alias: String?
+    /// What the conversation is called by its creator; present when ready or invited, unless it has no name.
+    package var name: String?
+    /// Present when invited by a named peer: its name.
+    package var from: String?
     package var inviteTag: String?
     /// Present when failed: `conversation_expired`, `single_use_consumed` or `generic_failure`.
     package var errorType: String?
@@ -43,6 +49,9 @@ package struct JoinStatus: Codable, Hashable, Sendable {
         join: String,
         state: JoinStage,
         conversation: String? = nil,
+        alias: String? = nil,
+        name: String? = nil,
+        from: String? = nil,
         inviteTag: String? = nil,
         errorType: String? = nil,
         title: String? = nil,
@@ -55,6 +64,9 @@ package struct JoinStatus: Codable, Hashable, Sendable {
         self.join = join
         self.state = state
         self.conversation = conversation
+        self.alias = alias
+        self.name = name
+        self.from = from
         self.inviteTag = inviteTag
         self.errorType = errorType
         self.title = title
@@ -82,12 +94,21 @@ package enum JoinMethod: ControlMethod {
         package var timeout: Interval?
         /// False answers at once; true when absent.
         package var wait: Bool?
+        /// What to call the conversation on this node; its name when absent, with a number behind it if that is taken.
+        package var alias: String?
 
-        package init(slug: String, profile: String? = nil, timeout: Interval? = nil, wait: Bool? = nil) {
+        package init(
+            slug: String,
+            profile: String? = nil,
+            timeout: Interval? = nil,
+            wait: Bool? = nil,
+            alias: String? = nil
+        ) {
             self.slug = slug
             self.profile = profile
             self.timeout = timeout
             self.wait = wait
+            self.alias = alias
         }
 
         package enum CodingKeys: String, CodingKey {
@@ -95,6 +116,7 @@ package enum JoinMethod: ControlMethod {
             case profile = "as"
             case timeout
             case wait
+            case alias
         }
     }
 }

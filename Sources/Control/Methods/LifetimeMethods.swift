@@ -169,7 +169,7 @@ package enum LifetimeShowMethod: ControlMethod {
 
     /// What `lifetime.show` is asked.
     package struct Params: Codable, Hashable, Sendable {
-        /// Id, unambiguous prefix of an id, or unambiguous name.
+        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation: String
 
         package init(conversation: String) {
@@ -186,7 +186,7 @@ package enum LifetimeProposeMethod: ControlMethod {
 
     /// What `lifetime.propose` is asked.
     package struct Params: Codable, Hashable, Sendable {
-        /// Id, unambiguous prefix of an id, or unambiguous name.
+        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation: String
         package var lifetime: LifetimeValue
         /// Of attachments; absent: as the others.
@@ -220,7 +220,7 @@ package enum LifetimeAcceptMethod: ControlMethod {
 
     /// What `lifetime.accept` is asked.
     package struct Params: Codable, Hashable, Sendable {
-        /// Id, unambiguous prefix of an id, or unambiguous name.
+        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation: String
         /// The id of the proposal, as `lifetime.show` gives it, or 12 digits of it and more: any other is refused.
         package var proposal: String?
@@ -240,7 +240,7 @@ package enum LifetimeRejectMethod: ControlMethod {
 
     /// What `lifetime.reject` is asked.
     package struct Params: Codable, Hashable, Sendable {
-        /// Id, unambiguous prefix of an id, or unambiguous name.
+        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation: String
 
         package init(conversation: String) {
@@ -257,7 +257,7 @@ package enum LifetimeWithdrawMethod: ControlMethod {
 
     /// What `lifetime.withdraw` is asked.
     package struct Params: Codable, Hashable, Sendable {
-        /// Id, unambiguous prefix of an id, or unambiguous name.
+        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation: String
 
         package init(conversation: String) {
@@ -313,7 +313,7 @@ package enum LifetimeAgreementsMethod: ControlMethod {
 
     /// What `lifetime.agreements` is asked.
     package struct Params: Codable, Hashable, Sendable {
-        /// Id, unambiguous prefix of an id, or unambiguous name.
+        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation: String
         /// The beginning of an agreement's id; absent for all that are kept.
         package var agreement: String?

@@ -154,7 +154,7 @@ package enum SendMethod: ControlMethod {
 
     /// What `send` is asked.
     package struct Params: Codable, Hashable, Sendable {
-        /// Id, unambiguous prefix of an id, or unambiguous name.
+        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation: String
         /// Absent for a content of another type.
         package var text: String?
@@ -215,7 +215,7 @@ package enum ReadMethod: ControlMethod {
 
     /// What `read` is asked.
     package struct Params: Codable, Hashable, Sendable {
-        /// Id, unambiguous prefix of an id, or unambiguous name.
+        /// Id, alias, unambiguous prefix of an id, or unambiguous name.
         package var conversation: String
         /// At most this many, the newest.
         package var last: Int?

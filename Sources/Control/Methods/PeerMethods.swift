@@ -17,6 +17,9 @@ package struct Peer: Codable, Hashable, Sendable {
     package var blocked: Bool
     /// What is done with its invitations: `ask`, `accept` or `refuse`.
     package var invitations: String
+    /// There is a link to it now: to its contact inbox, or to a member that came by an invite that was sent to it.
+    package var online: Bool
+    /// Now, while there is a link.
     @Nullable package var lastSeen: Timestamp?
     /// How it was reached when it was last heard: `lan`, `direct`, `relayed` or `punched`.
     @Nullable package var path: String?
@@ -33,6 +36,7 @@ package struct Peer: Codable, Hashable, Sendable {
         contact: String? = nil,
         blocked: Bool,
         invitations: String,
+        online: Bool = false,
         lastSeen: Timestamp? = nil,
         path: String? = nil,
         rttMs: Double? = nil,
@@ -44,6 +48,7 @@ package struct Peer: Codable, Hashable, Sendable {
         self.contact = contact
         self.blocked = blocked
         self.invitations = invitations
+        self.online = online
         self.lastSeen = lastSeen
         self.path = path
         self.rttMs = rttMs

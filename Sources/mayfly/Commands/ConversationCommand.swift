@@ -7,17 +7,20 @@ struct ConversationCommand: ParsableCommand {
         commandName: "conversation",
         abstract: "Conversations and their members.",
         discussion: """
-            A conversation is named by its name or by the start of its id.
+            Every command takes a conversation by its alias, by its id or the start of it, or by its name, in this \
+            order. The alias is yours: it is unique on this node, and no other member can change it or take it away. \
+            The name is what the conversation's creator calls it; several may have the same one.
 
             Examples:
               mayfly conversation create --name incident --with ann bob
               mayfly conversation list
+              mayfly conversation alias incident night-shift
               mayfly conversation members incident
               mayfly conversation lock incident
             """,
         subcommands: [
             Create.self, List.self, Show.self, Members.self, Leave.self, Lock.self, Unlock.self, Close.self,
-            Rename.self,
+            Rename.self, Alias.self,
             Remove.self, Profile.self, Set.self,
         ]
     )
@@ -25,6 +28,7 @@ struct ConversationCommand: ParsableCommand {
     fileprivate static func show(_ conversation: Conversation, _ terminal: Terminal) {
         terminal.fields([
             ("conversation", safe(conversation.conversation)),
+            ("alias", conversation.alias.map(safe) ?? "-"),
             ("name", conversation.name.map(safe) ?? "-"),
             ("role", safe(conversation.role)),
             ("state", safe(conversation.state)),
@@ -38,10 +42,10 @@ struct ConversationCommand: ParsableCommand {
     fileprivate static func members(_ conversation: Conversation, _ terminal: Terminal) {
         let now = wallClock()
         terminal.table(
-            ["MEMBER", "PROFILE", "ONLINE", "PATH", "LINK", "RTT", "SINCE", "IN", "OUT"],
+            ["NAME", "MEMBER", "ONLINE", "PATH", "LINK", "RTT", "SINCE", "IN", "OUT"],
             conversation.members.map { member in
                 [
-                    safe(member.member), member.profile.map(safe) ?? "-", member.online ? "yes" : "no",
+                    (member.profile ?? member.peer).map(safe) ?? "-", safe(member.member), member.online ? "yes" : "no",
                     member.path.map(safe) ?? "-", member.link.map(shown) ?? "-", milliseconds(member.link?.rttMs),
                     shown(member.link?.since, now: now), member.link.map { FileUpload.size($0.bytesIn) } ?? "-",
                     member.link.map { FileUpload.size($0.bytesOut) } ?? "-",
@@ -56,12 +60,20 @@ extension ConversationCommand {
         static let configuration = CommandConfiguration(
             abstract: "Start a conversation with an inbox of its own.",
             discussion: """
-                Example:
+                The name becomes its alias on this node, unless --alias gives another. It is refused when another \
+                conversation has that alias: a script that goes on with it would say there what is for this one.
+
+                Members that join by an invitation sent --with a named peer are shown by that peer's name here until \
+                they choose a name of their own.
+
+                Examples:
                   mayfly conversation create --name incident --as ops --with ann bob
+                  mayfly conversation create --name incident --alias incident-paris
                 """
         )
 
         @Option(help: "What to call it.") var name: String?
+        @Option(help: "What to call it on this node; its name by default.") var alias: String?
         @Option(name: .customLong("as"), help: "The name to show to its members.") var profile: String?
         @Option(parsing: .upToNextOption, help: ArgumentHelp("Named nodes to invite.", valueName: "peer"))
         var with: [String] = []
@@ -71,17 +83,19 @@ extension ConversationCommand {
             let params = ConversationCreateMethod.Params(
                 name: name,
                 profile: profile,
-                peers: with.isEmpty ? nil : with
+                peers: with.isEmpty ? nil : with,
+                alias: alias
             )
             try call(ConversationCreateMethod.self, params, terminal) { created in
                 terminal.fields([
-                    ("conversation", safe(created.conversation)), ("name", created.name.map(safe) ?? "-"),
-                    ("inbox", safe(created.inbox)), ("invite tag", safe(created.inviteTag)),
+                    ("conversation", safe(created.conversation)), ("alias", created.alias.map(safe) ?? "-"),
+                    ("name", created.name.map(safe) ?? "-"), ("inbox", safe(created.inbox)), ("invite tag", safe(created.inviteTag)),
                 ])
-                // The id where the name would be taken for an option or for the end of the command.
-                let name = created.name.map(safe).flatMap { $0.hasPrefix("-") || $0.contains("`") ? nil : $0 }
-                let handle = quoted(name ?? short(safe(created.conversation)))
+                let handle = handle(created.alias, created.conversation)
                 terminal.note("invite somebody with `mayfly invite create \(handle)`")
+                if created.alias == nil, created.name != nil {
+                    terminal.note("its name cannot be an alias; give one with `mayfly conversation alias \(handle) NAME`")
+                }
             }
         }
     }
@@ -95,10 +109,11 @@ extension ConversationCommand {
             try callList(ConversationListMethod.self, Nothing(), "conversations", terminal) { list in
                 let now = wallClock()
                 terminal.table(
-                    ["CONVERSATION", "NAME", "ROLE", "STATE", "MEMBERS", "LIFETIME", "EXPIRES"],
+                    ["CONVERSATION", "ALIAS", "NAME", "ROLE", "STATE", "MEMBERS", "LIFETIME", "EXPIRES"],
                     list.conversations.map { conversation in
                         [
-                            short(safe(conversation.conversation)), conversation.name.map(safe) ?? "-",
+                            short(safe(conversation.conversation)), conversation.alias.map(safe) ?? "-",
+                            conversation.name.map(safe) ?? "-",
                             safe(conversation.role), safe(conversation.state) + (conversation.locked ? ", locked" : ""),
                             String(conversation.members.count), conversation.lifetime.rawValue,
                             shown(conversation.expiresAt, now: now),
@@ -122,6 +137,36 @@ extension ConversationCommand {
         func perform(_ terminal: Terminal) throws {
             if name.isEmpty { throw ValidationError("the name is empty") }
             try call(ConversationRenameMethod.self, .init(conversation: conversation, name: name), terminal) {
+                ConversationCommand.show($0, terminal)
+            }
+        }
+    }
+
+    struct Alias: NodeCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Call a conversation otherwise on this node.",
+            discussion: """
+                An alias means its conversation whatever other members call theirs. No other node learns it, and it is \
+                destroyed with the conversation. A new conversation has its name as alias; one that was joined has its \
+                name, or name-2, name-3 … if that means another one here.
+
+                Examples:
+                  mayfly conversation alias 4f1c09ab night-shift
+                  mayfly conversation alias night-shift --remove
+                """
+        )
+
+        @Argument(help: "Alias, id or name.") var conversation: String
+        @Argument(help: "What to call it.") var alias: String?
+        @Flag(help: "Take its alias away.") var remove = false
+        @OptionGroup var global: GlobalOptions
+
+        func validate() throws {
+            if remove == (alias != nil) { throw ValidationError("give either the ALIAS or --remove") }
+        }
+
+        func perform(_ terminal: Terminal) throws {
+            try call(ConversationAliasMethod.self, .init(conversation: conversation, alias: alias), terminal) {
                 ConversationCommand.show($0, terminal)
             }
         }
@@ -266,4 +311,10 @@ extension ConversationCommand {
             }
         }
     }
+}
+
+/// What a person types for a conversation: its alias, quoted where a shell wants that; the beginning of its id where
+/// there is no alias, or one that would end the command in which it is shown.
+func handle(_ alias: String?, _ conversation: String) -> String {
+    quoted(alias.map(safe).flatMap { $0.contains("`") ? nil : $0 } ?? short(safe(conversation)))
 }

@@ -30,8 +30,10 @@ struct ExplodeCommand: ParsableCommand {
         defaultSubcommand: Now.self
     )
 
-    private static func list(_ members: [String]) -> String {
-        members.isEmpty ? "-" : members.map(safe).joined(separator: ", ")
+    /// By name, where the conversation is still there to tell.
+    private static func list(_ members: [String], _ status: ExplosionStatus) -> String {
+        let names = members.map { member in status.names?.first { $0.member == member }?.name ?? member }
+        return names.isEmpty ? "-" : names.map(safe).joined(separator: ", ")
     }
 
     fileprivate static func table(_ explosions: [ExplosionStatus], _ terminal: Terminal) {
@@ -41,7 +43,7 @@ struct ExplodeCommand: ParsableCommand {
             explosions.map { status in
                 [
                     short(safe(status.conversation)), safe(status.state), shown(status.expiresAt, now: now),
-                    list(status.confirmed), list(status.waiting),
+                    list(status.confirmed, status), list(status.waiting, status),
                 ]
             }
         )
@@ -53,9 +55,9 @@ struct ExplodeCommand: ParsableCommand {
             ("conversation", short(safe(status.conversation))),
             ("state", safe(status.state)),
             ("at", shown(status.expiresAt, now: wallClock())),
-            ("confirmed", list(status.confirmed)),
+            ("confirmed", list(status.confirmed, status)),
             ("error", status.error.map(safe)),
-            ("waiting for", list(status.waiting)),
+            ("waiting for", list(status.waiting, status)),
         ])
     }
 }
@@ -64,7 +66,7 @@ extension ExplodeCommand {
     struct Now: NodeCommand {
         static let configuration = CommandConfiguration(abstract: "Destroy it, now or at a time.")
 
-        @Argument(help: "Name or id.") var conversation: String
+        @Argument(help: "Alias, id or name.") var conversation: String
         @Option(help: ArgumentHelp("At this time.", valueName: "iso8601")) var at: Timestamp?
         @Option(
             name: .customLong("in"),
@@ -133,7 +135,7 @@ extension ExplodeCommand {
         private func confirm(_ client: ControlClient) throws -> String {
             let value = try client.call(ConversationShowMethod.self, .init(conversation: conversation))
             let found = try understand(value, as: Conversation.self)
-            let name = found.name.map(safe) ?? short(found.conversation)
+            let name = (found.alias ?? found.name).map(safe) ?? short(found.conversation)
             let time = at.map { " at \($0.iso8601)" } ?? delay.map { " \(shown(after: $0))" } ?? ""
             let count = found.members.count + 1
             try Terminal.confirm(
@@ -154,7 +156,7 @@ extension ExplodeCommand {
             abstract: "Show who has destroyed their copy, or knows that they will."
         )
 
-        @Argument(help: "Name or id.") var conversation: String
+        @Argument(help: "Alias, id or name.") var conversation: String
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {

@@ -6,13 +6,19 @@ struct JoinCommand: ParsableCommand {
         commandName: "join",
         abstract: "Join a conversation by invitation.",
         discussion: """
-            Usage: mayfly join SLUG [--as PROFILE] [--timeout 60] [--no-wait] [--home DIR] [--json]
+            Usage: mayfly join SLUG [--as PROFILE] [--alias NAME] [--timeout 60] [--no-wait] [--home DIR] [--json]
+
+            SLUG is an invite, or the id of an invitation from `mayfly join list`.
+
+            --alias is what the conversation is called on this node. Without it that is its name; or name-2, name-3 … \
+            if another conversation is called so here.
 
             Ends when the answer is there: 0 ready, 2 refused, 3 expired, 4 no answer in time (the join goes on, \
             see `mayfly join list`).
 
             Examples:
               mayfly join 'mayfly:join/…' --as ann
+              mayfly join 'mayfly:join/…' --alias night-shift
               mayfly join 'mayfly:join/…' --no-wait
               mayfly join retry 3f2a
               mayfly join cancel 3f2a
@@ -24,16 +30,26 @@ struct JoinCommand: ParsableCommand {
     fileprivate static func table(_ joins: [JoinStatus], _ terminal: Terminal) {
         let now = wallClock()
         terminal.table(
-            ["JOIN", "STATE", "STARTED", "GIVES UP", "ATTEMPTS", "NEXT ATTEMPT", "TAG"],
+            ["JOIN", "STATE", "FROM", "TO", "STARTED", "GIVES UP", "ATTEMPTS", "NEXT ATTEMPT", "TAG"],
             joins.map { join in
                 [
-                    short(safe(join.join)), join.state.rawValue, shown(join.startedAt, now: now),
+                    short(safe(join.join)), join.state.rawValue, sender(of: join), join.name.map(safe) ?? "-",
+                    shown(join.startedAt, now: now),
                     shown(join.expiresAt, now: now), join.attempts.map(String.init) ?? "-",
                     shown(join.nextAttempt, now: now), join.inviteTag.map(safe) ?? "-",
                 ]
             }
         )
         if joins.isEmpty { terminal.note("no joins under way") }
+        for join in joins where join.state == .invited {
+            let id = short(safe(join.join))
+            terminal.note("accept with `mayfly join \(id)`, refuse with `mayfly join cancel \(id)`")
+        }
+    }
+
+    private static func sender(of join: JoinStatus) -> String {
+        if let from = join.from { return safe(from) }
+        return join.state == .invited ? "not in peers.json" : "-"
     }
 }
 
@@ -66,13 +82,20 @@ extension JoinCommand {
 
         @Argument(help: "The invitation, with or without `mayfly:join/`.") var slug: String
         @Option(name: .customLong("as"), help: "The name to show to its members.") var profile: String?
+        @Option(help: ArgumentHelp("What to call it on this node.", valueName: "name")) var alias: String?
         @Option(parsing: .unconditional, help: ArgumentHelp("How long to wait for the answer.", valueName: "seconds"))
         var timeout = Interval(milliseconds: 60_000)
         @Flag(help: "Do not wait for the answer.") var noWait = false
         @OptionGroup var global: GlobalOptions
 
         func perform(_ terminal: Terminal) throws {
-            let params = JoinMethod.Params(slug: slug, profile: profile, timeout: timeout, wait: noWait ? false : nil)
+            let params = JoinMethod.Params(
+                slug: slug,
+                profile: profile,
+                timeout: timeout,
+                wait: noWait ? false : nil,
+                alias: alias
+            )
             let value = try connect().call(JoinMethod.self, params, timeout: timeout.withGrace)
             let status = try understand(value, as: JoinStatus.self)
             var failure = status.failure
@@ -87,7 +110,12 @@ extension JoinCommand {
             terminal.fields([
                 ("join", short(safe(status.join))), ("state", status.state.rawValue),
                 ("conversation", status.conversation.map(safe)),
+                ("alias", status.alias.map(safe)),
+                ("name", status.name.map(safe)),
             ])
+            if let conversation = status.conversation {
+                terminal.note("send with `mayfly send \(handle(status.alias, conversation)) TEXT`")
+            }
         }
     }
 

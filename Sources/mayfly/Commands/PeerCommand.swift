@@ -30,6 +30,7 @@ struct PeerCommand: ParsableCommand {
             ("blocked", peer.blocked ? "yes" : "no"),
             ("invitations", safe(peer.invitations)),
             ("rendezvous", peer.rendezvous ? "yes" : "no"),
+            ("online", peer.online ? "yes" : "no"),
             ("last seen", shown(peer.lastSeen, now: wallClock())),
             ("path", peer.path.map(safe) ?? "-"),
             ("round trip", milliseconds(peer.rttMs)),
@@ -45,10 +46,10 @@ struct PeerCommand: ParsableCommand {
     fileprivate static func table(_ peers: [Peer], _ terminal: Terminal) {
         let now = wallClock()
         terminal.table(
-            ["NAME", "PATH", "RTT", "LAST SEEN", "BLOCKED", "ENDPOINTS"],
+            ["NAME", "ONLINE", "PATH", "RTT", "LAST SEEN", "BLOCKED", "ENDPOINTS"],
             peers.map { peer in
                 [
-                    safe(peer.name), peer.path.map(safe) ?? "-", milliseconds(peer.rttMs),
+                    safe(peer.name), peer.online ? "yes" : "no", peer.path.map(safe) ?? "-", milliseconds(peer.rttMs),
                     shown(peer.lastSeen, now: now),
                     peer.blocked ? "yes" : "no", peer.endpoints.map(safe).joined(separator: " "),
                 ]
@@ -81,7 +82,14 @@ extension PeerCommand {
     }
 
     struct List: NodeCommand {
-        static let configuration = CommandConfiguration(abstract: "List the named nodes.")
+        static let configuration = CommandConfiguration(
+            abstract: "List the named nodes.",
+            discussion: """
+                ONLINE: there is a link now, to the peer's contact inbox, or to a member that joined by an invitation \
+                that was sent to the peer. Of members that joined otherwise no node can tell which peers they are. \
+                PATH, RTT and LAST SEEN are of the last link since this node has started.
+                """
+        )
 
         @OptionGroup var global: GlobalOptions
 

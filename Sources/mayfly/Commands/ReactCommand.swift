@@ -12,7 +12,7 @@ struct ReactCommand: NodeCommand {
             """
     )
 
-    @Argument(help: "Name or id.") var conversation: String
+    @Argument(help: "Alias, id or name.") var conversation: String
     @Argument(help: "The message, or the start of its id.") var message: String
     @Argument(help: "An emoji.") var emoji: String
     @Flag(help: "Take it back.") var remove = false

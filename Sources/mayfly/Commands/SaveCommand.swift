@@ -18,7 +18,7 @@ struct SaveCommand: NodeCommand {
             """
     )
 
-    @Argument(help: "Name or id.") var conversation: String
+    @Argument(help: "Alias, id or name.") var conversation: String
     @Argument(help: "The message, or the start of its id.") var message: String
     @Option(help: ArgumentHelp("Where to; a directory, a file, or `-`.", valueName: "path")) var output: String?
     @Flag(help: "Write over a file that is there.") var force = false

@@ -33,6 +33,8 @@ extension NodeView {
     private static let partByteCount = 192
     /// The same of an entry of the outbox.
     private static let entryByteCount = 448
+    /// Names of fields, identifiers, times and states of an explosion.
+    private static let explosionByteCount = 1_024
     /// Of a member's name, with its id where that is shown.
     private static let nameByteCount = 6 * Limits.nameByteCount + 16
 
@@ -49,10 +51,10 @@ extension NodeView {
         return count
     }
 
-    /// Identifiers and times, and for each member its id, or its receipt with id and time.
     static func largestByteCount(of status: ExplosionStatus) -> Int {
         let memberCount = status.confirmed.count + status.waiting.count + (status.receipts?.count ?? 0)
-        return entryByteCount + jsonByteCount(status.error ?? "") + memberCount * partByteCount
+        let nameByteCount = (status.names ?? []).reduce(0) { $0 + partByteCount + jsonByteCount($1.name) }
+        return explosionByteCount + jsonByteCount(status.error ?? "") + memberCount * partByteCount + nameByteCount
     }
 
     static func largestByteCount(of entry: OutboxEntry) -> Int { entryByteCount + jsonByteCount(entry.to) }

@@ -147,6 +147,28 @@ private func nodeError(_ error: NodeError) -> ControlError {
             "\(Limits.rendezvousCount) rendezvous nodes are in use already",
             hint: "take one out: mayfly peer set NAME rendezvous=off"
         )
+    case .alias(let refusal): return aliasRefusal(refusal)
+    }
+}
+
+private func aliasRefusal(_ refusal: AliasRefusal) -> ControlError {
+    switch refusal {
+    case .taken(let conversation):
+        let holder = conversation.map { String($0.description.prefix(12)) }
+        let free = holder.map { ", or free this one: `mayfly conversation alias \($0) --remove`" } ?? ""
+        return ControlError(
+            .failed,
+            "another conversation has this alias, or one that reads like it\(holder.map { ": \($0)" } ?? "")",
+            hint: "choose another alias (create and join take --alias NAME)\(free)"
+        )
+    case .looksLikeID:
+        return ControlError(.usage, "an alias may not look like the beginning of an id", hint: "choose another")
+    case .notAnAlias:
+        return ControlError(
+            .usage,
+            "this is not an alias",
+            hint: "use up to \(Limits.nameByteCount) bytes of visible characters, one blank between words, no `-` first"
+        )
     }
 }
 

@@ -16,11 +16,16 @@ extension ControlHandlers {
                 if peer.isBlocked { throw NodeError.peerBlocked(name) }
                 if peer.card == nil { throw NodeError.peerWithoutCard(name) }
             }
-            return try node.createConversation(name: params.name, profile: params.profile).flatMap { [node] made in
+            return try node.createConversation(
+                name: params.name,
+                profile: params.profile,
+                alias: params.alias
+            ).flatMap { [node] made in
                 node.assumeIsolated { node in
                     let result = ConversationCreateMethod.Result(
                         conversation: made.conversation.description,
                         inbox: made.client.description,
+                        alias: node.alias(of: made.client),
                         name: made.record.name,
                         inviteTag: made.invites?.tag.description ?? ""
                     )
@@ -64,6 +69,10 @@ extension ControlHandlers {
     }
 
     func addMembership(_ router: inout ControlRouter) {
+        durably(&router, ConversationAliasMethod.self) { node, params in
+            let client = try node.setAlias(params.conversation, to: params.alias)
+            return NodeView.conversation(try node.conversation(client.description), node)
+        }
         durably(&router, ConversationRenameMethod.self) { node, params in
             let client = try node.conversation(params.conversation).client
             try node.rename(params.conversation, to: params.name)
@@ -92,8 +101,9 @@ extension ControlHandlers {
                 do {
                     return try node.invite(id, lifetime: Limits.inviteLifetime, singleUse: true)
                         .flatMapThrowing { [node] invite, slug in
-                            try node.assumeIsolated {
-                                try $0.sendInvitation(slug, invite: invite, name: name, to: peer)
+                            try node.assumeIsolated { node in
+                                try node.noteInvitation(invite.invite.id, of: id, to: peer)
+                                try node.sendInvitation(slug, invite: invite, name: name, to: peer)
                             }
                         }
                 } catch {
@@ -150,7 +160,11 @@ extension ControlHandlers {
         later(&router, JoinMethod.self) { node, params, connection in
             let client: ClientID
             do throws(NodeError) {
-                client = try node.join(try NodeView.slug(params.slug, node), profile: params.profile)
+                client = try node.join(
+                    try NodeView.slug(params.slug, node),
+                    profile: params.profile,
+                    alias: params.alias
+                )
             } catch {
                 // Asked again: the same join, or the conversation that it led to.
                 guard case .command(.alreadyMember(let known)) = error else { throw error }
@@ -161,6 +175,7 @@ extension ControlHandlers {
                         hint: "`mayfly conversation leave \(known)` first, then join with a new invite"
                     )
                 }
+                if let alias = params.alias { try node.assignAlias(alias, to: known) }
                 client = known
             }
             if params.wait == false {

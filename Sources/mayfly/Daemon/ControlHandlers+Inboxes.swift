@@ -57,10 +57,17 @@ extension NodeView {
             }
             return Conversation(
                 conversation: summary.conversation.description,
+                alias: node.alias(of: summary.client),
                 name: summary.name,
                 role: summary.isCreator ? "creator" : "member",
                 members: summary.members.map {
-                    Control.Member(member: member($0.key), profile: $0.profile, online: false, path: nil)
+                    Control.Member(
+                        member: member($0.key),
+                        profile: $0.profile,
+                        peer: node.peerName(of: $0.key, in: summary.client),
+                        online: false,
+                        path: nil
+                    )
                 },
                 lifetime: LifetimeValue(summary.lifetime),
                 locked: summary.isLocked,

@@ -239,7 +239,7 @@ extension ControlHandlers {
 
     private static func explosion(_ text: String, _ node: isolated Node) throws -> ExplosionStatus {
         if let record = try node.explosion(text) { return NodeView.explosion(record, node) }
-        return NodeView.explosion(try node.conversation(text))
+        return NodeView.explosion(try node.conversation(text), node)
     }
 
     // MARK: Outbox
@@ -257,7 +257,7 @@ extension ControlHandlers {
             var messages: [OutboxEntry] = []
             var last: Node.OutboxPlace?
             try node.visitOutbox(of: only, after: from) { item, place in
-                let entry = NodeView.outbox(item)
+                let entry = NodeView.outbox(item, node)
                 guard page.take(byteCount: NodeView.largestByteCount(of: entry)) else { return false }
                 messages.append(entry)
                 last = place
@@ -266,10 +266,12 @@ extension ControlHandlers {
             return OutboxListMethod.Result(messages: messages, next: page.isFull ? last?.description : nil)
         }
         durably(&router, OutboxCancelMethod.self) { node, params in
-            var entry = NodeView.outbox(try node.cancelMessage(params.message))
+            var entry = NodeView.outbox(try node.cancelMessage(params.message), node)
             entry.state = "cancelled"
             return entry
         }
-        on(&router, OutboxRetryMethod.self) { node, params in NodeView.outbox(try node.retryMessage(params.message)) }
+        on(&router, OutboxRetryMethod.self) { node, params in
+            NodeView.outbox(try node.retryMessage(params.message), node)
+        }
     }
 }

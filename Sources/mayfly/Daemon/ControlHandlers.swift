@@ -157,10 +157,11 @@ struct ControlHandlers: Sendable {
     private func addPeers(_ router: inout ControlRouter) {
         on(&router, PeerAddMethod.self) { node, params in
             let endpoints = try Daemon.endpoints(params.endpoints ?? [], option: "--endpoint")
-            return NodeView.peer(try node.addPeer(params.name, card: params.card, endpoints: endpoints), nil)
+            _ = try node.addPeer(params.name, card: params.card, endpoints: endpoints)
+            return try Self.peer(params.name, node)
         }
         on(&router, PeerListMethod.self) { node, _ in
-            PeerListMethod.Result(peers: try node.allPeers().map { NodeView.peer($0.0, $0.1) })
+            PeerListMethod.Result(peers: try NodeView.peers(node))
         }
         on(&router, PeerShowMethod.self) { node, params in try Self.peer(params.name, node) }
         on(&router, PeerRemoveMethod.self) { node, params in
@@ -232,13 +233,12 @@ struct ControlHandlers: Sendable {
                 )
             }
             try node.importPeers(file)
-            return PeerImportMethod.Result(peers: try node.allPeers().map { NodeView.peer($0.0, $0.1) })
+            return PeerImportMethod.Result(peers: try NodeView.peers(node))
         }
     }
 
     private static func peer(_ name: String, _ node: isolated Node) throws(NodeError) -> Peer {
-        let (peer, seen) = try node.peer(name)
-        return NodeView.peer(peer, seen)
+        NodeView.peer(try node.peer(name).0, node.peerPresences()[name])
     }
 
 }

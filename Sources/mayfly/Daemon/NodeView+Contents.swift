@@ -14,7 +14,7 @@ extension NodeView {
         let text = content.displayText
         let reactions = node.reactions(to: content.id, client: conversation.client).map { one in
             MessageReaction(
-                from: one.sender.map { name($0, conversation) } ?? MemberName.own,
+                from: one.sender.map { name($0, conversation, node) } ?? MemberName.own,
                 member: one.sender.map { member($0) },
                 reaction: one.emoji
             )
@@ -24,7 +24,7 @@ extension NodeView {
         return Control.Message(
             message: content.id.description,
             conversation: conversation.conversation.description,
-            from: from(message, conversation),
+            from: from(message, conversation, node),
             member: message.sender.map { member($0) },
             type: content.type.description,
             text: text.isEmpty ? nil : text,
@@ -36,7 +36,7 @@ extension NodeView {
             agreement: content.agreement?.description,
             file: content.attachment.map { file($0, message, conversation.client, node) },
             reactions: reactions.isEmpty ? nil : reactions,
-            deliveries: deliveries(message, conversation),
+            deliveries: deliveries(message, conversation, node),
             payload: content.isUnknown ? Base64.encode(content.payload) : nil,
             reactsTo: reaction?.message.description,
             removed: reaction?.isRemoved == true ? true : nil
@@ -68,18 +68,23 @@ extension NodeView {
     /// What each member has said of a message of ours, and where it stands on its way to the others.
     private static func deliveries(
         _ message: Messaging.Message,
-        _ conversation: ConversationStateMachine
+        _ conversation: ConversationStateMachine,
+        _ node: isolated Node
     ) -> [MessageDelivery]? {
         guard message.sender == nil, message.content.type != .systemMessage else { return nil }
         let said = message.deliveries.filter { $0.state != .queued }
         var result: [MessageDelivery] = said.map { one in
-            MessageDelivery(member: name(one.member, conversation), state: one.state.rawValue, at: timestamp(one.at))
+            MessageDelivery(
+                member: name(one.member, conversation, node),
+                state: one.state.rawValue,
+                at: timestamp(one.at)
+            )
         }
         for member in conversation.currentMembers {
             guard !said.contains(where: { $0.member == member.key }),
                 let entry = conversation.outboxEntry(message.content.id, to: member.key)
             else { continue }
-            result.append(MessageDelivery(member: name(member.key, conversation), state: entry.state.rawValue))
+            result.append(MessageDelivery(member: name(member.key, conversation, node), state: entry.state.rawValue))
         }
         return result
     }

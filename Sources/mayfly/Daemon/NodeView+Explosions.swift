@@ -30,7 +30,7 @@ extension NodeView {
     }
 
     /// Of a conversation that is still there.
-    static func explosion(_ machine: ConversationStateMachine) -> ExplosionStatus {
+    static func explosion(_ machine: ConversationStateMachine, _ node: isolated Node) -> ExplosionStatus {
         guard let schedule = machine.record.schedule else {
             return ExplosionStatus(
                 conversation: machine.conversation.description,
@@ -46,6 +46,7 @@ extension NodeView {
             state: "scheduled",
             confirmed: members.filter(schedule.confirmed.contains).map(member),
             waiting: members.filter { !schedule.confirmed.contains($0) }.map(member),
+            names: members.map { ExplosionStatus.Name(member: member($0), name: name($0, machine, node)) },
             trace: machine.isCreator ? !schedule.isTraceless : nil
         )
     }
@@ -72,7 +73,7 @@ extension NodeView {
             let status =
                 switch one {
                 case .exploded(let record): explosion(record, node)
-                case .scheduled(let machine): explosion(machine)
+                case .scheduled(let machine): explosion(machine, node)
                 }
             guard page.take(byteCount: largestByteCount(of: status)) else { break }
             shown.append(status)

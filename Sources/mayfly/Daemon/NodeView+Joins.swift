@@ -17,6 +17,8 @@ extension NodeView {
         return JoinStatus(
             join: invitation.id.description,
             state: .invited,
+            name: invitation.name,
+            from: invitation.from,
             message: "\(from) invites you\(name); accept: mayfly join \(invitation.id.description.prefix(12))",
             startedAt: timestamp(invitation.receivedAt)
         )
@@ -44,7 +46,13 @@ extension NodeView {
         switch node.joinOutcome(client) {
         case nil: return nil
         case .success(let machine):
-            return JoinStatus(join: client.description, state: .ready, conversation: machine.conversation.description)
+            return JoinStatus(
+                join: client.description,
+                state: .ready,
+                conversation: machine.conversation.description,
+                alias: node.alias(of: client),
+                name: machine.record.name
+            )
         case .failure(.joinFailed(let type)):
             let tag = (try? node.joins())?.first { $0.client == client }?.record.invite.tag.description
             return JoinStatus(

@@ -11,36 +11,40 @@ extension NodeView {
             conversation: machine.conversation.description,
             lifetime: LifetimeValue(machine.lifetime),
             state: machine.pendingProposal != nil ? .pending : machine.agreement != nil ? .agreed : .none,
-            proposal: proposal(of: machine),
-            agreement: machine.agreement.map { agreement($0, machine) }
+            proposal: proposal(of: machine, node),
+            agreement: machine.agreement.map { agreement($0, machine, node) }
         )
     }
 
-    static func proposal(of machine: ConversationStateMachine) -> Control.LifetimeProposal? {
+    static func proposal(of machine: ConversationStateMachine, _ node: isolated Node) -> Control.LifetimeProposal? {
         guard let pending = machine.pendingProposal else { return nil }
         let proposal = pending.proposal
         var shown = Control.LifetimeProposal(
             lifetime: LifetimeValue(proposal.lifetime),
-            from: name(proposal.proposer, machine),
+            from: name(proposal.proposer, machine, node),
             member: pending.isOurs ? nil : member(proposal.proposer),
             proposedAt: timestamp(proposal.proposedAt)
         )
         shown.attachments = proposal.terms.attachment.map { LifetimeValue($0) }
         shown.unopened = proposal.terms.unopened.map { Interval(milliseconds: $0) }
         shown.timer = proposal.terms.timer == .send ? nil : .read
-        shown.waiting = machine.unanswered.map { name($0, machine) }
+        shown.waiting = machine.unanswered.map { name($0, machine, node) }
         shown.id = proposal.id.description
         return shown
     }
 
-    static func agreement(_ agreement: Agreement, _ machine: ConversationStateMachine) -> LifetimeAgreement {
+    static func agreement(
+        _ agreement: Agreement,
+        _ machine: ConversationStateMachine,
+        _ node: isolated Node
+    ) -> LifetimeAgreement {
         // When the last one has signed.
         let agreedAt = agreement.accepts.map(\.acceptedAt).max() ?? agreement.proposal.proposedAt
         var shown = LifetimeAgreement(
             id: agreement.id.description,
             lifetime: LifetimeValue(agreement.lifetime),
             agreedAt: timestamp(agreedAt),
-            members: agreement.signers.map { name($0, machine) }
+            members: agreement.signers.map { name($0, machine, node) }
         )
         shown.attachments = agreement.terms.attachment.map { LifetimeValue($0) }
         shown.unopened = agreement.terms.unopened.map { Interval(milliseconds: $0) }
@@ -69,16 +73,20 @@ extension NodeView {
             }
             if matches.count > 1 { throw NodeError.ambiguous(id, matches: matches.map(\.id.description)) }
         }
-        return LifetimeAgreementsMethod.Result(agreements: matches.map { record($0, machine) })
+        return LifetimeAgreementsMethod.Result(agreements: matches.map { record($0, machine, node) })
     }
 
-    private static func record(_ agreement: Agreement, _ machine: ConversationStateMachine) -> LifetimeAgreementRecord {
+    private static func record(
+        _ agreement: Agreement,
+        _ machine: ConversationStateMachine,
+        _ node: isolated Node
+    ) -> LifetimeAgreementRecord {
         let state =
             machine.agreement?.id == agreement.id
             ? "inForce" : machine.standing?.id == agreement.id ? "suspended" : "ended"
         func value(_ bytes: [UInt8]) -> JSONValue { (try? JSONReader.read(bytes)) ?? .null }
         return LifetimeAgreementRecord(
-            agreement: self.agreement(agreement, machine),
+            agreement: self.agreement(agreement, machine, node),
             state: state,
             verified: agreement.isValid(conversation: machine.conversation),
             proposal: value(SeedJSON.encode(agreement.proposal)),

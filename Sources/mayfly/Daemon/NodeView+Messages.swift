@@ -57,11 +57,11 @@ extension NodeView {
         )
     }
 
-    static func outbox(_ item: Node.OutboxItem) -> OutboxEntry {
+    static func outbox(_ item: Node.OutboxItem, _ node: isolated Node) -> OutboxEntry {
         OutboxEntry(
             message: item.entry.message.description,
             conversation: item.conversation.conversation.description,
-            to: name(item.member, item.conversation),
+            to: name(item.member, item.conversation, node),
             member: member(item.member),
             attempts: item.entry.attempts,
             nextAttempt: item.entry.nextAttempt.map(timestamp),

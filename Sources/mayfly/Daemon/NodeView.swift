@@ -81,17 +81,24 @@ enum NodeView {
         )
     }
 
-    static func peer(_ peer: PeersFile.Peer, _ seen: PeerSighting?) -> Peer {
+    static func peers(_ node: isolated Node) throws(NodeError) -> [Peer] {
+        let file = try node.peersFile()
+        let presences = node.peerPresences()
+        return file.peers.map { peer($0, presences[$0.name]) }
+    }
+
+    static func peer(_ peer: PeersFile.Peer, _ presence: Node.PeerPresence?) -> Peer {
         Peer(
             name: peer.name,
             endpoints: peer.allEndpoints.map(\.description),
             contact: peer.contact?.description,
             blocked: peer.isBlocked,
             invitations: peer.invitationPolicy.rawValue,
-            lastSeen: seen.map { timestamp($0.at) },
-            path: seen?.path?.kind.rawValue,
-            rttMs: seen.map { rounded($0.rttMilliseconds) },
-            link: seen?.path.map(link),
+            online: presence?.isLinked ?? false,
+            lastSeen: presence.map { timestamp($0.at) },
+            path: presence?.path?.kind.rawValue,
+            rttMs: presence?.rttMilliseconds.map(rounded),
+            link: presence?.path.map(link),
             rendezvous: peer.isRendezvous
         )
     }
@@ -115,6 +122,7 @@ enum NodeView {
         let paths = node.paths(of: machine)
         return Conversation(
             conversation: machine.conversation.description,
+            alias: node.alias(of: machine.client),
             name: machine.record.name,
             role: machine.isCreator ? "creator" : "member",
             members: machine.currentMembers.map { one in
@@ -122,6 +130,7 @@ enum NodeView {
                 return Control.Member(
                     member: member(one.key),
                     profile: one.profile,
+                    peer: node.peerName(of: one.key, in: machine.client),
                     online: isOnline,
                     path: isOnline ? paths[one.key]?.kind.rawValue : nil,
                     link: isOnline ? paths[one.key].map(link) : nil

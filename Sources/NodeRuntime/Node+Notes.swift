@@ -1,0 +1,121 @@
+import Messaging
+import Primitives
+
+/// Aliases of conversations, and which member came by an invite that was sent to a named peer: knowledge of this node's
+/// user (specification, *Inboxes*).
+extension Node {
+    // MARK: Aliases
+
+    /// What the user calls a conversation.
+    package func alias(of client: ClientID) -> String? {
+        if let own = notes[client].alias { return own }
+        // Of a conversation that was joined again, the copy that is left from before may have it.
+        guard let conversation = core.conversationID(client), core.client(of: conversation) == client else { return nil }
+        return core.clients(of: conversation).compactMap { notes[$0].alias }.first
+    }
+
+    /// - Throws: ``NodeError/alias(_:)``; another one while an inbox, whose alias this may be, cannot be read.
+    func checkAlias(_ alias: String, for client: ClientID? = nil) throws(NodeError) {
+        do throws(AliasRefusal) { try AliasRefusal.check(alias) } catch { throw .alias(error) }
+        if let holder = notes.holder(of: alias), holder != client {
+            throw .alias(.taken(core.conversationID(holder)))
+        }
+        if let unreadError { throw unreadError }
+    }
+
+    /// Gives a conversation an alias, another one, or none.
+    /// - Parameter text: as for ``resolve(_:)``.
+    /// - Throws: ``NodeError/alias(_:)``, ``NodeError/store(_:)``, and as ``resolve(_:)``.
+    package func setAlias(_ text: String, to alias: String?) throws(NodeError) -> ClientID {
+        let client = try resolve(text)
+        try assignAlias(alias, to: client)
+        return client
+    }
+
+    /// As ``setAlias(_:to:)``, of an inbox that may still be joining.
+    package func assignAlias(_ alias: String?, to client: ClientID) throws(NodeError) {
+        try unlocked()
+        if let alias { try checkAlias(alias, for: client) }
+        guard notes[client].alias != alias || alias == nil else { return }
+        try wake(client, .userInteraction)
+        notes[client].alias = alias
+        notes[client].takesName = false
+        lastStorageFailure = nil
+        perform([.save(client)])
+        schedule()
+        if let failure = lastStorageFailure { throw .store(failure) }
+    }
+
+    /// The alias of a conversation that is being made: what was asked for, else its name. A name that means another
+    /// conversation here is refused: whoever goes on with that name would say there what is for the new one.
+    func newAlias(_ alias: String?, name: String?) throws(NodeError) -> String? {
+        guard let wanted = alias ?? name.flatMap({ (try? AliasRefusal.check($0)) == nil ? nil : $0 }) else { return nil }
+        try checkAlias(wanted)
+        return wanted
+    }
+
+    /// The conversation that goes by this alias; of one that was joined again, the copy that goes on.
+    func aliased(_ text: String) throws(NodeError) -> ClientID? {
+        guard let holder = notes.holder(of: text) else { return nil }
+        // It is there, and the disk does not give it: nobody else is meant.
+        guard let conversation = core.conversationID(holder) else { throw unreadError ?? .unknownConversation(text) }
+        return core.client(of: conversation) ?? holder
+    }
+
+    /// Before an inbox is saved: its notes follow what has become of it.
+    func followNotes(_ record: InboxRecord) {
+        let client = record.client
+        var changed = notes[client]
+        switch record.role {
+        case .unused, .contact: return
+        case .joining(let join):
+            // Another join may have it.
+            if join.state != .joining { changed.alias = nil }
+        case .conversation(let conversation):
+            changed.follow(conversation)
+            if changed.alias == nil, changed.takesName, let name = conversation.name {
+                changed.alias = automaticAlias(for: client, name)
+            }
+            if changed.alias != nil { changed.takesName = false }
+        }
+        if changed != notes[client] { notes[client] = changed }
+    }
+
+    /// The name, or with a number behind it the first that is free: no conversation is called so by its user or by its
+    /// members. Otherwise a member could name its conversation as another one is called here.
+    private func automaticAlias(for client: ClientID, _ name: String) -> String? {
+        guard unread.isEmpty, AliasRefusal.isFit(name) else { return nil }
+        let copies = core.conversationID(client).map(core.clients(of:)) ?? []
+        // The copy from before has it.
+        if copies.contains(where: { $0 != client && notes[$0].alias != nil }) { return nil }
+        var names: Set<String> = []
+        for other in core.clients where other != client && !copies.contains(other) {
+            if let name = core.directory.name(of: other) { names.insert(ShownName.folded(name)) }
+        }
+        // More numbers than there are conversations are not needed.
+        for number in 1...(names.count + core.clients.count + 2) {
+            let candidate = number == 1 ? name : "\(name)-\(number)"
+            guard candidate.utf8.count <= Limits.nameByteCount else { return nil }
+            if notes.holder(of: candidate) == nil, !names.contains(ShownName.folded(candidate)) { return candidate }
+        }
+        return nil
+    }
+
+    // MARK: Peers
+
+    /// An invite is about to be sent to a named peer: who joins by it goes by the peer's name here.
+    /// - Parameter text: as for ``resolve(_:)``.
+    package func noteInvitation(_ invite: InviteID, of text: String, to peerName: String) throws(NodeError) {
+        let client = try resolve(text)
+        guard let key = try peer(peerName).0.contact?.key else { throw .peerWithoutCard(peerName) }
+        notes[client].sentInvites.append(InboxNotes.SentInvite(invite: invite, peer: key))
+        perform([.save(client)])
+    }
+
+    /// The named peer that a member was invited as; `nil` for a member that came otherwise, or whose peer is not in
+    /// `peers.json` any more.
+    package func peerName(of member: PublicKey, in client: ClientID) -> String? {
+        guard let guest = notes[client].guests.first(where: { $0.member == member }) else { return nil }
+        return peers.peers.first { $0.contact?.key == guest.peer }?.name
+    }
+}

@@ -1,0 +1,215 @@
+import Foundation
+import Testing
+
+/// What a node's user calls a conversation, whatever its members call it.
+@Suite("Aliases")
+struct AliasTests {
+    /// `host` makes a conversation of this name and `guest` joins it.
+    @discardableResult
+    private func meet(_ host: TestNode, _ guest: TestNode, _ name: String, _ more: [String] = []) throws -> Answer {
+        let id = try host.ok("conversation", "create", "--name", name)["conversation"].string ?? ""
+        let slug = try host.ok("invite", "create", id)["slug"].string ?? ""
+        let joined = try guest.run(["join", slug, "--timeout", "90"] + more)
+        #expect(joined.code == 0 && joined["conversation"].string == id, "\(joined)")
+        return joined
+    }
+
+    private func conversation(_ text: String, _ node: TestNode) throws -> String? {
+        try node.ok("conversation", "show", text)["conversation"].string
+    }
+
+    @Test("A script's 'send ops' goes where it went, whatever peers make or call 'ops'")
+    func redirected() throws {
+        try withHomes("ann", "bob", "eve") { nodes in
+            let (ann, bob, eve) = (nodes[0], nodes[1], nodes[2])
+            for node in nodes { try node.start() }
+            try meet(ann, bob, "ops")
+            let ops = try #require(try conversation("ops", ann))
+            func script(_ text: String) throws {
+                try ann.ok("send", "ops", text, "--wait", "delivered", "--timeout", "90")
+                try bob.wait("message:text=\(text)", in: ops)
+            }
+            try script("before")
+            // A second one of that name, one that is renamed so, and one that is renamed as an alias is.
+            let second = try meet(eve, ann, "ops")
+            #expect(second["alias"].string == "ops-2" && second["name"].string == "ops", "\(second)")
+            try script("a second one")
+            let other = try meet(eve, ann, "harmless")
+            #expect(other["alias"].string == "harmless")
+            let id = other["conversation"].string ?? ""
+            for name in ["ops", "OPS", "ops\u{200b}", String(ops.prefix(4)), String(ops.prefix(12)), ops] {
+                let cursor = try ann.cursor()
+                try eve.ok("conversation", "rename", id, name)
+                try ann.wait("conversationUpdated", in: id, after: cursor)
+                #expect(try conversation(id, ann) == id)
+                try script("renamed \(name.utf8.count) \(name.hasPrefix("O"))")
+                #expect(try conversation(String(ops.prefix(12)), ann) == ops)
+                #expect(try conversation(ops, ann) == ops)
+                #expect(try conversation("harmless", ann) == id, "its own alias stays")
+            }
+            // Names alone: a conversation that is called as two are is none of them.
+            try eve.ok("conversation", "rename", id, "lab")
+            try eve.ok("conversation", "rename", second["conversation"].string ?? "", "lab")
+            try eventually("both are called so") {
+                try ann.ok("conversation", "list").lines.count { $0["name"].string == "lab" } == 2
+            }
+            let ambiguous = try ann.fails(64, "send", "lab", "x")
+            #expect(ambiguous.message.contains("(ops-2)") && ambiguous.message.contains("(harmless)"), "\(ambiguous)")
+            // Asleep, after a restart and after a crash.
+            try ann.ok("inbox", "sleep", "ops")
+            #expect(try ann.ok("conversation", "show", "ops")["alias"].string == "ops")
+            try script("from sleep")
+            try ann.stop()
+            try ann.start()
+            try script("after a restart")
+            ann.crash()
+            try ann.start()
+            try script("after a crash")
+            let aliases = try ann.ok("conversation", "list").lines.compactMap { $0["alias"].string }
+            #expect(Set(aliases) == ["ops", "ops-2", "harmless"])
+            #expect(try eve.ok("read", id).lines.allSatisfy { $0["from"].string == "system" }, "nothing came to eve")
+        }
+    }
+
+    @Test("A name that is taken makes nothing; another alias does; one is given, changed and taken away")
+    func given() throws {
+        try withHomes("ann") { nodes in
+            let ann = nodes[0]
+            try ann.start()
+            let first = try ann.ok("conversation", "create", "--name", "ops")
+            #expect(first["alias"].string == "ops")
+            let taken = try ann.fails(1, "conversation", "create", "--name", "Ops")
+            let id = first["conversation"].string ?? ""
+            #expect(taken.message.contains(id.prefix(12)), "\(taken)")
+            let hint = taken.json["error"]["hint"].string ?? ""
+            #expect(
+                hint.contains("--alias") && hint.contains("conversation alias \(id.prefix(12)) --remove"),
+                "\(hint)"
+            )
+            #expect(try ann.ok("conversation", "list").lines.count == 1)
+            let second = try ann.ok("conversation", "create", "--name", "ops", "--alias", "night shift")
+            #expect(second["alias"].string == "night shift" && second["name"].string == "ops")
+            #expect(try conversation("night shift", ann) == second["conversation"].string)
+            #expect(try conversation("ops", ann) == id)
+            // Without a name there is none, until there is a name.
+            let third = try ann.ok("conversation", "create")["conversation"].string ?? ""
+            #expect(try ann.ok("conversation", "show", third)["alias"].isNull)
+            #expect(try ann.ok("conversation", "rename", third, "ops")["alias"].string == "ops-2")
+            // A name that looks like an id is a name, and no alias.
+            let hex = try ann.ok("conversation", "create", "--name", "4f1c09ab3d2e")
+            #expect(hex["alias"].isNull && hex["name"].string == "4f1c09ab3d2e")
+            for (alias, code) in [
+                ("ops-2", 1), ("OPS", 1), ("4f1c09ab", 64), ("", 64), ("a  b", 64), ("\u{200b}", 64),
+                (String(repeating: "x", count: 129), 64),
+            ] {
+                try ann.fails(Int32(code), "conversation", "alias", "night shift", alias)
+                try ann.fails(Int32(code), "conversation", "create", "--alias", alias)
+            }
+            try ann.fails(64, "conversation", "alias", "ops")
+            try ann.fails(64, "conversation", "alias", "ops", "x", "--remove")
+            try ann.fails(7, "conversation", "alias", "nowhere", "x")
+            #expect(try ann.ok("conversation", "alias", "night shift", "day")["alias"].string == "day")
+            try ann.fails(7, "conversation", "show", "night shift")
+            #expect(try ann.ok("conversation", "alias", "ops", "--remove")["alias"].isNull)
+            // Nobody has it: of three that are called so none is meant.
+            try ann.fails(64, "conversation", "show", "ops")
+            try ann.stop()
+            try ann.start()
+            // What the user has taken away does not come back by itself.
+            #expect(try ann.ok("conversation", "rename", id, "ops and more")["alias"].isNull)
+            #expect(try conversation("ops and more", ann) == id)
+            let request =
+                #"{"jsonrpc":"2.0","id":1,"method":"conversation.alias","params":{"conversation":"day","alias":"ops"}}"#
+            #expect(try ann.ok("rpc", input: request + "\n")["result"]["alias"].string == "ops")
+            #expect(try conversation("ops", ann) == second["conversation"].string)
+        }
+    }
+
+    @Test("A join takes an alias along, refuses one that is taken, and gives it up when it fails")
+    func joined() throws {
+        try withPair { ann, bob in
+            try bob.ok("conversation", "create", "--name", "mine")
+            try ann.ok("conversation", "create", "--name", "room")
+            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            try bob.fails(1, "join", slug, "--alias", "MINE")
+            try bob.fails(64, "join", slug, "--alias", "4f1c09ab")
+            #expect(try bob.ok("join", "list").lines.isEmpty, "nothing has begun")
+            try ann.stop()
+            try bob.fails(4, "join", slug, "--alias", "theirs", "--timeout", "0.3")
+            // It is taken from now on, also after a restart.
+            try bob.stop()
+            try bob.start()
+            try bob.fails(1, "conversation", "create", "--name", "theirs")
+            try ann.start()
+            try bob.wait("joined")
+            let ready = try bob.ok("join", slug, "--timeout", "90")
+            #expect(ready["alias"].string == "theirs" && ready["name"].string == "room")
+            // Asked again with another one, it is called that.
+            #expect(try bob.ok("join", slug, "--alias", "other", "--timeout", "90")["alias"].string == "other")
+            // One that fails keeps nothing.
+            let once = try ann.ok("conversation", "create", "--name", "once")["conversation"].string ?? ""
+            let void = try ann.ok("invite", "create", once)["slug"].string ?? ""
+            try ann.ok("invite", "revoke", once)
+            try bob.fails(2, "join", void, "--alias", "again", "--timeout", "90")
+            let fresh = try ann.ok("invite", "create", once)["slug"].string ?? ""
+            #expect(try bob.ok("join", fresh, "--alias", "again", "--timeout", "90")["alias"].string == "again")
+        }
+    }
+
+    @Test("An alias goes with its conversation: exploded, ended at its time, or left, it is free, and in no file")
+    func gone() throws {
+        try withPair { ann, bob in
+            let names = ["exploded", "scheduled", "left"].map { "alias-\($0)-\(UUID().uuidString)" }
+            for name in names { try meet(ann, bob, "room \(name)", ["--alias", name]) }
+            func id(_ index: Int) throws -> String { try #require(try conversation(names[index], bob)) }
+            let ids = try names.indices.map(id)
+            try bob.ok("inbox", "sleep", names[2])
+            for node in [ann, bob] { for name in names { #expect(node.files(holding: name).isEmpty) } }
+            let before = try bob.cursor()
+            try ann.ok("explode", ids[0], "--force")
+            try bob.wait("exploded", in: ids[0], after: before)
+            try ann.ok("explode", ids[1], "--in", "1s", "--force")
+            try bob.wait("exploded", in: ids[1], after: before)
+            try bob.ok("conversation", "leave", names[2])
+            for name in names { try bob.fails(7, "conversation", "show", name) }
+            #expect(!(try bob.ok("explode", "list")).output.contains("alias-"))
+            for name in names { #expect(try bob.ok("conversation", "create", "--alias", name)["alias"].string == name) }
+            for name in names { #expect(bob.files(holding: name).isEmpty) }
+        }
+    }
+
+    @Test("Who was removed and has joined again finds the conversation that goes on under the alias of before")
+    func again() throws {
+        try withPair { ann, bob in
+            try meet(ann, bob, "room")
+            try ann.wait("peerOnline")
+            let member = try ann.ok("conversation", "members", "room")["members"][0]["member"].string ?? ""
+            try ann.ok("conversation", "remove", "room", member)
+            try bob.wait("removed")
+            #expect(try bob.ok("conversation", "show", "room")["state"].string == "removed")
+            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            let joined = try bob.ok("join", slug, "--timeout", "90")
+            #expect(joined["alias"].string == "room", "\(joined)")
+            #expect(try bob.ok("conversation", "show", "room")["state"].string == "ready")
+            try ann.ok("send", "room", "hello again", "--wait", "delivered", "--timeout", "90")
+            #expect(try bob.texts().contains("hello again"))
+        }
+    }
+
+    @Test("Tables and notes for people show the alias, and the command that goes on with it")
+    func tables() throws {
+        try withPair { ann, bob in
+            func told(_ node: TestNode, _ arguments: String...) throws -> Answer {
+                try Program.run([Program.mayfly] + arguments + ["--home", node.home], in: node.directory)
+            }
+            let created = try told(ann, "conversation", "create", "--name", "room", "--alias", "night shift")
+            #expect(created.errors.contains("mayfly invite create 'night shift'"), "\(created)")
+            let slug = try ann.ok("invite", "create", "night shift")["slug"].string ?? ""
+            let joined = try told(bob, "join", slug, "--timeout", "90")
+            #expect(joined.output.contains("alias") && joined.errors.contains("mayfly send room"), "\(joined)")
+            let list = try told(ann, "conversation", "list").output
+            #expect(list.contains("ALIAS") && list.contains("night shift") && list.contains("room"), "\(list)")
+            #expect(try told(ann, "conversation", "show", "night shift").output.contains("night shift"))
+        }
+    }
+}

@@ -1,0 +1,123 @@
+import Messaging
+import NIOCore
+import NIOPosix
+import Primitives
+import SimulatedDisk
+import Store
+import Testing
+import Transport
+
+@testable import NodeRuntime
+
+/// What a node notes for its own user: aliases, and who was invited as which peer.
+@Suite("Inbox notes")
+struct InboxNotesTests {
+    private let clients: [ClientID]
+
+    init() {
+        var random = Randomness.seeded(7)
+        clients = (0..<3).map { _ in ClientID.generate(&random) }
+    }
+
+    @Test("An alias has one holder, however it is written; the second is left out, and a removed one is free")
+    func holders() {
+        var table = NotesTable()
+        table[clients[0]].alias = "Night shift"
+        for text in ["Night shift", "night shift", "NIGHTSHIFT", "night\u{200b}shift"] {
+            #expect(table.holder(of: text) == clients[0], "\(text)")
+        }
+        table[clients[1]].alias = "nightshift"
+        #expect(table[clients[1]].alias == nil && table.holder(of: "nightshift") == clients[0])
+        // The same inbox may write its own otherwise, and give it up for another.
+        table[clients[0]].alias = "nightshift"
+        #expect(table[clients[0]].alias == "nightshift")
+        table[clients[0]].alias = "day"
+        #expect(table.holder(of: "nightshift") == nil && table.holder(of: "day") == clients[0])
+        table[clients[1]].alias = "nightshift"
+        table.remove(clients[1])
+        table.remove(clients[2])
+        #expect(table.holder(of: "nightshift") == nil && table[clients[1]] == InboxNotes())
+    }
+
+    @Test(
+        "What is an alias, and what a name must be to become one by itself",
+        arguments: [
+            ("ops", true, true), ("night shift", true, true), ("日本", true, true), ("👩‍💻", true, true),
+            ("4f1c", true, false), ("cafe", true, false), ("4f1c0-9a", true, false), ("4f1c09ab", false, false),
+            ("4F1C09AB", false, false), ("4f1c09ab-3d2e", false, false), ("4f1c09ag", true, true),
+            ("", false, false), (" ops", false, false), ("night  shift", false, false), ("-x", false, false),
+            ("a\nb", false, false), ("a\u{7}b", false, false), ("ｏｐｓ", false, false), ("\u{200b}", false, false),
+            (String(repeating: "x", count: 128), true, true), (String(repeating: "x", count: 129), false, false),
+        ]
+    )
+    func aliases(_ text: String, _ isAlias: Bool, _ isFit: Bool) {
+        #expect(((try? AliasRefusal.check(text)) != nil) == isAlias)
+        #expect(AliasRefusal.isFit(text) == isFit)
+    }
+
+    @Test("Notes of a sleeping inbox come back from its summary")
+    func summary() throws {
+        var random = Randomness.seeded(9)
+        func key() throws -> PublicKey { IdentityKey(try SecretKey(SecretBytes(copying: random.bytes(32)))).publicKey }
+        let (own, guest, peer) = (try key(), try key(), try key())
+        let summary = InboxSummary(
+            client: clients[0],
+            createdAt: Timestamp(milliseconds: 5),
+            own: own,
+            conversation: ConversationID.random(&random),
+            creator: own,
+            name: "ops",
+            members: [],
+            lifetime: .ephemeral,
+            isLocked: false,
+            isRemoved: false,
+            outboxCount: 0,
+            endpointMark: 1,
+            lastActivity: nil,
+            deadline: nil
+        )
+        let invite = InviteID.random(&random)
+        for notes in [
+            InboxNotes(),
+            InboxNotes(
+                alias: "night shift",
+                takesName: false,
+                sentInvites: [InboxNotes.SentInvite(invite: invite, peer: peer)],
+                guests: [InboxNotes.Guest(member: guest, peer: peer)]
+            ),
+        ] {
+            let bytes = InboxTableEntry(summary: summary, routes: [], invites: [], notes: notes).encoded
+            #expect(InboxTableEntry(bytes)?.notes == notes)
+            for count in bytes.indices { #expect(InboxTableEntry(Array(bytes.prefix(count))) == nil) }
+        }
+    }
+
+    /// A node that has been started, on a disk that can fail.
+    private func withNode(_ body: @Sendable (isolated Node, SimulatedDisk) throws -> Void) async throws {
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        let disk = SimulatedDisk()
+        try Store.create(home: "/home", protection: .keyFile, passphrase: nil, fileSystem: disk)
+        let node = try await Node.quiet(home: "/home", on: disk, group.next()) { _ in }
+        try await node.start(passphrase: nil)
+        try await body(node, disk)
+        await node.stop()
+        try await group.shutdownGracefully()
+    }
+
+    @Test("A name that is an alias already makes no conversation, and takes no inbox")
+    func refused() async throws {
+        try await withNode { node, _ in
+            _ = try node.createConversation(name: "ops", profile: nil)
+            let holder = try node.resolve("ops")
+            let before = try node.inboxes().count
+            for (name, alias) in [("ops", nil), ("OPS", nil), ("other", "ops"), ("other", "4f1c09ab")] {
+                #expect(throws: NodeError.self) { try node.createConversation(name: name, profile: nil, alias: alias) }
+            }
+            #expect(try node.inboxes().count == before && node.conversations().count == 1)
+            // A name that the core refuses leaves no alias behind.
+            #expect(throws: NodeError.self) { try node.createConversation(name: "x", profile: "\u{7}", alias: "free") }
+            _ = try node.createConversation(name: "ops", profile: nil, alias: "free")
+            #expect(try node.resolve("ops") == holder && node.resolve("free") != holder)
+        }
+    }
+}
