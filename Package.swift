@@ -46,6 +46,8 @@ let package = Package(
         // Without a file for pkg-config.
         .systemLibrary(name: "CNATPMP", providers: [.apt(["libnatpmp-dev"])]),
         .systemLibrary(name: "CLinux"),
+        // Replaces free(3) of whatever links it: the node's program, no other.
+        .target(name: "CWipingHeap"),
 
         target("Primitives", ["CSodium", "CSecp256k1", "CZlib"]),
         target("Processes", ["CLinux"]),
@@ -81,7 +83,7 @@ let package = Package(
             name: "mayfly",
             dependencies: [
                 "NodeRuntime", "Control", "Gateways", "Store", "PortMapping", "Transport", "Wire", "Messaging",
-                "Primitives", "Processes", "CLinux", "CQREncode", nioCore, nioPosix, logging,
+                "Primitives", "Processes", "CLinux", "CWipingHeap", "CQREncode", nioCore, nioPosix, logging,
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
                 .product(name: "UnixSignals", package: "swift-service-lifecycle"),

@@ -9,11 +9,6 @@ static inline int process_set_undumpable(void) { return prctl(PR_SET_DUMPABLE, 0
 // This process is killed when the thread that has started it ends: prctl(2), PR_SET_PDEATHSIG.
 static inline int process_end_with_parent(void) { return prctl(PR_SET_PDEATHSIG, 9, 0, 0, 0); }
 
-// From now on what is freed is overwritten: mallopt(3), M_PERTURB. Only small blocks that a thread keeps for itself to use
-// again (its cache, a few of each size) are left as they are until then.
-extern int mallopt(int parameter, int value);
-static inline int process_overwrite_freed(void) { return mallopt(-6, 0xA5); }
-
 extern long syscall(long number, ...);
 
 // What the calling thread is called in ps and top, at most 15 bytes.

@@ -19,13 +19,11 @@ struct LineSplitter {
     /// Whether part of a line has arrived.
     var holdsBytes: Bool { buffer.readableBytes > 0 }
 
+    /// Takes the bytes out of `bytes` and overwrites them there: a channel keeps its receive buffer for the next read, and
+    /// a connection may be idle for days after a request that carried a text.
     mutating func append(_ bytes: inout ByteBuffer) {
-        if buffer.readableBytes == 0 {
-            buffer = bytes
-            searchedByteCount = 0
-        } else {
-            buffer.writeBuffer(&bytes)
-        }
+        buffer.writeImmutableBuffer(bytes)
+        bytes.wipeReadableBytes()
     }
 
     /// The next whole line without its newline (LF or CR LF); `nil` when more bytes are needed. Empty lines are skipped.
@@ -35,7 +33,7 @@ struct LineSplitter {
             guard let newline = view.firstIndex(of: UInt8(ascii: "\n")) else {
                 searchedByteCount = buffer.readableBytes
                 guard searchedByteCount <= byteLimit else { throw LineTooLong() }
-                buffer.discardReadBytes()
+                forgetTakenLines()
                 return nil
             }
             let byteCount = newline - buffer.readerIndex
@@ -44,6 +42,12 @@ struct LineSplitter {
             buffer.moveReaderIndex(forwardBy: 1)
             if let line = Self.withoutReturn(line) { return line }
         }
+    }
+
+    /// Lets go of the storage that still holds the lines that were taken; freed, it is overwritten.
+    private mutating func forgetTakenLines() {
+        guard buffer.readerIndex > 0 else { return }
+        buffer = ByteBuffer(bytes: buffer.readableBytesView)
     }
 
     /// What has come after the last newline, as a line: for the end of a stream, which need not end with one. Only when
@@ -58,5 +62,17 @@ struct LineSplitter {
         var line = line
         if line.readableBytesView.last == UInt8(ascii: "\r") { line.moveWriterIndex(to: line.writerIndex - 1) }
         return line.readableBytes > 0 ? line : nil
+    }
+}
+
+extension ByteBuffer {
+    /// Overwrites the readable bytes where they are, and takes them as read. Unlike a write this reaches storage that is
+    /// shared with a channel's pool of receive buffers; no other reader of it may be left.
+    mutating func wipeReadableBytes() {
+        withUnsafeReadableBytes { bytes in
+            guard let base = bytes.baseAddress else { return }
+            UnsafeMutableRawPointer(mutating: base).initializeMemory(as: UInt8.self, repeating: 0, count: bytes.count)
+        }
+        moveReaderIndex(forwardBy: readableBytes)
     }
 }

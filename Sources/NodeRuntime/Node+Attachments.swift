@@ -12,13 +12,18 @@ struct FileName: Hashable {
     var id: Messaging.MessageID
 }
 
-/// A file whose hash is being computed.
-struct Verification {
-    var attachment: Attachment
+/// A file whose hash is being computed. A class, as ``Upload``: the hash holds the file's last bytes.
+final class Verification {
+    let attachment: Attachment
     var hasher = SHA256()
     var next = 0
     /// A later attempt makes the steps of an earlier one void.
-    var attempt: UInt64
+    let attempt: UInt64
+
+    init(attachment: Attachment, attempt: UInt64) {
+        self.attachment = attachment
+        self.attempt = attempt
+    }
 }
 
 /// Files between members: chunks out as the link takes them, and the hash of what has come.
@@ -112,7 +117,7 @@ extension Node {
     }
 
     private func verifyOn(_ id: Messaging.MessageID, _ client: ClientID, _ attempt: UInt64) {
-        guard var verification = verifications[FileName(client: client, id: id)], verification.attempt == attempt,
+        guard let verification = verifications[FileName(client: client, id: id)], verification.attempt == attempt,
             !isStopped
         else { return }
         guard rows[client] != nil else {
@@ -143,7 +148,6 @@ extension Node {
             }
             verification.hasher.update(plain)
             verification.next += 1
-            verifications[FileName(client: client, id: id)] = verification
         }
         guard verification.next == total else {
             return continueVerification(id, client, attempt, after: .zero)

@@ -6,13 +6,14 @@ import Store
 /// A file that its user is handing over is named like the message that it will be.
 package typealias UploadID = Messaging.MessageID
 
-/// A file on its way from its user into the archive.
-struct Upload {
-    var client: ClientID
-    var prepared: PreparedAttachment
-    var name: String
-    var text: String
-    var replyTo: Messaging.MessageID?
+/// A file on its way from its user into the archive. A class: a dictionary does not overwrite the place of a value that is
+/// removed, and the hash holds the file's last bytes, a short name or text its own.
+final class Upload {
+    let client: ClientID
+    let prepared: PreparedAttachment
+    let name: String
+    let text: String
+    let replyTo: Messaging.MessageID?
     var hasher = SHA256()
     var byteCount: Int64 = 0
     /// Less than a chunk.
@@ -23,6 +24,20 @@ struct Upload {
     var skipLength = 1
     /// Called once it has ended, in whatever way.
     var whenEnded: (() -> Void)?
+
+    init(
+        client: ClientID,
+        prepared: PreparedAttachment,
+        name: String,
+        text: String,
+        replyTo: Messaging.MessageID?
+    ) {
+        self.client = client
+        self.prepared = prepared
+        self.name = name
+        self.text = text
+        self.replyTo = replyTo
+    }
 }
 
 /// Files from the user, piece by piece, and back to the user.
@@ -74,7 +89,7 @@ extension Node {
     /// Takes the next bytes. A refusal ends the upload.
     /// - Returns: how many bytes there are by now, when they are durable or in memory.
     package func append(_ bytes: [UInt8], to id: UploadID) throws(NodeError) -> EventLoopFuture<Int64> {
-        guard var upload = uploads[id] else { throw .unknownUpload(id.description) }
+        guard let upload = uploads[id] else { throw .unknownUpload(id.description) }
         upload.byteCount += Int64(bytes.count)
         upload.hasher.update(bytes)
         upload.rest += bytes
@@ -85,14 +100,12 @@ extension Node {
             lastStorageFailure = nil
             var start = 0
             while upload.rest.count - start >= Limits.chunkByteCount {
-                keep(Array(upload.rest[start..<start + Limits.chunkByteCount]), of: &upload)
+                keep(Array(upload.rest[start..<start + Limits.chunkByteCount]), of: upload)
                 start += Limits.chunkByteCount
             }
             upload.rest.removeFirst(start)
-            uploads[id] = upload
             if let failure = lastStorageFailure { throw .store(failure) }
         } catch {
-            uploads[id] = upload
             cancelUpload(id)
             throw error
         }
@@ -112,7 +125,7 @@ extension Node {
         try checkRoom(upload.prepared, byteCount: Int64(byteCount), client: upload.client)
     }
 
-    private func keep(_ plain: [UInt8], of upload: inout Upload) {
+    private func keep(_ plain: [UInt8], of upload: Upload) {
         let chunk = AttachmentChunk(
             message: upload.prepared.message,
             index: upload.chunkCount,
@@ -134,14 +147,13 @@ extension Node {
     /// Sends a file whose bytes have all come.
     /// - Returns: its message, when it is durable or in memory, as its lifetime says.
     package func commitUpload(_ id: UploadID) throws(NodeError) -> Sent {
-        guard var upload = uploads[id] else { throw .unknownUpload(id.description) }
+        guard let upload = uploads[id] else { throw .unknownUpload(id.description) }
         let sent: Sent
         do throws(NodeError) {
             try wake(upload.client, .userInteraction)
             lastStorageFailure = nil
-            if !upload.rest.isEmpty { keep(upload.rest, of: &upload) }
+            if !upload.rest.isEmpty { keep(upload.rest, of: upload) }
             upload.rest = []
-            uploads[id] = upload
             if let failure = lastStorageFailure { throw .store(failure) }
             let attachment = Attachment(
                 name: upload.name,

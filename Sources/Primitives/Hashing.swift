@@ -152,6 +152,9 @@ package func wipe(_ bytes: inout [UInt8]) {
     }
 }
 
+/// Overwrites what earlier calls have left on the calling thread's stack, 128 KiB below the caller.
+package func wipeStack() { sodium_stackzero(128 << 10) }
+
 /// Comparison whose time does not depend on where the bytes differ.
 package func equalInConstantTime(_ left: [UInt8], _ right: [UInt8]) -> Bool {
     left.count == right.count && (left.isEmpty || sodium_memcmp(left, right, left.count) == 0)

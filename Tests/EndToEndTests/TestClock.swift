@@ -6,7 +6,8 @@ import Testing
 final class TestClock {
     private let offsets: UnsafeMutablePointer<Int64>
     private let path: String
-    private let library: String
+    /// To be loaded before the C library.
+    let library: String
 
     private static let source = """
         #define _GNU_SOURCE
@@ -37,7 +38,7 @@ final class TestClock {
         """
 
     /// The compiler that came with Swift, or the machine's.
-    private static let compiler: String? = ["clang", "cc", "gcc"].first { name in
+    static let compiler: String? = ["clang", "cc", "gcc"].first { name in
         (try? Program.run([name, "--version"], in: NSTemporaryDirectory()))?.code == 0
     }
 
@@ -60,7 +61,12 @@ final class TestClock {
     deinit { munmap(offsets, 4_096) }
 
     /// What stands before a daemon that goes by this clock.
-    var prefix: [String] { ["env", "LD_PRELOAD=\(library)", "TEST_CLOCK=\(path)"] }
+    var prefix: [String] { prefix(loading: []) }
+
+    /// - Parameter libraries: others that the daemon loads.
+    func prefix(loading libraries: [String]) -> [String] {
+        ["env", "LD_PRELOAD=\(([library] + libraries).joined(separator: ":"))", "TEST_CLOCK=\(path)"]
+    }
 
     /// Seconds that CLOCK_REALTIME is ahead of the machine's.
     var realtime: Int64 {

@@ -95,11 +95,9 @@ enum Daemon {
         return result
     }
 
-    /// Freed memory overwritten, files for us alone, as many descriptors as we may have.
+    /// Files for us alone, as many descriptors as we may have.
     private static func hardenProcess() {
         umask(0o077)
-        // Texts and names pass through many small buffers on their way: little of them is left when they are gone.
-        _ = process_overwrite_freed()
         var files = rlimit()
         if getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &files) == 0, files.rlim_cur < files.rlim_max {
             files.rlim_cur = files.rlim_max
@@ -129,7 +127,12 @@ private struct NodeService: Service {
             if let hooks { await follow(node, hooks) }
             try await start(node)
             let router = ControlHandlers(node: node, stop: stop, hooks: hooks).router
-            server = try await ControlServer.start(home: options.home, on: loop, handler: router.handler).get()
+            let stack = StackWiper(loop)
+            await follow(node, stack)
+            server = try await ControlServer.start(home: options.home, on: loop) { request, connection in
+                stack.wipeSoon()
+                return try router.handler(request, connection)
+            }.get()
         } catch {
             await node.stop()
             await hooks?.stop()
@@ -158,6 +161,10 @@ private struct NodeService: Service {
         _ = node.watch { [unowned node] entry in
             node.assumeIsolated { hooks.happened(HookRunner.Occurrence(entry, $0)) }
         }
+    }
+
+    private func follow(_ node: isolated Node, _ stack: StackWiper) {
+        _ = node.watch { _ in stack.wipeSoon() }
     }
 
     private func start(_ node: Node) async throws {

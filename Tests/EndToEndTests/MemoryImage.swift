@@ -1,0 +1,90 @@
+import Foundation
+import Glibc
+import Testing
+
+/// The memory of a running node, as somebody reads it who has come by all of it: a debugger, a core, a virtual machine's
+/// snapshot.
+struct MemoryImage {
+    /// The start of everything that is looked for: one search finds all of it.
+    let mark: String
+
+    /// What follows each place at which the mark was found, as far as the text goes on: with its number a text is told
+    /// from the others, and in whatever form it is kept (UTF-8, JSON), it begins alike.
+    func findings(in node: TestNode) throws -> [String] {
+        var result: [String] = []
+        try Self.eachRegion(of: node.pid) { region in
+            region.find(Array(mark.utf8)) { place in
+                let text = region[place...].prefix(mark.utf8.count + 3)
+                result.append(String(decoding: text, as: UTF8.self))
+            }
+        }
+        return result
+    }
+
+    /// How often some bytes are there.
+    static func count(of bytes: [UInt8], in node: TestNode) throws -> Int {
+        var count = 0
+        try eachRegion(of: node.pid) { $0.find(bytes) { _ in count += 1 } }
+        return count
+    }
+
+    /// Every mapping that can be read, whole: heap, stacks, libraries' data.
+    private static func eachRegion(of pid: pid_t, _ body: (UnsafeRawBufferPointer) -> Void) throws {
+        let memory = try Descriptor("/proc/\(pid)/mem", O_RDONLY)
+        var bytes = [UInt8]()
+        for line in Program.text("/proc/\(pid)/maps").split(separator: "\n") {
+            let fields = line.split(separator: " ", omittingEmptySubsequences: true)
+            guard fields.count > 1, fields[1].hasPrefix("r") else { continue }
+            let ends = fields[0].split(separator: "-").compactMap { UInt64($0, radix: 16) }
+            guard ends.count == 2, ends[1] <= UInt64(Int64.max) else { continue }
+            let byteCount = Int(ends[1] - ends[0])
+            if bytes.count < byteCount { bytes = [UInt8](repeating: 0, count: byteCount) }
+            bytes.withUnsafeMutableBytes { buffer in
+                // What has gone since, and the kernel's own pages, are not read.
+                let count = pread(memory.number, buffer.baseAddress, byteCount, off_t(ends[0]))
+                if count > 0 { body(UnsafeRawBufferPointer(rebasing: buffer[..<count])) }
+            }
+        }
+    }
+
+    /// A library for the daemon's LD_PRELOAD that lets its memory be read by the user who runs it, root or not: without
+    /// it the node has the kernel refuse that (PR_SET_DUMPABLE).
+    static func openingLibrary(in directory: String) throws -> String {
+        let source = """
+            #define _GNU_SOURCE
+            #include <stdarg.h>
+            #include <sys/prctl.h>
+            #include <sys/syscall.h>
+            #include <unistd.h>
+            int prctl(int option, ...) {
+                if (option == PR_SET_DUMPABLE) return 0;
+                va_list list;
+                va_start(list, option);
+                long a = va_arg(list, long), b = va_arg(list, long), c = va_arg(list, long), d = va_arg(list, long);
+                va_end(list);
+                return (int)syscall(SYS_prctl, option, a, b, c, d);
+            }
+            """
+        let library = "\(directory)/opening.so"
+        let code = "\(directory)/opening.c"
+        try Data(source.utf8).write(to: URL(fileURLWithPath: code))
+        try Program.tool(TestClock.compiler ?? "cc", "-shared", "-fPIC", "-o", library, code)
+        return library
+    }
+}
+
+extension UnsafeRawBufferPointer {
+    /// Calls `body` with the start of each place at which `bytes` are.
+    fileprivate func find(_ bytes: [UInt8], _ body: (Int) -> Void) {
+        guard let base = baseAddress, let first = bytes.first else { return }
+        var start = 0
+        while start + bytes.count <= count,
+            let found = memchr(base + start, Int32(first), count - bytes.count + 1 - start)
+        {
+            let place = UnsafeRawPointer(found) - base
+            let isThere = memcmp(found, bytes, bytes.count) == 0
+            if isThere { body(place) }
+            start = place + (isThere ? bytes.count : 1)
+        }
+    }
+}

@@ -1,0 +1,200 @@
+import Foundation
+import Glibc
+import Testing
+
+/// What a thief of a node's memory finds after a message's end: read from /proc/PID/mem of the real nodes.
+@Suite("The memory of a node")
+final class MemoryTests {
+    /// Two nodes in the conversation `room`, whose memory can be read, and all that was ever said there.
+    private final class Room {
+        let ann: TestNode
+        let bob: TestNode
+        let clock: TestClock
+        let image = MemoryImage(mark: "zq" + UUID().uuidString.lowercased().prefix(8))
+        private(set) var count = 0
+        /// Watches at bob's, for as long as the room is there.
+        private var watcher: Background?
+
+        init(_ directory: String) throws {
+            clock = try TestClock(in: directory)
+            ann = TestNode(name: "ann", directory: directory)
+            bob = TestNode(name: "bob", directory: directory)
+            let opening = try MemoryImage.openingLibrary(in: directory)
+            for node in nodes {
+                node.prefix = clock.prefix(loading: [opening])
+                try node.initialise()
+                try node.start()
+            }
+            try meet(ann, bob)
+        }
+
+        var nodes: [TestNode] { [ann, bob] }
+
+        /// A new text: every third is short enough to be kept without memory of its own, the others have characters that
+        /// JSON escapes.
+        func text() -> String {
+            defer { count += 1 }
+            let start = image.mark + String(format: "-%02d", count)
+            return count % 3 == 0 ? start : start + " \"said\"\n" + String(repeating: "ab", count: count * 20)
+        }
+
+        /// Texts both ways, an answer, a file: read by `watch` at one side, and by `read` at both.
+        func talk() throws {
+            watcher = try Background(bob, ["watch", "room"])
+            for number in 0..<20 { try say(text(), number % 3 == 2 ? bob : ann) }
+            let last = try ann.ok("read", "room").json["message"].string ?? ""
+            try bob.ok("send", "room", text(), "--reply-to", last, "--wait", "delivered", "--timeout", "90")
+            let path = "\(ann.directory)/file.txt"
+            try Data(String(repeating: text(), count: 200).utf8).write(to: URL(fileURLWithPath: path))
+            try ann.ok("send", "room", text(), "--file", path, "--wait", "delivered", "--timeout", "90")
+            try FileManager.default.removeItem(atPath: path)
+            for node in nodes { #expect(try node.texts().count >= 22) }
+        }
+
+        /// Commands of one client that stays connected, as a script's `mayfly rpc` does.
+        func talk(over client: PersistentClient) throws {
+            for text in [text(), text() + String(repeating: "y", count: 20_000), text()] {
+                try client.call("send", ["conversation": "room", "text": text])
+            }
+            try client.call("read", ["conversation": "room"])
+        }
+
+        /// None of the texts is in the memory of these nodes, now or within ten seconds.
+        func expectNothing(
+            in nodes: [TestNode],
+            _ when: String,
+            at location: SourceLocation = #_sourceLocation
+        ) throws {
+            for node in nodes {
+                var found = try image.findings(in: node)
+                let end = ContinuousClock.now + .seconds(10)
+                while !found.isEmpty, ContinuousClock.now < end {
+                    usleep(100_000)
+                    found = try image.findings(in: node)
+                }
+                let texts = Set(found)
+                #expect(
+                    found.isEmpty,
+                    "\(when): \(found.count) copies of \(texts.count) of \(count) texts at \(node.name)",
+                    sourceLocation: location
+                )
+            }
+        }
+    }
+
+    private func withRoom(lifetime: String?, _ body: (Room) throws -> Void) throws {
+        try withDirectory { directory in
+            let room = try Room(directory)
+            defer { for node in room.nodes { node.crash() } }
+            if let lifetime { try agree(room.ann, room.bob, lifetime) }
+            try body(room)
+            for node in room.nodes { try node.stop() }
+        }
+    }
+
+    @Test("A text that was stored is not in memory once it has been read")
+    func read() throws {
+        try withRoom(lifetime: "1d") { room in
+            try room.talk()
+            try room.expectNothing(in: room.nodes, "read")
+        }
+    }
+
+    @Test("After an explosion no text is in the memory of either node, stored or not, over whatever client it came")
+    func exploded() throws {
+        try withRoom(lifetime: nil) { room in
+            // In memory only, and there: what looks for texts finds them.
+            try room.talk()
+            for node in room.nodes { #expect(Set(try room.image.findings(in: node)).count >= 20) }
+            try agree(room.ann, room.bob, "1d")
+            try room.talk()
+            let client = try PersistentClient(room.ann)
+            try room.talk(over: client)
+            try room.ann.ok("explode", "room", "--force")
+            try room.bob.wait("exploded")
+            try room.expectNothing(in: room.nodes, "exploded")
+            client.end()
+        }
+    }
+
+    @Test("After its end no text is in the memory of either node")
+    func expired() throws {
+        try withRoom(lifetime: "1h") { room in
+            try room.talk()
+            room.clock.pass(TestClock.hour + 60)
+            for node in room.nodes { try eventually("the end") { try node.texts().isEmpty } }
+            try room.expectNothing(in: room.nodes, "expired")
+        }
+    }
+
+    @Test("After a lock no text that was stored is in memory")
+    func locked() throws {
+        try withRoom(lifetime: "1d") { room in
+            try room.talk()
+            for node in room.nodes { try node.ok("lock") }
+            try room.expectNothing(in: room.nodes, "locked")
+        }
+    }
+
+    @Test("After leaving, or closing, no text is in the memory of who has left or closed")
+    func left() throws {
+        try withRoom(lifetime: nil) { room in
+            try room.talk()
+            try room.bob.ok("conversation", "leave", "room")
+            try room.ann.ok("conversation", "close", "room")
+            try room.expectNothing(in: room.nodes, "left and closed")
+        }
+    }
+}
+
+/// A client of the control socket that stays connected: `mayfly rpc`.
+final class PersistentClient {
+    private let child: Child
+    private let input: Descriptor
+    private let output: Descriptor
+    private var number = 0
+
+    init(_ node: TestNode) throws {
+        let paths = ["in", "out"].map { "\(node.directory)/\(UUID().uuidString.prefix(8)).\($0)" }
+        for path in paths {
+            guard mkfifo(path, 0o600) == 0 else { throw HarnessError("mkfifo: \(errno)") }
+        }
+        input = try Descriptor(paths[0], O_RDWR)
+        output = try Descriptor(paths[1], O_RDWR | O_NONBLOCK)
+        child = try Child(
+            [Program.mayfly, "rpc", "--home", node.home],
+            input: input,
+            output: output,
+            errors: try Descriptor("/dev/null", O_WRONLY)
+        )
+    }
+
+    /// Sends one request and waits for its answer.
+    @discardableResult
+    func call(_ method: String, _ parameters: [String: Any]) throws -> JSON {
+        number += 1
+        let request: [String: Any] = ["jsonrpc": "2.0", "id": number, "method": method, "params": parameters]
+        let line = Array(try JSONSerialization.data(withJSONObject: request)) + [0x0A]
+        guard write(input.number, line, line.count) == line.count else { throw HarnessError("write: \(errno)") }
+        var text: [UInt8] = []
+        let end = ContinuousClock.now + .seconds(60)
+        while text.last != 0x0A {
+            guard ContinuousClock.now < end else { throw HarnessError("\(method) was not answered") }
+            var polled = pollfd(fd: output.number, events: Int16(POLLIN), revents: 0)
+            poll(&polled, 1, 100)
+            var chunk = [UInt8](repeating: 0, count: 65_536)
+            let count = Glibc.read(output.number, &chunk, chunk.count)
+            if count > 0 { text += chunk[..<count] }
+        }
+        let answer = JSON(line: String(decoding: text, as: UTF8.self)) ?? JSON(value: nil)
+        guard answer["error"].isNull, !answer["result"].isNull else { throw HarnessError("\(method): \(answer)") }
+        return answer["result"]
+    }
+
+    func end() {
+        child.signal(SIGTERM)
+        _ = child.wait(seconds: 10)
+    }
+
+    deinit { end() }
+}
