@@ -62,7 +62,7 @@ package struct SessionStart: Hashable, Sendable {
     package var groupDigest: [UInt8] = []
     /// How many messages to the other side were given up undelivered, since the conversation began.
     package var undelivered: UInt64 = 0
-    /// The highest epoch of a proposal or an agreement that this side knows of.
+    /// The highest epoch of a proposal or an agreement under this side's member list that it knows of. Unsigned.
     package var epoch: UInt64
     /// This side's own proposal that waits for answers.
     package var open: ProposalID?

@@ -30,6 +30,11 @@ package enum Limits {
     /// Proposals per member: one every 5 s, bursts of 3.
     package static let proposalInterval: Milliseconds = 5 * .second
     package static let proposalBurst = 3
+    /// How far above what all have signed an epoch is believed that others name, and how far above what it has signed
+    /// itself a member accepts the epoch of a proposal. The difference is the number of proposals that a member which
+    /// believed a liar may make before one becomes an agreement.
+    package static let epochsBelieved: UInt64 = 1 << 20
+    package static let epochsAhead: UInt64 = 1 << 32
     /// How often a renewal by a standing policy that came too soon for the other side is tried again, for each end of a
     /// session.
     package static let renewalRefusalCount = 3
@@ -86,10 +91,8 @@ package enum Limits {
     package static let agreementRecordCount = 16
     /// Proposals that are over and may still be relayed by somebody who does not know it.
     package static let endedProposalCount = 32
-    /// Members, also of those that have gone, whose proposals up to an epoch are void.
-    package static let epochFloorCount = 64
-    /// How far the epoch of a proposal may be ahead.
-    package static let epochsAhead: UInt64 = 1 << 20
+    /// Members, also of those that have gone, whose proposals up to a ballot are void.
+    package static let ballotFloorCount = 64
     /// Waits between dials of one member.
     package static let redialFirst: Milliseconds = 250
     package static let redialLongest: Milliseconds = 60 * .second

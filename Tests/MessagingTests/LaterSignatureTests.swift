@@ -81,7 +81,7 @@ import Testing
             let other = LifetimeProposal.Unsigned(
                 conversation: council.conversation,
                 membership: council.membership,
-                epoch: ours.epoch,
+                epoch: ours.ballot.epoch,
                 previous: .none,
                 terms: .sevenDays,
                 proposedAt: ours.proposal.proposedAt + (isLater ? 1 : -1),
@@ -164,7 +164,7 @@ import Testing
             council.receive(.withdraw(proposal.id), from: proposer, 0)
         }
         takeBack(1)
-        for _ in 0...Limits.epochFloorCount {
+        for _ in 0...Limits.ballotFloorCount {
             council.keys.append(makeKey(&council.random))
             membership += 1
             let newcomer = council.keys.count - 1
@@ -176,7 +176,7 @@ import Testing
             takeBack(newcomer)
         }
         let floors = council.machines[0].record.floors.map(\.proposer)
-        #expect(floors.count == Limits.epochFloorCount)
+        #expect(floors.count == Limits.ballotFloorCount)
         #expect(floors.contains(council.key(1)) && floors.contains(council.key(council.keys.count - 1)))
         #expect(!floors.contains(council.key(3)))
     }

@@ -196,7 +196,7 @@ extension NodeSimulation {
             let record = one.savedRecord
             bound("known agreements", record.lifetime.known.count, Limits.agreementCount)
             bound("whole agreements", record.lifetime.earlier.count, Limits.agreementRecordCount)
-            bound("epoch floors", record.lifetime.floors.count, Limits.epochFloorCount)
+            bound("ballot floors", record.lifetime.floors.count, Limits.ballotFloorCount)
             bound("invites", record.issuer?.invites.count ?? 0, Limits.inviteCount)
             bound("members", one.currentMembers.count + 1, Limits.memberCount)
             // Those that have gone are remembered a while.

@@ -357,7 +357,7 @@ struct Oracle {
         let record = machine.savedRecord
         bound("known agreements", record.lifetime.known.count, Limits.agreementCount)
         bound("whole agreements", record.lifetime.earlier.count, Limits.agreementRecordCount)
-        bound("epoch floors", record.lifetime.floors.count, Limits.epochFloorCount)
+        bound("ballot floors", record.lifetime.floors.count, Limits.ballotFloorCount)
         bound("invites", record.issuer?.invites.count ?? 0, Limits.inviteCount)
         bound("members", machine.currentMembers.count + 1, Limits.memberCount)
         for entry in machine.currentMembers.flatMap({ machine.outbox(to: $0.key) }) where entry.attempts > 200 {

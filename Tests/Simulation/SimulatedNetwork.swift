@@ -315,7 +315,7 @@ extension Frame {
     var summary: String {
         switch self {
         case .session(let start):
-            "session reset=\(start.reset) inForce=\(start.inForce.map { Hex.encode($0.bytes.prefix(3)) } ?? "-") head=\(start.head.map { Hex.encode($0.id.bytes.prefix(3)) } ?? "-")/\(start.head?.epoch ?? 0)"
+            "session reset=\(start.reset) inForce=\(start.inForce.map { Hex.encode($0.bytes.prefix(3)) } ?? "-") head=\(start.head.map { Hex.encode($0.id.bytes.prefix(3)) } ?? "-")/\(start.head?.ballot.epoch ?? 0)"
         case .content(let content, let age): "content \(Hex.encode(content.id.bytes.prefix(3))) age \(age)"
         case .acknowledgement(let id, let stored): "ack \(Hex.encode(id.bytes.prefix(3))) stored=\(stored)"
         case .lifetime(let message):

@@ -28,7 +28,7 @@ package struct Agreement: Hashable, Sendable, Codable {
     package var terms: LifetimeTerms { proposal.terms }
     package var lifetime: Lifetime { proposal.lifetime }
     /// Agreements of a conversation are ordered by it.
-    package var epoch: UInt64 { proposal.epoch }
+    package var ballot: Ballot { proposal.ballot }
 
     /// Whether this member has proposed or accepted.
     package func isSigned(by member: PublicKey) -> Bool {

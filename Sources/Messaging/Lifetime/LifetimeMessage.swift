@@ -5,7 +5,7 @@ package struct LifetimeProposal: Hashable, Sendable, Codable {
     package var conversation: ConversationID
     /// Version of the member list for which it holds.
     package var membership: UInt64
-    /// Number of the agreement that it would become.
+    /// Number of the agreement that it would become, under this member list.
     package var epoch: UInt64
     /// The proposer's newest agreement.
     package var previous: AgreementID
@@ -93,6 +93,7 @@ package struct LifetimeProposal: Hashable, Sendable, Codable {
         ).digest(proposer: proposer)
     }
 
+    package var ballot: Ballot { Ballot(membership: membership, epoch: epoch) }
     /// Of texts, and of all that has no lifetime of its own.
     package var lifetime: Lifetime { terms.lifetime }
     /// The hash that was signed.

@@ -80,8 +80,9 @@ extension LifetimeStateMachine {
         guard proposal.terms.isValid else {
             return from == proposal.proposer ? [.sendTo(from, .reject(proposal.id, .unsupported))] : [.dropped]
         }
-        guard proposal.membership == membership, proposal.epoch > record.epoch, !isVoid(proposal),
-            proposal.epoch <= max(record.epoch, record.seen) + Limits.epochsAhead
+        guard proposal.membership == membership, proposal.epoch > 0, proposal.ballot > record.newest,
+            !isVoid(proposal),
+            proposal.epoch <= signedEpoch.saturatingAdd(Limits.epochsAhead)
         else { return from == proposal.proposer ? [.sendTo(from, .reject(proposal.id, .stale))] : [.dropped] }
         learn(proposal.epoch)
 
@@ -268,6 +269,8 @@ extension LifetimeStateMachine {
         case newer
         /// It rests on a proposal of ours that we have taken back.
         case takenBack
+        /// All have signed it, and we have taken back our consent: it counts no more, but its ballot is used up.
+        case void
         /// Forged, older, void, or not ours to believe.
         case refused
     }
@@ -278,18 +281,20 @@ extension LifetimeStateMachine {
         guard proposal.conversation == conversation, proposal.membership >= record.membershipFloor,
             agreement.isSigned(by: own), agreement.isSigned(by: from), isNewer(agreement, than: record.head)
         else { return .refused }
-        guard agreement.epoch <= max(record.epoch, record.seen) + Limits.epochsAhead else { return .refused }
+        // What two of many have signed must not use up ballots that the others do not know of.
+        let isOfAll = agreement.covers(members)
+        if proposal.membership == membership, !isOfAll { return .refused }
         guard agreement.isValid(conversation: conversation) else { return .refused }
-        if isVoid(proposal) { return proposal.proposer == own ? .takenBack : .refused }
+        if isVoid(proposal) { return proposal.proposer == own ? .takenBack : .void }
         // What we have proposed we gather ourselves.
-        if proposal.proposer == own, !agreement.covers(members) { return .refused }
+        if proposal.proposer == own, !isOfAll { return .refused }
         return .newer
     }
 
-    /// The higher epoch; of one epoch, what would survive a crossing.
+    /// The higher ballot; of one ballot, what would survive a crossing.
     func isNewer(_ agreement: Agreement, than other: Agreement?) -> Bool {
-        guard let other else { return agreement.epoch > record.epoch }
-        if agreement.epoch != other.epoch { return agreement.epoch > record.epoch }
+        guard let other else { return agreement.ballot > record.newest }
+        if agreement.ballot != other.ballot { return agreement.ballot > record.newest }
         return agreement.proposal.survives(other.proposal)
     }
 
@@ -308,24 +313,26 @@ extension LifetimeStateMachine {
         }
         // Verifying it costs as many signatures as there are members.
         if peers[from]?.agreements.take(now: now) != nil { return [.dropped] }
-        switch examine(agreement, from: from) {
+        let shown = examine(agreement, from: from)
+        switch shown {
         case .newer: return [.save] + settle(agreement, isConfirmed: true, automatic: isAutomatic(agreement), now: now)
         case .takenBack: return [.dropped, .sendTo(from, .withdraw(agreement.proposal.id)), ended(agreement, to: from)]
         case .known: return [.dropped]
-        case .refused:
+        case .void, .refused:
             guard agreement.proposal.conversation == conversation else { return [.dropped] }
+            let noted = shown == .void ? useUp(agreement.ballot) : []
             if let standing, isNewer(standing, thanShown: agreement) {
-                return [.dropped, .sendTo(from, .agreement(standing))]
+                return noted + [.dropped, .sendTo(from, .agreement(standing))]
             }
             // What one of us cannot have in force, none has: neither theirs nor what it has replaced there.
-            return [.dropped, ended(agreement, to: from)]
+            return noted + [.dropped, ended(agreement, to: from)]
                 + endStanding(standing, inForce: inForce, telling: own, renewable: nil, now: now)
         }
     }
 
     private func isNewer(_ standing: Agreement, thanShown shown: Agreement) -> Bool {
-        standing.epoch != shown.epoch
-            ? standing.epoch > shown.epoch : standing.proposal.survives(shown.proposal)
+        standing.ballot != shown.ballot
+            ? standing.ballot > shown.ballot : standing.proposal.survives(shown.proposal)
     }
 
     private func ended(_ agreement: Agreement, to member: PublicKey) -> Action {

@@ -17,7 +17,7 @@ extension LifetimeStateMachine {
             // Others need the signatures of those who are here; and ours, since who shows it has signed it.
             head: record.head?.keeping(members + [own]),
             renewable: renewable(policy),
-            epoch: max(record.epoch, record.seen, record.accepted?.epoch ?? 0, record.floors.map(\.epoch).max() ?? 0),
+            epoch: max(signedEpoch, record.seen.epoch(under: membership)),
             open: open
         )
     }
@@ -64,6 +64,7 @@ extension LifetimeStateMachine {
             case .takenBack:
                 actions.append(.sendTo(from, .withdraw(head.proposal.id)))
                 if isOfMore { actions.append(.sendTo(from, .ended(head.id, renewable: sent.renewable))) }
+            case .void: actions += useUp(head.ballot)
             case .refused: break
             case .newer:
                 // Whether it stands is decided below.
@@ -136,7 +137,7 @@ extension LifetimeStateMachine {
     /// Whether what stands here does so there too, or will once the other side has caught up.
     private func agrees(with from: PublicKey, _ received: SessionStart) -> Bool {
         if standing?.id == received.inForce { return true }
-        if let standing, (received.head?.epoch ?? 0) < standing.epoch {
+        if let standing, (received.head?.ballot ?? Ballot()) < standing.ballot {
             // Of two, the acceptor holds what it has signed: if it does not, it has rolled it back. What was made when
             // there were more members may not have reached it yet.
             return isPair && standing.isOfTwo ? standing.proposal.proposer == from : standing.isSigned(by: from)
@@ -170,7 +171,7 @@ extension LifetimeStateMachine {
             case .accepted: break
             case .settled, .proposed, .asked:
                 // Of before a restart of ours.
-                void(accepted.proposer, upTo: accepted.epoch)
+                void(accepted.proposer, upTo: accepted.ballot)
                 record.accepted = nil
             }
         }
@@ -292,10 +293,27 @@ extension LifetimeStateMachine {
         refusedRenewalCount = 0
     }
 
-    /// Somebody has named this epoch. Not too far at once, so that nobody can make our own proposals too far ahead for the
-    /// others.
+    // MARK: Epochs
+
+    /// The highest epoch under this member list of what we have signed, and of what all have.
+    var signedEpoch: UInt64 {
+        let signed = [record.newest, record.accepted?.ballot ?? Ballot()] + record.floors.map(\.ballot)
+        return signed.map { $0.epoch(under: membership) }.max() ?? 0
+    }
+
+    /// Another member has named this epoch, which proves nothing: it is believed up to a bound above what all have signed,
+    /// however often it is named. What others accept goes further than that (``Limits/epochsAhead``), so whoever believed
+    /// a liar is still heard by those who did not.
     mutating func learn(_ epoch: UInt64) {
-        record.seen = max(record.seen, min(epoch, max(record.epoch, record.seen) + Limits.epochsAhead / 2))
+        let bound = record.newest.epoch(under: membership).saturatingAdd(Limits.epochsBelieved)
+        record.seen = max(record.seen, Ballot(membership: membership, epoch: min(epoch, bound)))
+    }
+
+    /// All have signed it: proposals must exceed it, though it does not count.
+    mutating func useUp(_ ballot: Ballot) -> [Action] {
+        guard ballot > record.newest else { return [] }
+        record.newest = ballot
+        return [.save]
     }
 
     // MARK: Members
@@ -355,7 +373,8 @@ extension LifetimeStateMachine {
         key: IdentityKey,
         random: inout some RandomNumberGenerator
     ) -> [Action] {
-        guard record.head == nil, !members.isEmpty, agreement.epoch <= Self.newestEpoch,
+        // It was made before we were in the list.
+        guard record.head == nil, !members.isEmpty, agreement.proposal.membership < membership,
             agreement.isValid(conversation: conversation), !agreement.isSigned(by: own),
             agreement.accepts.count < Limits.memberCount - 1
         else { return [.dropped] }
@@ -363,7 +382,4 @@ extension LifetimeStateMachine {
         let signed = Agreement(proposal: agreement.proposal, accepts: agreement.accepts + [accept])
         return [.save] + settle(signed, isConfirmed: true, automatic: true, now: now) + [.send(.accept(accept))]
     }
-
-    /// Sums with it never overflow.
-    private static let newestEpoch: UInt64 = 1 << 48
 }

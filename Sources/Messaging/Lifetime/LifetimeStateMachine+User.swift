@@ -26,7 +26,8 @@ extension LifetimeStateMachine {
             stamp = max(now, other.proposedAt + 1)
             close(other, nil)
         }
-        let epoch = max(record.epoch, record.seen, floor(of: own) ?? 0) + 1
+        let known = [record.newest, record.seen, floor(of: own) ?? Ballot()].map { $0.epoch(under: membership) }
+        let epoch = (known.max() ?? 0).saturatingAdd(1)
         let proposal = LifetimeProposal.Unsigned(
             conversation: conversation,
             membership: membership,
@@ -37,7 +38,7 @@ extension LifetimeStateMachine {
             nonce: random.bytes(16)
         ).signed(by: key, &random)
         // Durable, so that after a crash no number is used twice.
-        record.seen = epoch
+        record.seen = proposal.ballot
         negotiation = .proposed(proposal, at: now, accepts: [])
         return actions + [.save, .send(.proposal(proposal))]
     }
@@ -91,7 +92,7 @@ extension LifetimeStateMachine {
             record.accepted = AcceptedProposal(
                 id: proposal.id,
                 proposer: proposal.proposer,
-                epoch: proposal.epoch
+                ballot: proposal.ballot
             )
             return [.save, .sendTo(proposal.proposer, .accept(accept))]
         }
@@ -130,8 +131,7 @@ extension LifetimeStateMachine {
             if record.earlier.count > Limits.agreementRecordCount { record.earlier.removeFirst() }
         }
         record.head = agreement
-        record.epoch = max(record.epoch, agreement.epoch)
-        record.seen = max(record.seen, agreement.epoch)
+        record.newest = max(record.newest, agreement.ballot)
     }
 
     /// What changes for new messages when signatures, members or the agreement that stands have changed.
@@ -204,25 +204,25 @@ extension LifetimeStateMachine {
         if endedProposals.count > Limits.endedProposalCount { endedProposals.removeFirst() }
     }
 
-    mutating func void(_ proposal: LifetimeProposal) { void(proposal.proposer, upTo: proposal.epoch) }
+    mutating func void(_ proposal: LifetimeProposal) { void(proposal.proposer, upTo: proposal.ballot) }
 
-    mutating func void(_ proposer: PublicKey, upTo epoch: UInt64) {
+    mutating func void(_ proposer: PublicKey, upTo ballot: Ballot) {
         if let index = record.floors.firstIndex(where: { $0.proposer == proposer }) {
-            record.floors[index].epoch = max(record.floors[index].epoch, epoch)
+            record.floors[index].ballot = max(record.floors[index].ballot, ballot)
             return
         }
-        record.floors.append(EpochFloor(proposer: proposer, epoch: epoch))
-        if record.floors.count > Limits.epochFloorCount,
+        record.floors.append(BallotFloor(proposer: proposer, ballot: ballot))
+        if record.floors.count > Limits.ballotFloorCount,
             let index = record.floors.firstIndex(where: { $0.proposer != own && !members.contains($0.proposer) })
         {
             record.floors.remove(at: index)
         }
     }
 
-    func floor(of proposer: PublicKey) -> UInt64? { record.floors.first { $0.proposer == proposer }?.epoch }
+    func floor(of proposer: PublicKey) -> Ballot? { record.floors.first { $0.proposer == proposer }?.ballot }
 
     /// Taken back by its proposer, or by us after we had signed it.
     func isVoid(_ proposal: LifetimeProposal) -> Bool {
-        floor(of: proposal.proposer).map { proposal.epoch <= $0 } ?? false
+        floor(of: proposal.proposer).map { proposal.ballot <= $0 } ?? false
     }
 }
