@@ -25,6 +25,7 @@ extension EventKind {
         case .joined, .exploded, .inboxAsleep, .locked, .unlocked: []
         case .gap: ["lost"]
         case .conversationUpdated: ["name", "locked"]
+        case .groupConflict: ["version"]
         case .memberRemoved: ["member"]
         case .removed: []
         case .profileChanged: ["member", "profile"]

@@ -8,6 +8,8 @@ package enum Frame: Hashable, Sendable {
     case content(Content, age: Milliseconds)
     /// End-to-end acknowledgement. `stored`: durable at the receiver, otherwise held in its memory.
     case acknowledgement(MessageID, stored: Bool)
+    /// The content was past its time when it came: the receiver has never shown it, and keeps nothing.
+    case expiredOnArrival(MessageID)
     case lifetime(LifetimeMessage)
     case joinRequest(JoinRequest)
     case welcome(Welcome)

@@ -198,6 +198,8 @@ package enum Limits {
     package static let uploadCount = 16
     /// Read receipts to one member that wait for a link, and messages that are remembered as said to be read.
     package static let pendingReceiptCount = 4_096
+    /// Contents that had expired on arrival and are remembered, so that watchers are told once.
+    package static let expiredOnArrivalCount = 1_024
     package static let receiptedCount = 16_384
     /// Sleeping inboxes that are woken by holders of invites: 16 at once, then one every 250 ms. Members are not counted.
     package static let guestWakeInterval: Milliseconds = 250

@@ -64,6 +64,9 @@ package struct ContentLookup {
     package var isStored: (ClientID, MessageID) -> Bool
     /// Whether a message waits in memory for the disk: until it is there it is not acknowledged.
     package var awaitsStorage: (ClientID, MessageID) -> Bool
+    /// Whether a content of a member was shown or is being taken since the start, though it may be gone by now; a file
+    /// counts when it is whole.
+    package var wasShown: (ClientID, MessageID) -> Bool
     /// Whether the archive has a chunk of a file.
     package var hasChunk: (ClientID, MessageID, Int) -> Bool
     /// Whether a file of so many bytes may be stored in this inbox.
@@ -83,8 +86,10 @@ package struct ContentLookup {
         memoryAvailable: @escaping () -> Int64 = { Limits.attachmentMemoryTotalByteCount },
         attachmentByteCount: Int64 = Limits.attachmentByteCount,
         sendsReadReceipts: Bool = false,
-        awaitsStorage: @escaping (ClientID, MessageID) -> Bool = { _, _ in false }
+        awaitsStorage: @escaping (ClientID, MessageID) -> Bool = { _, _ in false },
+        wasShown: @escaping (ClientID, MessageID) -> Bool = { _, _ in false }
     ) {
+        self.wasShown = wasShown
         self.awaitsStorage = awaitsStorage
         self.message = message
         self.isStored = isStored

@@ -9,6 +9,8 @@ struct KnownMessages {
         var number: UInt64
         /// The disk has it; otherwise it is forgotten.
         var isStored: Bool
+        /// A file is here, but not whole.
+        var isPartial: Bool
     }
 
     private struct Name {
@@ -34,9 +36,25 @@ struct KnownMessages {
         return orStored || !entry.isStored
     }
 
-    mutating func insert(_ message: Messaging.MessageID, _ client: ClientID, isStored: Bool) {
+    /// Whether it was shown whole, on the disk or in memory.
+    func wasShown(_ message: Messaging.MessageID, _ client: ClientID) -> Bool {
+        entries[client]?[message].map { !$0.isPartial } ?? false
+    }
+
+    /// A file is whole now.
+    mutating func complete(_ message: Messaging.MessageID, _ client: ClientID) {
+        entries[client]?[message]?.isPartial = false
+    }
+
+    mutating func insert(
+        _ message: Messaging.MessageID,
+        _ client: ClientID,
+        isStored: Bool,
+        isPartial: Bool = false
+    ) {
         guard entries[client]?[message] == nil else { return }
-        entries[client, default: [:]][message] = Entry(number: nextNumber, isStored: isStored)
+        let entry = Entry(number: nextNumber, isStored: isStored, isPartial: isPartial)
+        entries[client, default: [:]][message] = entry
         names[nextNumber] = Name(client: client, message: message)
         nextNumber += 1
         while names.count > limit {

@@ -42,6 +42,9 @@ extension MessageArchive {
         return (try? store.contains(row, id: id.bytes)) ?? false
     }
 
+    /// Whether a content of a member was shown since the start, be it gone by now or not; a file when it was whole.
+    func wasShown(_ id: Messaging.MessageID, client: ClientID) -> Bool { known.wasShown(id, client) }
+
     func read(_ id: Messaging.MessageID, client: ClientID, row: RowID?, now: Timestamp) -> Listed? {
         if let index = heldIndex[client]?[id], let entry = held[client]?[index] {
             if let expiresAt = entry.message.expiresAt, expiresAt <= now { return nil }

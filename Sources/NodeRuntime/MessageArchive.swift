@@ -72,7 +72,10 @@ struct MessageArchive {
             if message.sender == nil, !message.content.isAnnotation {
                 outgoing.insert(message, arrivedAt: now, client: client)
             }
-            if message.sender != nil { known.insert(message.content.id, client, isStored: true) }
+            if message.sender != nil {
+                let isPartial = message.content.attachment != nil && message.state != .received
+                known.insert(message.content.id, client, isStored: true, isPartial: isPartial)
+            }
         case .memory:
             hold(Held(message: message, arrivedAt: now, tier: nil, isUnread: message.sender != nil), client, row)
         case .untilUnlocked(let lifetime):
@@ -152,7 +155,9 @@ struct MessageArchive {
             let id = entry.message.content.id
             guard !kept.contains(id) else { continue }
             if entry.message.content.isAnnotation, !stored.contains(id) { reactions[client]?.remove(id) }
-            guard entry.message.sender != nil, entry.message.content.attachment == nil else { continue }
+            guard entry.message.sender != nil,
+                entry.message.content.attachment == nil || entry.message.state == .received
+            else { continue }
             known.insert(id, client, isStored: false)
         }
         if let files = heldChunks[client] {
@@ -234,6 +239,7 @@ struct MessageArchive {
     mutating func setState(_ state: DeliveryState, of id: Messaging.MessageID, client: ClientID, row: RowID?)
         throws(StoreError)
     {
+        if state == .received { known.complete(id, client) }
         if let index = heldIndex[client]?[id] {
             held[client]![index].message.state = state
             // Nobody asks for its file any more.
@@ -256,7 +262,14 @@ struct MessageArchive {
         message.state = state
         message.merge(said)
         // Who says that all have it may not have seen the record.
-        if state == .delivered, message.deliveries.contains(where: { $0.state == .failed }) { message.state = .failed }
+        if state == .delivered {
+            let said = message.deliveries.map(\.state)
+            if said.contains(.failed) {
+                message.state = .failed
+            } else if said.contains(.expiredUndelivered) {
+                message.state = .expiredUndelivered
+            }
+        }
         try store.update(row, id: id.bytes, payload: StoredCodec.encode(message, arrivedAt: known.arrivedAt))
     }
 

@@ -77,7 +77,8 @@ extension Node {
                 },
                 attachmentByteCount: attachmentByteCount,
                 sendsReadReceipts: configuration.readReceipts ?? false,
-                awaitsStorage: { [unowned self] client, id in archive.awaitsStorage(id, client: client) }
+                awaitsStorage: { [unowned self] client, id in archive.awaitsStorage(id, client: client) },
+                wasShown: { [unowned self] client, id in archive.wasShown(id, client: client) }
             ),
             defaultCap: defaultCap,
             sourceOf: { [unowned self] link in links[link]?.connection.sourcePrefix }

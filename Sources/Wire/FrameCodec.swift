@@ -13,6 +13,9 @@ package enum FrameCodec {
         case .acknowledgement(let id, let stored):
             proto.acknowledgement.id = Data(id.bytes)
             proto.acknowledgement.stored = stored
+        case .expiredOnArrival(let id):
+            proto.acknowledgement.id = Data(id.bytes)
+            proto.acknowledgement.expired = true
         case .lifetime(let message): proto.content = control(message)
         case .joinRequest(let request):
             proto.content = control(.joinRequest, serialized(ProtoJoinRequest(request)))
@@ -51,10 +54,9 @@ package enum FrameCodec {
         case .session(let start): return .session(try SessionStart(start))
         case .content(let content): return try decode(content)
         case .acknowledgement(let acknowledgement):
-            return .acknowledgement(
-                try identifier(acknowledgement.id, "acknowledgement.id"),
-                stored: acknowledgement.stored
-            )
+            let id: MessageID = try identifier(acknowledgement.id, "acknowledgement.id")
+            if acknowledgement.expired { return .expiredOnArrival(id) }
+            return .acknowledgement(id, stored: acknowledgement.stored)
         case .ping(let nonce): return .ping(nonce)
         case .pong(let nonce): return .pong(nonce)
         case .closing(let isRetired): return .closing(asleep: !isRetired)

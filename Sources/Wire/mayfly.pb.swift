@@ -651,6 +651,9 @@ package nonisolated struct ProtoAcknowledgement: Sendable {
 
   package var stored: Bool = false
 
+  /// past its time on arrival, never shown; then not stored
+  package var expired: Bool = false
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
@@ -2228,7 +2231,7 @@ nonisolated extension ProtoContent: SwiftProtobuf.Message, SwiftProtobuf._Messag
 
 nonisolated extension ProtoAcknowledgement: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Acknowledgement"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}stored\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}stored\0\u{1}expired\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2238,6 +2241,7 @@ nonisolated extension ProtoAcknowledgement: SwiftProtobuf.Message, SwiftProtobuf
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularBytesField(value: &self.id) }()
       case 2: try { try decoder.decodeSingularBoolField(value: &self.stored) }()
+      case 3: try { try decoder.decodeSingularBoolField(value: &self.expired) }()
       default: break
       }
     }
@@ -2250,12 +2254,16 @@ nonisolated extension ProtoAcknowledgement: SwiftProtobuf.Message, SwiftProtobuf
     if self.stored != false {
       try visitor.visitSingularBoolField(value: self.stored, fieldNumber: 2)
     }
+    if self.expired != false {
+      try visitor.visitSingularBoolField(value: self.expired, fieldNumber: 3)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: ProtoAcknowledgement, rhs: ProtoAcknowledgement) -> Bool {
     if lhs.id != rhs.id {return false}
     if lhs.stored != rhs.stored {return false}
+    if lhs.expired != rhs.expired {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

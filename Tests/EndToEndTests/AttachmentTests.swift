@@ -188,6 +188,26 @@ struct AttachmentTests {
         }
     }
 
+    @Test("reading while a file comes does not end its transfer: it is read when it is whole, and read again")
+    func readWhileComing() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            try bob.ok("conversation", "set", "room", "read-receipts=on")
+            let (path, bytes) = try file("big.bin", 12_000_000, in: ann.directory)
+            let cursor = try bob.cursor()
+            let command = ["send", "room", "--file", path, "--wait", "delivered", "--timeout", "90"]
+            let sending = try Background(ann, command)
+            let id = try bob.wait("attachmentProgress", after: cursor)["message"].string ?? ""
+            #expect(try line(id, bob)["file"]["state"].string == "receiving", "the machine was too slow to look at it")
+            #expect(sending.end() == 0, "\(sending.lines)")
+            #expect(try line(id, ann)["state"].string == "delivered")
+            #expect(try line(id, bob)["file"]["state"].string == "complete")
+            let output = "\(ann.directory)/whole"
+            try bob.ok("save", "room", id, "--output", output)
+            #expect(contents(output) == bytes)
+            try ann.wait("messageState:message=\(id),state=read")
+        }
+    }
+
     /// Hands over a file on one connection, as a bot would.
     /// - Returns: the message.
     private func rpc(_ node: TestNode, _ method: String, _ params: [String: String], then pieces: [String]) throws

@@ -174,6 +174,75 @@ struct ClockTests {
         }
     }
 
+    @Test("Unopened for too long before its receiver is there: expired undelivered, and a gap, not delivered")
+    func unopenedUndelivered() throws {
+        try withClockedRoom { ann, bob, _, clock in
+            try ann.ok("lifetime", "propose", "room", "1h", "--unopened", "1m")
+            try bob.wait("lifetimeProposed:ours=false")
+            try bob.ok("lifetime", "accept", "room")
+            try ann.wait("lifetimeAgreed")
+            let cursor = try ann.cursor()
+            try bob.stop()
+            try ann.wait("peerOffline", after: cursor)
+            let waiting = try Background(ann, ["send", "room", "a minute", "--wait", "delivered", "--timeout", "300"])
+            try eventually("it waits") { try ann.ok("outbox", "list").lines.count == 1 }
+            let id = try ann.ok("outbox", "list").lines[0]["message"].string ?? ""
+            clock.pass(64)
+            try bob.start()
+            try ann.wait("messageState:message=\(id),state=expiredUndelivered")
+            #expect(waiting.end() == 3, "\(waiting.lines)")
+            #expect(waiting.lines.last?["error"]["kind"].string == "expired", "\(waiting.lines)")
+            try bob.wait("messagesMissed:count=1")
+            #expect(try bob.texts() == [] && message("a minute", at: ann)["state"].string == "expiredUndelivered")
+        }
+    }
+
+    /// Messages are kept for an hour from reading, and for six hours unread.
+    private func withUnopened(_ body: (_ ann: TestNode, _ bob: TestNode, _ clock: TestClock) throws -> Void) throws {
+        try withClockedRoom { ann, bob, _, clock in
+            try ann.ok("lifetime", "propose", "room", "1h", "--timer", "read", "--unopened", "6h")
+            try bob.wait("lifetimeProposed:ours=false")
+            try bob.ok("lifetime", "accept", "room")
+            try ann.wait("lifetimeAgreed")
+            try say("first", ann)
+            try body(ann, bob, clock)
+        }
+    }
+
+    /// A step of two hours may be a link that was away for two hours to one of the two, and then the session has ended.
+    @Test("After two steps of the clock an unopened message is gone at its end, or `send` has said that it has none")
+    func unopenedAfterSteps() throws {
+        try withUnopened { ann, bob, clock in
+            clock.pass(2 * TestClock.hour)
+            #expect(try bob.texts().contains("first"))
+            clock.pass(TestClock.hour)
+            #expect(try !bob.texts().contains("first"), "read an hour ago")
+            let sent = try say("second", ann)
+            let isKept = sent["stored"].bool == true
+            #expect(sent["expiresAt"].isNull != isKept, "\(sent)")
+            if !isKept { try ann.wait("lifetimeReset") }
+            clock.pass(6 * TestClock.hour + 90)
+            #expect(try bob.texts().contains("second") != isKept)
+            if isKept { try bob.wait("messageExpired:message=\(sent["message"].string ?? "")") }
+        }
+    }
+
+    @Test("When the session has ended with a step of the clock, a message is in memory only, and `send` says so")
+    func unopenedAfterSessionEnd() throws {
+        try withUnopened { ann, bob, clock in
+            try bob.stop()
+            clock.pass(2 * TestClock.hour)
+            try bob.start()
+            try ann.wait("lifetimeReset")
+            let sent = try say("second", ann)
+            #expect(sent["stored"].bool == false && sent["expiresAt"].isNull, "\(sent)")
+            #expect(try ann.ok("lifetime", "show", "room")["state"].string == "none")
+            clock.pass(6 * TestClock.hour + 90)
+            #expect(try bob.texts().contains("second"), "no agreement ends it; it lives as long as the process")
+            #expect(try !bob.texts().contains("first"))
+        }
+    }
+
     @Test("Asleep for two hours: what came to its end meanwhile is gone on waking, without a minute of doubt")
     func suspend() throws {
         try withMessage { ann, bob, clock in

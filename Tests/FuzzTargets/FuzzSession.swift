@@ -277,7 +277,10 @@ struct FuzzSession {
         case 1, 2:
             let age = input.byte() & 1 == 0 ? 0 : max(0, input.signed())
             return .content(content(node, &input), age: age)
-        case 3: return .acknowledgement(messageID(node, &input), stored: input.byte() & 1 == 0)
+        case 3:
+            let choice = input.byte()
+            let id = messageID(node, &input)
+            return choice & 6 == 6 ? .expiredOnArrival(id) : .acknowledgement(id, stored: choice & 1 == 0)
         case 4: return proposal(from, to: node, &input).map { .lifetime(.proposal($0)) }
         case 5:
             let known = all.machine(node)?.pendingProposal?.proposal ?? proposals.last

@@ -121,7 +121,8 @@ struct Samples {
         var frames: [Frame] = contents().map { .content($0, age: 5_000) }
         frames += [
             .session(start), .session(SessionStart(reset: false, inForce: nil, head: nil, renewable: nil)),
-            .acknowledgement(MessageID.random(&random), stored: true), .lifetime(.proposal(agreement.proposal)),
+            .acknowledgement(MessageID.random(&random), stored: true), .expiredOnArrival(MessageID.random(&random)),
+            .lifetime(.proposal(agreement.proposal)),
             .lifetime(.accept(agreement.accepts[0])), .lifetime(.agreement(agreement)),
             .lifetime(.ended(agreement.id, renewable: agreement.terms)),
             .lifetime(.reject(agreement.proposal.id, .policy)), .lifetime(.withdraw(agreement.proposal.id)),

@@ -62,7 +62,7 @@ final class HostileMember: @unchecked Sendable {
         guard let frame = try? FrameCodec.decode(bytes) else { return }
         switch frame {
         case .content(let content, _): keep(content.id, in: &ids)
-        case .acknowledgement(let id, _): keep(id, in: &ids)
+        case .acknowledgement(let id, _), .expiredOnArrival(let id): keep(id, in: &ids)
         case .lifetime(.proposal(let proposal)): keep(proposal, in: &proposals)
         case .lifetime(.agreement(let agreement)): keep(agreement, in: &agreements)
         case .session(let start):
@@ -172,7 +172,10 @@ final class HostileMember: @unchecked Sendable {
     private func forged(_ bytes: [UInt8], _ key: PublicKey) -> Frame? {
         switch roll(19) {
         case 0, 1, 2: return content(bytes)
-        case 3: return (pick(ids)).map { .acknowledgement($0, stored: roll(2) == 0) }
+        case 3:
+            return (pick(ids)).map {
+                roll(3) == 0 ? .expiredOnArrival($0) : .acknowledgement($0, stored: roll(2) == 0)
+            }
         case 4: return proposal(key).map { .lifetime(.proposal($0)) }
         case 5:
             guard let own = keys[key], let proposal = pick(proposals) ?? pick(agreements)?.proposal else { return nil }

@@ -226,6 +226,7 @@ struct Oracle {
         var isKept = false
         for action in actions {
             if case .transmit(_, .acknowledgement(content.id, _)) = action { isAcknowledged = true }
+            if case .transmit(_, .expiredOnArrival(content.id)) = action { isAcknowledged = true }
             if case .keep(_, let message, let keeping) = action, message.content.id == content.id {
                 isKept = true
                 if case .untilUnlocked = keeping { isKept = false }

@@ -274,6 +274,7 @@ extension Simulation {
             mix(content.id.bytes)
             mix(UInt64(bitPattern: age))
         case .acknowledgement(let id, let stored): mix(id.bytes + [stored ? 1 : 0])
+        case .expiredOnArrival(let id): mix(id.bytes + [2])
         case .session(let start): mix(start.inForce?.bytes ?? [start.reset ? 1 : 0])
         case .lifetime(let message):
             switch message {
@@ -318,6 +319,7 @@ extension Frame {
             "session reset=\(start.reset) inForce=\(start.inForce.map { Hex.encode($0.bytes.prefix(3)) } ?? "-") head=\(start.head.map { Hex.encode($0.id.bytes.prefix(3)) } ?? "-")/\(start.head?.ballot.epoch ?? 0)"
         case .content(let content, let age): "content \(Hex.encode(content.id.bytes.prefix(3))) age \(age)"
         case .acknowledgement(let id, let stored): "ack \(Hex.encode(id.bytes.prefix(3))) stored=\(stored)"
+        case .expiredOnArrival(let id): "expired \(Hex.encode(id.bytes.prefix(3)))"
         case .lifetime(let message):
             switch message {
             case .proposal(let proposal):
@@ -438,6 +440,7 @@ extension Event.Kind {
         case .peerOnline: "peerOnline"
         case .peerOffline: "peerOffline"
         case .conversationUpdated: "conversationUpdated"
+        case .groupConflict: "groupConflict"
         case .memberRemoved: "memberRemoved"
         case .removed: "removed"
         case .profileChanged: "profileChanged"

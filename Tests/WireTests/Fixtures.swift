@@ -99,6 +99,7 @@ struct Fixtures {
             .content(content(), age: 5_000),
             .content(content(ContentType("example.org/poll:2.1")), age: 0),
             .acknowledgement(MessageID.random(&random), stored: true),
+            .expiredOnArrival(MessageID.random(&random)),
             .lifetime(.proposal(proposal)),
             .lifetime(.accept(agreement.accepts[0])),
             .lifetime(.agreement(agreement)),

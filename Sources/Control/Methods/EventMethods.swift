@@ -33,6 +33,8 @@ package enum EventKind: String, Codable, Hashable, Sendable, CaseIterable {
     case attachmentProgress
     /// Name or lock state.
     case conversationUpdated
+    /// The creator has signed two different states of one version.
+    case groupConflict
     case memberRemoved
     /// We were removed.
     case removed

@@ -188,8 +188,8 @@ package struct Receipt: Hashable, Sendable {
 /// What one member has said of a message.
 package struct Delivery: Hashable, Sendable {
     package var member: PublicKey
-    /// ``DeliveryState/queued`` until it has said something; then ``DeliveryState/delivered``, ``DeliveryState/read`` or
-    /// ``DeliveryState/failed``.
+    /// ``DeliveryState/queued`` until it has said something; then ``DeliveryState/delivered``, ``DeliveryState/read``,
+    /// ``DeliveryState/failed`` or ``DeliveryState/expiredUndelivered``.
     package var state: DeliveryState
     /// When we learned of it.
     package var at: Timestamp

@@ -67,7 +67,7 @@ extension ConversationStateMachine {
         )
         // For whom it is: whoever joins later does not get it.
         message.deliveries = memberKeys.map { Delivery(member: $0, state: .queued, at: sentAt) }
-        let deadline = min(expiresAt ?? .latest, sentAt + Limits.outboxLifetime)
+        let deadline = deadline(of: message)
         guard members.values.allSatisfy({ $0.outbox.count < Limits.outboxCount }) else {
             throw .outboxFull(limit: Limits.outboxCount)
         }
@@ -85,10 +85,18 @@ extension ConversationStateMachine {
         return (message, actions)
     }
 
+    /// When it makes no sense any more to deliver a message: our copy is gone, or a receiver would find it expired.
+    private func deadline(of message: Message) -> Timestamp {
+        let content = message.content
+        let terms = content.agreement.flatMap { lifetimeMachine?.knownTerms(of: $0) }
+        let unread = terms?.unreadTime(of: content.kind) ?? Limits.outboxLifetime
+        return min(message.expiresAt ?? .latest, content.sentAt + min(unread, Limits.outboxLifetime))
+    }
+
     /// Takes up again what was not delivered when the node stopped.
     package mutating func restoreOutbox(_ message: Message) {
         noteUnconfirmed(message.content)
-        let deadline = min(message.expiresAt ?? .latest, message.content.sentAt + Limits.outboxLifetime)
+        let deadline = deadline(of: message)
         let waiting = Set(message.deliveries.filter { $0.state == .queued }.map(\.member))
         for member in memberKeys where waiting.contains(member) {
             _ = members[member]!.outbox.enqueue(
@@ -109,6 +117,7 @@ extension ConversationStateMachine {
             found = true
         }
         guard found else { throw .unknownMessage }
+        missedBySome.remove(message)
         return [
             .setState(client, message, .cancelled),
             event(.messageState(message, .cancelled, stored: nil), turn),
@@ -149,6 +158,7 @@ extension ConversationStateMachine {
                 record.undelivered[member, default: 0] += 1
                 result.append(.save(client))
                 guard !isAwaited(id) else { continue }
+                missedBySome.remove(id)
                 result += [
                     .setState(client, id, .expiredUndelivered),
                     event(.messageState(id, .expiredUndelivered, stored: nil), turn),
@@ -207,6 +217,7 @@ extension ConversationStateMachine {
             guard members[member]!.outbox.acknowledge(id) else { return [] }
             members[member]!.serving.remove(id)
             return delivered(id, to: member, stored: stored, turn) + flush(member, &turn)
+        case .expiredOnArrival(let id): return missed(id, by: member, turn) + flush(member, &turn)
         case .lifetime(let message):
             // What both said at the start of the link in use already counts with what came before by another link.
             guard members[member]!.isEstablished, members[member]!.link.link == link else {
@@ -270,9 +281,7 @@ extension ConversationStateMachine {
         var expiresAt =
             retention?.expiresAt
             ?? content.lifetime.milliseconds.map { turn.now + ($0 - min(max(age, 0), $0)) }
-        if let expiresAt, expiresAt <= turn.now {
-            return [.transmit(link, .acknowledgement(id, stored: false))]
-        }
+        if let expiresAt, expiresAt <= turn.now { return answerExpired(id, of: member, on: link, turn) }
         var onReading = retention?.onReading
         if case .reaction(let reaction) = content.body {
             // It goes with what it is at, and nobody opens it.
@@ -311,6 +320,22 @@ extension ConversationStateMachine {
         case .untilUnlocked: break
         }
         return result + [event(.message(id), turn)]
+    }
+
+    /// A content that is past its time: its sender is told that it was not shown, unless it was. Watchers are told once.
+    private mutating func answerExpired(
+        _ id: MessageID,
+        of member: PublicKey,
+        on link: LinkID,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        if turn.contents.wasShown(client, id) { return [.transmit(link, .acknowledgement(id, stored: false))] }
+        if expiredOnArrival.count >= Limits.expiredOnArrivalCount { expiredOnArrival = [] }
+        let answer = NodeAction.transmit(link, .expiredOnArrival(id))
+        guard expiredOnArrival.insert(id).inserted else { return [answer] }
+        // It takes no room, so nothing else limits how many come.
+        let pause = members[member]?.idleFrames.note(now: turn.now).map { NodeAction.pauseReading(link, $0) }
+        return [answer, event(.messageExpired(id), turn)] + (pause.map { [$0] } ?? [])
     }
 
     /// Contents that waited in memory are on the disk now: their senders need not keep them any more. One without a link

@@ -52,6 +52,9 @@ extension ConversationStateMachine {
     ) -> [NodeAction] {
         guard let state = members[member] else { return [] }
         let moved = endpointsChanged(&turn)
+        // What has come to its end meanwhile is a gap that is told now.
+        let overdue = members[member]!.outbox.advance(now: turn.now, isLinked: false, random: &turn.random)
+        let ended = perform(overdue, to: member, on: nil, turn)
         let reset = state.hasEnded || wasAway
         var start =
             lifetimeMachine?.sessionStart(reset: reset, policy: policyNow(turn))
@@ -60,7 +63,7 @@ extension ConversationStateMachine {
         start.groupDigest = groupDigest
         start.undelivered = record.undelivered[member] ?? 0
         members[member]!.sessionSent = start
-        return moved + [.transmit(link, .session(start))]
+        return moved + ended + [.transmit(link, .session(start))]
     }
 
     mutating func receive(

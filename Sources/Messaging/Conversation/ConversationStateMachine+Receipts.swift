@@ -79,19 +79,38 @@ extension ConversationStateMachine {
         return result + settleDelivery(of: id, stored: stored, turn)
     }
 
+    /// A message of ours had expired when it came to a member. It has not reached that member, and never will; what it has
+    /// come to is said when no other is waited for.
+    mutating func missed(_ id: MessageID, by member: PublicKey, _ turn: Turn) -> [NodeAction] {
+        guard members[member]!.outbox.cancel(id) else {
+            droppedCount += 1
+            return []
+        }
+        members[member]!.serving.remove(id)
+        record.undelivered[member, default: 0] += 1
+        missedBySome.insert(id)
+        var result: [NodeAction] = [
+            .save(client), .setDelivery(client, id, Delivery(member: member, state: .expiredUndelivered, at: turn.now)),
+        ]
+        if members.count > 1 { result.append(event(.messageDelivery(id, member, .expiredUndelivered), turn)) }
+        return result + settleDelivery(of: id, stored: nil, turn)
+    }
+
     /// What a message has come to that only a member who has left had not acknowledged.
-    func waited(for id: MessageID, by former: PublicKey, _ turn: Turn) -> [NodeAction] {
+    mutating func waited(for id: MessageID, by former: PublicKey, _ turn: Turn) -> [NodeAction] {
         let deliveries = turn.contents.message(client, id)?.deliveries ?? []
-        let isThere = deliveries.contains { $0.member != former && ($0.state == .delivered || $0.state == .read) }
+        let isThere =
+            missedBySome.contains(id)
+            || deliveries.contains { $0.member != former && ($0.state == .delivered || $0.state == .read) }
         return isThere ? settleDelivery(of: id, stored: nil, turn) : cancelled([id], turn)
     }
 
     /// What a message has come to when no member is waited for any more; nothing before.
-    private func settleDelivery(of id: MessageID, stored: Bool?, _ turn: Turn) -> [NodeAction] {
+    private mutating func settleDelivery(of id: MessageID, stored: Bool?, _ turn: Turn) -> [NodeAction] {
         guard members.values.allSatisfy({ $0.outbox[id] == nil }) else { return [] }
-        let hasFailed =
-            turn.contents.message(client, id)?.deliveries.contains { $0.state == .failed } ?? false
-        let state: DeliveryState = hasFailed ? .failed : .delivered
+        let said = Set(turn.contents.message(client, id)?.deliveries.map(\.state) ?? [])
+        let isMissed = missedBySome.remove(id) != nil || said.contains(.expiredUndelivered)
+        let state: DeliveryState = said.contains(.failed) ? .failed : isMissed ? .expiredUndelivered : .delivered
         return [
             .setState(client, id, state),
             event(.messageState(id, state, stored: state == .delivered ? stored : nil), turn),
@@ -115,7 +134,9 @@ extension ConversationStateMachine {
     private mutating func wasRead(_ id: MessageID, by member: PublicKey, _ turn: Turn) -> [NodeAction] {
         guard let message = turn.contents.message(client, id), message.sender == nil,
             message.content.type != .systemMessage,
-            !message.deliveries.contains(where: { $0.member == member && $0.state == .read })
+            !message.deliveries.contains(where: { $0.member == member && $0.state == .read }),
+            // A file is read when it is whole, and then it has been acknowledged, or is when it is named again.
+            message.content.attachment == nil || members[member]!.outbox[id] == nil
         else {
             droppedCount += 1
             return []
@@ -171,6 +192,8 @@ extension ConversationStateMachine {
         if receipted.count > Limits.receiptedCount { receipted = [] }
         var told: Set<PublicKey> = []
         for (id, sender) in seen {
+            // A file is read when it is whole.
+            if turn.contents.message(client, id)?.state == .receiving { continue }
             guard let waiting = members[sender]?.readReceipts.count, waiting < Limits.pendingReceiptCount,
                 receipted.insert(id).inserted
             else { continue }

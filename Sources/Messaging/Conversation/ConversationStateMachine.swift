@@ -58,8 +58,14 @@ package struct ConversationStateMachine: Sendable {
     package internal(set) var droppedCount = 0
     /// Of those, frames whose signature did not hold.
     package internal(set) var forgedCount = 0
+    /// The version of which watchers were told last that the creator has signed two states.
+    var conflictTold: UInt64?
     /// Files on their way to us.
     var incoming: [MessageID: IncomingAttachment] = [:]
+    /// Messages of ours that had expired when they came to some member, while others are still waited for.
+    var missedBySome: Set<MessageID> = []
+    /// Contents that had expired when they came, of which watchers were told.
+    var expiredOnArrival: Set<MessageID> = []
     /// What we have said to have read since the node started.
     var receipted: Set<MessageID> = []
     /// Watchers and members know of the scheduled explosion.

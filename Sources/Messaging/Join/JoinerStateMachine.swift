@@ -13,9 +13,10 @@ package struct JoinerStateMachine: Hashable, Sendable {
     package enum State: Hashable, Sendable, Codable {
         /// Entered at start. May go to all others.
         case joining
-        /// Entered by a welcome that fits. Final.
+        /// Entered by a welcome that fits. May go to `joinFailed`, when the conversation cannot be entered here.
         case ready
-        /// Entered by the creator's error, or when the time is over. Final.
+        /// Entered by the creator's error, when the time is over, or by a welcome to a conversation that this node has from
+        /// another creator or has destroyed. Final.
         case joinFailed(JoinErrorType)
         /// Entered by the user. Final: a late answer is ignored.
         case cancelled
@@ -59,6 +60,11 @@ package struct JoinerStateMachine: Hashable, Sendable {
         guard state == .joining, sender == creator, error.inviteTag == tag else { return false }
         state = .joinFailed(error.errorType)
         return true
+    }
+
+    /// The welcome is to a conversation that this node cannot enter.
+    package mutating func refuse(_ error: JoinErrorType) {
+        if state == .ready { state = .joinFailed(error) }
     }
 
     /// - Returns: whether there was something to cancel.

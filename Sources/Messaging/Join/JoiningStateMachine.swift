@@ -116,7 +116,8 @@ package struct JoiningStateMachine: Sendable {
         case .ping(let nonce): return .pending([.transmit(link, .pong(nonce))])
         // A creator that has admitted us before we know it speaks to us as to a member, and then answers our request.
         case .session, .group, .profile, .pong, .unknown: return .pending([])
-        case .content, .acknowledgement, .lifetime, .joinRequest, .explosion, .deletionReceipt, .invitation,
+        case .content, .acknowledgement, .expiredOnArrival, .lifetime, .joinRequest, .explosion, .deletionReceipt,
+            .invitation,
             .memberLeft, .joinCancelled, .closing, .receipt, .attachmentRequest, .attachmentChunk, .attachmentGone,
             .relayRequest, .relayAnswer, .punch:
             return .pending([.close(link)])
@@ -181,6 +182,12 @@ package struct JoiningStateMachine: Sendable {
                 preconditionFailure("who was found is dialled or asked, not \(action)")
             }
         }
+    }
+
+    /// The welcome is to a conversation that this node cannot enter.
+    package mutating func refuse(_ error: JoinErrorType) {
+        joiner.refuse(error)
+        record.state = joiner.state
     }
 
     /// - Returns: whether there was something to cancel.

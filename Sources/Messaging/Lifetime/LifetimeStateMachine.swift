@@ -178,6 +178,11 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         return record.earlier.last { $0.id == id }
     }
 
+    /// The terms of an agreement that was in force here and is still known.
+    package func knownTerms(of agreement: AgreementID) -> LifetimeTerms? {
+        record.known.last { $0.id == agreement }?.terms
+    }
+
     /// The terms under which a content that names `agreement` may be kept; `nil`: not at all.
     /// - Parameter age: of the content, by its sender's clock. A false one can only shorten: nothing outlives the end of
     ///   an agreement by more than its lifetime and the tolerance.

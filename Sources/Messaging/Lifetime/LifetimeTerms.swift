@@ -53,6 +53,17 @@ package struct LifetimeTerms: Hashable, Sendable, Codable {
     /// How long something that nobody opens may stay, in milliseconds.
     package var unreadLimit: Milliseconds { unopened ?? Self.unopenedRange.upperBound }
 
+    /// How long a content of this kind stays with a receiver that does not open it, in milliseconds from its sending;
+    /// `nil` for what is not kept.
+    package func unreadTime(of kind: ContentKind) -> Milliseconds? {
+        lifetime(of: kind).milliseconds.map { length in
+            switch timer {
+            case .send: min(length, unopened ?? length)
+            case .read: unreadLimit
+            }
+        }
+    }
+
     /// The longest that anything is kept under it, in milliseconds.
     package var longest: Milliseconds {
         let kept = max(lifetime, attachment ?? .ephemeral).milliseconds ?? 0

@@ -28,16 +28,14 @@ package struct Retention: Hashable, Sendable {
         cap: LifetimeCap,
         now: Timestamp
     ) -> Retention? {
-        guard let length = terms.lifetime(of: kind).milliseconds else { return nil }
-        let unread: Milliseconds
+        guard let length = terms.lifetime(of: kind).milliseconds, let unread = terms.unreadTime(of: kind) else {
+            return nil
+        }
         let onReading: OnReading?
         switch terms.timer {
         case .send:
-            unread = min(length, terms.unopened ?? length)
             onReading = unread < length ? .until(now + (length - min(max(age, 0), length))) : nil
-        case .read:
-            unread = terms.unreadLimit
-            onReading = .after(length)
+        case .read: onReading = .after(length)
         }
         let left = unread - min(max(age, 0), unread)
         return Retention(expiresAt: now + left, onReading: onReading, tier: .holding(unread)).capped(cap, now: now)

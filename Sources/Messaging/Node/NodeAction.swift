@@ -189,6 +189,8 @@ package struct Event: Hashable, Sendable {
         case attachmentProgress(MessageID, PublicKey, count: Int, of: Int)
         /// Name or lock state.
         case conversationUpdated(name: String?, isLocked: Bool)
+        /// The creator has signed two different states of one version. All members take the same one of them.
+        case groupConflict(version: UInt64)
         /// The creator has removed a member.
         case memberRemoved(PublicKey)
         /// The creator has removed us.

@@ -90,6 +90,8 @@ extension NodeView {
             )
         case .conversationUpdated(let name, let isLocked):
             return (.conversationUpdated, ["name": name.map { .string($0) } ?? .null, "locked": .bool(isLocked)])
+        case .groupConflict(let version):
+            return (.groupConflict, ["version": .integer(Int64(clamping: version))])
         case .memberRemoved(let key): return (.memberRemoved, ["member": .string(member(key))])
         case .removed: return (.removed, [:])
         case .profileChanged(let key, let profile):

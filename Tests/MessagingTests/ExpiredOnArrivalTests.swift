@@ -1,0 +1,144 @@
+import Messaging
+import Primitives
+import Testing
+
+/// A content that is past its time when it comes was never shown, and its sender learns that.
+@Suite struct ExpiredOnArrival {
+    private let terms = LifetimeTerms(.oneHour, unopened: .minute)
+
+    private func scene(_ count: Int) throws -> Assembly {
+        var all = try Assembly.joined(count)
+        all.run()
+        all.agree(on: terms)
+        #expect(all.machine(0)?.agreement?.terms == terms)
+        return all
+    }
+
+    private func count(_ kind: Event.Kind, _ node: Int, _ all: Assembly) -> Int {
+        all.events[node].count { $0 == kind }
+    }
+
+    @Test func `its receiver says so each time, tells watchers once, and keeps nothing`() throws {
+        var all = try scene(2)
+        let content = all.text("late", by: 0, lifetime: .oneHour, agreement: all.machine(0)?.agreement?.id)
+        for _ in 0..<3 { all.inject(.content(content, age: .minute), from: 0, to: 1) }
+        #expect(all.sent.filter { $0 == .expiredOnArrival(content.id) }.count == 3)
+        #expect(!all.sent.contains(.acknowledgement(content.id, stored: false)))
+        #expect(count(.messageExpired(content.id), 1, all) == 1 && all.archive[1][content.id] == nil)
+        // A second earlier it is shown.
+        let prompt = all.text("prompt", by: 0, lifetime: .oneHour, agreement: all.machine(0)?.agreement?.id)
+        all.inject(.content(prompt, age: .minute - 1), from: 0, to: 1)
+        #expect(all.archive[1][prompt.id] != nil)
+    }
+
+    @Test func `one that was shown and has expired since is acknowledged when it comes again`() throws {
+        var all = try scene(2)
+        let content = all.text("shown", by: 0, lifetime: .oneHour, agreement: all.machine(0)?.agreement?.id)
+        let link = try #require(all.machine(1)?.link(to: all.keys[0].publicKey))
+        var turn = turn(
+            all.random,
+            now: all.now,
+            contents: ContentLookup(wasShown: { $1 == content.id })
+        )
+        let actions = all.nodes[1].receive(
+            .content(content, age: .hour),
+            on: link,
+            verify: { _ in nil },
+            &turn
+        )
+        #expect(actions == [.transmit(link, .acknowledgement(content.id, stored: false))])
+    }
+
+    @Test func `its sender shows it as expired undelivered, and the gap is counted once`() throws {
+        var all = try scene(2)
+        all.cut.insert([0, 1])
+        let id = try all.say("late", from: 0)
+        all.inject(.expiredOnArrival(id), from: 1, to: 0)
+        #expect(all.archive[0][id]?.state == .expiredUndelivered)
+        #expect(all.events[0].last == .messageState(id, .expiredUndelivered, stored: nil))
+        #expect(all.machine(0)?.outboxCount == 0)
+        // Repeated, and for what is not ours.
+        all.inject(.expiredOnArrival(id), from: 1, to: 0)
+        all.inject(.expiredOnArrival(.random(&all.random)), from: 1, to: 0)
+        #expect(count(.messageState(id, .expiredUndelivered, stored: nil), 0, all) == 1)
+        #expect(all.machine(0)?.record.undelivered[all.keys[1].publicKey] == 1)
+    }
+
+    @Test(arguments: [true, false])
+    func `delivered to one and expired at another, it is expired undelivered`(isMissedFirst: Bool) throws {
+        var all = try scene(3)
+        all.cut = [[0, 1], [0, 2]]
+        let id = try all.say("late", from: 0)
+        let answers: [(Frame, Int)] = [(.expiredOnArrival(id), 1), (.acknowledgement(id, stored: true), 2)]
+        for (frame, from) in isMissedFirst ? answers : answers.reversed() {
+            #expect(all.archive[0][id]?.state == .sent)
+            all.inject(frame, from: from, to: 0)
+        }
+        #expect(all.archive[0][id]?.state == .expiredUndelivered)
+        #expect(all.events[0].last == .messageState(id, .expiredUndelivered, stored: nil))
+        #expect(count(.messageDelivery(id, all.keys[1].publicKey, .expiredUndelivered), 0, all) == 1)
+        let states = all.archive[0][id]?.deliveries.map(\.state) ?? []
+        #expect(Set(states) == [.expiredUndelivered, .delivered])
+    }
+
+    @Test func `a message that a receiver would find expired is not sent any more, and its sender is told`() throws {
+        var all = try scene(2)
+        all.isolate(1)
+        let id = try all.say("unread", from: 0)
+        all.run(for: .minute - 1)
+        #expect(all.archive[0][id]?.state == .queued)
+        all.run(for: 2)
+        #expect(all.archive[0][id]?.state == .expiredUndelivered, "an hour at its sender, a minute unopened elsewhere")
+        all.heal()
+        all.run(for: .minute)
+        #expect(all.events[1].contains(.messagesMissed(all.keys[0].publicKey, count: 1)))
+    }
+
+    @Test func `a flood of contents that have expired is read slowly`() throws {
+        var all = try scene(2)
+        let agreement = all.machine(0)?.agreement?.id
+        for _ in 0..<2_000 {
+            let content = all.text("late", by: 0, lifetime: .oneHour, agreement: agreement)
+            all.inject(.content(content, age: .hour), from: 0, to: 1)
+        }
+        #expect(all.pauses[1, default: 0] > 0)
+    }
+
+    // MARK: Files
+
+    @Test func `a receipt of reading does not end the transfer of a file`() throws {
+        var all = try scene(2)
+        var sent: MessageID?
+        all.command(0) { (machine, turn) throws(CommandError) in
+            let prepared = try machine.prepareAttachment(byteCount: 100_000, &turn)
+            let file = Attachment(
+                name: "f",
+                mediaType: "a/b",
+                byteCount: 100_000,
+                sha256: [UInt8](repeating: 1, count: 32),
+                text: ""
+            )
+            let (message, actions) = try machine.send(file, prepared, &turn)
+            sent = message.content.id
+            return actions
+        }
+        all.run(for: .second)
+        let id = try #require(sent)
+        #expect(all.archive[1][id]?.state == .receiving)
+        // Its user looks at the line while the file comes.
+        let (sender, client) = (all.keys[0].publicKey, all.clients[1])
+        all.command(1) { (machine, turn) throws(CommandError) in machine.setReadReceipts(true) }
+        all.step(1) { core, turn in core.markRead([(id, sender)], client: client, &turn) }
+        #expect(!all.sent.contains(.receipt(Receipt(.read, [id]))), "it is not whole")
+        // Another implementation says it all the same.
+        all.inject(.receipt(Receipt(.read, [id])), from: 1, to: 0)
+        #expect(all.archive[0][id]?.state == .sent && all.machine(0)?.outboxCount == 1)
+        all.inject(.acknowledgement(id, stored: true), from: 1, to: 0)
+        all.inject(.receipt(Receipt(.read, [id])), from: 1, to: 0)
+        #expect(all.archive[0][id]?.state == .read)
+        // Whole: now it is told.
+        all.archive[1][id]?.state = .received
+        all.step(1) { core, turn in core.markRead([(id, sender)], client: client, &turn) }
+        #expect(all.sent.contains(.receipt(Receipt(.read, [id]))))
+    }
+}
