@@ -113,7 +113,8 @@ package struct SchnorrSignature: Hashable, Sendable {
     }
 }
 
-/// A recoverable ECDSA signature: 64 compact bytes and the recovery id, as invites carry it.
+/// A recoverable ECDSA signature: 64 compact bytes and the recovery id, as invites carry it. Its s is in the lower half of
+/// the group order (BIP 62, rule 5), so nobody but the signer makes a second signature of one value from it.
 package struct RecoverableSignature: Hashable, Sendable {
     package static let byteCount = 65
     package let bytes: [UInt8]
@@ -131,6 +132,10 @@ package struct RecoverableSignature: Hashable, Sendable {
                 Int32(bytes[64])
             ) == 1
         else { throw .invalidSignature }
+        var plain = secp256k1_ecdsa_signature()
+        secp256k1_ecdsa_recoverable_signature_convert(Secp256k1.context, &plain, &parsed)
+        // 1: s was high.
+        guard secp256k1_ecdsa_signature_normalize(Secp256k1.context, nil, &plain) == 0 else { throw .invalidSignature }
         self.bytes = bytes
     }
 

@@ -73,6 +73,26 @@ struct BIP340Row: Sendable, CustomStringConvertible {
         #expect(try RecoverableSignature(signature.bytes) == signature)
     }
 
+    @Test func `a recoverable signature with a high s is refused, though it would recover the same key`() throws {
+        let order: [UInt8] = [
+            0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe,
+            0xba, 0xae, 0xdc, 0xe6, 0xaf, 0x48, 0xa0, 0x3b, 0xbf, 0xd2, 0x5e, 0x8c, 0xd0, 0x36, 0x41, 0x41,
+        ]
+        let key = SecretKey.generate()
+        for number in 0..<32 as Range<UInt8> {
+            var bytes = key.signRecoverably(SHA256.hash([number])).bytes
+            // n − s, with the other parity of R: the same key, by another signature.
+            var borrow = 0
+            for index in (32..<64).reversed() {
+                let difference = Int(order[index - 32]) - Int(bytes[index]) - borrow
+                borrow = difference < 0 ? 1 : 0
+                bytes[index] = UInt8(truncatingIfNeeded: difference)
+            }
+            bytes[64] ^= 1
+            #expect(throws: CurveError.invalidSignature) { try RecoverableSignature(bytes) }
+        }
+    }
+
     @Test func `a flipped bit in a recoverable signature never yields the maker's key`() throws {
         let key = try SecretKey(SecretBytes(copying: bytes(7, 32)))
         let digest = SHA256.hash(text("invite"))

@@ -113,12 +113,9 @@ extension ConversationStateMachine {
     /// Equal where two members know the same of the group.
     package var groupDigest: [UInt8] {
         var transcript = Transcript()
-        transcript.append(record.group.version)
+        transcript.append(record.group.digest)
         let known = ([record.own] + record.current).sorted { $0.key < $1.key }
-        for member in known {
-            transcript.append(member.key)
-            transcript.append(member.version)
-        }
+        for member in known { transcript.append(member.digest) }
         return Array(transcript.digest("mayfly/group_digest").prefix(8))
     }
 
@@ -132,14 +129,18 @@ extension ConversationStateMachine {
         let described = before.union(update.members.map(\.key))
         // A state is taken over whole or not at all: everyone in it is described, or we are not in it.
         let state = update.state.flatMap { candidate in
-            candidate.version > record.group.version && record.group.mayPrecede(candidate)
+            let isConflict = candidate.conflicts(with: record.group)
+            let isNews =
+                candidate.supersedes(record.group)
                 && (!candidate.members.contains(key.publicKey) || described.isSuperset(of: candidate.members))
-                && holds(candidate.isValid(for: record.genesis)) ? candidate : nil
+            guard isNews || isConflict, holds(candidate.isValid(for: record.genesis)) else { return nil as GroupState? }
+            if isConflict { result += noteConflict(of: candidate, isNews: isNews, from: sender, turn) }
+            return isNews ? candidate : nil
         }
         let listed = Set((state ?? record.group).members)
         // We have said more of ourselves than we remember, locked before a crash: what we say now must count as newer.
-        if let newest = update.members.first(where: { $0.key == key.publicKey }), newest.version > record.own.version,
-            holds(newest.isValid)
+        if let newest = update.members.first(where: { $0.key == key.publicKey }), newest.version >= record.own.version,
+            newest.digest != record.own.digest, holds(newest.isValid)
         {
             result += describe(record.own.profile, after: newest.version, &turn)
         }
@@ -171,6 +172,26 @@ extension ConversationStateMachine {
             }
     }
 
+    /// The creator has signed two states of one version. Watchers are told once for each version, and who has the one that
+    /// does not count is sent ours.
+    private mutating func noteConflict(
+        of state: GroupState,
+        isNews: Bool,
+        from sender: PublicKey,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        var result: [NodeAction] = []
+        if conflictTold != state.version {
+            conflictTold = state.version
+            result.append(event(.groupConflict(version: state.version), turn))
+        }
+        if !isNews, let link = link(to: sender), members[sender]?.isEstablished == true {
+            let ours = GroupUpdate(state: record.group, members: [record.own] + record.current, departures: [])
+            result.append(.transmit(link, .group(ours)))
+        }
+        return result
+    }
+
     /// A member describes itself, over its own link.
     mutating func receive(_ description: Member, from sender: PublicKey, _ turn: inout Turn) -> [NodeAction] {
         let before = record.members.first { $0.key == sender }?.profile
@@ -194,7 +215,7 @@ extension ConversationStateMachine {
     private mutating func takeOver(_ description: Member, from sender: PublicKey, _ turn: Turn) -> Bool {
         guard description.key != key.publicKey else { return false }
         let index = record.members.firstIndex { $0.key == description.key }
-        if let index, record.members[index].version >= description.version { return false }
+        if let index, !description.supersedes(record.members[index]) { return false }
         // A member that describes itself over and over keeps neither our processor busy, nor everyone's disk.
         if description.key == sender, members[sender]?.profileBucket.isSpent(now: turn.now) ?? false {
             droppedCount += 1
@@ -239,7 +260,9 @@ extension ConversationStateMachine {
         // After those who are new: who is in no list any more is forgotten.
         result += removed(gone, turn)
         if before.name != state.name || before.isLocked != state.isLocked { result.append(groupEvent(turn)) }
-        if before.membership != state.membership { result += lifetimeMembersChanged(&turn) }
+        if before.membership != state.membership || Set(before.members) != Set(state.members) {
+            result += lifetimeMembersChanged(&turn)
+        }
         return result
     }
 

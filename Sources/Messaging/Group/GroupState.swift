@@ -50,7 +50,7 @@ package struct GroupState: Hashable, Sendable, Codable {
             self.members = members
         }
 
-        fileprivate var digest: [UInt8] {
+        var digest: [UInt8] {
             var transcript = Transcript()
             transcript.append(conversation)
             transcript.append(version)
@@ -80,11 +80,25 @@ package struct GroupState: Hashable, Sendable, Codable {
         )
     }
 
-    /// Whether a later state may be this one's successor: other members have another number, by which agreements that the
-    /// new ones have not signed end.
-    func mayPrecede(_ later: GroupState) -> Bool {
-        later.membership > membership || (later.membership == membership && Set(later.members) == Set(members))
+    /// What the creator has signed: the tagged hash of all fields.
+    package var digest: [UInt8] { unsigned.digest }
+
+    /// Whether this state takes the place of another of the same creator, in an order that is the same for all members.
+    /// A later version does, if other members have another number, by which proposals that the new ones do not know end.
+    /// Of two states of one version, which an honest creator signs only after its home was restored from a copy, the one
+    /// with the higher membership counts, then the one with the smaller digest.
+    func supersedes(_ known: GroupState) -> Bool {
+        if version != known.version {
+            return version > known.version
+                && (membership > known.membership
+                    || (membership == known.membership && Set(members) == Set(known.members)))
+        }
+        if membership != known.membership { return membership > known.membership }
+        return digest.lexicographicallyPrecedes(known.digest)
     }
+
+    /// Whether the creator has signed two states of one version.
+    func conflicts(with known: GroupState) -> Bool { version == known.version && digest != known.digest }
 
     /// It speaks of this conversation, its creator has signed it, and it can be shown and kept.
     package func isValid(for genesis: Genesis) -> Bool {

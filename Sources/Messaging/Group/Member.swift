@@ -79,6 +79,15 @@ package struct Member: Hashable, Sendable, Codable {
         return transcript.digest("mayfly/profile")
     }
 
+    /// What the member has signed: the tagged hash of all fields.
+    var digest: [UInt8] { Self.digest(key, profile, endpointTexts, version) }
+
+    /// Whether this description takes the place of another of the same member: the larger version; of two of one version,
+    /// which a home restored from a copy may sign, the smaller digest, so that all come to the same.
+    func supersedes(_ known: Member) -> Bool {
+        version != known.version ? version > known.version : digest.lexicographicallyPrecedes(known.digest)
+    }
+
     /// The member has signed it, and its name can be shown.
     package var isValid: Bool {
         DisplayName.isValid(profile)

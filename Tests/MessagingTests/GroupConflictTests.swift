@@ -1,0 +1,106 @@
+import Messaging
+import Primitives
+import Testing
+
+/// A creator that signs two states of one version, or a member that signs two descriptions of one: by intent, or because
+/// its home was restored from a copy. All members end with the same one, and are told.
+@Suite struct GroupConflicts {
+    /// Two states of one version, told to different members while those have no link to each other.
+    private func split(
+        _ all: inout Assembly,
+        _ change: (inout GroupState.Unsigned, _ second: Bool) -> Void
+    ) throws -> [GroupState] {
+        let known = try #require(all.machine(0)?.record.group)
+        return [false, true].map { second in
+            var state = known.unsigned
+            state.version += 1
+            change(&state, second)
+            return state.signed(by: all.keys[0], &all.random)
+        }
+    }
+
+    private func tell(_ state: GroupState, _ node: Int, _ all: inout Assembly) {
+        all.inject(.group(GroupUpdate(state: state, members: [], departures: [])), from: 0, to: node)
+    }
+
+    private func conflicts(_ node: Int, _ all: Assembly) -> Int {
+        all.events[node].count { if case .groupConflict = $0 { true } else { false } }
+    }
+
+    @Test(arguments: [true, false])
+    func `two states of one version: all members take the same one, and are told once`(isLocked: Bool) throws {
+        var all = try Assembly.joined(3)
+        all.run()
+        let states = try split(&all) { state, second in
+            if isLocked { state.isLocked = second } else { state.name = second ? "one" : "other" }
+        }
+        // The two members hear different ones, and learn of it from each other alone.
+        all.isolate(1, from: [2])
+        for (state, node) in zip(states, [1, 2]) { tell(state, node, &all) }
+        #expect(all.machine(1)?.record.group == states[0] && all.machine(2)?.record.group == states[1])
+        #expect(all.machine(1)?.groupDigest != all.machine(2)?.groupDigest, "the digest covers what was signed")
+        all.isolate(0)
+        all.cut = [[0, 1], [0, 2]]
+        all.run(for: 10 * .second)
+        #expect(all.isOnline(1, 2))
+        let winner = states.min { $0.digest.lexicographicallyPrecedes($1.digest) }
+        #expect(all.machine(1)?.record.group == winner && all.machine(2)?.record.group == winner)
+        #expect(conflicts(1, all) + conflicts(2, all) >= 1)
+        // The creator, whose home was restored from a copy, takes it over too.
+        all.heal()
+        all.run(for: .minute)
+        for node in 0..<3 {
+            #expect(all.machine(node)?.record.group == winner && conflicts(node, all) <= 1, "\(node)")
+            #expect(all.machine(node)?.groupDigest == all.machine(0)?.groupDigest)
+        }
+    }
+
+    @Test func `two member lists of one version: all come to the same members`() throws {
+        var all = try Assembly.joined(4)
+        all.run()
+        all.agree(on: .oneDay)
+        let keys = all.keys.map(\.publicKey)
+        // Of one number, without one member or without another.
+        let states = try split(&all) { state, second in
+            state.membership += 1
+            state.members = [keys[0], keys[1], second ? keys[2] : keys[3]]
+        }
+        let winner = try #require(states.min { $0.digest.lexicographicallyPrecedes($1.digest) })
+        for order in [states, states.reversed()] {
+            var one = all
+            for state in order { tell(state, 1, &one) }
+            #expect(one.machine(1)?.record.group == winner)
+            let others = one.machine(1)?.currentMembers.map(\.key).sorted()
+            #expect(others == winner.members.filter { $0 != keys[1] }.sorted())
+            let agreement = one.machine(1)?.agreement
+            #expect(agreement?.covers(winner.members) ?? true)
+            #expect(conflicts(1, one) == 1)
+        }
+    }
+
+    @Test func `two descriptions of one version: all show the same`() throws {
+        var all = try Assembly.joined(3)
+        all.run()
+        let version = UInt64(all.now.milliseconds) + 1
+        let places = [Endpoint(host: "n2", port: 1)]
+        let two = ["one", "other"].map {
+            Member(profile: $0, endpoints: places, version: version, key: all.keys[2], &all.random)
+        }
+        for order in [two, two.reversed()] {
+            var one = all
+            for member in order {
+                one.inject(.group(GroupUpdate(state: nil, members: [member], departures: [])), from: 0, to: 1)
+            }
+            #expect(one.names(1).contains("one") != one.names(1).contains("other"))
+            #expect(one.names(1) == shown(two, all))
+        }
+    }
+
+    private func shown(_ two: [Member], _ all: Assembly) -> [String] {
+        var copy = all
+        for member in two {
+            copy.inject(.group(GroupUpdate(state: nil, members: [member], departures: [])), from: 0, to: 1)
+        }
+        return copy.names(1)
+    }
+}
