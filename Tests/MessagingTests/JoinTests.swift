@@ -216,7 +216,7 @@ private struct Door {
     @Test("The checks come in order: the first that does not hold is the answer")
     func order() throws {
         var random = Randomness.seeded(9)
-        // Expired, consumed and locked at once: the time decides.
+        // Of a living conversation: only a consumed invite is said to be that, once nothing else is wrong with it.
         var door = try Door()
         let invite = try #require(door.pair.invite)
         _ = door.ask(makeKey(&random), try door.request(), verified: invite)
@@ -227,7 +227,7 @@ private struct Door {
         door.pair.command(0) { (machine, turn) throws(CommandError) in try machine.setLocked(true, &turn) }
         #expect(Door.refusal(door.ask(makeKey(&random), try door.request(), verified: invite)) == .genericFailure)
         door.pair.now = invite.invite.expiresAt
-        #expect(Door.refusal(door.ask(makeKey(&random), try door.request(), verified: invite)) == .conversationExpired)
+        #expect(Door.refusal(door.ask(makeKey(&random), try door.request(), verified: invite)) == .genericFailure)
     }
 }
 
@@ -368,7 +368,9 @@ private struct Door {
                 answer = core.receive(.welcome(welcome), on: link, verify: { _ in nil }, &turn)
                 return answer
             }
-            #expect(answer.prefix(3) == [.transmit(link, .joinCancelled), .close(link), .destroy(client)])
+            #expect(answer.prefix(3) == [.save(client), .transmit(link, .joinCancelled), .close(link)])
+            // It is listed as failed, like every other join that has, and swept like them.
+            #expect(pair.nodes[1].joins.first { $0.client == client }?.record.state == .joinFailed(.genericFailure))
             #expect(pair.events[1].last == .joinFailed(.genericFailure, tag))
             #expect(pair.nodes[1].client(of: conversation) == victim)
             #expect(pair.nodes[1].isSleeping(victim) == isAsleep)

@@ -100,10 +100,11 @@ package struct IssuerStateMachine: Hashable, Sendable {
         guard let verified, verified.invite.id == id else { return .silence }
         let issued = record.invites.first { $0.id == id }
         if let issued, issued.admitted.contains(joiner), isMember { return .welcomeAgain }
-        guard let issued, issued.expiresAt > now, verified.invite.expiresAt > now else {
-            return .refuse(.conversationExpired)
-        }
+        // The conversation that the invite names is not this one: for its joiner it is gone.
         guard opensToken else { return .refuse(.conversationExpired) }
+        guard let issued, issued.expiresAt > now, verified.invite.expiresAt > now else {
+            return .refuse(.genericFailure)
+        }
         guard issued.tag == record.tag, verified.invite.tag == record.tag, !issued.isRevoked, !record.isLocked else {
             return .refuse(.genericFailure)
         }

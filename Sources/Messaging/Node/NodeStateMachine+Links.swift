@@ -153,17 +153,13 @@ extension NodeStateMachine {
         case .entered(let record, let agreement, let link):
             if explosions[record.genesis.conversation] != nil {
                 // A conversation that has exploded here stays gone.
-                forget(client)
-                return [.transmit(link, .joinCancelled), .close(link), .destroy(client)]
+                return refuseWelcome(.conversationExpired, client: client, tag: tag, on: link, turn)
             }
             // Whoever knows the id of a conversation may sign a genesis of its own for it, whose end would be that of the
             // true one.
             let others = inboxes.directory.clients(of: record.genesis.conversation)
             guard others.allSatisfy({ inboxes.creator(of: $0) == record.genesis.creator }) else {
-                forget(client)
-                let failure = Event.Kind.joinFailed(.genericFailure, tag)
-                let event = Event(client: client, conversation: nil, at: turn.now, kind: failure)
-                return [.transmit(link, .joinCancelled), .close(link), .destroy(client), .notify(event)]
+                return refuseWelcome(.genericFailure, client: client, tag: tag, on: link, turn)
             }
             var machine = ConversationStateMachine(
                 client: client,
@@ -189,6 +185,23 @@ extension NodeStateMachine {
             inboxes[client] = .conversation(machine)
             return actions
         }
+    }
+
+    /// A welcome to a conversation that cannot be entered here: the join has failed, and stays listed like every other that
+    /// has. The creator gives the place back.
+    private mutating func refuseWelcome(
+        _ error: JoinErrorType,
+        client: ClientID,
+        tag: InviteTag,
+        on link: LinkID,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        guard case .joining(var machine)? = take(client) else { return [.close(link)] }
+        machine.refuse(error)
+        inboxes[client] = .joining(machine)
+        lifecycle.remove(client)
+        let event = Event(client: client, conversation: nil, at: turn.now, kind: .joinFailed(error, tag))
+        return [.save(client), .transmit(link, .joinCancelled), .close(link), .notify(event)]
     }
 
     /// Where this node may be seen over UDP: see ``NodeAction/gatherCandidates(_:_:)``.
