@@ -61,6 +61,8 @@ package enum Limits {
     package static let reminderLead: Milliseconds = 10 * .minute
     /// Invites whose holders a tombstone answers: the newest.
     package static let tombstoneInviteCount = 16
+    /// Places at rendezvous nodes that a tombstone keeps: the present one, and the one of before.
+    package static let tombstoneSeedCount = 2
 
     // MARK: Implementation: may be tuned.
 

@@ -6,8 +6,10 @@ package struct Turn {
     package let now: Timestamp
     /// Advances with each use, so that a seeded run replays.
     package var random: Randomness
-    /// Where this node can be reached, as it tells others.
+    /// Where this node can be reached directly, as it tells others.
     package let endpoints: [Endpoint]
+    /// The rendezvous nodes through which it can be reached.
+    package let relayPlaces: [RelayPlace]
     /// The storage is locked: nothing can be made durable.
     package let isLocked: Bool
     /// Our answer to proposals where a conversation has none of its own.
@@ -31,6 +33,7 @@ package struct Turn {
         now: Timestamp,
         random: Randomness,
         endpoints: [Endpoint],
+        relayPlaces: [RelayPlace] = [],
         isLocked: Bool,
         defaultPolicy: LifetimePolicy,
         sessionGrace: Milliseconds,
@@ -44,6 +47,7 @@ package struct Turn {
         self.now = now
         self.random = random
         self.endpoints = endpoints
+        self.relayPlaces = relayPlaces
         self.isLocked = isLocked
         self.defaultPolicy = defaultPolicy
         self.sessionGrace = sessionGrace
@@ -54,6 +58,15 @@ package struct Turn {
         self.defaultCap = defaultCap
         self.sourceOf = sourceOf
     }
+
+    /// Where one inbox can be reached: those ways last that go through rendezvous nodes, which are its own.
+    package func endpoints(of seed: RelaySeed) -> [Endpoint] {
+        let relayed = relayPlaces.endpoints(of: seed)
+        return endpoints.prefix(Limits.endpointCount - relayed.count) + relayed
+    }
+
+    /// As many of them as a description may hold.
+    package func fittingEndpoints(of seed: RelaySeed) -> [Endpoint] { Member.fitting(endpoints(of: seed)) }
 }
 
 /// What a turn may look up about contents.

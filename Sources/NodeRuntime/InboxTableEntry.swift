@@ -65,6 +65,8 @@ struct InboxTableEntry: Hashable {
         for sent in notes.sentInvites.prefix(Int(UInt16.max)) { bytes += sent.invite.bytes + sent.peer.bytes }
         number(UInt16(clamping: notes.guests.count))
         for guest in notes.guests.prefix(Int(UInt16.max)) { bytes += guest.member.bytes + guest.peer.bytes }
+        number(UInt16(clamping: summary.relaySeeds.count))
+        for seed in summary.relaySeeds.prefix(Int(UInt16.max)) { bytes += seed.bytes }
         return bytes
     }
 
@@ -103,7 +105,9 @@ struct InboxTableEntry: Hashable {
                 return Route(remote: remote, secret: secret, counters: counters)
             }),
             let invites = reader.list({ $0.take(InviteID.byteCount).flatMap { InviteID($0) } }),
-            let notes = reader.notes(), reader.isAtEnd
+            let notes = reader.notes(),
+            let seeds = reader.list({ $0.take(RelaySeed.byteCount).flatMap { RelaySeed($0) } }), !seeds.isEmpty,
+            reader.isAtEnd
         else { return nil }
         self.init(
             summary: InboxSummary(
@@ -120,6 +124,7 @@ struct InboxTableEntry: Hashable {
                 // An inbox with an outbox is read from its log.
                 outboxCount: 0,
                 endpointMark: mark,
+                relaySeeds: seeds,
                 lastActivity: lastActivity,
                 deadline: deadline
             ),

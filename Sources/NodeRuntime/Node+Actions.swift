@@ -99,7 +99,7 @@ extension Node {
         case .pauseReading(let link, let time): pauseForHaste(link, time)
         case .forward(let link, let frame): transmit(frame, on: link)
         case .relayed(let link, let answer): relayed(answer, on: link)
-        case .endpointsMayHaveChanged: endpointsMayHaveChanged()
+        case .endpointsMayHaveChanged: relaysMayHaveChanged()
         case .gatherCandidates(let client, let remote): gatherCandidates(client, remote)
         case .dialPunching(let client, let dial, let nonce): self.dial(client, dial, punchingWith: nonce)
         case .punch(let nonce, let candidates): punch(nonce, candidates)

@@ -46,6 +46,7 @@ extension Node {
         addressesSeen = addresses
         guard let before, before != addresses else { return }
         advertisedNow = nil
+        relayPlacesNow = nil
         endLinks(from: before.subtracting(addresses))
         transport?.networkChanged()
         announceEndpoints()

@@ -42,11 +42,12 @@ extension Node {
 
     /// Tells the members of all conversations where we are now.
     func announceEndpoints() {
-        let endpoints = advertisedNow ?? advertised
-        guard endpoints != announced else { return }
-        let isFirst = announced == nil
-        announced = endpoints
+        let endpoints = advertisedNow ?? directlyAdvertised
+        guard endpoints != announced || relaysHaveChanged else { return }
         // At the start every link tells by itself.
-        if !isFirst { turn { core.endpointsChanged(&$0) } }
+        let isNews = announced != nil
+        announced = endpoints
+        relaysHaveChanged = false
+        if isNews { turn { core.endpointsChanged(&$0) } }
     }
 }

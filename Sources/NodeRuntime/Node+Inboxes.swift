@@ -56,7 +56,13 @@ extension Node {
                 skip(row, error)
             }
         }
-        core.launch(now: now)
+        // The contact inbox is there now: whose members know where it is, is known with what was reserved for it.
+        useRendezvous()
+        relayPlacesNow = nil
+        turn {
+            core.launch(&$0)
+            return []
+        }
         perform(begun)
         // Its inbox was left, and we were stopped before it went.
         if skipped.isEmpty, unread.isEmpty {

@@ -388,12 +388,6 @@ extension Node {
 
     // MARK: Addresses
 
-    /// Where others can reach this node, those ways last that go through rendezvous nodes.
-    var advertised: [Messaging.Endpoint] {
-        let relayed = core.contact?.relayedEndpoints ?? []
-        return directlyAdvertised.prefix(Limits.endpointCount - relayed.count) + relayed
-    }
-
     /// Where others can reach this node directly: through its gateways, and at what it was told to advertise, else what it
     /// listens on; a wildcard stands for the addresses of this machine's interfaces.
     var directlyAdvertised: [Messaging.Endpoint] {

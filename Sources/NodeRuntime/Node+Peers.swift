@@ -174,7 +174,7 @@ extension Node {
         return ContactCard(
             key: contact.key.publicKey,
             routingSecret: contact.record.routingSecret,
-            endpoints: advertised
+            endpoints: makeTurn().endpoints(of: contact.cardSeed)
         )
     }
 

@@ -11,7 +11,8 @@ extension Node {
         let own = directlyAdvertised.filter { (try? SocketAddress(ipAddress: $0.host, port: Int($0.port))) != nil }
         let members = core.conversation(client)?.currentMembers.first { $0.key == remote }?.endpoints ?? []
         var relays: [Messaging.Endpoint] = []
-        for endpoint in (core.contact?.relayedEndpoints ?? []) + members
+        let places = core.contact.map { $0.relayPlaces.endpoints(of: $0.cardSeed) } ?? []
+        for endpoint in places + members
         where endpoint.relay != nil && !relays.contains(where: { ($0.host, $0.port) == (endpoint.host, endpoint.port) })
         {
             relays.append(endpoint)

@@ -12,15 +12,20 @@ extension Node {
     /// The configuration or the peers have changed, or the contact inbox is there.
     func rendezvousChanged() {
         guard core.contact != nil else { return }
+        useRendezvous()
+        // They are dialled now.
+        turn { core.advance(&$0) }
+    }
+
+    /// Says whom this node serves, and who serves it.
+    func useRendezvous() {
         let terms = relayTerms
         let cards = peers.peers.compactMap { $0.isRendezvous && !$0.isBlocked ? $0.card : nil }
         turn {
             core.withContact(&$0) { contact, turn in
                 contact.serve(terms, turn) + contact.use(rendezvous: cards, turn)
-            }
+            } + core.settleRelays(&$0)
         }
-        // They are dialled now.
-        turn { core.advance(&$0) }
     }
 
     /// Lets others reach us through a peer, or no longer.
@@ -54,11 +59,17 @@ extension Node {
         return (relay.terms, relay.counts)
     }
 
+    func relaysMayHaveChanged() {
+        relaysHaveChanged = true
+        endpointsMayHaveChanged()
+    }
+
     func endpointsMayHaveChanged() {
         loop.assumeIsolated().execute {
             self.assumeIsolated { node in
                 guard !node.isStopped else { return }
                 node.advertisedNow = nil
+                node.relayPlacesNow = nil
                 node.announceEndpoints()
             }
         }
@@ -69,22 +80,47 @@ extension Node {
     /// Of a stream at a rendezvous node of ours.
     func relayed(_ answer: RelayAnswer, on link: LinkID) {
         switch answer {
-        case .incoming(let stream): incoming(RelayEndName(link: link, stream: stream))
+        case .incoming(let stream, let reservation):
+            incoming(RelayEndName(link: link, stream: stream), to: reservation)
         case .stream(let stream, let frame): receive(frame, for: RelayEndName(link: link, stream: stream))
         case .reserved, .refused: break
         }
     }
 
-    private func incoming(_ name: RelayEndName) {
+    private func incoming(_ name: RelayEndName, to reservation: ReservationID) {
         guard let transport, let connection = links[name.link]?.connection else { return }
         // It opens streams, and forgets or invents none.
         guard relayEnds[name] == nil else { return connection.abort(.protocolViolation) }
-        guard relayEnds.count(where: { $0.key.link == name.link }) < Limits.streamsPerReservation else {
+        guard relayEnds.count(where: { $0.key.link == name.link }) < Limits.streamsPerUser else {
             return say([.close(.busy)], of: name)
         }
+        // Withdrawn meanwhile.
+        guard let rendezvous = core.remote(of: name.link),
+            core.relayTarget(of: reservation, at: rendezvous) != nil
+        else { return say([.close(.unknownReservation)], of: name) }
         let end = makeEnd(name, over: connection)
-        do { try transport.accept(end.channel) } catch { return finish(name) }
+        let admits: (RoutingToken) -> Bool = { [weak self] token in
+            self?.assumeIsolated { $0.leads(token, to: reservation, at: rendezvous) } ?? false
+        }
+        do { try transport.accept(end.channel, admits: admits) } catch { return finish(name) }
         end.channel.begin()
+    }
+
+    /// A stream to one inbox leads to no other one: else a member of two conversations, or of none, could try the token of
+    /// one inbox at the endpoint of another, and see whether they are on one node.
+    private func leads(_ token: RoutingToken, to reservation: ReservationID, at rendezvous: PublicKey) -> Bool {
+        guard let match = routing.match(token), let target = core.relayTarget(of: reservation, at: rendezvous) else {
+            return false
+        }
+        let number: UInt64
+        switch match.route {
+        case .member(let id), .shared(let id), .knockOnly(let id): number = id
+        }
+        switch routeTargets[number] {
+        case .inbox(let client, _): return target == .inbox(client)
+        case .tombstone(let conversation, _): return target == .tombstone(conversation)
+        case nil: return false
+        }
     }
 
     private func makeEnd(_ name: RelayEndName, over connection: PeerConnection) -> RelayEnd {

@@ -48,12 +48,15 @@ extension Node {
 
     func makeTurn() -> Turn {
         let reading = readClock()
-        let endpoints = advertisedNow ?? advertised
+        let endpoints = advertisedNow ?? directlyAdvertised
         advertisedNow = endpoints
+        let relayPlaces = relayPlacesNow ?? core.contact?.relayPlaces ?? []
+        relayPlacesNow = relayPlaces
         return Turn(
             now: reading.confirmed,
             random: .system,
             endpoints: endpoints,
+            relayPlaces: relayPlaces,
             isLocked: store.isLocked,
             defaultPolicy: defaultPolicy,
             sessionGrace: options.sessionGrace,
@@ -106,6 +109,7 @@ extension Node {
         let reading = readClock()
         let looks = pace.looks(at: reading.confirmed)
         advertisedNow = nil
+        relayPlacesNow = nil
         if looks { devicesNow = nil }
         // First, for the store destroys the keys at the same moment, and they sign what is left.
         for client in core.sleepersDue(now: reading.confirmed) { wakeIfPossible(client, .activityRanking) }

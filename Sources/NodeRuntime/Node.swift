@@ -59,6 +59,10 @@ package actor Node {
     var listeners: [TCPListener] = []
     /// ``advertised`` as of the last tick: asking the system for its addresses takes longer than a turn.
     var advertisedNow: [Messaging.Endpoint]?
+    /// Likewise those ways that go through rendezvous nodes.
+    var relayPlacesNow: [RelayPlace]?
+    /// They are others than those that were announced.
+    var relaysHaveChanged = false
     /// ``machineDevices`` as of the last tick.
     var devicesNow: [NIONetworkDevice]?
     /// The machine's addresses as of the last look.

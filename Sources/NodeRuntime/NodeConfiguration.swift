@@ -91,7 +91,10 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         /// `peers`, those in `peers.json`; or `everybody` who holds our card.
         package var admit: Admission?
         /// Nodes that are served at one time.
-        package var reservations: Int?
+        package var users: Int?
+        /// Inboxes of one of them.
+        package var reservationsPerUser: Int?
+        package var streamsPerUser: Int?
         package var streamsPerReservation: Int?
         package var streams: Int?
         /// In one direction of a stream, and of all.
@@ -118,14 +121,16 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         }
 
         fileprivate enum CodingKeys: String, CodingKey, CaseIterable {
-            case serve, admit, reservations, streamsPerReservation, streams, bytesPerSecond, bytesPerSecondTotal
-            case idleSeconds
+            case serve, admit, users, reservationsPerUser, streamsPerUser, streamsPerReservation, streams
+            case bytesPerSecond, bytesPerSecondTotal, idleSeconds
         }
 
         /// Where a number is too small or too large.
         fileprivate var mistake: (name: String, reason: String)? {
             let numbers: [(String, Int?, ClosedRange<Int>)] = [
-                ("reservations", reservations, 1...4_096), ("streamsPerReservation", streamsPerReservation, 1...1_024),
+                ("users", users, 1...4_096), ("reservationsPerUser", reservationsPerUser, 1...16_384),
+                ("streamsPerUser", streamsPerUser, 1...1_024),
+                ("streamsPerReservation", streamsPerReservation, 1...1_024),
                 ("streams", streams, 1...16_384), ("bytesPerSecond", bytesPerSecond, 1_024...(1 << 30)),
                 ("bytesPerSecondTotal", bytesPerSecondTotal, 1_024...(1 << 32)),
                 ("idleSeconds", idleSeconds, 30...86_400),
@@ -141,7 +146,9 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
             var terms = RelayTerms()
             terms.isServing = serve ?? false
             terms.isOpen = admit == .everybody
-            terms.reservationCount = reservations ?? terms.reservationCount
+            terms.userCount = users ?? terms.userCount
+            terms.reservationsPerUser = reservationsPerUser ?? terms.reservationsPerUser
+            terms.streamsPerUser = streamsPerUser ?? terms.streamsPerUser
             terms.streamsPerReservation = streamsPerReservation ?? terms.streamsPerReservation
             terms.streamCount = streams ?? terms.streamCount
             terms.byteRate = bytesPerSecond ?? terms.byteRate

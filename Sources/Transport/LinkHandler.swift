@@ -35,6 +35,8 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
     private var pending = ByteBuffer()
     private var outbound: OutboundBytes
     private var hasStarted = false
+    /// Which tokens a connection to us may show: others are unknown to it.
+    private let admits: (RoutingToken) -> Bool
     /// When a connection to us came, if that was before it got its channel.
     private var arrival: NIODeadline?
     /// For the next act.
@@ -57,8 +59,14 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
 
     /// A connection to us.
     /// - Parameter opening: what has been read from it before it got its channel.
-    init(responder id: UInt64, opening: Opening?, transport: TCPTransport) {
+    init(
+        responder id: UInt64,
+        opening: Opening?,
+        admits: @escaping (RoutingToken) -> Bool,
+        transport: TCPTransport
+    ) {
         self.id = id
+        self.admits = admits
         self.transport = transport
         session = Session()
         phase = .beforeToken
@@ -71,6 +79,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
     /// A dial of ours. Nothing is sent before the channel is active.
     init(initiator id: UInt64, dial: TCPTransport.Dial, transport: TCPTransport) {
         self.id = id
+        admits = { _ in false }
         self.transport = transport
         session = Session()
         phase = .dialling(dial)
@@ -218,11 +227,13 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         case .proceed:
             count(byteCount)
         case .route(let token):
-            guard let match = transport.events.route(token) else { return end(.requested, .unknownToken) }
+            guard admits(token), let match = transport.events.route(token) else {
+                return end(.requested, .unknownToken)
+            }
             guard admit(token, match) else { return }
             session.accept(match, ephemeral: transport.makeEphemeral())
         case .askForKnock(let token):
-            guard transport.events.acceptsKnock(token) else { return end(.requested, .unknownToken) }
+            guard admits(token), transport.events.acceptsKnock(token) else { return end(.requested, .unknownToken) }
             guard admit(token, nil) else { return }
             session.acceptKnock()
         case .knock(let token, let sealed):

@@ -192,7 +192,10 @@ package final class LinkTransport: @unchecked Sendable {
     }
 
     /// Takes on a stream to us.
-    package func accept(_ channel: StreamChannel) throws { try tcp.accept(channel) }
+    /// - Parameter admits: which tokens it may show: others are unknown to it.
+    package func accept(_ channel: StreamChannel, admits: @escaping (RoutingToken) -> Bool = { _ in true }) throws {
+        try tcp.accept(channel, admits: admits)
+    }
 
     /// Knocks over a stream that is there; as ``knock(at:token:sealed:completion:)``.
     package func knock(

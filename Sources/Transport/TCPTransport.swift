@@ -57,9 +57,15 @@ package final class TCPTransport: @unchecked Sendable {
     // MARK: Connections
 
     /// Takes on a connection to us. The channel is of this transport's loop: a listener's, or a test's.
-    /// - Parameter opening: what has been read from it before.
-    package func accept(_ channel: any Channel, _ opening: Opening? = nil) throws {
-        let handler = LinkHandler(responder: takeID(), opening: opening, transport: self)
+    /// - Parameters:
+    ///   - opening: what has been read from it before.
+    ///   - admits: which tokens it may show.
+    package func accept(
+        _ channel: any Channel,
+        _ opening: Opening? = nil,
+        admits: @escaping (RoutingToken) -> Bool = { _ in true }
+    ) throws {
+        let handler = LinkHandler(responder: takeID(), opening: opening, admits: admits, transport: self)
         handlers[handler.id] = handler
         do {
             try channel.pipeline.syncOperations.addHandler(handler)

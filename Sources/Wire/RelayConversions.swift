@@ -4,8 +4,9 @@ import Messaging
 extension ProtoRelayRequest {
     init(_ request: RelayRequest) {
         switch request {
-        case .reserve: reserve = true
-        case .release: reserve = false
+        case .reserve(let labels): reserve.labels = Data(labels.flatMap(\.bytes))
+        case .withdraw(let labels): withdraw.labels = Data(labels.flatMap(\.bytes))
+        case .release: release = true
         case .open(let reservation): `open` = Data(reservation.bytes)
         case .stream(let number, let frame): stream = ProtoRelayStream(number, frame)
         }
@@ -16,11 +17,22 @@ extension RelayRequest {
     /// - Returns: `nil` for one of a later version.
     static func read(_ proto: ProtoRelayRequest) throws(WireError) -> RelayRequest? {
         switch proto.body {
-        case .reserve(let isWanted): return isWanted ? .reserve : .release
+        case .reserve(let list): return .reserve(try labels(list, "relay_request.reserve"))
+        case .withdraw(let list): return .withdraw(try labels(list, "relay_request.withdraw"))
+        case .release: return .release
         case .open(let reservation): return .open(try identifier(reservation, "relay_request.open"))
         case .stream(let stream):
             return try RelayStreamFrame.read(stream).map { .stream(RelayStreamID(stream.number), $0) }
         case nil: return nil
+        }
+    }
+
+    private static func labels(_ proto: ProtoRelayLabels, _ field: String) throws(WireError) -> [RelayLabel] {
+        let bytes = Array(proto.labels)
+        guard bytes.count.isMultiple(of: RelayLabel.byteCount) else { throw .malformed(field) }
+        guard bytes.count <= Limits.relayLabelCount * RelayLabel.byteCount else { throw .tooLong(field) }
+        return stride(from: 0, to: bytes.count, by: RelayLabel.byteCount).map {
+            RelayLabel(unchecked: Array(bytes[$0..<$0 + RelayLabel.byteCount]))
         }
     }
 }
@@ -29,11 +41,14 @@ extension ProtoRelayAnswer {
     init(_ answer: RelayAnswer) {
         switch answer {
         case .reserved(let grant):
-            reserved.reservation = Data(grant.reservation.bytes)
+            reserved.reservations = UInt32(clamping: grant.reservationCount)
+            reserved.streamsPerReservation = UInt32(clamping: grant.streamsPerReservation)
             reserved.streams = UInt32(clamping: grant.streamCount)
             reserved.byteRate = UInt32(clamping: grant.byteRate)
         case .refused(let refusal): refused = refusal.rawValue
-        case .incoming(let stream): incoming = stream.number
+        case .incoming(let stream, let reservation):
+            incoming.number = stream.number
+            incoming.reservation = Data(reservation.bytes)
         case .stream(let number, let frame): stream = ProtoRelayStream(number, frame)
         }
     }
@@ -46,13 +61,16 @@ extension RelayAnswer {
         case .reserved(let grant):
             return .reserved(
                 RelayGrant(
-                    reservation: try identifier(grant.reservation, "relay_grant.reservation"),
+                    reservationCount: Int(grant.reservations),
+                    streamsPerReservation: Int(grant.streamsPerReservation),
                     streamCount: Int(grant.streams),
                     byteRate: Int(grant.byteRate)
                 )
             )
         case .refused(let reason): return .refused(RelayRefusal(rawValue: reason) ?? .other)
-        case .incoming(let number): return .incoming(RelayStreamID(number))
+        case .incoming(let incoming):
+            let reservation: ReservationID = try identifier(incoming.reservation, "relay_incoming.reservation")
+            return .incoming(RelayStreamID(incoming.number), reservation)
         case .stream(let stream):
             return try RelayStreamFrame.read(stream).map { .stream(RelayStreamID(stream.number), $0) }
         case nil: return nil

@@ -89,6 +89,7 @@ package enum StoredCodec {
         }
         proto.isPrepared = record.isPrepared
         proto.isTraceless = record.isTraceless
+        proto.relaySeeds = Data(record.relaySeeds.flatMap(\.bytes))
         return serialized(proto)
     }
 
@@ -124,6 +125,12 @@ package enum StoredCodec {
         }
         record.isPrepared = proto.isPrepared
         record.isTraceless = proto.isTraceless
+        let seeds = Array(proto.relaySeeds)
+        record.relaySeeds = stride(
+            from: 0,
+            to: min(seeds.count - seeds.count % RelaySeed.byteCount, Limits.tombstoneSeedCount * RelaySeed.byteCount),
+            by: RelaySeed.byteCount
+        ).map { RelaySeed(unchecked: Array(seeds[$0..<$0 + RelaySeed.byteCount])) }
         return record
     }
 

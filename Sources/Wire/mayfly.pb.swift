@@ -193,15 +193,6 @@ package nonisolated struct ProtoRelayRequest: Sendable {
 
   package var body: ProtoRelayRequest.OneOf_Body? = nil
 
-  /// false: release
-  package var reserve: Bool {
-    get {
-      if case .reserve(let v)? = body {return v}
-      return false
-    }
-    set {body = .reserve(newValue)}
-  }
-
   /// a reservation, 16 bytes
   package var `open`: Data {
     get {
@@ -219,16 +210,60 @@ package nonisolated struct ProtoRelayRequest: Sendable {
     set {body = .stream(newValue)}
   }
 
+  /// these too
+  package var reserve: ProtoRelayLabels {
+    get {
+      if case .reserve(let v)? = body {return v}
+      return ProtoRelayLabels()
+    }
+    set {body = .reserve(newValue)}
+  }
+
+  /// these no longer
+  package var withdraw: ProtoRelayLabels {
+    get {
+      if case .withdraw(let v)? = body {return v}
+      return ProtoRelayLabels()
+    }
+    set {body = .withdraw(newValue)}
+  }
+
+  /// none any more
+  package var release: Bool {
+    get {
+      if case .release(let v)? = body {return v}
+      return false
+    }
+    set {body = .release(newValue)}
+  }
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package nonisolated enum OneOf_Body: Equatable, Sendable {
-    /// false: release
-    case reserve(Bool)
     /// a reservation, 16 bytes
     case `open`(Data)
     case stream(ProtoRelayStream)
+    /// these too
+    case reserve(ProtoRelayLabels)
+    /// these no longer
+    case withdraw(ProtoRelayLabels)
+    /// none any more
+    case release(Bool)
 
   }
+
+  package init() {}
+}
+
+package nonisolated struct ProtoRelayLabels: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// 16 bytes each, at most 256
+  package var labels: Data = Data()
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package init() {}
 }
@@ -258,15 +293,6 @@ package nonisolated struct ProtoRelayAnswer: Sendable {
     set {body = .refused(newValue)}
   }
 
-  /// the number of a stream
-  package var incoming: UInt32 {
-    get {
-      if case .incoming(let v)? = body {return v}
-      return 0
-    }
-    set {body = .incoming(newValue)}
-  }
-
   package var stream: ProtoRelayStream {
     get {
       if case .stream(let v)? = body {return v}
@@ -275,15 +301,22 @@ package nonisolated struct ProtoRelayAnswer: Sendable {
     set {body = .stream(newValue)}
   }
 
+  package var incoming: ProtoRelayIncoming {
+    get {
+      if case .incoming(let v)? = body {return v}
+      return ProtoRelayIncoming()
+    }
+    set {body = .incoming(newValue)}
+  }
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package nonisolated enum OneOf_Body: Equatable, Sendable {
     case reserved(ProtoRelayGrant)
     /// 1 no rendezvous, 2 not a peer of it, 3 full
     case refused(UInt32)
-    /// the number of a stream
-    case incoming(UInt32)
     case stream(ProtoRelayStream)
+    case incoming(ProtoRelayIncoming)
 
   }
 
@@ -295,12 +328,30 @@ package nonisolated struct ProtoRelayGrant: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  package var reservation: Data = Data()
-
   package var streams: UInt32 = 0
 
   /// bytes a second in one direction of a stream
   package var byteRate: UInt32 = 0
+
+  package var reservations: UInt32 = 0
+
+  package var streamsPerReservation: UInt32 = 0
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
+/// Somebody has opened a stream.
+package nonisolated struct ProtoRelayIncoming: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var number: UInt32 = 0
+
+  /// 16 bytes
+  package var reservation: Data = Data()
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -1062,6 +1113,9 @@ package nonisolated struct ProtoTombstone: Sendable {
   /// where it is none of the members
   package var creator: Data = Data()
 
+  /// 32 bytes each
+  package var relaySeeds: Data = Data()
+
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
   package nonisolated struct Member: Sendable {
@@ -1370,7 +1424,7 @@ nonisolated extension ProtoPunch: SwiftProtobuf.Message, SwiftProtobuf._MessageI
 
 nonisolated extension ProtoRelayRequest: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".RelayRequest"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}reserve\0\u{1}open\0\u{1}stream\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\u{2}open\0\u{1}stream\0\u{1}reserve\0\u{1}withdraw\0\u{1}release\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1378,14 +1432,6 @@ nonisolated extension ProtoRelayRequest: SwiftProtobuf.Message, SwiftProtobuf._M
       // allocates stack space for every case branch when no optimizations are
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
-      case 1: try {
-        var v: Bool?
-        try decoder.decodeSingularBoolField(value: &v)
-        if let v = v {
-          if self.body != nil {try decoder.handleConflictingOneOf()}
-          self.body = .reserve(v)
-        }
-      }()
       case 2: try {
         var v: Data?
         try decoder.decodeSingularBytesField(value: &v)
@@ -1407,6 +1453,40 @@ nonisolated extension ProtoRelayRequest: SwiftProtobuf.Message, SwiftProtobuf._M
           self.body = .stream(v)
         }
       }()
+      case 4: try {
+        var v: ProtoRelayLabels?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .reserve(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .reserve(v)
+        }
+      }()
+      case 5: try {
+        var v: ProtoRelayLabels?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .withdraw(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .withdraw(v)
+        }
+      }()
+      case 6: try {
+        var v: Bool?
+        try decoder.decodeSingularBoolField(value: &v)
+        if let v = v {
+          if self.body != nil {try decoder.handleConflictingOneOf()}
+          self.body = .release(v)
+        }
+      }()
       default: break
       }
     }
@@ -1418,10 +1498,6 @@ nonisolated extension ProtoRelayRequest: SwiftProtobuf.Message, SwiftProtobuf._M
     // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
     // https://github.com/apple/swift-protobuf/issues/1182
     switch self.body {
-    case .reserve?: try {
-      guard case .reserve(let v)? = self.body else { preconditionFailure() }
-      try visitor.visitSingularBoolField(value: v, fieldNumber: 1)
-    }()
     case .open?: try {
       guard case .open(let v)? = self.body else { preconditionFailure() }
       try visitor.visitSingularBytesField(value: v, fieldNumber: 2)
@@ -1429,6 +1505,18 @@ nonisolated extension ProtoRelayRequest: SwiftProtobuf.Message, SwiftProtobuf._M
     case .stream?: try {
       guard case .stream(let v)? = self.body else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
+    }()
+    case .reserve?: try {
+      guard case .reserve(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 4)
+    }()
+    case .withdraw?: try {
+      guard case .withdraw(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 5)
+    }()
+    case .release?: try {
+      guard case .release(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularBoolField(value: v, fieldNumber: 6)
     }()
     case nil: break
     }
@@ -1442,9 +1530,39 @@ nonisolated extension ProtoRelayRequest: SwiftProtobuf.Message, SwiftProtobuf._M
   }
 }
 
+nonisolated extension ProtoRelayLabels: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".RelayLabels"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}labels\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.labels) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.labels.isEmpty {
+      try visitor.visitSingularBytesField(value: self.labels, fieldNumber: 1)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoRelayLabels, rhs: ProtoRelayLabels) -> Bool {
+    if lhs.labels != rhs.labels {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
 nonisolated extension ProtoRelayAnswer: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".RelayAnswer"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}reserved\0\u{1}refused\0\u{1}incoming\0\u{1}stream\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}reserved\0\u{1}refused\0\u{2}\u{2}stream\0\u{1}incoming\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1473,14 +1591,6 @@ nonisolated extension ProtoRelayAnswer: SwiftProtobuf.Message, SwiftProtobuf._Me
           self.body = .refused(v)
         }
       }()
-      case 3: try {
-        var v: UInt32?
-        try decoder.decodeSingularUInt32Field(value: &v)
-        if let v = v {
-          if self.body != nil {try decoder.handleConflictingOneOf()}
-          self.body = .incoming(v)
-        }
-      }()
       case 4: try {
         var v: ProtoRelayStream?
         var hadOneofValue = false
@@ -1492,6 +1602,19 @@ nonisolated extension ProtoRelayAnswer: SwiftProtobuf.Message, SwiftProtobuf._Me
         if let v = v {
           if hadOneofValue {try decoder.handleConflictingOneOf()}
           self.body = .stream(v)
+        }
+      }()
+      case 5: try {
+        var v: ProtoRelayIncoming?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .incoming(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .incoming(v)
         }
       }()
       default: break
@@ -1513,13 +1636,13 @@ nonisolated extension ProtoRelayAnswer: SwiftProtobuf.Message, SwiftProtobuf._Me
       guard case .refused(let v)? = self.body else { preconditionFailure() }
       try visitor.visitSingularUInt32Field(value: v, fieldNumber: 2)
     }()
-    case .incoming?: try {
-      guard case .incoming(let v)? = self.body else { preconditionFailure() }
-      try visitor.visitSingularUInt32Field(value: v, fieldNumber: 3)
-    }()
     case .stream?: try {
       guard case .stream(let v)? = self.body else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 4)
+    }()
+    case .incoming?: try {
+      guard case .incoming(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 5)
     }()
     case nil: break
     }
@@ -1535,7 +1658,7 @@ nonisolated extension ProtoRelayAnswer: SwiftProtobuf.Message, SwiftProtobuf._Me
 
 nonisolated extension ProtoRelayGrant: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".RelayGrant"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}reservation\0\u{1}streams\0\u{3}byte_rate\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\u{2}streams\0\u{3}byte_rate\0\u{1}reservations\0\u{3}streams_per_reservation\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1543,31 +1666,71 @@ nonisolated extension ProtoRelayGrant: SwiftProtobuf.Message, SwiftProtobuf._Mes
       // allocates stack space for every case branch when no optimizations are
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
-      case 1: try { try decoder.decodeSingularBytesField(value: &self.reservation) }()
       case 2: try { try decoder.decodeSingularUInt32Field(value: &self.streams) }()
       case 3: try { try decoder.decodeSingularUInt32Field(value: &self.byteRate) }()
+      case 4: try { try decoder.decodeSingularUInt32Field(value: &self.reservations) }()
+      case 5: try { try decoder.decodeSingularUInt32Field(value: &self.streamsPerReservation) }()
       default: break
       }
     }
   }
 
   package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    if !self.reservation.isEmpty {
-      try visitor.visitSingularBytesField(value: self.reservation, fieldNumber: 1)
-    }
     if self.streams != 0 {
       try visitor.visitSingularUInt32Field(value: self.streams, fieldNumber: 2)
     }
     if self.byteRate != 0 {
       try visitor.visitSingularUInt32Field(value: self.byteRate, fieldNumber: 3)
     }
+    if self.reservations != 0 {
+      try visitor.visitSingularUInt32Field(value: self.reservations, fieldNumber: 4)
+    }
+    if self.streamsPerReservation != 0 {
+      try visitor.visitSingularUInt32Field(value: self.streamsPerReservation, fieldNumber: 5)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: ProtoRelayGrant, rhs: ProtoRelayGrant) -> Bool {
-    if lhs.reservation != rhs.reservation {return false}
     if lhs.streams != rhs.streams {return false}
     if lhs.byteRate != rhs.byteRate {return false}
+    if lhs.reservations != rhs.reservations {return false}
+    if lhs.streamsPerReservation != rhs.streamsPerReservation {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoRelayIncoming: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".RelayIncoming"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}number\0\u{1}reservation\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularUInt32Field(value: &self.number) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.reservation) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if self.number != 0 {
+      try visitor.visitSingularUInt32Field(value: self.number, fieldNumber: 1)
+    }
+    if !self.reservation.isEmpty {
+      try visitor.visitSingularBytesField(value: self.reservation, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoRelayIncoming, rhs: ProtoRelayIncoming) -> Bool {
+    if lhs.number != rhs.number {return false}
+    if lhs.reservation != rhs.reservation {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2984,7 +3147,7 @@ nonisolated extension ProtoDelivery: SwiftProtobuf.Message, SwiftProtobuf._Messa
 
 nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Tombstone"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}conversation\0\u{3}is_creator\0\u{3}exploded_at\0\u{3}keep_until\0\u{1}notice\0\u{1}receipt\0\u{1}members\0\u{4}\u{2}invite_knocks\0\u{1}tag\0\u{3}stated_at\0\u{1}statement\0\u{3}is_prepared\0\u{3}is_traceless\0\u{1}creator\0\u{c}\u{8}\u{1}")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}conversation\0\u{3}is_creator\0\u{3}exploded_at\0\u{3}keep_until\0\u{1}notice\0\u{1}receipt\0\u{1}members\0\u{4}\u{2}invite_knocks\0\u{1}tag\0\u{3}stated_at\0\u{1}statement\0\u{3}is_prepared\0\u{3}is_traceless\0\u{1}creator\0\u{3}relay_seeds\0\u{c}\u{8}\u{1}")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3006,6 +3169,7 @@ nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._Mess
       case 13: try { try decoder.decodeSingularBoolField(value: &self.isPrepared) }()
       case 14: try { try decoder.decodeSingularBoolField(value: &self.isTraceless) }()
       case 15: try { try decoder.decodeSingularBytesField(value: &self.creator) }()
+      case 16: try { try decoder.decodeSingularBytesField(value: &self.relaySeeds) }()
       default: break
       }
     }
@@ -3054,6 +3218,9 @@ nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._Mess
     if !self.creator.isEmpty {
       try visitor.visitSingularBytesField(value: self.creator, fieldNumber: 15)
     }
+    if !self.relaySeeds.isEmpty {
+      try visitor.visitSingularBytesField(value: self.relaySeeds, fieldNumber: 16)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -3072,6 +3239,7 @@ nonisolated extension ProtoTombstone: SwiftProtobuf.Message, SwiftProtobuf._Mess
     if lhs.isPrepared != rhs.isPrepared {return false}
     if lhs.isTraceless != rhs.isTraceless {return false}
     if lhs.creator != rhs.creator {return false}
+    if lhs.relaySeeds != rhs.relaySeeds {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -113,6 +113,7 @@ package enum Attack: String, CaseIterable, Sendable {
     case relayPieces = "relay user: a byte at a time"
     case relayDeaf = "relay user: never reads"
     case relayMoves = "relay user: reserves and leaves"
+    case relayLabels = "relay user: labels"
     case relayQuestions = "relay user: look-ups"
     case lanGarbage = "LAN: garbage"
     case lanStrangers = "LAN: announcements of strangers"
@@ -138,7 +139,7 @@ package enum Attack: String, CaseIterable, Sendable {
 
     package var ground: Ground {
         switch self {
-        case .relayLoops, .relayPieces, .relayDeaf, .relayMoves, .relayQuestions: .relay
+        case .relayLoops, .relayPieces, .relayDeaf, .relayMoves, .relayLabels, .relayQuestions: .relay
         case .lanGarbage, .lanStrangers, .lanReplays: .network
         case .slowloris, .halfOpen, .halfOpenBursts, .badTokens, .goodTokens, .replays, .garbage, .frames, .knocks,
             .invitations, .joins,
@@ -156,7 +157,7 @@ package enum Attack: String, CaseIterable, Sendable {
         case .goodTokens, .replays, .garbage, .frames, .invitations, .joins, .wakes, .proposals, .forgeries, .contents,
             .bombs, .control, .relays, .datagramGarbage, .datagramPunches, .datagramKnocks, .datagramDials,
             .datagramReplays, .datagramQuestions, .datagramHandshakes, .datagramSealed, .relayLoops, .relayPieces,
-            .relayDeaf, .relayMoves, .relayQuestions, .lanGarbage, .lanStrangers, .lanReplays:
+            .relayDeaf, .relayMoves, .relayLabels, .relayQuestions, .lanGarbage, .lanStrangers, .lanReplays:
             false
         }
     }
@@ -186,6 +187,7 @@ package enum Attack: String, CaseIterable, Sendable {
         case .relayPieces: RelayUsers(target, effort).pieces()
         case .relayDeaf: RelayUsers(target, effort).deaf()
         case .relayMoves: RelayUsers(target, effort).moves()
+        case .relayLabels: RelayUsers(target, effort).labels()
         case .relayQuestions: RelayUsers(target, effort).questions()
         case .lanGarbage: Neighbours(target, effort).garbage()
         case .lanStrangers: Neighbours(target, effort).strangers()

@@ -81,7 +81,7 @@ package struct RelayUsers: Sendable {
                 number += 1
                 let link = try link(user, number)
                 for _ in 0..<(number % 10 == 0 ? 100 : 1) {
-                    try link.send(.relayRequest(.reserve))
+                    try link.send(.relayRequest(.reserve([Circle.label])))
                     tally.count += 1
                 }
                 guard try answer(link) != nil else {
@@ -92,7 +92,9 @@ package struct RelayUsers: Sendable {
                 switch number % 5 {
                 case 0:
                     // More than the node takes of anybody in one go; what is left waits there.
-                    let requests = try (0..<Self.hastyCount).flatMap { _ in try link.seal(.relayRequest(.reserve)) }
+                    let requests = try (0..<Self.hastyCount).flatMap { _ in
+                        try link.seal(.relayRequest(.reserve([Circle.label])))
+                    }
                     link.connection.write(requests)
                     tally.count += Self.hastyCount
                     hasty = link
@@ -102,6 +104,30 @@ package struct RelayUsers: Sendable {
                 }
             }
             withExtendedLifetime(hasty) {}
+        }
+    }
+
+    /// As many labels as fit into a request, named and withdrawn again as fast as the node reads: each costs it a derivation.
+    func labels() -> Tally {
+        each(4) { user, tally in
+            let link = try link(user, 1)
+            var random = SystemRandomness()
+            var isFirst = true
+            while goesOn(tally) || tally.count == 0 {
+                let labels = (0..<Limits.relayLabelCount).map { _ in RelayLabel.random(&random) }
+                for request in [RelayRequest.reserve(labels), .withdraw(labels), .reserve(labels)] {
+                    guard isFirst || link.connection.canWrite else { continue }
+                    try link.send(.relayRequest(request))
+                    tally.count += 1
+                }
+                if isFirst, try answer(link) == nil { throw Failure("no reservation") }
+                isFirst = false
+                while link.connection.waitForBytes(seconds: 0) {
+                    guard try link.receive() != nil else { throw Failure("the link was closed") }
+                    tally.answered += 1
+                }
+                if !link.connection.canWrite { usleep(10_000) }
+            }
         }
     }
 
@@ -133,7 +159,7 @@ package struct RelayUsers: Sendable {
     private func goesOn(_ tally: Tally) -> Bool { effort.goesOn && tally.count < effort.limit / effort.threads }
 
     /// Kinds of abuse that need users of their own: what one of them may open comes back slowly.
-    package static let kindCount = 4
+    package static let kindCount = 5
     private static let usersEach = 2
     private static let hastyCount = 2 * Limits.idleFrameGroup * Limits.idleFrameBurst
     /// Users of a node that are needed in all.
@@ -176,6 +202,8 @@ private final class Circle {
     }
 
     private static let quarter = Limits.relayWindow / 4
+    /// Of the one inbox for which there are streams.
+    static let label = RelayLabel(unchecked: [UInt8](repeating: 7, count: RelayLabel.byteCount))
 
     private let holder: HostileLink
     private(set) var guests: [Guest] = []
@@ -186,16 +214,18 @@ private final class Circle {
     /// - Parameter isPatient: whether fewer streams than were asked for will do, and are not waited for.
     init(_ target: Target, _ user: IdentityKey, streams: Int, isPatient: Bool = true) throws {
         holder = try Self.link(target, user, Int.random(in: 0..<50_000))
-        try holder.send(.relayRequest(.reserve))
+        try holder.send(.relayRequest(.reserve([Self.label])))
         var grant: RelayGrant?
         while grant == nil, let frame = try holder.receive() {
             if case .relayAnswer(.reserved(let granted)) = frame { grant = granted }
         }
         guard let grant else { throw Failure("no reservation") }
-        for index in 0..<min(streams, grant.streamCount) {
+        let secret = RelaySecret(rendezvous: target.card.key, user: user.publicKey, own: user)
+        let reservation = secret.reservation(Self.label)
+        for index in 0..<min(streams, grant.streamsPerReservation) {
             // Each from a network of its own: what one of these may open is bounded, too.
             let link = try Self.link(target, makeIdentity(), Int.random(in: 0..<50_000) + index)
-            try link.send(.relayRequest(.open(grant.reservation)))
+            try link.send(.relayRequest(.open(reservation)))
             // The first must come; that there are no more is heard of nobody.
             guard let number = try incoming(seconds: isPatient && guests.isEmpty ? 60 : 1) else { break }
             guests.append(Guest(link: link, number: number))
@@ -221,7 +251,7 @@ private final class Circle {
 
     private func incoming(seconds: Double) throws -> RelayStreamID? {
         while holder.connection.waitForBytes(seconds: seconds), let frame = try holder.receive() {
-            if case .relayAnswer(.incoming(let number)) = frame { return number }
+            if case .relayAnswer(.incoming(let number, _)) = frame { return number }
         }
         return nil
     }

@@ -179,7 +179,7 @@ enum Strangers {
             let stream = RelayStreamID(UInt32(index / 5))
             let request: RelayRequest =
                 switch index % 5 {
-                case 0: .reserve
+                case 0: .reserve([.random(&random)])
                 case 1: .open(.random(&random))
                 case 2: .stream(stream, .data(randomBytes(Limits.relayPieceByteCount)))
                 case 3: .stream(stream, .credit(Limits.relayWindow))

@@ -135,7 +135,7 @@ struct HostileNetworkTests {
             // What the enemies had is gone with them.
             try eventually("their reservations and streams are gone", seconds: 40) {
                 let status = try hub.ok("status")["rendezvous"]
-                return status["reservations"].integer == 1 && status["streams"].integer == 1
+                return status["users"].integer == 1 && status["streams"].integer == 1
             }
             for node in nodes { try node.stop() }
         }

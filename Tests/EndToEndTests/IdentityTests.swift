@@ -112,6 +112,22 @@ struct IdentityTests {
             }
             #expect(Set(members).count == 4 && Set(keys).count == 2 && !members.contains(""))
             for member in members { canaries.append(Canary("a member's id", bytes: try #require(Hex.decode(member)))) }
+            // Nor have the ways through a rendezvous node, but that node itself.
+            let hub = TestNode(name: "hub", directory: ann.directory)
+            defer { hub.crash() }
+            try hub.initialise()
+            try hub.start(["--rendezvous"])
+            try introduce(hub, ann)
+            var relays: [RelayAddress] = []
+            for name in try ann.ok("conversation", "list").lines.compactMap({ $0["name"].string }) {
+                let slug = try ann.ok("invite", "create", name)["slug"].string ?? ""
+                relays += try InviteSlug.decode(slug).invite.endpoints.compactMap(\.relay)
+            }
+            relays += try ContactCard(text: try ann.ok("peer", "card")["contact"].string ?? "").endpoints
+                .compactMap(\.relay)
+            #expect(relays.count == 3 && Set(relays.map(\.reservation)).count == 3, "\(relays)")
+            #expect(Set(relays.map(\.key)).count == 1)
+            for relay in relays { canaries.append(Canary("a reservation", bytes: relay.reservation.bytes)) }
             // Nor has the contact card anything in common with them.
             for node in [ann, bob] {
                 let card = try ContactCard(text: try node.ok("peer", "card")["contact"].string ?? "")

@@ -88,7 +88,7 @@ struct RendezvousTests {
             #expect(try ann.texts() == bob.texts())
 
             let status = try hub.ok("status")["rendezvous"]
-            #expect(status["reservations"].integer == 1 && status["streams"].integer == 1, "\(status)")
+            #expect(status["users"].integer == 1 && status["streams"].integer == 1, "\(status)")
             #expect(status["bytes"].integer ?? 0 > 600_000 && status["violations"].integer == 0, "\(status)")
 
             // The third has seen sealed bytes only, and kept none.
@@ -236,7 +236,7 @@ struct RendezvousTests {
             // Blocked there, it has its reservation no more.
             try hub.ok("peer", "block", "ann")
             try eventually("the end of the reservation") { try check(ann)["state"].string == "warning" }
-            #expect(try hub.ok("status")["rendezvous"]["reservations"].integer == 0)
+            #expect(try hub.ok("status")["rendezvous"]["users"].integer == 0)
 
             // Numbers of the configuration are looked at.
             try bob.replace(

@@ -72,6 +72,7 @@
                     isRemoved: false,
                     outboxCount: 0,
                     endpointMark: 77,
+                    relaySeeds: [.random(&samples.random), .random(&samples.random)],
                     lastActivity: samples.now,
                     deadline: nil
                 )

@@ -140,12 +140,20 @@ struct Samples {
             .group(GroupUpdate(state: group, members: [member, member], departures: [departure])),
             .group(GroupUpdate(state: nil, members: [], departures: [])), .profile(member),
         ]
-        let grant = RelayGrant(reservation: .random(&random), streamCount: 32, byteRate: 1 << 20)
+        let grant = RelayGrant(
+            reservationCount: 1_024,
+            streamsPerReservation: 32,
+            streamCount: 128,
+            byteRate: 1 << 20
+        )
         let stream = RelayStreamID(7)
         frames += [
-            .relayRequest(.reserve), .relayRequest(.release), .relayRequest(.open(.random(&random))),
+            .relayRequest(.reserve([])), .relayRequest(.reserve([.random(&random), .random(&random)])),
+            .relayRequest(.withdraw([.random(&random)])), .relayRequest(.release),
+            .relayRequest(.open(.random(&random))),
             .relayRequest(.stream(.guest, .data(random.bytes(40)))), .relayRequest(.stream(stream, .credit(16_384))),
-            .relayAnswer(.reserved(grant)), .relayAnswer(.refused(.unknownPeer)), .relayAnswer(.incoming(stream)),
+            .relayAnswer(.reserved(grant)), .relayAnswer(.refused(.unknownPeer)),
+            .relayAnswer(.incoming(stream, .random(&random))),
             .relayAnswer(.stream(stream, .data(random.bytes(40)))), .relayAnswer(.stream(.guest, .end)),
             .relayAnswer(.stream(.guest, .close(.busy))),
         ]

@@ -34,8 +34,11 @@ private enum Idle: String, CaseIterable {
             return .memberLeft(Departure(conversation: all.conversation, member: nobody, signature: signature))
         case .joinCancelled: return .joinCancelled
         case .invitation: return .invitation(Invitation(id: random(), slug: "mayfly:join/x", name: nil))
-        case .relayRequest: return .relayRequest(.reserve)
-        case .relayAnswer: return .relayAnswer(.incoming(RelayStreamID(UInt32(number))))
+        case .relayRequest: return .relayRequest(.reserve([]))
+        case .relayAnswer:
+            return .relayAnswer(
+                .incoming(RelayStreamID(UInt32(number)), ReservationID(unchecked: [UInt8](repeating: 1, count: 16)))
+            )
         case .punch:
             let nonce = try #require(PunchNonce(all.random.bytes(16)))
             return .punch(PunchMessage(step: .offer, nonce: nonce, candidates: []))
@@ -285,7 +288,13 @@ private enum Idle: String, CaseIterable {
         }
 
         var reservation: ReservationID {
-            ReservationID(rendezvous: key.publicKey, user: user.publicKey, own: user)
+            reservation(of: user)
+        }
+
+        static let label = RelayLabel(unchecked: [UInt8](repeating: 5, count: 16))
+
+        func reservation(of user: IdentityKey) -> ReservationID {
+            RelaySecret(rendezvous: key.publicKey, user: user.publicKey, own: user).reservation(Self.label)
         }
 
         @discardableResult
@@ -309,10 +318,10 @@ private enum Idle: String, CaseIterable {
         /// A stream from a guest to a holder.
         mutating func openStream() {
             open(holder, by: user.publicKey)
-            say(.relayRequest(.reserve), on: holder)
+            say(.relayRequest(.reserve([Contact.label])), on: holder)
             open(guest, by: makeKey(&random).publicKey)
             let told = say(.relayRequest(.open(reservation)), on: guest)
-            #expect(told == [.forward(holder, .relayAnswer(.incoming(RelayStreamID(1))))])
+            #expect(told == [.forward(holder, .relayAnswer(.incoming(RelayStreamID(1), reservation)))])
         }
     }
 
@@ -321,7 +330,7 @@ private enum Idle: String, CaseIterable {
         var contact = Contact()
         contact.open(contact.holder, by: contact.user.publicKey)
         let id = MessageID.random(&contact.random)
-        let nobody = ReservationID(rendezvous: contact.key.publicKey, user: contact.user.publicKey, own: contact.key)
+        let nobody = contact.reservation(of: contact.key)
         var first: Int?
         for number in 1...Self.strangersTooMany + 1 where first == nil {
             let frame: Frame =
@@ -329,7 +338,7 @@ private enum Idle: String, CaseIterable {
                 case "ping": .ping(UInt64(number))
                 case "pong": .pong(UInt64(number))
                 case "invitation": .invitation(Invitation(id: id, slug: "mayfly:join/x", name: nil))
-                case "reserve": .relayRequest(.reserve)
+                case "reserve": .relayRequest(.reserve([]))
                 case "release": .relayRequest(.release)
                 case "open": .relayRequest(.open(nobody))
                 case "stream": .relayRequest(.stream(RelayStreamID(7), .data([1])))
@@ -411,9 +420,9 @@ private enum Idle: String, CaseIterable {
         }
         let (holder, guest, stranger) = (LinkID(20), LinkID(21), makeKey(&contact.random))
         contact.open(holder, by: stranger.publicKey)
-        contact.say(.relayRequest(.reserve), on: holder)
+        contact.say(.relayRequest(.reserve([Contact.label])), on: holder)
         contact.open(guest, by: makeKey(&contact.random).publicKey)
-        let own = ReservationID(rendezvous: contact.key.publicKey, user: stranger.publicKey, own: stranger)
+        let own = contact.reservation(of: stranger)
         contact.say(.relayRequest(.open(own)), on: guest)
         let piece = Frame.relayRequest(.stream(.guest, .data([1])))
         for number in 1..<Self.tooMany {
@@ -434,9 +443,9 @@ private enum Idle: String, CaseIterable {
             let (holder, guest) = (LinkID(UInt64(100 + 2 * number)), LinkID(UInt64(101 + 2 * number)))
             let user = makeKey(&contact.random)
             contact.open(holder, by: user.publicKey)
-            contact.say(.relayRequest(.reserve), on: holder)
+            contact.say(.relayRequest(.reserve([Contact.label])), on: holder)
             contact.open(guest, by: makeKey(&contact.random).publicKey)
-            let own = ReservationID(rendezvous: contact.key.publicKey, user: user.publicKey, own: user)
+            let own = contact.reservation(of: user)
             contact.say(.relayRequest(.open(own)), on: guest)
             links.append(guest)
         }
@@ -538,8 +547,8 @@ private enum Idle: String, CaseIterable {
         contact.step { core, turn in
             core.linkOpened(link, client: client, remote: rendezvous.publicKey, weDialled: true, &turn)
         }
-        let id = ReservationID(rendezvous: rendezvous.publicKey, user: contact.key.publicKey, own: rendezvous)
-        let grant = RelayGrant(reservation: id, streamCount: 32, byteRate: 1 << 20)
+        let id = ReservationID(unchecked: [UInt8](repeating: 1, count: 16))
+        let grant = RelayGrant(reservationCount: 9, streamsPerReservation: 32, streamCount: 32, byteRate: 1 << 20)
         contact.say(.relayAnswer(.reserved(grant)), on: link)
         let long = RelayAnswer.stream(RelayStreamID(1), .data([UInt8](repeating: 0, count: 1_024)))
         for _ in 0..<2 * Self.tooMany {
@@ -548,7 +557,7 @@ private enum Idle: String, CaseIterable {
         }
         for number in 1...Self.tooMany {
             let word: RelayAnswer =
-                number % 2 == 0 ? .incoming(RelayStreamID(UInt32(number))) : .stream(RelayStreamID(1), .data([1]))
+                number % 2 == 0 ? .incoming(RelayStreamID(UInt32(number)), id) : .stream(RelayStreamID(1), .data([1]))
             let expected: [NodeAction] =
                 [.relayed(link, word)]
                 + (number == Self.tooMany ? [.pauseReading(link, Limits.idleFrameInterval)] : [])

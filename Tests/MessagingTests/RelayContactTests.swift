@@ -170,11 +170,14 @@ struct RelayContactTests {
         )
     }
 
-    private var grant: RelayGrant {
-        let key = contact.key
-        let id = ReservationID(rendezvous: card.key, user: key.publicKey, own: key)
-        return RelayGrant(reservation: id, streamCount: 4, byteRate: 1_000)
+    private let grant = RelayGrant(reservationCount: 3, streamsPerReservation: 4, streamCount: 4, byteRate: 1_000)
+
+    private func reservation(_ seed: RelaySeed) -> ReservationID {
+        RelaySecret(rendezvous: card.key, user: contact.key.publicKey, own: contact.key)
+            .reservation(seed.label(at: card.key))
     }
+
+    private var cardLabel: RelayLabel { contact.cardSeed.label(at: card.key) }
 
     private mutating func reserve() {
         var now = turn(random)
@@ -187,31 +190,103 @@ struct RelayContactTests {
         #expect(dial.remote == card.key && dial.endpoints == card.endpoints)
         #expect(
             contact.linkOpened(link, to: card.key, weDialled: true, now)
-                == [.forward(link, .relayRequest(.reserve))]
+                == [.forward(link, .relayRequest(.reserve([cardLabel])))]
         )
+        // That it is granted is remembered for the next start.
         #expect(
             contact.receive(.relayAnswer(.reserved(grant)), from: card.key, on: link, now)
-                == [.endpointsMayHaveChanged]
+                == [.save(contact.client), .endpointsMayHaveChanged]
         )
+        #expect(contact.record.granted == [ContactRecord.Granted(rendezvous: card.key, grant: grant)])
     }
 
     @Test("both compute the same reservation, and nobody else")
     func derivation() {
         let key = contact.key
-        let ours = ReservationID(rendezvous: card.key, user: key.publicKey, own: key)
-        #expect(ours == ReservationID(rendezvous: card.key, user: key.publicKey, own: rendezvous))
-        // Who serves whom is in it.
-        #expect(ours != ReservationID(rendezvous: key.publicKey, user: card.key, own: key))
+        let ours = RelaySecret(rendezvous: card.key, user: key.publicKey, own: key).reservation(cardLabel)
+        let theirs = RelaySecret(rendezvous: card.key, user: key.publicKey, own: rendezvous).reservation(cardLabel)
+        #expect(ours == theirs)
+        // Who serves whom is in it, and who is served.
+        #expect(ours != RelaySecret(rendezvous: key.publicKey, user: card.key, own: key).reservation(cardLabel))
+        var random = random
+        let another = makeKey(&random)
+        #expect(
+            ours != RelaySecret(rendezvous: card.key, user: another.publicKey, own: rendezvous).reservation(cardLabel)
+        )
     }
+
+    @Test("labels: of each inbox, generation and rendezvous node another; a card's is no conversation's")
+    mutating func labels() {
+        let key = makeKey(&random)
+        let seeds = (0..<3).map { RelaySeed(key: key, generation: $0) } + [RelaySeed(card: key), contact.cardSeed]
+        let nodes = [card.key, makeKey(&random).publicKey]
+        let labels = seeds.flatMap { seed in nodes.map { seed.label(at: $0) } }
+        #expect(Set(labels).count == 10 && Set(seeds).count == 5)
+        #expect(seeds[0] == RelaySeed(key: key, generation: 0))
+    }
+
+    @Test("each inbox has endpoints of its own, and a stream says whose it is")
+    mutating func several() {
+        reserve()
+        let now = turn(random)
+        let seeds = (0..<3).map { RelaySeed(key: rendezvous, generation: $0) }
+        #expect(
+            contact.want(Array(seeds[0..<2]))
+                == [.forward(link, .relayRequest(.reserve(seeds[0..<2].map { $0.label(at: card.key) })))]
+        )
+        let places = contact.relayPlaces
+        let endpoints = ([contact.cardSeed] + seeds[0..<2]).map { places.endpoints(of: $0) }
+        #expect(Set(endpoints.flatMap { $0.compactMap(\.relay?.reservation) }).count == 3)
+        #expect(endpoints.allSatisfy { $0.map(\.host) == ["192.0.2.1", "2001:db8::1"] })
+        for seed in seeds[0..<2] { #expect(contact.seed(of: reservation(seed), at: card.key) == seed) }
+        // It is full now: whoever is the fourth has none.
+        #expect(places.endpoints(of: seeds[2]).isEmpty)
+        _ = contact.want(seeds)
+        #expect(contact.relayPlaces.endpoints(of: seeds[2]).isEmpty)
+        #expect(contact.seed(of: reservation(seeds[2]), at: card.key) == nil)
+        // When another goes, it has; and all hear of it.
+        let moved = contact.want([seeds[0], seeds[2]])
+        #expect(
+            moved == [
+                .forward(link, .relayRequest(.withdraw([seeds[1].label(at: card.key)]))),
+                .forward(link, .relayRequest(.reserve([seeds[2].label(at: card.key)]))), .endpointsMayHaveChanged,
+            ]
+        )
+        #expect(contact.seed(of: reservation(seeds[1]), at: card.key) == nil)
+        #expect(contact.relayPlaces.endpoints(of: seeds[2]).count == 2)
+        // A new one is advertised before it was asked for, where there is room.
+        _ = contact.want([seeds[0]])
+        #expect(contact.relayPlaces.endpoints(of: seeds[1]).first?.relay?.reservation == reservation(seeds[1]))
+        _ = now
+    }
+
+    @Test("after a start everything is advertised as it was, before the rendezvous node has answered")
+    mutating func remembered() {
+        reserve()
+        let before = contact.relayPlaces.endpoints(of: contact.cardSeed)
+        var again = ContactStateMachine(client: contact.client, key: contact.key, record: contact.record, now: noon)
+        #expect(again.relayPlaces.isEmpty)
+        #expect(again.use(rendezvous: [card], turn(random)).isEmpty)
+        #expect(again.relayPlaces.endpoints(of: again.cardSeed) == before && before.count == 2)
+        #expect(again.standing(at: card.key) == .unreachable)
+        // One that was not used before has to answer first.
+        var other = card
+        other.key = makeKey(&random).publicKey
+        _ = again.use(rendezvous: [other], turn(random))
+        #expect(again.relayPlaces.isEmpty && again.record.granted.isEmpty)
+    }
+
+    /// As the card names them.
+    private var relayed: [Endpoint] { contact.relayPlaces.endpoints(of: contact.cardSeed) }
 
     @Test("a reservation is advertised as endpoints of the rendezvous node, and taken back when it is given up")
     mutating func advertised() throws {
-        #expect(contact.relayedEndpoints.isEmpty)
+        #expect(relayed.isEmpty)
         reserve()
-        let endpoints = contact.relayedEndpoints
+        let endpoints = relayed
         #expect(endpoints.map(\.host) == ["192.0.2.1", "2001:db8::1"])
         for endpoint in endpoints {
-            #expect(endpoint.relay?.reservation == grant.reservation && endpoint.relay?.key == card.key)
+            #expect(endpoint.relay?.reservation == reservation(contact.cardSeed) && endpoint.relay?.key == card.key)
             #expect(Endpoint(endpoint.description) == endpoint)
             #expect(endpoint.description.utf8.count <= Limits.endpointByteCount)
         }
@@ -220,13 +295,13 @@ struct RelayContactTests {
         #expect(contact.use(rendezvous: [card], now).isEmpty, "the same again")
         #expect(
             contact.use(rendezvous: [], now) == [
-                .endpointsMayHaveChanged, .forward(link, .relayRequest(.release)), .close(link),
+                .save(contact.client), .endpointsMayHaveChanged, .forward(link, .relayRequest(.release)), .close(link),
             ]
         )
-        #expect(contact.relayedEndpoints.isEmpty && contact.standing(at: card.key) == nil)
+        #expect(relayed.isEmpty && contact.standing(at: card.key) == nil)
     }
 
-    @Test("the link is kept, asked and dialled again, and what was reserved is advertised for a minute")
+    @Test("the link is kept, asked and dialled again, and what was reserved is advertised for ten minutes")
     mutating func kept() {
         reserve()
         var now = turn(random, now: noon + Limits.keepaliveInterval)
@@ -236,36 +311,39 @@ struct RelayContactTests {
         }
         #expect(contact.receive(.pong(nonce), from: card.key, on: link, now).isEmpty, "and the link stays")
         #expect(contact.linkClosed(link, to: card.key, now).isEmpty)
-        #expect(contact.standing(at: card.key) == .unreachable && contact.relayedEndpoints.count == 2)
+        #expect(contact.standing(at: card.key) == .unreachable && relayed.count == 2)
         now = turn(random, now: noon + Limits.keepaliveInterval + Limits.reservationGrace)
         let actions = contact.advance(&now)
-        #expect(actions.contains(.endpointsMayHaveChanged) && contact.relayedEndpoints.isEmpty)
+        #expect(actions.contains(.endpointsMayHaveChanged) && relayed.isEmpty)
         #expect(actions.contains { if case .dial = $0 { true } else { false } })
     }
 
     @Test("streams of a rendezvous node without a reservation are dropped, and answers of any other node end its link")
     mutating func strangers() {
-        let other = makeKey(&random).publicKey
+        let stranger = makeKey(&random).publicKey
         let now = turn(random)
         let answers: [RelayAnswer] = [
-            .reserved(grant), .refused(.full), .incoming(RelayStreamID(1)), .stream(RelayStreamID(1), .end),
+            .reserved(grant), .refused(.full), .incoming(RelayStreamID(1), reservation(contact.cardSeed)),
+            .stream(RelayStreamID(1), .end),
         ]
         for answer in answers {
-            #expect(contact.receive(.relayAnswer(answer), from: other, on: LinkID(9), now) == [.close(LinkID(9))])
+            #expect(contact.receive(.relayAnswer(answer), from: stranger, on: LinkID(9), now) == [.close(LinkID(9))])
         }
         reserve()
-        let incoming = RelayAnswer.incoming(RelayStreamID(1))
+        let incoming = RelayAnswer.incoming(RelayStreamID(1), reservation(contact.cardSeed))
         #expect(contact.receive(.relayAnswer(incoming), from: card.key, on: link, now) == [.relayed(link, incoming)])
         #expect(contact.receive(.relayAnswer(incoming), from: card.key, on: LinkID(9), now).isEmpty, "not this link")
-        // It cannot have us advertised under the reservation of another.
-        var foreign = grant
-        foreign.reservation = .random(&random)
-        #expect(contact.receive(.relayAnswer(.reserved(foreign)), from: card.key, on: link, now) == [.close(link)])
-        #expect(contact.relayedEndpoints.first?.relay?.reservation == grant.reservation)
+        // It cannot have us advertised under the reservation of another, nor make us change our mind over and over.
+        var other = grant
+        other.reservationCount = 1
+        #expect(contact.receive(.relayAnswer(.reserved(other)), from: card.key, on: link, now).isEmpty)
+        #expect(relayed.first?.relay?.reservation == reservation(contact.cardSeed))
+        #expect(contact.seed(of: .random(&random), at: card.key) == nil)
         #expect(
             contact.receive(.relayAnswer(.refused(.full)), from: card.key, on: link, now)
-                == [.endpointsMayHaveChanged]
+                == [.save(contact.client), .endpointsMayHaveChanged]
         )
+        #expect(contact.receive(.relayAnswer(.reserved(grant)), from: card.key, on: link, now).isEmpty)
         #expect(contact.receive(.relayAnswer(incoming), from: card.key, on: link, now).isEmpty)
     }
 
@@ -300,19 +378,21 @@ struct RelayContactTests {
             #expect(node.linkOpened(link, client: client, remote: remote, weDialled: false, &opening).isEmpty)
         }
         var peer = now(noon, isPeer: true)
-        let reserved = node.receive(.relayRequest(.reserve), on: links[0], verify: { _ in nil }, &peer)
-        guard case .forward(_, .relayAnswer(.reserved(let grant)))? = reserved.first else {
+        let label = RelayLabel.random(&random)
+        let id = RelaySecret(rendezvous: key.publicKey, user: user.publicKey, own: user).reservation(label)
+        let reserved = node.receive(.relayRequest(.reserve([label])), on: links[0], verify: { _ in nil }, &peer)
+        guard case .forward(_, .relayAnswer(.reserved))? = reserved.first else {
             Issue.record("\(reserved)")
             return
         }
         var stranger = now(noon, isPeer: false)
         let opened = node.receive(
-            .relayRequest(.open(grant.reservation)),
+            .relayRequest(.open(id)),
             on: links[1],
             verify: { _ in nil },
             &stranger
         )
-        #expect(opened == [.forward(links[0], .relayAnswer(.incoming(RelayStreamID(1))))])
+        #expect(opened == [.forward(links[0], .relayAnswer(.incoming(RelayStreamID(1), id)))])
         var later = now(noon + Limits.guestStay, isPeer: false)
         #expect(node.advance(&later) == [.close(links[2])])
         // The user's link is lost: so is the stream.
@@ -335,7 +415,7 @@ struct RelayContactTests {
     }
 
     private mutating func serve(_ user: PublicKey, over link: LinkID, _ now: Turn) -> RelayGrant? {
-        let answers = contact.receive(.relayRequest(.reserve), from: user, on: link, now)
+        let answers = contact.receive(.relayRequest(.reserve([])), from: user, on: link, now)
         guard case .forward(link, .relayAnswer(.reserved(let grant)))? = answers.last else { return nil }
         return grant
     }
@@ -355,7 +435,7 @@ struct RelayContactTests {
         #expect(contact.relay.serves(link) && !contact.isAwaited(card.key))
         #expect(contact.ping(card, nonce: 6, &now) == [.transmit(link, .ping(6))])
         #expect(contact.stopPing(card.key, nonce: 6).isEmpty && contact.relay.serves(link))
-        #expect(contact.use(rendezvous: [card], now) == [.forward(link, .relayRequest(.reserve))])
+        #expect(contact.use(rendezvous: [card], now) == [.forward(link, .relayRequest(.reserve([cardLabel])))])
         #expect(contact.use(rendezvous: [], now) == [.forward(link, .relayRequest(.release))])
         #expect(contact.relay.serves(link) && !contact.isAwaited(card.key))
         // Without such a link it is dialled.
@@ -396,6 +476,7 @@ struct RelayContactTests {
                 now: noon
             )
         )
+        func label(_ index: Int) -> RelayLabel { nodes[index].cardSeed.label(at: cards[1 - index].key) }
         let now = serving()
         var terms = RelayTerms()
         terms.isServing = true
@@ -404,28 +485,30 @@ struct RelayContactTests {
             #expect(nodes[index].use(rendezvous: [cards[1 - index]], now).isEmpty)
             #expect(
                 nodes[index].linkOpened(link, to: cards[1 - index].key, weDialled: index == 0, now)
-                    == [.forward(link, .relayRequest(.reserve))]
+                    == [.forward(link, .relayRequest(.reserve([label(index)])))]
             )
         }
         for index in 0..<2 {
-            let answers = nodes[index].receive(.relayRequest(.reserve), from: cards[1 - index].key, on: link, now)
+            let request = RelayRequest.reserve([label(1 - index)])
+            let answers = nodes[index].receive(.relayRequest(request), from: cards[1 - index].key, on: link, now)
             guard case .forward(_, let answer)? = answers.first else {
                 Issue.record("\(answers)")
                 return
             }
             let changed = nodes[1 - index].receive(answer, from: cards[index].key, on: link, now)
-            #expect(changed == [.endpointsMayHaveChanged])
+            #expect(changed == [.save(nodes[1 - index].client), .endpointsMayHaveChanged])
         }
-        #expect(
-            nodes[0].relayedEndpoints.first?.relay?.reservation != nodes[1].relayedEndpoints.first?.relay?.reservation
-        )
+        func reservation(_ index: Int) -> ReservationID? {
+            nodes[index].relayPlaces.endpoints(of: nodes[index].cardSeed).first?.relay?.reservation
+        }
+        #expect(reservation(0) != nil && reservation(0) != reservation(1))
         // A stranger opens a stream to the second one, at the first: number 1. And one to the first, at the second: 1, too.
         let guest = LinkID(7)
         let stranger = makeKey(&random).publicKey
         for index in 0..<2 {
-            let wanted = nodes[1 - index].relayedEndpoints[0].relay?.reservation ?? .random(&random)
+            let wanted = reservation(1 - index) ?? .random(&random)
             let opened = nodes[index].receive(.relayRequest(.open(wanted)), from: stranger, on: guest, now)
-            #expect(opened == [.forward(link, .relayAnswer(.incoming(RelayStreamID(1))))])
+            #expect(opened == [.forward(link, .relayAnswer(.incoming(RelayStreamID(1), wanted)))])
         }
         let piece = RelayStreamFrame.data([1])
         for index in 0..<2 {

@@ -244,22 +244,26 @@ struct RelayStreamEndTests {
 struct RelayReservationTests {
     private let link = LinkID(1)
     private let other = LinkID(2)
-    private let grant = RelayGrant(
-        reservation: ReservationID(unchecked: [UInt8](repeating: 3, count: 16)),
-        streamCount: 4,
-        byteRate: 1_000
-    )
+    private let grant = RelayGrant(reservationCount: 3, streamsPerReservation: 4, streamCount: 4, byteRate: 1_000)
 
-    private enum State: CaseIterable { case unlinked, asked, reserved, refused }
+    private static func label(_ number: Int) -> RelayLabel {
+        RelayLabel(unchecked: [UInt8](repeating: 0, count: 14) + [UInt8(number >> 8 & 0xff), UInt8(number & 0xff)])
+    }
+
+    private let labels = [label(1), label(2)]
+
+    private enum State: CaseIterable { case unlinked, asked, reserved, refused, silent }
 
     private func machine(_ state: State) -> RelayReservationStateMachine {
-        var machine = RelayReservationStateMachine()
+        var machine = RelayReservationStateMachine(now: start)
+        #expect(machine.want(labels).isEmpty)
         guard state != .unlinked else { return machine }
-        #expect(machine.opened(link, now: start) == [.ask(link)])
+        #expect(machine.opened(link, now: start) == [.ask(link, labels)])
         switch state {
         case .unlinked, .asked: break
         case .reserved: #expect(machine.reserved(grant, on: link) == [.changed])
         case .refused: #expect(machine.refused(.full, on: link, now: start).isEmpty)
+        case .silent: #expect(machine.advance(now: start + Limits.reservationPatience).isEmpty)
         }
         return machine
     }
@@ -269,23 +273,24 @@ struct RelayReservationTests {
         for state in State.allCases {
             let isLinked = state != .unlinked
             var opened = machine(state)
-            #expect(opened.opened(other, now: start) == [.ask(other)])
+            #expect(opened.opened(other, now: start) == [.ask(other, labels)])
             #expect(opened.standing == .asking)
-            #expect(opened.advertised == (state == .reserved ? grant.reservation : nil))
+            #expect(opened.advertised == (state == .reserved ? grant : nil))
 
             var closed = machine(state)
             #expect(closed.closed(link, now: start).isEmpty)
             #expect(closed.standing == .unreachable)
-            #expect(closed.advertised == (state == .reserved ? grant.reservation : nil))
+            #expect(closed.advertised == (state == .reserved ? grant : nil))
             let standing = machine(state).standing
             closed = machine(state)
             #expect(closed.closed(other, now: start).isEmpty)
             #expect(closed.standing == standing, "another link than ours is gone")
 
             var reserved = machine(state)
-            #expect(reserved.reserved(grant, on: link) == (isLinked && state != .reserved ? [.changed] : []))
-            #expect(reserved.standing == (isLinked ? .reserved(grant) : .unreachable))
-            #expect(reserved.isReserved(on: link) == isLinked)
+            let takes = state == .asked || state == .silent
+            #expect(reserved.reserved(grant, on: link) == (takes ? [.changed] : []))
+            #expect(reserved.standing == (takes ? .reserved(grant) : standing))
+            #expect(reserved.isReserved(on: link) == (takes || state == .reserved))
             #expect(!reserved.isReserved(on: other))
             reserved = machine(state)
             #expect(reserved.reserved(grant, on: other).isEmpty)
@@ -298,10 +303,21 @@ struct RelayReservationTests {
             refused = machine(state)
             #expect(refused.refused(.unknownPeer, on: other, now: start).isEmpty)
             #expect(refused.standing == standing)
+
+            var wanting = machine(state)
+            let changed = [labels[1], Self.label(3)]
+            #expect(
+                wanting.want(changed)
+                    == (state == .reserved
+                        ? [.withdraw(link, [labels[0]]), .ask(link, [Self.label(3)])] : [])
+            )
+            #expect(wanting.standing == standing)
+            #expect(Array(wanting.advertisedLabels) == (state == .reserved ? changed : []))
+            #expect(wanting.opened(other, now: start) == [.ask(other, changed)])
         }
     }
 
-    @Test("time: silence counts as a refusal, a refusal is asked about again, and a loss is advertised for a minute")
+    @Test("time: silence counts as a refusal, a refusal is asked about again, and a loss is advertised for ten minutes")
     func time() {
         var asked = machine(.asked)
         #expect(asked.nextDeadline == start + Limits.reservationPatience)
@@ -310,7 +326,7 @@ struct RelayReservationTests {
         let again = start + Limits.reservationPatience + Limits.reservationRetry
         #expect(asked.nextDeadline == again)
         #expect(asked.advance(now: again - 1).isEmpty)
-        #expect(asked.advance(now: again) == [.ask(link)])
+        #expect(asked.advance(now: again) == [.ask(link, labels)])
         #expect(asked.standing == .asking)
 
         var lost = machine(.reserved)
@@ -318,15 +334,112 @@ struct RelayReservationTests {
         #expect(lost.closed(link, now: start).isEmpty)
         #expect(lost.nextDeadline == start + Limits.reservationGrace)
         #expect(lost.advance(now: start + Limits.reservationGrace - 1).isEmpty)
-        #expect(lost.advertised == grant.reservation)
+        #expect(lost.advertised == grant)
         var back = lost
         #expect(lost.advance(now: start + Limits.reservationGrace) == [.changed])
-        #expect(lost.advertised == nil)
+        #expect(lost.advertised == nil && lost.advertisedLabels.isEmpty)
         // Back in time, it is the same: nobody is told of anything.
-        #expect(back.opened(other, now: start + 10) == [.ask(other)])
+        #expect(back.opened(other, now: start + 10) == [.ask(other, labels)])
         #expect(back.reserved(grant, on: other).isEmpty)
         #expect(back.advance(now: start + Limits.reservationGrace).isEmpty)
-        #expect(back.advertised == grant.reservation)
+        #expect(back.advertised == grant)
         #expect(machine(.unlinked).nextDeadline == nil)
+    }
+
+    @Test("after a start, what was granted before is advertised as it was, until it is known to be otherwise")
+    func remembered() {
+        var machine = RelayReservationStateMachine(remembered: grant, now: start)
+        #expect(machine.want(labels).isEmpty)
+        #expect(Array(machine.advertisedLabels) == labels && machine.standing == .unreachable)
+        var silent = machine
+        #expect(silent.nextDeadline == start + Limits.reservationGrace)
+        #expect(silent.advance(now: start + Limits.reservationGrace) == [.changed])
+        #expect(machine.opened(link, now: start) == [.ask(link, labels)])
+        #expect(machine.reserved(grant, on: link).isEmpty, "nobody is told of anything")
+        #expect(machine.nextDeadline == nil)
+        #expect(machine.refused(.notServing, on: link, now: start) == [.changed])
+    }
+
+    @Test("as many as are granted are reserved, the first that are wanted; who has a place keeps it")
+    func limit() {
+        var machine = RelayReservationStateMachine(now: start)
+        let all = (1...5).map(Self.label)
+        #expect(machine.want(all).isEmpty && machine.isFull)
+        #expect(machine.opened(link, now: start) == [.ask(link, all)])
+        #expect(machine.reserved(grant, on: link) == [.changed])
+        #expect(Array(machine.advertisedLabels) == Array(all[0..<3]) && machine.isFull)
+        // One goes: the next one takes its place, and others must hear of it.
+        let fewer = [all[4], all[3], all[2], all[0]]
+        #expect(
+            machine.want(fewer) == [.withdraw(link, [all[1]]), .ask(link, [all[3]]), .changed]
+        )
+        #expect(Array(machine.advertisedLabels) == [all[0], all[2], all[3]])
+        #expect(machine.want([all[0]]) == [.withdraw(link, [all[2], all[3]]), .changed])
+        #expect(!machine.isFull)
+        // With room to spare, the inbox has said so itself.
+        #expect(machine.want([all[0], all[1]]) == [.ask(link, [all[1]])])
+        // A grant of none, and a huge one.
+        var none = self.machine(.asked)
+        let nothing = RelayGrant(reservationCount: 0, streamsPerReservation: 0, streamCount: 0, byteRate: 0)
+        #expect(none.reserved(nothing, on: link) == [.changed] && none.advertisedLabels.isEmpty)
+        #expect(none.want(all).isEmpty)
+    }
+
+    @Test("more labels than fit into one request follow when it is known how many there may be")
+    func pieces() {
+        var machine = RelayReservationStateMachine(now: start)
+        let all = (1...700).map(Self.label)
+        _ = machine.want(all)
+        let first = Array(all[0..<Limits.relayLabelCount])
+        #expect(machine.opened(link, now: start) == [.ask(link, first)])
+        let wide = RelayGrant(reservationCount: 600, streamsPerReservation: 1, streamCount: 1, byteRate: 1)
+        #expect(
+            machine.reserved(wide, on: link) == [
+                .ask(link, Array(all[256..<512])), .ask(link, Array(all[512..<600])), .changed,
+            ]
+        )
+        #expect(
+            machine.want([]) == [
+                .withdraw(link, Array(all[0..<256])), .withdraw(link, Array(all[256..<512])),
+                .withdraw(link, Array(all[512..<600])), .changed,
+            ]
+        )
+    }
+}
+
+@Suite("Relay: generations of a place")
+struct RelayGenerationTests {
+    @Test("when a member is gone the next one is used, and the earlier one until all have heard, or a day is over")
+    func change() {
+        var relay = RelayGenerations()
+        #expect(relay.current == 0 && relay.nextDeadline(named: []) == nil)
+        relay.memberGone(now: start)
+        #expect(relay.current == 1 && relay.retired.map(\.generation) == [0])
+        #expect(relay.nextDeadline(named: []) == start + Limits.relayRetirement)
+        var told = relay
+        #expect(told.prune(isTold: true, named: [], now: start) && told.retired.isEmpty)
+        let isLess = relay.prune(isTold: false, named: [], now: start + Limits.relayRetirement - 1)
+        #expect(!isLess)
+        // An invite that names it keeps it longer.
+        let isKept = !relay.prune(isTold: true, named: [0], now: start + Limits.relayRetirement)
+        #expect(isKept && relay.nextDeadline(named: [0]) == nil)
+        let isOver = relay.prune(isTold: false, named: [1], now: start + Limits.relayRetirement)
+        #expect(isOver && relay.retired.isEmpty)
+    }
+
+    @Test("many that go at once are one change now and one a little later, and no more are kept than a few")
+    func hasty() {
+        var relay = RelayGenerations()
+        for _ in 0..<30 { relay.memberGone(now: start) }
+        #expect(relay.current == 1 && relay.dueAt == start + Limits.relayChangeInterval)
+        let isEarly = relay.advance(now: start + Limits.relayChangeInterval - 1)
+        #expect(!isEarly && relay.current == 1)
+        let isDue = relay.advance(now: start + Limits.relayChangeInterval)
+        #expect(isDue && relay.current == 2 && relay.dueAt == nil)
+        // A clock that was set back holds nothing up.
+        relay.memberGone(now: start - .hour)
+        #expect(relay.current == 3)
+        for number in 0..<40 { relay.memberGone(now: start + Milliseconds(number) * .hour) }
+        #expect(relay.retired.count == Limits.relayRetiredCount)
     }
 }

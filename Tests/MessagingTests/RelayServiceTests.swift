@@ -37,16 +37,30 @@ private struct Service {
         )
     }
 
-    var reservation: ReservationID {
-        ReservationID(rendezvous: key.publicKey, user: peer.publicKey, own: peer)
+    /// Of the peer, at this node.
+    func reservation(_ label: RelayLabel) -> ReservationID {
+        RelaySecret(rendezvous: key.publicKey, user: peer.publicKey, own: peer).reservation(label)
     }
+
+    var reservation: ReservationID { reservation(label(1)) }
+
     var grant: RelayGrant {
         RelayGrant(
-            reservation: reservation,
-            streamCount: machine.terms.streamsPerReservation,
+            reservationCount: machine.terms.reservationsPerUser,
+            streamsPerReservation: machine.terms.streamsPerReservation,
+            streamCount: machine.terms.streamsPerUser,
             byteRate: machine.terms.byteRate
         )
     }
+}
+
+private func label(_ number: Int) -> RelayLabel {
+    RelayLabel(unchecked: [UInt8](repeating: 0, count: 14) + [UInt8(number >> 8 & 0xff), UInt8(number & 0xff)])
+}
+
+extension RelayRequest {
+    /// Of one label, the first.
+    fileprivate static var reserve: RelayRequest { .reserve([label(1)]) }
 }
 
 private func told(_ link: Int, _ answer: RelayAnswer) -> NodeAction {
@@ -70,7 +84,7 @@ struct RelayServiceTests {
     /// With one stream from link 2.
     private func opened(_ change: (inout RelayTerms) -> Void = { _ in }) -> Service {
         var service = reserved(change)
-        #expect(service.say(.open(service.reservation), guest) == [told(holder, .incoming(one))])
+        #expect(service.say(.open(service.reservation), guest) == [told(holder, .incoming(one, service.reservation))])
         return service
     }
 
@@ -95,7 +109,7 @@ struct RelayServiceTests {
         #expect(service.say(.stream(.guest, piece), 3).isEmpty)
         #expect(service.say(.stream(one, .close(.closed)), 3).isEmpty)
         let two = RelayStreamID(2)
-        #expect(service.say(.open(service.reservation), 3) == [told(holder, .incoming(two))])
+        #expect(service.say(.open(service.reservation), 3) == [told(holder, .incoming(two, service.reservation))])
         #expect(service.machine.serves(LinkID(3)))
 
         // A holder's.
@@ -200,16 +214,126 @@ struct RelayServiceTests {
             ]
         )
         service = Service { $0.isOpen = true }
-        let id = ReservationID(
-            rendezvous: service.key.publicKey,
-            user: service.stranger.publicKey,
-            own: service.stranger
+        let stranger = service.stranger
+        let id = RelaySecret(rendezvous: service.key.publicKey, user: stranger.publicKey, own: stranger)
+            .reservation(label(1))
+        #expect(service.say(.reserve, 1) == [told(1, .reserved(service.grant))], "open to everybody")
+        #expect(service.say(.open(id), 2) == [told(1, .incoming(one, id))], "both sides know it")
+    }
+
+    // MARK: One for each inbox
+
+    @Test("each label is a reservation of its own, whose streams name it; nobody else can take one")
+    func several() {
+        var service = Service { $0.isOpen = true }
+        let holder = holder
+        #expect(
+            service.say(.reserve([label(1), label(2), label(2)]), holder, as: service.peer) == [
+                told(holder, .reserved(service.grant))
+            ]
         )
-        guard case .forward(_, .relayAnswer(.reserved(let grant)))? = service.say(.reserve, 1).first else {
-            Issue.record("open to everybody")
-            return
+        #expect(service.machine.counts.users == 1 && service.machine.counts.reservations == 2)
+        // Another user that names the same labels has others.
+        #expect(service.say(.reserve([label(1), label(2)]), 9).count == 1)
+        #expect(service.machine.counts.reservations == 4)
+        for (index, number) in [1, 2].enumerated() {
+            let id = service.reservation(label(number))
+            let stream = RelayStreamID(UInt32(index + 1))
+            #expect(service.say(.open(id), 20 + index) == [told(holder, .incoming(stream, id))])
         }
-        #expect(grant.reservation == id, "both sides know it, nobody else does")
+        #expect(service.say(.open(service.reservation(label(3))), 30).last == close(30))
+        // More of them, at any time; and none.
+        #expect(service.say(.reserve([label(3)]), holder, as: service.peer) == [told(holder, .reserved(service.grant))])
+        #expect(service.say(.reserve([]), holder, as: service.peer) == [told(holder, .reserved(service.grant))])
+        #expect(service.say(.open(service.reservation(label(3))), 31).count == 1)
+        // The end of the link is the end of all of them.
+        let gone = service.machine.linkClosed(LinkID(UInt64(holder)))
+        #expect(gone.count == 6 && service.machine.counts.reservations == 2)
+    }
+
+    @Test("a reservation that is withdrawn takes no stream any more, and those that are there go on")
+    func withdrawn() {
+        var service = opened()
+        #expect(service.say(.reserve([label(2)]), holder, as: service.peer).count == 1)
+        #expect(service.say(.withdraw([label(1), label(7)]), holder, as: service.peer).isEmpty)
+        #expect(service.machine.counts.reservations == 1)
+        #expect(
+            service.say(.open(service.reservation), 3) == [
+                told(3, .stream(.guest, .close(.unknownReservation))), close(3),
+            ]
+        )
+        #expect(service.say(.stream(.guest, .data([1])), guest) == [told(holder, .stream(one, .data([1])))])
+        #expect(service.say(.stream(one, .data([2])), holder) == [told(guest, .stream(.guest, .data([2])))])
+        #expect(service.say(.open(service.reservation(label(2))), 4).count == 1)
+        #expect(service.say(.stream(.guest, .close(.closed)), guest).count == 2)
+        // Of a guest, and of a stranger, it is against the protocol.
+        #expect(service.say(.withdraw([label(2)]), 4).contains(close(4)))
+        #expect(service.say(.withdraw([label(2)]), 5) == [close(5)])
+        #expect(service.machine.counts.reservations == 1 && service.machine.counts.violations == 2)
+        // Named again, it is there again.
+        #expect(service.say(.reserve, holder, as: service.peer).count == 1)
+        #expect(service.say(.open(service.reservation), 6).count == 1)
+    }
+
+    @Test("the first labels that are named are taken, as many as one node may have; room is used by those that follow")
+    func perUser() {
+        var service = Service { $0.reservationsPerUser = 3 }
+        #expect(service.say(.reserve((1...5).map(label)), holder, as: service.peer).count == 1)
+        #expect(service.machine.counts.reservations == 3)
+        func isThere(_ number: Int, _ link: Int) -> Bool {
+            defer { _ = service.machine.linkClosed(LinkID(UInt64(link))) }
+            return service.say(.open(service.reservation(label(number))), link).count == 1
+        }
+        for number in 1...5 { #expect(isThere(number, 10 + number) == (number <= 3)) }
+        #expect(service.say(.withdraw([label(2)]), holder, as: service.peer).isEmpty)
+        #expect(service.say(.reserve([label(4), label(5)]), holder, as: service.peer).count == 1)
+        for number in 1...5 { #expect(isThere(number, 20 + number) == [1, 3, 4].contains(number)) }
+    }
+
+    @Test(
+        "the members of one conversation cannot use up the places of a node, nor the rate at which streams are opened"
+    )
+    func fairness() {
+        var service = Service { terms in
+            terms.streamsPerReservation = 2
+            terms.streamsPerUser = 3
+        }
+        _ = service.say(.reserve([label(1), label(2)]), holder, as: service.peer)
+        for link in 10...11 { #expect(service.say(.open(service.reservation), link).count == 1) }
+        #expect(service.say(.open(service.reservation), 12).last == close(12))
+        #expect(service.say(.open(service.reservation(label(2))), 13).count == 1)
+        #expect(service.say(.open(service.reservation(label(2))), 14).last == close(14), "of all together")
+
+        service = Service()
+        _ = service.say(.reserve([label(1), label(2)]), holder, as: service.peer)
+        var taken = 0
+        for link in 100..<400 {
+            if service.say(.open(service.reservation), link).count == 1 { taken += 1 }
+            _ = service.machine.linkClosed(LinkID(UInt64(link)))
+        }
+        #expect(taken == Limits.relayOpenBurst)
+        #expect(service.say(.open(service.reservation(label(2))), 500).count == 1)
+    }
+
+    @Test("a flood of labels leaves its sender's link unread, and a new link does not begin anew")
+    func labels() {
+        var service = Service()
+        let many = (0..<Limits.relayLabelCount).map(label)
+        func pauses(_ actions: [NodeAction]) -> Bool {
+            actions.contains { if case .pauseReading = $0 { true } else { false } }
+        }
+        var first: Int?
+        for number in 1...100 where first == nil {
+            let request: RelayRequest = number % 2 == 0 ? .withdraw(many) : .reserve(many)
+            if pauses(service.say(request, holder, as: service.peer)) { first = number }
+        }
+        // As many as a node has, several times over, are no flood.
+        #expect((first ?? 0) * Limits.relayLabelCount > 4 * Limits.reservationsPerUser)
+        #expect((first ?? .max) <= Limits.relayLabelBurst / Limits.relayLabelCount + 1)
+        #expect(pauses(service.say(.reserve(many), 5, as: service.peer)))
+        #expect(service.machine.counts.reservations <= Limits.reservationsPerUser)
+        service.now = service.now + Milliseconds(Limits.relayLabelBurst) * Limits.relayLabelInterval * 2
+        #expect(!pauses(service.say(.reserve(many), 5, as: service.peer)))
     }
 
     @Test("a peer that is blocked, or forgotten, loses its reservation at once")
@@ -244,7 +368,7 @@ struct RelayServiceTests {
             ]
         )
         #expect(service.machine.linkClosed(LinkID(UInt64(holder))).isEmpty, "the older link's end changes nothing")
-        #expect(service.say(.open(service.reservation), 6) == [told(5, .incoming(one))])
+        #expect(service.say(.open(service.reservation), 6) == [told(5, .incoming(one, service.reservation))])
     }
 
     // MARK: Limits
@@ -252,7 +376,7 @@ struct RelayServiceTests {
     @Test("reservations, streams of one and streams of all are counted")
     func counts() {
         var service = reserved { terms in
-            terms.reservationCount = 1
+            terms.userCount = 1
             terms.streamsPerReservation = 2
         }
         let another = IdentityKey(SecretKey.generate())
@@ -362,13 +486,16 @@ struct RelayServiceTests {
     func flood() {
         var service = Service { terms in
             terms.isOpen = true
-            terms.reservationCount = 4
+            terms.userCount = 4
+            terms.reservationsPerUser = 2
             terms.streamsPerReservation = 3
             terms.streamCount = 8
             terms.byteRate = 100_000
         }
         let keys = (0..<6).map { _ in IdentityKey(SecretKey.generate()) }
-        let ids = keys.map { ReservationID(rendezvous: service.key.publicKey, user: $0.publicKey, own: $0) }
+        let ids = keys.map {
+            RelaySecret(rendezvous: service.key.publicKey, user: $0.publicKey, own: $0).reservation(label(1))
+        }
         var random = Randomness.seeded(11)
         var closed: Set<LinkID> = []
         func pick(_ count: Int) -> Int { Int.random(in: 0..<count, using: &random) }
@@ -382,8 +509,8 @@ struct RelayServiceTests {
             let frame = frames[pick(6)]
             let request: RelayRequest =
                 switch pick(10) {
-                case 0: .reserve
-                case 1: .open(ids[pick(6)])
+                case 0: pick(3) == 0 ? .reserve((0..<3).map { _ in label(pick(4)) }) : .reserve
+                case 1: pick(10) == 0 ? .withdraw([label(pick(4))]) : .open(ids[pick(6)])
                 case 2: pick(20) == 0 ? .release : .open(ids[0])
                 default: .stream(numbers[pick(4)], frame)
                 }
@@ -404,7 +531,7 @@ struct RelayServiceTests {
                 _ = service.machine.linkClosed(link)
             }
             let counts = service.machine.counts
-            if counts.reservations > 4 || counts.streams > 8 { Issue.record("\(counts)") }
+            if counts.users > 4 || counts.reservations > 8 || counts.streams > 8 { Issue.record("\(counts)") }
         }
         #expect(service.machine.counts.opened > 1_000 && service.machine.counts.byteCount > 1_000_000)
         for link in 0..<24 { _ = service.machine.linkClosed(LinkID(UInt64(link))) }

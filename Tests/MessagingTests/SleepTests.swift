@@ -293,7 +293,10 @@ import Testing
         pair.wake(0, .userInteraction)
         #expect(pair.nodes[0].isSleeping(pair.clients[0]))
         pair.step(0) { core, turn in core.rebalance(&turn).actions }
-        pair.nodes[0].launch(now: pair.now)
+        pair.step(0) { core, turn in
+            core.launch(&turn)
+            return []
+        }
         for _ in 0..<3 {
             pair.now = pair.now + .second
             pair.step(0) { core, turn in core.advance(&turn) }

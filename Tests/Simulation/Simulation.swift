@@ -602,7 +602,10 @@ package final class Simulation {
                 )
             }
         }
-        node.core.launch(now: node.now(time))
+        step(node) { core, turn in
+            core.launch(&turn)
+            return []
+        }
         planWake(node)
     }
 

@@ -173,14 +173,21 @@ struct Fixtures {
     }
 
     mutating func relayFrames() -> [Frame] {
-        let grant = RelayGrant(reservation: .random(&random), streamCount: 32, byteRate: 1 << 20)
+        let grant = RelayGrant(
+            reservationCount: 1_024,
+            streamsPerReservation: 32,
+            streamCount: 128,
+            byteRate: 1 << 20
+        )
         let pieces: [RelayStreamFrame] = [
             .data(random.bytes(40)), .credit(1), .credit(Limits.relayWindow), .end,
         ]
         let closings = RelayCloseReason.allCases.map { RelayStreamFrame.close($0) }
         return [
-            .relayRequest(.reserve), .relayRequest(.release), .relayRequest(.open(.random(&random))),
-            .relayAnswer(.reserved(grant)), .relayAnswer(.incoming(RelayStreamID(.max))),
+            .relayRequest(.reserve([])), .relayRequest(.reserve([.random(&random), .random(&random)])),
+            .relayRequest(.withdraw([.random(&random)])), .relayRequest(.release),
+            .relayRequest(.open(.random(&random))),
+            .relayAnswer(.reserved(grant)), .relayAnswer(.incoming(RelayStreamID(.max), .random(&random))),
         ] + RelayRefusal.allCases.map { .relayAnswer(.refused($0)) }
             + (pieces + closings).flatMap { piece -> [Frame] in
                 [.relayRequest(.stream(.guest, piece)), .relayAnswer(.stream(RelayStreamID(9), piece))]

@@ -69,11 +69,15 @@ package struct HookCounts: Codable, Hashable, Sendable {
 /// What a rendezvous node does for others, and what it may do at most.
 package struct RendezvousCounts: Codable, Hashable, Sendable {
     /// Nodes that others reach through this one, now.
+    package var users: Int
+    package var usersMax: Int
+    /// Inboxes of theirs, now, and of one of them at most.
     package var reservations: Int
-    package var reservationsMax: Int
+    package var reservationsPerUser: Int
     /// Streams that are passed on, now.
     package var streams: Int
     package var streamsMax: Int
+    package var streamsPerUser: Int
     package var streamsPerReservation: Int
     /// In one direction of a stream, and of all.
     package var bytesPerSecond: Int
@@ -88,10 +92,13 @@ package struct RendezvousCounts: Codable, Hashable, Sendable {
     package var everybody: Bool
 
     package init(
+        users: Int,
+        usersMax: Int,
         reservations: Int,
-        reservationsMax: Int,
+        reservationsPerUser: Int,
         streams: Int,
         streamsMax: Int,
+        streamsPerUser: Int,
         streamsPerReservation: Int,
         bytesPerSecond: Int,
         bytesPerSecondTotal: Int,
@@ -101,10 +108,13 @@ package struct RendezvousCounts: Codable, Hashable, Sendable {
         violations: Int64,
         everybody: Bool
     ) {
+        self.users = users
+        self.usersMax = usersMax
         self.reservations = reservations
-        self.reservationsMax = reservationsMax
+        self.reservationsPerUser = reservationsPerUser
         self.streams = streams
         self.streamsMax = streamsMax
+        self.streamsPerUser = streamsPerUser
         self.streamsPerReservation = streamsPerReservation
         self.bytesPerSecond = bytesPerSecond
         self.bytesPerSecondTotal = bytesPerSecondTotal

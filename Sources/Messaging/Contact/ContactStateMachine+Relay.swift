@@ -4,32 +4,72 @@ import Primitives
 extension ContactStateMachine {
     // MARK: Rendezvous nodes of ours
 
-    /// How our reservation at one of them stands; `nil` for a node that is none of ours.
+    /// How our reservations at one of them stand; `nil` for a node that is none of ours.
     package func standing(at rendezvous: PublicKey) -> RelayReservationStateMachine.Standing? {
-        remotes[rendezvous]?.reservation?.standing
+        remotes[rendezvous]?.rendezvous?.reservation.standing
     }
 
-    /// Where we can be reached through them: at one of them after the other, each one's best endpoint first.
-    package var relayedEndpoints: [Endpoint] {
-        let reserved = remotes.values.sorted { $0.card.key < $1.card.key }.compactMap { remote in
-            remote.reservation?.advertised.map { id in
-                let address = RelayAddress(
-                    key: remote.card.key,
-                    routingSecret: remote.card.routingSecret,
-                    reservation: id
-                )
-                return remote.card.endpoints.filter { $0.relay == nil && $0.port > 0 }
-                    .map { Endpoint(host: $0.host, port: $0.port, relay: address) }
-                    .filter { $0.description.utf8.count <= Limits.endpointByteCount }
-            }
+    /// Whether there are any.
+    package var usesRendezvous: Bool { remotes.contains { $0.value.rendezvous != nil } }
+
+    /// Where inboxes of this node can be reached through them.
+    package var relayPlaces: [RelayPlace] {
+        remotes.values.sorted { $0.card.key < $1.card.key }.compactMap { remote in
+            guard let rendezvous = remote.rendezvous, rendezvous.reservation.advertised != nil else { return nil }
+            return RelayPlace(
+                addresses: remote.card.endpoints.filter { $0.relay == nil && $0.port > 0 },
+                key: remote.card.key,
+                routingSecret: remote.card.routingSecret,
+                secret: rendezvous.secret,
+                reservations: rendezvous.reservations,
+                isFull: rendezvous.reservation.isFull
+            )
         }
-        var result: [Endpoint] = []
-        for rank in 0..<Limits.relayEndpointCount {
-            for endpoints in reserved where rank < endpoints.count && result.count < Limits.relayEndpointCount {
-                result.append(endpoints[rank])
-            }
+    }
+
+    /// For which inbox a stream is that a rendezvous node of ours announces; `nil` if we have no such reservation there.
+    package func seed(of reservation: ReservationID, at rendezvous: PublicKey) -> RelaySeed? {
+        remotes[rendezvous]?.rendezvous?.seeds[reservation]
+    }
+
+    /// These inboxes are to be reached through rendezvous nodes from now on, beside our card: each has a place of its own.
+    package mutating func want(_ seeds: [RelaySeed]) -> [NodeAction] {
+        relaySeeds = [cardSeed] + seeds
+        return remotes.keys.sorted().flatMap { want($0) }
+    }
+
+    private mutating func want(_ remote: PublicKey) -> [NodeAction] {
+        guard let rendezvous = remotes[remote]?.rendezvous else { return [] }
+        var labels: [RelaySeed: RelayLabel] = [:]
+        for seed in relaySeeds { labels[seed] = rendezvous.labels[seed] ?? seed.label(at: remote) }
+        remotes[remote]?.rendezvous?.labels = labels
+        defer { noteReservations(at: remote) }
+        let actions = remotes[remote]?.rendezvous?.reservation.want(relaySeeds.compactMap { labels[$0] }) ?? []
+        return perform(actions, of: remote)
+    }
+
+    /// After each step of a reservation.
+    private mutating func noteReservations(at remote: PublicKey) {
+        guard let rendezvous = remotes[remote]?.rendezvous else { return }
+        var reservations: [RelaySeed: ReservationID] = [:]
+        var seeds: [ReservationID: RelaySeed] = [:]
+        let advertised = Set(rendezvous.reservation.advertisedLabels)
+        for (seed, label) in rendezvous.labels where advertised.contains(label) {
+            let reservation = rendezvous.reservations[seed] ?? rendezvous.secret.reservation(label)
+            reservations[seed] = reservation
+            seeds[reservation] = seed
         }
-        return result
+        remotes[remote]?.rendezvous?.reservations = reservations
+        remotes[remote]?.rendezvous?.seeds = seeds
+    }
+
+    /// - Returns: whether there is something to save.
+    private mutating func noteGrant(at remote: PublicKey) -> [NodeAction] {
+        let grant = remotes[remote]?.rendezvous?.reservation.advertised
+        guard record.granted.first(where: { $0.rendezvous == remote })?.grant != grant else { return [] }
+        record.granted.removeAll { $0.rendezvous == remote }
+        if let grant { record.granted.append(ContactRecord.Granted(rendezvous: remote, grant: grant)) }
+        return [.save(client)]
     }
 
     /// These are our rendezvous nodes from now on; others are told that we need them no longer.
@@ -38,21 +78,27 @@ extension ContactStateMachine {
         var result: [NodeAction] = []
         let wanted = cards.filter { $0.key != key.publicKey }.prefix(Limits.rendezvousCount)
         for remote in remotes.keys.sorted() where !wanted.contains(where: { $0.key == remote }) {
-            guard let reservation = remotes[remote]?.reservation else { continue }
-            remotes[remote]?.reservation = nil
-            if reservation.advertised != nil { result.append(.endpointsMayHaveChanged) }
+            guard let rendezvous = remotes[remote]?.rendezvous else { continue }
+            remotes[remote]?.rendezvous = nil
+            result += noteGrant(at: remote)
+            if rendezvous.reservation.advertised != nil { result.append(.endpointsMayHaveChanged) }
             if let link = remotes[remote]?.link.link { result.append(.forward(link, .relayRequest(.release))) }
             if let link = release(remote) { result.append(.close(link)) }
         }
         for card in wanted {
             let known = remotes[card.key]
-            guard known?.reservation == nil || known?.card != card else { continue }
+            guard known?.rendezvous == nil || known?.card != card else { continue }
             connect(card, now: turn.now)
-            if known?.reservation != nil {
+            if known?.rendezvous != nil {
                 // Its card is another one now.
                 result.append(.endpointsMayHaveChanged)
             } else {
-                remotes[card.key]?.reservation = RelayReservationStateMachine()
+                let remembered = record.granted.first { $0.rendezvous == card.key }?.grant
+                remotes[card.key]?.rendezvous = Rendezvous(
+                    reservation: RelayReservationStateMachine(remembered: remembered, now: turn.now),
+                    secret: RelaySecret(rendezvous: card.key, user: key.publicKey, own: key)
+                )
+                result += want(card.key)
                 if let link = remotes[card.key]?.link.link { result += reservationLinked(link, to: card.key, turn) }
             }
         }
@@ -60,38 +106,40 @@ extension ContactStateMachine {
     }
 
     mutating func reservationLinked(_ link: LinkID, to remote: PublicKey, _ turn: Turn) -> [NodeAction] {
-        perform(remotes[remote]?.reservation?.opened(link, now: turn.now) ?? [])
+        perform(remotes[remote]?.rendezvous?.reservation.opened(link, now: turn.now) ?? [], of: remote)
     }
 
     mutating func advanceReservation(_ remote: PublicKey, _ turn: Turn) -> [NodeAction] {
-        perform(remotes[remote]?.reservation?.advance(now: turn.now) ?? [])
+        perform(remotes[remote]?.rendezvous?.reservation.advance(now: turn.now) ?? [], of: remote)
     }
 
-    private func perform(_ actions: [RelayReservationStateMachine.Action]) -> [NodeAction] {
-        actions.map { action in
-            switch action {
-            case .ask(let link): .forward(link, .relayRequest(.reserve))
-            case .changed: .endpointsMayHaveChanged
+    private mutating func perform(_ actions: [RelayReservationStateMachine.Action], of remote: PublicKey)
+        -> [NodeAction]
+    {
+        if !actions.isEmpty { noteReservations(at: remote) }
+        return noteGrant(at: remote)
+            + actions.map { action in
+                switch action {
+                case .ask(let link, let labels): .forward(link, .relayRequest(.reserve(labels)))
+                case .withdraw(let link, let labels): .forward(link, .relayRequest(.withdraw(labels)))
+                case .changed: .endpointsMayHaveChanged
+                }
             }
-        }
     }
 
     /// From a node that is none of our rendezvous nodes it is against the protocol; a link that was replaced says nothing
     /// any more.
     mutating func receive(_ answer: RelayAnswer, from remote: PublicKey, on link: LinkID, _ turn: Turn) -> [NodeAction]
     {
-        guard let reservation = remotes[remote]?.reservation else { return [.close(link)] }
+        guard let rendezvous = remotes[remote]?.rendezvous else { return [.close(link)] }
         switch answer {
         case .reserved(let grant):
-            // It follows from our two keys: nobody is advertised under another one's.
-            guard grant.reservation == ReservationID(rendezvous: remote, user: key.publicKey, own: key) else {
-                return [.close(link)]
-            }
-            return perform(remotes[remote]?.reservation?.reserved(grant, on: link) ?? [])
+            return perform(remotes[remote]?.rendezvous?.reservation.reserved(grant, on: link) ?? [], of: remote)
         case .refused(let refusal):
-            return perform(remotes[remote]?.reservation?.refused(refusal, on: link, now: turn.now) ?? [])
+            let actions = remotes[remote]?.rendezvous?.reservation.refused(refusal, on: link, now: turn.now)
+            return perform(actions ?? [], of: remote)
         case .incoming, .stream:
-            guard reservation.isReserved(on: link) else { return [] }
+            guard rendezvous.reservation.isReserved(on: link) else { return [] }
             let wait = answer.isSmall ? remotes[remote]?.smallPieces.note(now: turn.now) : nil
             return [.relayed(link, answer)] + (wait.map { [.pauseReading(link, $0)] } ?? [])
         }

@@ -8,6 +8,8 @@ package struct ContactRecord: Hashable, Sendable, Codable {
     package var outgoing: [Outgoing] = []
     /// Invitations that wait for our answer.
     package var received: [Received] = []
+    /// What our rendezvous nodes have granted: after a start it is advertised as before, until they answer or do not.
+    package var granted: [Granted] = []
 
     package init(routingSecret: [UInt8]) { self.routingSecret = routingSecret }
 
@@ -17,6 +19,17 @@ package struct ContactRecord: Hashable, Sendable, Codable {
         package var invitation: Invitation
         /// When the invite expires, and with it the invitation.
         package var deadline: Timestamp
+    }
+
+    /// At one rendezvous node.
+    package struct Granted: Hashable, Sendable, Codable {
+        package var rendezvous: PublicKey
+        package var grant: RelayGrant
+
+        package init(rendezvous: PublicKey, grant: RelayGrant) {
+            self.rendezvous = rendezvous
+            self.grant = grant
+        }
     }
 
     /// An invitation that waits for our user's answer.
@@ -38,15 +51,31 @@ package struct ContactStateMachine: Sendable {
         var link: LinkStateMachine
         var pings: Set<UInt64> = []
         /// Of a rendezvous node of ours.
-        var reservation: RelayReservationStateMachine?
+        var rendezvous: Rendezvous?
         /// Of streams that end here.
         var smallPieces = IdleFrames.member
     }
 
+    /// A rendezvous node of ours.
+    struct Rendezvous: Sendable {
+        var reservation: RelayReservationStateMachine
+        let secret: RelaySecret
+        /// Of ``relaySeeds``.
+        var labels: [RelaySeed: RelayLabel] = [:]
+        /// Those that are advertised.
+        var reservations: [RelaySeed: ReservationID] = [:]
+        /// Whose they are.
+        var seeds: [ReservationID: RelaySeed] = [:]
+    }
+
     package let client: ClientID
     package let key: IdentityKey
+    /// Of our card.
+    package let cardSeed: RelaySeed
+    /// Of all inboxes of this node that are to be reached through rendezvous nodes, the card's first.
+    var relaySeeds: [RelaySeed]
     /// The record as it is to be saved.
-    package private(set) var record: ContactRecord
+    package internal(set) var record: ContactRecord
     var remotes: [PublicKey: Remote] = [:]
     /// What this node does for others as a rendezvous node.
     package internal(set) var relay = RelayServiceStateMachine()
@@ -55,13 +84,15 @@ package struct ContactStateMachine: Sendable {
         self.client = client
         self.key = key
         self.record = record
+        cardSeed = RelaySeed(card: key)
+        relaySeeds = [cardSeed]
         for outgoing in record.outgoing { connect(outgoing.card, now: now) }
     }
 
     /// When ``advance(_:)`` has something to do; `nil` for never.
     package var nextDeadline: Timestamp? {
         let links = remotes.values.compactMap(\.link.nextDeadline)
-        let reservations = remotes.values.compactMap(\.reservation?.nextDeadline)
+        let reservations = remotes.values.compactMap(\.rendezvous?.reservation.nextDeadline)
         let ends = record.outgoing.map(\.deadline)
         return (links + reservations + ends + [relay.nextDeadline].compactMap { $0 }).min()
     }
@@ -233,7 +264,7 @@ package struct ContactStateMachine: Sendable {
         let result = relay.linkClosed(link)
         guard remotes[remote] != nil else { return result }
         if remotes[remote]!.link.closed(link, now: turn.now) {
-            _ = remotes[remote]!.reservation?.closed(link, now: turn.now)
+            _ = remotes[remote]!.rendezvous?.reservation.closed(link, now: turn.now)
         }
         release(remote)
         return result
@@ -270,12 +301,12 @@ package struct ContactStateMachine: Sendable {
                     let card = remotes[remote]!.card
                     let route = NodeAction.DialRoute.contact(card.routingSecret)
                     // Through one rendezvous node to another nobody is to be reached.
-                    let isRendezvous = remotes[remote]!.reservation != nil
+                    let isRendezvous = remotes[remote]!.rendezvous != nil
                     let endpoints = card.endpoints.filter { !isRendezvous || $0.relay == nil }
                     result.append(.dial(client, NodeAction.Dial(remote: remote, endpoints: endpoints, route: route)))
                 case .ping(let link): result.append(.transmit(link, .ping(turn.random.next())))
                 case .drop(let link):
-                    _ = remotes[remote]!.reservation?.closed(link, now: turn.now)
+                    _ = remotes[remote]!.rendezvous?.reservation.closed(link, now: turn.now)
                     result.append(.close(link))
                 case .use, .retire: preconditionFailure("time opens no link: \(action)")
                 }
@@ -290,7 +321,7 @@ package struct ContactStateMachine: Sendable {
     /// - Returns: its link, to be closed; `nil` also when the relay serves it.
     @discardableResult
     mutating func release(_ remote: PublicKey) -> LinkID? {
-        guard let state = remotes[remote], state.pings.isEmpty, state.reservation == nil,
+        guard let state = remotes[remote], state.pings.isEmpty, state.rendezvous == nil,
             !record.outgoing.contains(where: { $0.card.key == remote })
         else { return nil }
         remotes[remote] = nil

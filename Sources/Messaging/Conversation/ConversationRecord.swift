@@ -75,6 +75,8 @@ package struct ConversationRecord: Hashable, Sendable, Codable {
     package var lifetime = LifetimeStateMachine.Record()
     /// Whether others are told what we have read; `nil` follows the node's default.
     package var sendsReadReceipts: Bool?
+    /// Our places at rendezvous nodes.
+    package var relay = RelayGenerations()
     /// A scheduled explosion (section 7).
     package var schedule: ExplosionSchedule?
 

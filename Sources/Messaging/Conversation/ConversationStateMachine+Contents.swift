@@ -233,8 +233,9 @@ extension ConversationStateMachine {
         case .joinCancelled: return receiveJoinCancelled(from: member, &turn)
         case .ping(let nonce): return [.transmit(link, .pong(nonce))]
         case .pong(let nonce):
-            if nonce == record.own.version { record.told[member] = nonce }
-            return []
+            guard nonce == record.own.version else { return [] }
+            record.told[member] = nonce
+            return pruneRelay(turn)
         case .unknown: return []
         case .closing(asleep: false): return receiveClosing(from: member, on: link, turn)
         case .closing(asleep: true): return receiveSleep(of: member, on: link, &turn)

@@ -286,6 +286,7 @@ extension ConversationStateMachine {
             members: told.map(\.key)
         )
         tombstone.creator = isCreator ? nil : record.genesis.creator
+        tombstone.relaySeeds = Array(relaySeeds.prefix(Limits.tombstoneSeedCount))
         for receipt in record.schedule?.receipts ?? [] where tombstone.members.contains(receipt.member) {
             tombstone.confirmed[receipt.member] = receipt.destroyedAt
         }

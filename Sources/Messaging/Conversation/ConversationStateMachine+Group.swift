@@ -41,7 +41,7 @@ extension ConversationStateMachine {
         while record.former.count > Limits.departedCount {
             result.append(.unregister(client, .member(record.former.removeFirst())))
         }
-        return result + lifetimeMembersChanged(&turn)
+        return result + lifetimeMembersChanged(&turn) + changeRelay(&turn)
     }
 
     // MARK: One's own description
@@ -56,9 +56,9 @@ extension ConversationStateMachine {
 
     /// Tells the others where we are now, if that has changed.
     package mutating func endpointsChanged(_ turn: inout Turn) -> [NodeAction] {
-        guard !record.isRemoved, record.own.endpointTexts != Member.fitting(turn.endpoints).map(\.description) else {
-            return []
-        }
+        guard !record.isRemoved,
+            record.own.endpointTexts != turn.fittingEndpoints(of: relaySeed).map(\.description)
+        else { return [] }
         // Another place may have another way to those whom only a relay reaches.
         for member in memberKeys { members[member]?.link.seekDirect(now: turn.now) }
         return describe(record.own.profile, &turn)
@@ -71,7 +71,7 @@ extension ConversationStateMachine {
     ) -> [NodeAction] {
         record.own = Member(
             profile: profile,
-            endpoints: Member.fitting(turn.endpoints),
+            endpoints: turn.fittingEndpoints(of: relaySeed),
             version: max(UInt64(clamping: turn.now.milliseconds), max(record.own.version, version) + 1),
             key: key,
             &turn.random
@@ -263,7 +263,7 @@ extension ConversationStateMachine {
         if before.membership != state.membership || Set(before.members) != Set(state.members) {
             result += lifetimeMembersChanged(&turn)
         }
-        return result
+        return gone.isEmpty ? result : result + changeRelay(&turn)
     }
 
     /// Another member is there now.
@@ -388,6 +388,6 @@ extension ConversationStateMachine {
         } else if let departure {
             record.departures.append(departure)
         }
-        return result + lifetimeMembersChanged(&turn)
+        return result + lifetimeMembersChanged(&turn) + changeRelay(&turn)
     }
 }

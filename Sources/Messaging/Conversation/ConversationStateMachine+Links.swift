@@ -171,6 +171,7 @@ extension ConversationStateMachine {
         if schedule.hasEnded { return result }
         // Not worth a write of its own: what is over is so after a restart, too.
         result += forgetInvites(after: Limits.joinLifetime, turn)
+        result += advanceRelay(&turn)
         if let actions = lifetimeMachine?.expire(now: turn.now) { result += perform(actions, &turn) }
         let policy = policyNow(turn)
         if let actions = lifetimeMachine?.renewIfDue(policy: policy, now: turn.now, key: key, random: &turn.random) {

@@ -21,7 +21,7 @@ extension ConversationStateMachine {
             ),
             creator: InboxID(key.publicKey),
             joinSecret: turn.random.bytes(32),
-            endpoints: turn.endpoints,
+            endpoints: turn.endpoints(of: relaySeed),
             name: record.name,
             description: nil,
             lifetime: self.lifetime,
@@ -36,7 +36,8 @@ extension ConversationStateMachine {
             id: invite.id,
             tag: invite.tag,
             expiresAt: invite.expiresAt,
-            singleUse: singleUse
+            singleUse: singleUse,
+            relayGeneration: record.relay.current
         )
         let over = forgetInvites(turn)
         guard issuer!.issue(issued) else { throw .tooManyInvites(limit: Limits.inviteCount) }

@@ -78,6 +78,11 @@ package struct ConversationStateMachine: Sendable {
     var scheduleBucket = TokenBucket(interval: Limits.scheduleInterval, burst: Limits.scheduleBurst)
     /// The earliest of those that came too soon.
     var deferredNotice: DeferredNotice?
+    /// From which our places at rendezvous nodes follow: the present one first, then those that some may still use.
+    package internal(set) var relaySeeds: [RelaySeed] = []
+    var relayGenerations: [UInt64] = []
+    /// When ``advanceRelay(_:)`` has something to do.
+    var relayDeadline: Timestamp?
 
     package init(client: ClientID, key: IdentityKey, record: ConversationRecord, isFresh: Bool, now: Timestamp) {
         self.client = client
@@ -97,6 +102,7 @@ package struct ConversationStateMachine: Sendable {
             )
         }
         makeLifetimeMachine()
+        noteRelay(now: now)
     }
 
     package var conversation: ConversationID { record.genesis.conversation }
@@ -142,7 +148,9 @@ package struct ConversationStateMachine: Sendable {
     /// When ``advance(_:)`` has something to do; `nil` for never.
     package var nextDeadline: Timestamp? {
         var earliest = lifetimeMachine?.nextDeadline
-        if let deadline = scheduleDeadline { earliest = min(earliest ?? deadline, deadline) }
+        for deadline in [scheduleDeadline, relayDeadline] {
+            if let deadline { earliest = min(earliest ?? deadline, deadline) }
+        }
         for member in members.values {
             let stall = member.serving.isIdle ? nil : member.stallsAt
             for deadline in [member.link.nextDeadline, member.outbox.nextDeadline, member.punching.nextDeadline, stall]

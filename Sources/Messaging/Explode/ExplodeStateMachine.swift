@@ -46,6 +46,8 @@ package struct ExplodeStateMachine: Hashable, Sendable {
         package var inviteKnocks: [[UInt8]] = []
         /// The invites that were open, newest first; until the shell has derived ``inviteKnocks`` from them.
         package var openInvites: [InviteID] = []
+        /// From which its places at rendezvous nodes follow, so that members may ask there.
+        package var relaySeeds: [RelaySeed] = []
 
         package init(
             conversation: ConversationID,

@@ -20,11 +20,22 @@ struct Explosion: Sendable {
 struct ExplosionTable: Sendable {
     private var explosions: [ConversationID: Explosion] = [:]
     private var deadlines = DeadlineQueue<ConversationID>()
+    /// Those whose members may come through rendezvous nodes.
+    private(set) var relaySeeds: [RelaySeed: ConversationID] = [:]
+    /// They have changed since somebody has looked.
+    var relaysHaveChanged = false
 
     subscript(conversation: ConversationID) -> Explosion? {
         get { explosions[conversation] }
         set {
+            let before = explosions[conversation]?.machine.record.relaySeeds ?? []
             explosions[conversation] = newValue
+            let seeds = newValue?.machine.record.relaySeeds ?? []
+            if before != seeds {
+                for seed in before { relaySeeds[seed] = nil }
+                for seed in seeds { relaySeeds[seed] = conversation }
+                relaysHaveChanged = true
+            }
             if let newValue {
                 deadlines.set(conversation, newValue.nextDeadline)
             } else {

@@ -35,6 +35,8 @@ package struct InboxSummary: Hashable, Sendable {
     package var outboxCount: Int
     /// Of the endpoints that the members know of us: see ``mark(_:)``.
     package var endpointMark: UInt64
+    /// See ``ConversationStateMachine/relaySeeds``; never empty.
+    package var relaySeeds: [RelaySeed]
     /// When a message last came or went; `nil`: never.
     package var lastActivity: Timestamp?
     /// When the conversation has something to do by itself, links and deliveries left out; `nil` for never.
@@ -53,6 +55,7 @@ package struct InboxSummary: Hashable, Sendable {
         isRemoved: Bool,
         outboxCount: Int,
         endpointMark: UInt64,
+        relaySeeds: [RelaySeed],
         lastActivity: Timestamp?,
         deadline: Timestamp?
     ) {
@@ -68,6 +71,7 @@ package struct InboxSummary: Hashable, Sendable {
         self.isRemoved = isRemoved
         self.outboxCount = outboxCount
         self.endpointMark = endpointMark
+        self.relaySeeds = relaySeeds
         self.lastActivity = lastActivity
         self.deadline = deadline
     }
@@ -77,6 +81,12 @@ package struct InboxSummary: Hashable, Sendable {
     /// Tells lists of endpoints apart.
     package static func mark(_ endpoints: [String]) -> UInt64 {
         SHA256.hash(Array(endpoints.joined(separator: "\n").utf8)).prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
+    }
+
+    /// Whether its members know this inbox at other endpoints than these, or do not know that they do.
+    func isElsewhere(_ turn: Turn) -> Bool {
+        guard !isRemoved, let seed = relaySeeds.first else { return false }
+        return endpointMark != Self.mark(turn.fittingEndpoints(of: seed).map(\.description))
     }
 
     /// Of a conversation whose links are closed.
@@ -94,6 +104,7 @@ package struct InboxSummary: Hashable, Sendable {
             isRemoved: machine.record.isRemoved,
             outboxCount: machine.outboxCount,
             endpointMark: machine.isFound ? Self.mark(machine.record.own.endpointTexts) : 0,
+            relaySeeds: machine.relaySeeds,
             lastActivity: lastActivity,
             deadline: machine.nextDeadline
         )

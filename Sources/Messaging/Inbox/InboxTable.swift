@@ -14,6 +14,13 @@ struct InboxTable: Sendable {
     private(set) var contact: ClientID?
     private var unusedClients: Set<ClientID> = []
     private var joining: Set<ClientID> = []
+    /// From which the places at rendezvous nodes follow, of all but the contact inbox.
+    private var relaySeeds: [ClientID: [RelaySeed]] = [:]
+    private var relayOwners: [RelaySeed: ClientID] = [:]
+    /// They have changed since somebody has looked.
+    var relaysHaveChanged = false
+    /// There are rendezvous nodes.
+    private(set) var usesRendezvous = false
 
     /// Those that are awake, the unused and the contact inbox among them.
     var keys: Dictionary<ClientID, NodeStateMachine.Inbox>.Keys { awake.keys }
@@ -41,7 +48,11 @@ struct InboxTable: Sendable {
         directory.remove(client)
         deadlines.remove(client)
         setHeld(client, 0)
-        if contact == client { contact = nil }
+        setRelaySeeds(client, [])
+        if contact == client {
+            contact = nil
+            usesRendezvous = false
+        }
         unusedClients.remove(client)
         joining.remove(client)
     }
@@ -55,15 +66,21 @@ struct InboxTable: Sendable {
 
     private mutating func enter(_ inbox: NodeStateMachine.Inbox, _ client: ClientID) {
         switch inbox {
-        case .unused: unusedClients.insert(client)
+        case .unused(let key):
+            if unusedClients.insert(client).inserted {
+                setRelaySeeds(client, [RelaySeed(key: key, generation: 0)])
+            }
         case .contact(let machine):
             if contact != client {
                 unusedClients.remove(client)
                 contact = client
+                setRelaySeeds(client, [])
             }
+            usesRendezvous = machine.usesRendezvous
             deadlines.set(client, machine.nextDeadline)
         case .joining(let machine):
             if joining.insert(client).inserted { unusedClients.remove(client) }
+            setRelaySeeds(client, machine.record.state == .joining ? [machine.relaySeed] : [])
             deadlines.set(client, machine.nextDeadline)
         case .conversation(let machine):
             if directory.conversation(of: client) == nil {
@@ -79,8 +96,24 @@ struct InboxTable: Sendable {
             )
             deadlines.set(client, machine.nextDeadline)
             setHeld(client, machine.heldByteCount)
+            setRelaySeeds(client, machine.relaySeeds)
         }
     }
+
+    private mutating func setRelaySeeds(_ client: ClientID, _ seeds: [RelaySeed]) {
+        let before = relaySeeds[client] ?? []
+        guard before != seeds else { return }
+        for seed in before { relayOwners[seed] = nil }
+        for seed in seeds { relayOwners[seed] = client }
+        relaySeeds[client] = seeds.isEmpty ? nil : seeds
+        relaysHaveChanged = true
+    }
+
+    /// Whose place at rendezvous nodes it is.
+    func client(of seed: RelaySeed) -> ClientID? { relayOwners[seed] }
+
+    /// Of an inbox, the present one first.
+    func relaySeeds(of client: ClientID) -> [RelaySeed] { relaySeeds[client] ?? [] }
 
     /// Who has made a conversation; `nil` for what is none.
     func creator(of client: ClientID) -> PublicKey? {
@@ -105,6 +138,7 @@ struct InboxTable: Sendable {
         )
         deadlines.remove(client)
         deadlines.set(client, inbox.wakeAt)
+        setRelaySeeds(client, inbox.summary.relaySeeds)
     }
 
     /// Takes a sleeping inbox out: it is woken, and put back as what it is then.

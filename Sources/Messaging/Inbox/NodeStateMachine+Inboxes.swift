@@ -66,7 +66,7 @@ extension NodeStateMachine {
         lifecycle.track(summary.client, lastActivity: summary.lastActivity)
         var inbox = SleepingInbox(summary: summary)
         // Its members must learn where we are now, each in its turn.
-        inbox.hasMoved = summary.endpointMark != InboxSummary.mark(Member.fitting(turn.endpoints).map(\.description))
+        inbox.hasMoved = summary.isElsewhere(turn)
         if summary.outboxCount > 0 || inbox.hasMoved {
             let wait = Milliseconds(turn.random.next(upperBound: UInt64(Limits.sleepingRetryFirst)))
             inbox.retryAt = turn.now + Limits.sleepingRetryFirst + wait
@@ -103,10 +103,21 @@ extension NodeStateMachine {
     }
 
     /// After the last inbox has been loaded: which of them are woken, in order.
-    package mutating func launch(now: Timestamp) {
+    package mutating func launch(_ turn: inout Turn) {
+        for client in inboxes.sleeping.keys.sorted() { settle(launched: client, &turn) }
+        let now = turn.now
         let order = lifecycle.launch(pending: inboxes.joins.filter { lifecycle.isTracked($0) })
         pendingWakes = Deque(order.filter { isSleeping($0.0) }.map { (client: $0.0, reason: $0.1) })
         if !pendingWakes.isEmpty { wakesAt = now }
+    }
+
+    /// Whether its members know where a sleeping inbox is, could not be told while inboxes were loaded: the contact inbox,
+    /// and with it what is reserved at rendezvous nodes, may have been the last.
+    private mutating func settle(launched client: ClientID, _ turn: inout Turn) {
+        guard var inbox = inboxes.sleeping[client], inbox.hasMoved, !inbox.summary.isElsewhere(turn) else { return }
+        inbox.hasMoved = false
+        if inbox.summary.outboxCount == 0 { inbox.retryAt = nil }
+        inboxes.sleep(inbox)
     }
 
     /// An inbox that was loaded awake; nobody has to give way.
@@ -174,6 +185,7 @@ extension NodeStateMachine {
     /// Sleeping members' nodes must learn where we are now: each inbox is woken for it in its turn.
     mutating func sleepersMoved(_ turn: inout Turn) {
         for client in inboxes.sleeping.keys.sorted() {
+            guard inboxes.sleeping[client]?.summary.isElsewhere(turn) == true else { continue }
             let wait = Milliseconds(turn.random.next(upperBound: UInt64(Limits.sleepingRetryFirst)))
             inboxes.setMoved(client, retryAt: turn.now + wait)
         }

@@ -10,13 +10,16 @@ package struct IssuerStateMachine: Hashable, Sendable {
         /// From then on it admits nobody.
         package var expiresAt: Timestamp
         package var singleUse: Bool
+        /// Of the relayed endpoints that it names.
+        package var relayGeneration: UInt64
         /// Voided by itself; its route stays, so that its holders are told.
         package var isRevoked = false
         /// Who has used it, in the order of arrival.
         package var admitted: [PublicKey] = []
 
-        package init(id: InviteID, tag: InviteTag, expiresAt: Timestamp, singleUse: Bool) {
+        package init(id: InviteID, tag: InviteTag, expiresAt: Timestamp, singleUse: Bool, relayGeneration: UInt64 = 0) {
             self.id = id
+            self.relayGeneration = relayGeneration
             self.tag = tag
             self.expiresAt = expiresAt
             self.singleUse = singleUse
@@ -79,6 +82,22 @@ package struct IssuerStateMachine: Hashable, Sendable {
     /// Invites whose joiners can reach us: their routes are registered.
     package func open(now: Timestamp) -> [IssuedInvite] {
         record.invites.filter { $0.expiresAt > now || !$0.admitted.isEmpty }
+    }
+
+    /// Generations of our relayed endpoints by which somebody may still come with an invite that admits.
+    package func relayGenerations(now: Timestamp) -> Set<UInt64> {
+        guard !record.isLocked else { return [] }
+        return Set(record.invites.filter { admits($0, now: now) }.map(\.relayGeneration))
+    }
+
+    /// The first of those moments at which ``relayGenerations(now:)`` loses one by time.
+    package func nextRelayExpiry(now: Timestamp) -> Timestamp? {
+        record.invites.filter { admits($0, now: now) }.map(\.expiresAt).min()
+    }
+
+    private func admits(_ invite: IssuedInvite, now: Timestamp) -> Bool {
+        invite.expiresAt > now && invite.tag == record.tag && !invite.isRevoked
+            && !(invite.singleUse && !invite.admitted.isEmpty)
     }
 
     /// Decides a request whose sender has shown `joiner` in the handshake.

@@ -4,6 +4,8 @@ import Primitives
 package struct JoiningStateMachine: Sendable {
     package let client: ClientID
     package let key: IdentityKey
+    /// The first of the conversation's.
+    let relaySeed: RelaySeed
     /// The record as it is to be saved.
     package private(set) var record: JoinRecord
     private var joiner: JoinerStateMachine
@@ -20,6 +22,7 @@ package struct JoiningStateMachine: Sendable {
     package init(client: ClientID, key: IdentityKey, record: JoinRecord, now: Timestamp) {
         self.client = client
         self.key = key
+        relaySeed = RelaySeed(key: key, generation: 0)
         self.record = record
         joiner = JoinerStateMachine(
             tag: record.invite.tag,
@@ -67,7 +70,7 @@ package struct JoiningStateMachine: Sendable {
             case .use(let link):
                 let member = Member(
                     profile: record.profile,
-                    endpoints: Member.fitting(turn.endpoints),
+                    endpoints: turn.fittingEndpoints(of: relaySeed),
                     version: max(UInt64(clamping: turn.now.milliseconds), (own?.version ?? 0) + 1),
                     key: key,
                     &turn.random

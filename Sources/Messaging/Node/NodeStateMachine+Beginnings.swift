@@ -39,7 +39,7 @@ extension NodeStateMachine {
         )
         let own = Member(
             profile: profile,
-            endpoints: Member.fitting(turn.endpoints),
+            endpoints: turn.fittingEndpoints(of: RelaySeed(key: key, generation: 0)),
             version: UInt64(clamping: turn.now.milliseconds),
             key: key,
             &turn.random

@@ -130,6 +130,7 @@ package struct NodeStateMachine: Sendable {
         if lifecycle.isOverCapacity { consider(trimAt ?? Timestamp(milliseconds: 0)) }
         consider(guests.nextEnd)
         consider(explosions.nextDeadline)
+        if isRelayDue { consider(Timestamp(milliseconds: 0)) }
         return earliest
     }
 
@@ -241,6 +242,7 @@ package struct NodeStateMachine: Sendable {
     /// What is due in all inboxes, knocks that are due, tombstones whose time is over.
     package mutating func advance(_ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
+        result += settleRelays(&turn)
         result += advanceInboxes(&turn)
         while let link = guests.takeOverdue(now: turn.now) { result.append(.close(link)) }
         for conversation in explosions.takeDue(until: turn.now) {

@@ -1,21 +1,11 @@
 import Primitives
 
-/// The place of a node at a rendezvous node of its: 16 bytes that those two can compute and nobody can guess.
+/// The place of one inbox at a rendezvous node of its: 16 bytes that its node and the rendezvous node compute from a label
+/// (``RelaySecret``), and that its members are told.
 package struct ReservationID: FixedBytes {
     package static let byteCount = 16
     package let bytes: [UInt8]
     package init(unchecked bytes: [UInt8]) { self.bytes = bytes }
-
-    /// Follows from the contact inboxes of the two, so that it is the same after a restart of either and need not be kept:
-    /// HKDF over their static-static ECDH, bound to who serves whom.
-    package init(rendezvous: PublicKey, user: PublicKey, own: IdentityKey) {
-        let other = own.publicKey == rendezvous ? user : rendezvous
-        let shared = own.secret.sharedSecret(with: other)
-        let derived = shared.withBytes {
-            HKDF.derive(secret: $0, info: Array("mayfly/1 reservation".utf8) + rendezvous.bytes + user.bytes)
-        }
-        self.init(unchecked: derived.withBytes { Array($0.prefix(Self.byteCount)) })
-    }
 }
 
 /// What stands in an endpoint `relay://HOST:PORT/…` behind the address of a rendezvous node: what a stranger needs to

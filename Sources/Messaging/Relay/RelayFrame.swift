@@ -12,9 +12,12 @@ package struct RelayStreamID: Hashable, Sendable, Comparable {
 
 /// What the users of a rendezvous node say to it.
 package enum RelayRequest: Hashable, Sendable {
-    /// Pass on to us, over this link, the streams of those who name our reservation.
-    case reserve
-    /// Do so no longer.
+    /// Pass on to us, over this link, the streams of those who name the reservations of these labels, and of those named
+    /// before: at most ``Limits/relayLabelCount``.
+    case reserve([RelayLabel])
+    /// Do so no longer for these labels: at most ``Limits/relayLabelCount``.
+    case withdraw([RelayLabel])
+    /// Do so no longer for any.
     case release
     /// From a stranger, first on its link: open a stream to whoever has this reservation.
     case open(ReservationID)
@@ -25,8 +28,8 @@ package enum RelayRequest: Hashable, Sendable {
 package enum RelayAnswer: Hashable, Sendable {
     case reserved(RelayGrant)
     case refused(RelayRefusal)
-    /// Somebody has opened a stream to you. It has its whole window in both directions.
-    case incoming(RelayStreamID)
+    /// Somebody has opened a stream to this reservation of yours. It has its whole window in both directions.
+    case incoming(RelayStreamID, ReservationID)
     case stream(RelayStreamID, RelayStreamFrame)
 }
 
@@ -90,16 +93,19 @@ package enum RelayRefusal: UInt32, Hashable, Sendable, Codable, CaseIterable {
     case other = 4
 }
 
-/// A reservation and its limits.
-package struct RelayGrant: Hashable, Sendable {
-    package var reservation: ReservationID
-    /// Streams at one time.
+/// What a rendezvous node grants one of its users.
+package struct RelayGrant: Hashable, Sendable, Codable {
+    /// Reservations at one time: the first that are named.
+    package var reservationCount: Int
+    /// Streams to one of them, and to all, at one time.
+    package var streamsPerReservation: Int
     package var streamCount: Int
     /// Bytes a second in one direction of a stream.
     package var byteRate: Int
 
-    package init(reservation: ReservationID, streamCount: Int, byteRate: Int) {
-        self.reservation = reservation
+    package init(reservationCount: Int, streamsPerReservation: Int, streamCount: Int, byteRate: Int) {
+        self.reservationCount = reservationCount
+        self.streamsPerReservation = streamsPerReservation
         self.streamCount = streamCount
         self.byteRate = byteRate
     }

@@ -6,6 +6,8 @@ import Primitives
 /// A link to the contact inbox is, for the relay,
 ///
 ///     stranger ──reserve, granted──▶ holder ──release, refused later, silent, closed──▶ gone
+///                                    │  ▲
+///                                    └──┘ reserve and withdraw: more labels, fewer
 ///     stranger ──open, granted────▶ guest  ──its stream is over, closed──▶ gone
 ///
 /// A stranger whose request is refused is told why, and stays one or is sent away. Each guest's link carries one stream;
@@ -13,7 +15,9 @@ import Primitives
 package struct RelayServiceStateMachine: Sendable {
     private struct Holder: Sendable {
         let key: PublicKey
-        let reservation: ReservationID
+        let secret: RelaySecret
+        /// With the streams to each.
+        var reservations: [ReservationID: Int] = [:]
         var guests: [RelayStreamID: LinkID] = [:]
         var lastNumber: UInt32 = 0
         var rates = RelayRates()
@@ -23,6 +27,7 @@ package struct RelayServiceStateMachine: Sendable {
     private struct Guest: Sendable {
         let holder: LinkID
         let number: RelayStreamID
+        let reservation: ReservationID
         var stream = RelayedStream()
         var heardAt: Timestamp
     }
@@ -35,6 +40,7 @@ package struct RelayServiceStateMachine: Sendable {
 
     package private(set) var terms = RelayTerms()
     private var holders: [LinkID: Holder] = [:]
+    private var holdersByKey: [PublicKey: LinkID] = [:]
     private var reservations: [ReservationID: LinkID] = [:]
     private var guests: [LinkID: Guest] = [:]
     /// Links that were closed, until they are gone: they are read to their end, and what still comes on them counts for
@@ -46,7 +52,7 @@ package struct RelayServiceStateMachine: Sendable {
     private var smallPieces = IdleFrames.relayedTotal
     private var sources: [UInt64: TokenBucket] = [:]
     /// Of those whose link has ended of late.
-    private var formerRates: [ReservationID: RelayRates] = [:]
+    private var formerRates: [PublicKey: RelayRates] = [:]
     /// Not after the first moment at which something is due.
     private var dueAt: Timestamp?
     private var counted = RelayCounts()
@@ -56,7 +62,8 @@ package struct RelayServiceStateMachine: Sendable {
     /// What it has done, and how much of it there is.
     package var counts: RelayCounts {
         var result = counted
-        result.reservations = holders.count
+        result.users = holders.count
+        result.reservations = reservations.count
         result.streams = guests.count
         return result
     }
@@ -68,7 +75,7 @@ package struct RelayServiceStateMachine: Sendable {
     package func serves(_ link: LinkID) -> Bool { holders[link] != nil || guests[link] != nil }
 
     /// Over which link a user is served.
-    package func link(of user: PublicKey) -> LinkID? { holders.first { $0.value.key == user }?.key }
+    package func link(of user: PublicKey) -> LinkID? { holdersByKey[user] }
 
     /// Whether there is nothing to forget.
     package var isIdle: Bool { holders.isEmpty && guests.isEmpty }
@@ -111,7 +118,8 @@ package struct RelayServiceStateMachine: Sendable {
         guard !dismissed.contains(link) else { return [] }
         heard(link, now: now)
         return switch request {
-        case .reserve: dismissing(reserve(link, remote, own, isPeer: isPeer, now: now))
+        case .reserve(let labels): dismissing(reserve(labels, link, remote, own, isPeer: isPeer, now: now))
+        case .withdraw(let labels): dismissing(withdraw(labels, link, now: now))
         case .release: dismissing(giveUp(link))
         case .open(let reservation): dismissing(open(reservation, link, source: source, now: now))
         case .stream(let number, let frame): dismissing(count(frame, of: number, on: link, now: now))
@@ -140,6 +148,7 @@ package struct RelayServiceStateMachine: Sendable {
     }
 
     private mutating func reserve(
+        _ labels: [RelayLabel],
         _ link: LinkID,
         _ remote: PublicKey,
         _ own: IdentityKey,
@@ -148,27 +157,60 @@ package struct RelayServiceStateMachine: Sendable {
     ) -> [NodeAction] {
         guard guests[link] == nil else { return violation(of: link) }
         if let refusal = refusal(of: remote, isPeer: isPeer) { return refuse(link, refusal) }
-        if let holder = holders[link] { return [.forward(link, .relayAnswer(.reserved(grant(holder.reservation))))] }
-        let reservation = ReservationID(rendezvous: own.publicKey, user: remote, own: own)
         var result: [NodeAction] = []
-        // Its link of before is lost, whatever we know of it.
-        if let before = reservations[reservation] {
-            result += endHolder(before, .unknownReservation) + [.close(before)]
+        if holders[link] == nil {
+            // Its link of before is lost, whatever we know of it.
+            if let before = holdersByKey[remote] {
+                result += endHolder(before, .unknownReservation) + [.close(before)]
+            }
+            guard holders.count < terms.userCount else { return result + refuse(link, .full) }
+            holders[link] = Holder(
+                key: remote,
+                secret: RelaySecret(rendezvous: own.publicKey, user: remote, own: own),
+                rates: formerRates.removeValue(forKey: remote) ?? RelayRates(),
+                heardAt: now
+            )
+            holdersByKey[remote] = link
+            due(now + Limits.reservationSilence)
         }
-        guard holders.count < terms.reservationCount else { return result + refuse(link, .full) }
-        holders[link] = Holder(
-            key: remote,
-            reservation: reservation,
-            rates: formerRates.removeValue(forKey: reservation) ?? RelayRates(),
-            heardAt: now
-        )
-        reservations[reservation] = link
-        due(now + Limits.reservationSilence)
-        return result + [.forward(link, .relayAnswer(.reserved(grant(reservation))))]
+        for label in labels.prefix(Limits.relayLabelCount) { register(label, link) }
+        return result + [.forward(link, .relayAnswer(.reserved(grant)))] + noteLabels(labels.count, link, now: now)
     }
 
-    private func grant(_ reservation: ReservationID) -> RelayGrant {
-        RelayGrant(reservation: reservation, streamCount: terms.streamsPerReservation, byteRate: terms.byteRate)
+    /// Nothing happens to one that is there, and beyond the user's limit.
+    private mutating func register(_ label: RelayLabel, _ link: LinkID) {
+        guard let holder = holders[link], holder.reservations.count < terms.reservationsPerUser else { return }
+        let reservation = holder.secret.reservation(label)
+        guard reservations[reservation] == nil else { return }
+        reservations[reservation] = link
+        holders[link]?.reservations[reservation] = 0
+    }
+
+    /// Streams that are there go on: those who may no longer come are sent away at the other end, and those who may must not
+    /// lose the link over which they are told of the new reservation.
+    private mutating func withdraw(_ labels: [RelayLabel], _ link: LinkID, now: Timestamp) -> [NodeAction] {
+        guard let secret = holders[link]?.secret else { return violation(of: link) }
+        for label in labels.prefix(Limits.relayLabelCount) {
+            let reservation = secret.reservation(label)
+            guard holders[link]?.reservations.removeValue(forKey: reservation) != nil else { continue }
+            reservations[reservation] = nil
+        }
+        return noteLabels(labels.count, link, now: now)
+    }
+
+    /// Each label costs us a derivation.
+    private mutating func noteLabels(_ count: Int, _ link: LinkID, now: Timestamp) -> [NodeAction] {
+        guard let wait = holders[link]?.rates.noteLabels(count, now: now) else { return [] }
+        return [.pauseReading(link, wait)]
+    }
+
+    private var grant: RelayGrant {
+        RelayGrant(
+            reservationCount: terms.reservationsPerUser,
+            streamsPerReservation: terms.streamsPerReservation,
+            streamCount: terms.streamsPerUser,
+            byteRate: terms.byteRate
+        )
     }
 
     private mutating func refuse(_ link: LinkID, _ refusal: RelayRefusal) -> [NodeAction] {
@@ -184,15 +226,17 @@ package struct RelayServiceStateMachine: Sendable {
         guard terms.isServing, let holding = reservations[reservation], let holder = holders[holding] else {
             return turnAway(link, .unknownReservation)
         }
-        guard holder.guests.count < terms.streamsPerReservation, guests.count < terms.streamCount,
-            holders[holding]?.rates.opens.take(now: now) == nil,
+        guard holder.reservations[reservation, default: 0] < terms.streamsPerReservation,
+            holder.guests.count < terms.streamsPerUser, guests.count < terms.streamCount,
+            holders[holding]?.rates.takesStream(to: reservation, now: now) == true,
             let number = takeNumber(holding)
         else { return turnAway(link, .busy) }
         holders[holding]?.guests[number] = link
-        guests[link] = Guest(holder: holding, number: number, heardAt: now)
+        holders[holding]?.reservations[reservation, default: 0] += 1
+        guests[link] = Guest(holder: holding, number: number, reservation: reservation, heardAt: now)
         counted.opened += 1
         due(now + terms.idle)
-        return [.forward(holding, .relayAnswer(.incoming(number)))]
+        return [.forward(holding, .relayAnswer(.incoming(number, reservation)))]
     }
 
     private mutating func turnAway(_ link: LinkID, _ reason: RelayCloseReason) -> [NodeAction] {
@@ -317,14 +361,18 @@ package struct RelayServiceStateMachine: Sendable {
     private mutating func endGuest(_ link: LinkID) -> [NodeAction] {
         guard let guest = guests.removeValue(forKey: link) else { return [] }
         holders[guest.holder]?.guests[guest.number] = nil
+        if let count = holders[guest.holder]?.reservations[guest.reservation] {
+            holders[guest.holder]?.reservations[guest.reservation] = max(0, count - 1)
+        }
         waiting.removeAll { $0.guest == link }
         return [.close(link)]
     }
 
-    /// Ends a reservation; what is left of the link is the caller's.
+    /// Ends a user's reservations; what is left of the link is the caller's.
     private mutating func endHolder(_ link: LinkID, _ reason: RelayCloseReason) -> [NodeAction] {
         guard let holder = holders.removeValue(forKey: link) else { return [] }
-        if reservations[holder.reservation] == link { reservations[holder.reservation] = nil }
+        for reservation in holder.reservations.keys { reservations[reservation] = nil }
+        if holdersByKey[holder.key] == link { holdersByKey[holder.key] = nil }
         remember(holder)
         return holder.guests.values.sorted().flatMap { guest in
             tell(.guest, of: guest, .close(reason)) + endGuest(guest)
@@ -336,7 +384,7 @@ package struct RelayServiceStateMachine: Sendable {
             formerRates = formerRates.filter { !$0.value.isFull(now: holder.heardAt) }
         }
         // As many that were busy a moment ago are not served.
-        if formerRates.count < Limits.relaySourceCount { formerRates[holder.reservation] = holder.rates }
+        if formerRates.count < Limits.relaySourceCount { formerRates[holder.key] = holder.rates }
     }
 
     // MARK: Links and time

@@ -4,7 +4,9 @@ package struct RelayTerms: Hashable, Sendable {
     package var isServing = false
     /// Whether it serves everybody who holds its card, or its named peers only.
     package var isOpen = false
-    package var reservationCount = Limits.reservationCount
+    package var userCount = Limits.relayUserCount
+    package var reservationsPerUser = Limits.reservationsPerUser
+    package var streamsPerUser = Limits.streamsPerUser
     package var streamsPerReservation = Limits.streamsPerReservation
     package var streamCount = Limits.relayedStreamCount
     /// Bytes a second, in one direction of a stream and in all.
@@ -18,6 +20,7 @@ package struct RelayTerms: Hashable, Sendable {
 /// What a rendezvous node has done, without a name, for `status`.
 package struct RelayCounts: Hashable, Sendable {
     /// Now.
+    package var users = 0
     package var reservations = 0
     package var streams = 0
     /// Since the start.

@@ -44,8 +44,13 @@ struct StatusCommand: NodeCommand {
         if let relay = status.rendezvous {
             terminal.fields([
                 ("rendezvous", "for \(relay.everybody ? "everybody who holds the card" : "named peers")"),
-                ("reservations", "\(relay.reservations) of \(relay.reservationsMax)"),
-                ("streams", "\(relay.streams) of \(relay.streamsMax), \(relay.streamsPerReservation) to one node"),
+                ("served nodes", "\(relay.users) of \(relay.usersMax)"),
+                ("reservations", "\(relay.reservations), \(relay.reservationsPerUser) of one node"),
+                (
+                    "streams",
+                    "\(relay.streams) of \(relay.streamsMax), \(relay.streamsPerUser) to one node, "
+                        + "\(relay.streamsPerReservation) to one reservation"
+                ),
                 ("rate", "\(relay.bytesPerSecond) bytes/s for a stream, \(relay.bytesPerSecondTotal) in all"),
                 ("relayed", "\(relay.opened) streams, \(relay.bytes) bytes since the start"),
                 ("refused", "\(relay.refused) requests; \(relay.violations) streams ended for a violation"),

@@ -5,10 +5,13 @@ import NodeRuntime
 extension RendezvousCounts {
     init(_ counts: RelayCounts, _ terms: RelayTerms) {
         self.init(
+            users: counts.users,
+            usersMax: terms.userCount,
             reservations: counts.reservations,
-            reservationsMax: terms.reservationCount,
+            reservationsPerUser: terms.reservationsPerUser,
             streams: counts.streams,
             streamsMax: terms.streamCount,
+            streamsPerUser: terms.streamsPerUser,
             streamsPerReservation: terms.streamsPerReservation,
             bytesPerSecond: terms.byteRate,
             bytesPerSecondTotal: terms.byteRateTotal,
@@ -35,7 +38,8 @@ extension NodeView {
         case .reserved(let grant):
             return check(
                 .ok,
-                "passes on up to \(grant.streamCount) streams to us, \(grant.byteRate) bytes/s each"
+                "passes on up to \(grant.streamCount) streams to us, \(grant.byteRate) bytes/s each, "
+                    + "for up to \(grant.reservationCount) inboxes"
             )
         case .refused(.notServing): return check(.warning, "is no rendezvous node", "there: mayfly run --rendezvous")
         case .refused(.unknownPeer):

@@ -1,0 +1,189 @@
+import Adversary
+import Foundation
+import Glibc
+import Messaging
+import Primitives
+import Testing
+import Wire
+
+/// Places at a rendezvous node: one for each inbox.
+@Suite("Reservations")
+struct ReservationTests {
+    private static let nowhere = "tcp://127.0.0.1:9"
+
+    /// `hub` serves `ann`, whom nobody can reach otherwise; nor can anybody reach the others.
+    private func withHub(
+        _ names: String...,
+        body: (_ hub: TestNode, _ ann: TestNode, _ others: [TestNode]) throws -> Void
+    ) throws {
+        try withDirectory { directory in
+            let nodes = (["hub", "ann"] + names).map { TestNode(name: $0, directory: directory) }
+            defer { for node in nodes { node.crash() } }
+            try nodes[0].initialise()
+            try nodes[0].start(["--rendezvous"])
+            for node in nodes.dropFirst() {
+                try node.initialise(["--advertise", Self.nowhere])
+                try node.start(Self.relayedOnly)
+            }
+            try introduce(nodes[0], nodes[1])
+            try body(nodes[0], nodes[1], Array(nodes.dropFirst(2)))
+            for node in nodes { try node.stop() }
+        }
+    }
+
+    private static let relayedOnly = ["--no-udp"]
+
+    private func count(_ hub: TestNode, _ name: String) throws -> Int64? {
+        try hub.ok("status")["rendezvous"][name].integer
+    }
+
+    private func slug(_ node: TestNode, _ room: String) throws -> String {
+        try node.ok("invite", "create", room)["slug"].string ?? ""
+    }
+
+    private func join(_ node: TestNode, _ slug: String) throws {
+        try node.ok("join", slug, "--as", node.name, "--timeout", "90")
+    }
+
+    /// A stranger's link to the rendezvous node, on which a stream was asked for.
+    private func openStream(_ hub: TestNode, _ reservation: ReservationID) throws -> HostileLink {
+        let card = try ContactCard(text: try hub.ok("peer", "card")["contact"].string ?? "")
+        let number = Int.random(in: 0..<1_000)
+        let link = try HostileLink(
+            RawConnection(from: Source(number), port: try #require(card.endpoints.first?.port)),
+            token: SharedTokens(card: card, day: UInt32(time(nil) / 86_400))[number],
+            identity: makeIdentity(),
+            remote: card.key
+        )
+        try link.send(.relayRequest(.open(reservation)))
+        return link
+    }
+
+    /// What comes first over a stream on which `bytes` were said.
+    private func answer(_ link: HostileLink, to bytes: [UInt8]) throws -> RelayStreamFrame? {
+        if !bytes.isEmpty { try link.send(.relayRequest(.stream(.guest, .data(bytes)))) }
+        while let frame = try link.receive(seconds: 20) {
+            if case .relayAnswer(.stream(_, let word)) = frame {
+                if case .credit = word { continue }
+                return word
+            }
+        }
+        return nil
+    }
+
+    @Test("A removed member cannot open a stream any more, and those who stay find each other after a restart")
+    func removal() throws {
+        try withHub("bob", "carl") { hub, ann, others in
+            let (bob, carl) = (others[0], others[1])
+            try ann.ok("conversation", "create", "--name", "room", "--as", "ann")
+            let before = try slug(ann, "room")
+            let known = try reservation(named: before)
+            for node in others { try join(node, before) }
+            try say("all three", ann)
+            for node in others { try eventually("it is there") { try node.texts() == ["all three"] } }
+            // As carl could: the stream is open, and leads to ann.
+            let opened = try openStream(hub, known)
+            try eventually("three streams") { try count(hub, "streams") == 3 }
+            withExtendedLifetime(opened) {}
+
+            try ann.ok("conversation", "remove", "room", "carl")
+            try carl.wait("removed", after: 0)
+            try say("two of us", ann)
+            // Once bob has heard of the new place, the old one is gone, and nobody's stream with it.
+            try eventually("the old place is given up") {
+                try answer(try openStream(hub, known), to: []) == .close(.unknownReservation)
+            }
+            try say("still here", bob)
+            let now = try reservation(named: try slug(ann, "room"))
+            #expect(now != known)
+            try bob.stop()
+            try bob.start(Self.relayedOnly)
+            try say("back again", bob)
+            #expect(try ann.texts().last == "back again")
+            #expect(
+                try ann.ok("conversation", "members", "room").json["members"].list.map { $0["path"].string } == [
+                    "relayed"
+                ]
+            )
+        }
+    }
+
+    @Test(
+        "A stream to one inbox leads to no other: who is in two conversations cannot try one's token at the other's place"
+    )
+    func bound() throws {
+        try withHub("bob") { hub, ann, _ in
+            var invites: [(verified: VerifiedInvite, reservation: ReservationID)] = []
+            for name in ["one", "two"] {
+                try ann.ok("conversation", "create", "--name", name)
+                let text = try slug(ann, name)
+                invites.append((try InviteSlug.decode(text), try reservation(named: text)))
+            }
+            try eventually("their places") { try count(hub, "reservations") == 4 }
+            for place in 0..<2 {
+                for shown in 0..<2 {
+                    let invite = invites[shown].verified
+                    let token = SharedTokens(invite: invite, day: UInt32(time(nil) / 86_400))[place * 2 + shown]
+                    let greeting = try HostileLink.greeting(token, identity: makeIdentity(), remote: invite.creatorKey)
+                    let link = try openStream(hub, invites[place].reservation)
+                    let answer = try answer(link, to: greeting.bytes)
+                    if case .data(let bytes) = answer {
+                        #expect(place == shown && bytes.count == 50, "act 2 at \(place) for \(shown)")
+                    } else {
+                        #expect(place != shown, "\(String(describing: answer))")
+                    }
+                }
+            }
+        }
+    }
+
+    @Test("All places are there again after a restart of either side, and no inbox is woken for it")
+    func restarts() throws {
+        try withHub("bob") { hub, ann, others in
+            let bob = others[0]
+            for name in ["one", "two", "three"] {
+                try ann.ok("conversation", "create", "--name", name)
+                try join(bob, try slug(ann, name))
+            }
+            // Three conversations, the card, and the inbox that waits for the next one.
+            try eventually("places") { try count(hub, "reservations") == 5 }
+            for name in ["one", "two", "three"] { try ann.ok("inbox", "sleep", name) }
+            try hub.stop()
+            try hub.start(["--rendezvous"])
+            try eventually("places again") { try count(hub, "reservations") == 5 }
+            for isClean in [true, false] {
+                if isClean { try ann.stop() } else { ann.crash() }
+                try ann.start(Self.relayedOnly + ["--capacity", "1"])
+                try eventually("places again") { try count(hub, "reservations") == 5 }
+                // Whoever has to tell its members of another place is woken within eight seconds.
+                let watched = try ann.run(
+                    ["watch", "--since", "0", "--until", "inboxAwake:wakeReason=activityRanking", "--timeout", "9"]
+                )
+                #expect(watched.code == 4, "\(watched)")
+                #expect(try ann.ok("status")["inboxes"]["sleeping"].integer == 2)
+            }
+            for name in ["one", "two", "three"] {
+                try bob.ok("send", name, "wake up", "--wait", "delivered", "--timeout", "90")
+                // What nobody has read keeps its inbox awake.
+                #expect(try ann.texts(name) == ["wake up"])
+            }
+        }
+    }
+}
+
+/// By which an invite's holders reach its creator through a rendezvous node.
+func reservation(named slug: String) throws -> ReservationID {
+    try #require(try InviteSlug.decode(slug).invite.endpoints.compactMap(\.relay?.reservation).first)
+}
+
+/// Makes `user` reachable through `hub`.
+func introduce(_ hub: TestNode, _ user: TestNode) throws {
+    try hub.ok("peer", "add", user.name, try user.ok("peer", "card")["contact"].string ?? "")
+    try user.ok("peer", "add", "hub", try hub.ok("peer", "card")["contact"].string ?? "")
+    try user.ok("peer", "set", "hub", "rendezvous=on")
+    try eventually("a reservation") {
+        try user.ok("status")["checks"].list.contains {
+            $0["name"].string == "rendezvous" && $0["state"].string == "ok"
+        }
+    }
+}
