@@ -20,7 +20,7 @@ struct InboxTableEntry: Hashable {
     var invites: [InviteID]
     var notes: InboxNotes
 
-    private static let version: UInt8 = 3
+    private static let version: UInt8 = 4
 
     // MARK: Writing
 

@@ -210,7 +210,8 @@ extension Node {
 
     /// What is saved of an inbox that is awake.
     func snapshot(_ record: InboxRecord) -> InboxSnapshot {
-        InboxSnapshot(
+        activitySaved[record.client] = core.lastActivity(record.client)
+        return InboxSnapshot(
             record: record,
             counters: counters(of: record.client),
             lastActivity: core.lastActivity(record.client),

@@ -166,7 +166,7 @@ extension Node {
                 sleeping: snapshot.record,
                 key: key,
                 undelivered: undelivered,
-                lastActivity: snapshot.lastActivity,
+                lastActivity: lastActivity(snapshot),
                 &$0
             )
         }
@@ -190,6 +190,33 @@ extension Node {
         }
         savedCounters[client] = nil
         restoreOutbox(client)
+    }
+
+    /// When a message last came or went, as far as the disk knows: as of the last state, or by the newest message. No message
+    /// is worth a state of its own, so a node that was killed knows it from these.
+    private func lastActivity(_ snapshot: InboxSnapshot) -> Messaging.Timestamp? {
+        let newest = rows[snapshot.record.client].flatMap { newestMessageTime($0) }
+        return [snapshot.lastActivity, newest].compactMap { $0 }.max()
+    }
+
+    private func newestMessageTime(_ row: RowID) -> Messaging.Timestamp? {
+        let now = now
+        var time: Messaging.Timestamp?
+        do throws(StoreError) {
+            var newest: UInt64?
+            try store.visitPlaces(row, now: now.milliseconds) { place in
+                newest = place
+                return false
+            }
+            guard let newest else { return nil }
+            try store.visit(row, from: newest, now: now.milliseconds) { _, stored in
+                time = (try? StoredCodec.decodeMessage(stored.payload))?.arrivedAt
+                return false
+            }
+        } catch {
+            log.warning("an inbox's newest message could not be read", metadata: ["error": "\(error)"])
+        }
+        return time
     }
 
     private func restoreOutbox(_ client: ClientID) {
@@ -342,6 +369,7 @@ extension Node {
         archive.forget(client)
         troubled[client] = nil
         unarmed[client] = nil
+        activitySaved[client] = nil
         unregisterAll(client)
         // What waited for this inbox's disk has nothing to wait for any more.
         for effect in effects.drop(client) { release(effect, isDurable: true) }

@@ -137,6 +137,22 @@ extension Node {
         scheduleCommit()
     }
 
+    /// At a stop: states that say when a message last came or went, of inboxes that are awake. Others said so when they
+    /// fell asleep.
+    func saveActivity() {
+        guard !store.isLocked, !store.isReadOnly else { return }
+        for client in core.clients {
+            guard core.conversation(client) != nil, let activity = core.lastActivity(client),
+                activity != activitySaved[client], let record = core.record(client), let row = rows[client]
+            else { continue }
+            do throws(StoreError) {
+                try store.saveState(row, StoredCodec.encode(record: snapshot(record)))
+            } catch {
+                log.warning("the next start will not know what was active", metadata: ["error": "\(error)"])
+            }
+        }
+    }
+
     // MARK: Summaries
 
     /// What the last run left of inboxes that slept, as far as it still holds.

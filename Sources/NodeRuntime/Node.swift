@@ -59,6 +59,8 @@ package actor Node {
     var listeners: [TCPListener] = []
     /// ``advertised`` as of the last tick: asking the system for its addresses takes longer than a turn.
     var advertisedNow: [Messaging.Endpoint]?
+    /// What the last state of each inbox says of when a message last came or went.
+    var activitySaved: [ClientID: Messaging.Timestamp] = [:]
     /// Likewise those ways that go through rendezvous nodes.
     var relayPlacesNow: [RelayPlace]?
     /// They are others than those that were announced.
@@ -307,6 +309,7 @@ package actor Node {
     /// - Parameter whenStopped: on the node's loop.
     package func stop(_ whenStopped: @escaping @Sendable () -> Void) {
         guard !isStopped else { return whenStopped() }
+        saveActivity()
         // What was asked for in this turn is answered.
         if isCommitScheduled || isLateCommitDue { commit() }
         isStopped = true

@@ -97,6 +97,57 @@ struct InboxTests {
         }
     }
 
+    @Test(
+        "What was active last is awake after a stop and after a kill, and the list says when it was",
+        arguments: [true, false]
+    )
+    func activity(isClean: Bool) throws {
+        try withPair { ann, bob in
+            try meetOften(ann, bob, 4)
+            // The one in the middle last; the order in which they were made is another.
+            for name in ["talk0", "talk1", "talk2"] {
+                try ann.ok("lifetime", "propose", name, "1d")
+                try eventually("it is open") { try bob.run(["lifetime", "accept", name]).code == 0 }
+                try ann.wait("lifetimeAgreed", in: name, after: 0)
+            }
+            // The last has no agreement: what is in memory only, a clean stop alone remembers.
+            for name in ["talk2", "talk0", "talk1"] + (isClean ? ["talk3"] : []) {
+                try bob.ok("send", name, "for \(name)", "--wait", "delivered", "--timeout", "90")
+                #expect(try ann.texts(name) == ["for \(name)"])
+            }
+            // The others need not be there.
+            try bob.stop()
+            func times() throws -> [String: Int64] {
+                var result: [String: Int64] = [:]
+                let names = try ann.ok("conversation", "list").lines
+                for inbox in try ann.ok("inbox", "list").lines where !inbox["conversation"].isNull {
+                    let name = names.first { $0["conversation"].string == inbox["conversation"].string }?["name"].string
+                    if let name, let time = inbox["lastActivity"].time { result[name] = time }
+                }
+                return result
+            }
+            let before = try times()
+            #expect(before.count == (isClean ? 4 : 3))
+            for capacity in [1, 2] {
+                if isClean { try ann.stop() } else { ann.crash() }
+                try ann.start(["--capacity", String(capacity)])
+                try eventually("as many as may be") { try inboxes(ann, "awake").count == capacity }
+                let after = try times()
+                for (name, time) in before {
+                    let found = try #require(after[name], "\(name) has been active")
+                    // By the newest message, it is when that was written down.
+                    #expect(isClean ? found == time : abs(found - time) < 5_000, "\(name)")
+                }
+                let names = try ann.ok("conversation", "list").lines
+                let awake = try inboxes(ann, "awake").compactMap { inbox in
+                    names.first { $0["conversation"].string == inbox["conversation"].string }?["name"].string
+                }
+                let latest = isClean ? ["talk3", "talk1"] : ["talk1", "talk0"]
+                #expect(awake.sorted() == latest.prefix(capacity).sorted())
+            }
+        }
+    }
+
     @Test("Unread messages that are in memory only keep an inbox awake")
     func protected() throws {
         try withRoom { ann, bob, _ in
