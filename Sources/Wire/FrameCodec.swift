@@ -95,7 +95,7 @@ package enum FrameCodec {
         }
         switch type {
         case .lifetimeProposal, .lifetimeAccept, .lifetimeReject, .lifetimeWithdraw:
-            return .lifetime(try SeedJSON.decodeLifetimeMessage(payload))
+            return .lifetime(try SeedJSON.decodeLifetimeMessage(payload, as: type))
         case .joinRequest: return .joinRequest(try JoinRequest(try parse(ProtoJoinRequest.self, payload)))
         case .welcome: return .welcome(try Welcome(try parse(ProtoWelcome.self, payload)))
         case .joinError: return .joinError(try SeedJSON.decodeJoinError(payload))

@@ -13,14 +13,12 @@ extension Agreement {
     /// - Returns: `nil` for one whose terms this version does not know.
     static func read(_ proto: ProtoAgreement) throws(WireError) -> Agreement? {
         guard proto.accepts.count < Limits.memberCount else { throw .tooLong("agreement.accepts") }
-        guard case .proposal(let proposal) = try SeedJSON.decodeLifetimeMessage(Array(proto.proposal)) else {
-            return nil
-        }
+        let proposed = try SeedJSON.decodeLifetimeMessage(Array(proto.proposal), as: .lifetimeProposal)
+        guard case .proposal(let proposal) = proposed else { return nil }
         var accepts: [LifetimeAccept] = []
         for bytes in proto.accepts {
-            guard case .accept(let accept) = try SeedJSON.decodeLifetimeMessage(Array(bytes)) else {
-                throw .malformed("agreement.accepts")
-            }
+            guard case .accept(let accept) = try SeedJSON.decodeLifetimeMessage(Array(bytes), as: .lifetimeAccept)
+            else { throw .malformed("agreement.accepts") }
             accepts.append(accept)
         }
         return Agreement(proposal: proposal, accepts: accepts)

@@ -100,7 +100,9 @@ extension RelayStreamFrame {
         case .credit(let count):
             guard (1...Limits.relayWindow).contains(Int(count)) else { throw .malformed("relay_stream.credit") }
             return .credit(Int(count))
-        case .end: return .end
+        case .end(let isEnd):
+            guard isEnd else { throw .malformed("relay_stream.end") }
+            return .end
         case .close(let reason): return .close(RelayCloseReason(rawValue: reason) ?? .closed)
         case nil: return nil
         }

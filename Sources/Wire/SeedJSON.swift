@@ -75,8 +75,13 @@ package enum SeedJSON {
         encode(LifetimeBody(type: "lifetime_withdraw", proposal: id.description))
     }
 
-    package static func decodeLifetimeMessage(_ bytes: [UInt8]) throws(WireError) -> LifetimeMessage {
+    /// - Parameter type: what the message is announced as, whose name the JSON has to repeat; `nil` for any of them.
+    package static func decodeLifetimeMessage(
+        _ bytes: [UInt8],
+        as type: ContentType? = nil
+    ) throws(WireError) -> LifetimeMessage {
         let body: LifetimeBody = try decode(bytes)
+        if let name = type?.parts?.name, body.type != name { throw .malformed("lifetime.type") }
         switch body.type {
         case "lifetime_proposal": return try proposal(body)
         case "lifetime_accept": return .accept(try accept(body))

@@ -247,4 +247,73 @@ import Wire
             #expect(FrameCodec.encode(frame).count < 65_535)
         }
     }
+
+    /// A control message of one type with the payload of another.
+    private func control(_ type: String, _ payload: [UInt8]) throws -> Frame {
+        var fixtures = try Fixtures()
+        var content = fixtures.content(ContentType("x/y:1.0"))
+        content = Content(
+            type: ContentType(type),
+            id: content.id,
+            sentAt: content.sentAt,
+            lifetime: .ephemeral,
+            agreement: nil,
+            fallback: "",
+            shouldPush: true,
+            payload: payload
+        )
+        return try FrameCodec.decode(FrameCodec.encode(.content(content, age: 0)))
+    }
+
+    @Test func `a lifetime message whose JSON is of another type is refused`() throws {
+        var fixtures = try Fixtures()
+        let agreement = fixtures.agreement()
+        let payloads: [(String, [UInt8])] = [
+            ("mayfly/lifetime_proposal:1.0", SeedJSON.encode(agreement.proposal)),
+            ("mayfly/lifetime_accept:1.0", SeedJSON.encode(agreement.accepts[0])),
+            ("mayfly/lifetime_reject:1.0", SeedJSON.encodeRejection(of: agreement.proposal.id, .policy)),
+            ("mayfly/lifetime_withdraw:1.0", SeedJSON.encodeWithdrawal(of: agreement.proposal.id)),
+        ]
+        for (type, _) in payloads {
+            for (other, payload) in payloads {
+                if type == other {
+                    #expect(throws: Never.self) { try control(type, payload) }
+                } else {
+                    #expect(throws: WireError.malformed("lifetime.type"), "\(type) with \(other)") {
+                        try control(type, payload)
+                    }
+                }
+            }
+        }
+    }
+
+    @Test func `an agreement whose proposal is none is refused, one of unknown terms is skipped`() throws {
+        var fixtures = try Fixtures()
+        let agreement = fixtures.agreement()
+        // Field 1, a byte string.
+        func bundle(_ proposal: [UInt8]) -> [UInt8] {
+            [0x0a, UInt8(proposal.count & 0x7f | 0x80), UInt8(proposal.count >> 7)] + proposal
+        }
+        let type = "mayfly/lifetime_agreement:1.0"
+        let accept = SeedJSON.encode(agreement.accepts[0])
+        #expect(throws: WireError.malformed("lifetime.type")) { try control(type, bundle(accept)) }
+        let unknown = Array(
+            #"{"type":"lifetime_proposal","lifetime":"90d","padding":"\#(String(repeating: "x", count: 90))"}"#.utf8
+        )
+        #expect(try control(type, bundle(unknown)) == .unknown)
+    }
+
+    @Test func `a text without a character is refused`() throws {
+        var fixtures = try Fixtures()
+        #expect(throws: WireError.malformed("text")) {
+            try FrameCodec.decode(FrameCodec.encode(.content(fixtures.content(.text, ""), age: 0)))
+        }
+    }
+
+    @Test func `the end of a stream that says no is refused`() throws {
+        let end = FrameCodec.encode(.relayAnswer(.stream(RelayStreamID(9), .end)))
+        #expect(try FrameCodec.decode(end) == .relayAnswer(.stream(RelayStreamID(9), .end)))
+        #expect(end.last == 1)
+        #expect(throws: WireError.malformed("relay_stream.end")) { try FrameCodec.decode(end.dropLast() + [0]) }
+    }
 }
