@@ -39,6 +39,11 @@ test: deps lint
 	@# 77: no network namespaces here, which it says.
 	@python3 Tests/Matrix/matrix.py $(SCRATCH)/debug/mayfly --quick || [ $$? -eq 77 ]
 
+# The examples of the specification, computed from its pages alone.
+.PHONY: vectors
+vectors:
+	python3 Tests/Vectors/vectors.py
+
 bench: build
 	$(SWIFT) build $(RELEASE) --product benchmarks
 	$(SCRATCH)/release/benchmarks --mayfly $(MAYFLY)

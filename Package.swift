@@ -177,17 +177,20 @@ let package = Package(
         ),
         tests("PrimitivesTests", ["Primitives"], exclude: ["Vectors"]),
         tests("NoiseTests", ["Noise", "Primitives"], exclude: ["Vectors"]),
-        tests("DatagramsTests", ["Datagrams", "Noise", "Primitives", heap]),
+        tests("DatagramsTests", ["TestSupport", "Datagrams", "Noise", "Primitives", heap]),
         tests("DiscoveryTests", ["Discovery", "Primitives"]),
         tests("PortMappingTests", ["PortMapping", "Discovery"]),
         tests("MessagingTests", ["Messaging", "Primitives"]),
         tests("SimulationTests", ["Simulation", "Messaging", "Primitives"]),
         tests("NodeSimulationTests", ["NodeSimulation"]),
-        tests("WireTests", ["Wire", "Messaging", "Primitives"]),
-        tests("StoreTests", ["StoreCampaigns", "SimulatedDisk", "Store", "Primitives"]),
+        tests("WireTests", ["TestSupport", "Wire", "Messaging", "Primitives"]),
+        tests("StoreTests", ["TestSupport", "StoreCampaigns", "SimulatedDisk", "Store", "Primitives"]),
         tests(
             "TransportTests",
-            ["Transport", "Datagrams", "Discovery", "Noise", "Primitives", nioCore, nioPosix, nioEmbedded]
+            [
+                "TestSupport", "Transport", "Datagrams", "Discovery", "Noise", "Primitives", nioCore, nioPosix,
+                nioEmbedded,
+            ]
         ),
         tests(
             "NodeRuntimeTests",

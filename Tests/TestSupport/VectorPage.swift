@@ -1,0 +1,109 @@
+import Foundation
+
+/// A test vector of the specification: a fenced block of a page, whose first line is `vector: NAME`.
+///
+/// Each other line is `field: value`; a value that is too long stands in the lines behind its name, each indented by two
+/// spaces. Byte strings are hexadecimal. `Tests/Vectors/vectors.py` writes the blocks.
+package struct Vector {
+    /// What is wrong with a page, or with what a test wants of it.
+    package struct Failure: Error, CustomStringConvertible {
+        package let description: String
+        package init(description: String) { self.description = description }
+    }
+
+    package let name: String
+    /// In the order of the page; a name may stand more than once.
+    package let fields: [(name: String, value: String)]
+
+    /// The first value of this name, as it stands there.
+    package func text(_ field: String) throws -> String {
+        guard let found = fields.first(where: { $0.name == field }) else {
+            throw Failure(description: "the vector \(name) has no field \(field)")
+        }
+        return found.value
+    }
+
+    package func texts(_ field: String) -> [String] { fields.filter { $0.name == field }.map(\.value) }
+
+    package func bytes(_ field: String) throws -> [UInt8] {
+        let digits = Array(try text(field).utf8)
+        var bytes: [UInt8] = []
+        for index in stride(from: 0, to: digits.count - 1, by: 2) {
+            guard let byte = UInt8(String(decoding: digits[index...index + 1], as: UTF8.self), radix: 16) else {
+                throw Failure(description: "\(name), \(field): not hexadecimal")
+            }
+            bytes.append(byte)
+        }
+        guard digits.count.isMultiple(of: 2) else {
+            throw Failure(description: "\(name), \(field): an odd number of digits")
+        }
+        return bytes
+    }
+
+    package func number(_ field: String) throws -> Int64 {
+        guard let number = Int64(try text(field)) else {
+            throw Failure(description: "\(name), \(field): not a number")
+        }
+        return number
+    }
+}
+
+/// A page of the specification, `Sources/TARGET/TARGET.docc/NAME.md`.
+package struct VectorPage {
+    package let text: String
+    package let vectors: [Vector]
+
+    /// - Parameter target: the module to whose documentation the page belongs.
+    package init(_ name: String, of target: String = "Messaging") throws {
+        let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+            .deletingLastPathComponent()
+        let page = root.appending(path: "Sources/\(target)/\(target).docc/\(name).md")
+        text = try String(contentsOf: page, encoding: .utf8)
+        var vectors: [Vector] = []
+        var open: (name: String, fields: [(name: String, value: String)])?
+        var isFenced = false
+        for line in text.split(separator: "\n", omittingEmptySubsequences: false) {
+            if line.hasPrefix("```") {
+                isFenced.toggle()
+                if let done = open { vectors.append(Vector(name: done.name, fields: done.fields)) }
+                open = nil
+            } else if isFenced, line.hasPrefix("vector: ") {
+                open = (String(line.dropFirst("vector: ".count)), [])
+            } else if open != nil, line.hasPrefix("  ") {
+                guard let last = open?.fields.indices.last else { continue }
+                open?.fields[last].value += line.dropFirst(2)
+            } else if open != nil, let colon = line.firstIndex(of: ":") {
+                let value = line[line.index(after: colon)...].drop { $0 == " " }
+                open?.fields.append((String(line[..<colon]), String(value)))
+            }
+        }
+        self.vectors = vectors
+    }
+
+    package subscript(_ name: String) -> Vector {
+        get throws {
+            guard let vector = vectors.first(where: { $0.name == name }) else {
+                throw Vector.Failure(description: "the page has no vector \(name)")
+            }
+            return vector
+        }
+    }
+
+    /// Those whose names begin with `prefix`, without it.
+    package func vectors(_ prefix: String) -> [(name: String, vector: Vector)] {
+        vectors.filter { $0.name.hasPrefix(prefix) }.map { (String($0.name.dropFirst(prefix.count)), $0) }
+    }
+}
+
+/// Random numbers that are not: the given bytes, then zeros.
+package struct ReplayedRandomness: RandomNumberGenerator {
+    private var bytes: ArraySlice<UInt8>
+
+    package init(_ bytes: [UInt8] = []) { self.bytes = bytes[...] }
+
+    package mutating func next() -> UInt64 {
+        let next = bytes.prefix(8)
+        bytes = bytes.dropFirst(8)
+        return next.reversed().reduce(0) { $0 << 8 | UInt64($1) }
+    }
+}

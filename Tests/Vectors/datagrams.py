@@ -1,0 +1,110 @@
+"""The link of DatagramLinks.md, from the dial to new keys, made from that page's rules and the Noise specification."""
+
+import struct
+
+from primitives import *
+from values import ANN, ANN_KEY, BOB, BOB_KEY, TOKEN
+
+# Of the handshake that opens the link, and of the one that replaces its keys.
+EPHEMERAL = {"dialer": b"\x33" * 32, "listener": b"\x44" * 32, "beginner": b"\x55" * 32, "other": b"\x66" * 32}
+DIALER_ID, LISTENER_ID = bytes(range(0x10, 0x18)), bytes(range(0x18, 0x20))
+
+
+class Side:
+    """SymmetricState and HandshakeState of XK, as far as both sides share them."""
+
+    def __init__(self, prologue, responder_key):
+        self.h = self.ck = sha256(b"Noise_XK_secp256k1_ChaChaPoly_SHA256")
+        self.key, self.count = None, 0
+        self.mix_hash(prologue)
+        self.mix_hash(responder_key)
+
+    def mix_hash(self, data):
+        self.h = sha256(self.h + data)
+
+    def mix_key(self, secret):
+        self.ck, self.key = split(hkdf(secret, b"", self.ck, 64))
+        self.count = 0
+
+    def seal(self, plain):
+        nonce = bytes(4) + struct.pack("<Q", self.count)
+        sealed = chacha20poly1305(self.key, nonce, plain, self.h)
+        self.count += 1
+        self.mix_hash(sealed)
+        return sealed
+
+
+def split(material):
+    return material[:32], material[32:]
+
+
+def handshake(prologue, initiator, responder, initiator_ephemeral, responder_ephemeral):
+    """The three acts, both directions' keys (the initiator's first), and the handshake hash."""
+    state = Side(prologue, public(responder))
+    e = public(initiator_ephemeral)
+    state.mix_hash(e)
+    state.mix_key(ecdh(initiator_ephemeral, public(responder)))
+    one = b"\0" + e + state.seal(b"")
+    e = public(responder_ephemeral)
+    state.mix_hash(e)
+    state.mix_key(ecdh(responder_ephemeral, public(initiator_ephemeral)))
+    two = b"\0" + e + state.seal(b"")
+    s = state.seal(public(initiator))
+    state.mix_key(ecdh(initiator, public(responder_ephemeral)))
+    three = b"\0" + s + state.seal(b"")
+    return (one, two, three), split(hkdf(b"", b"", state.ck, 64)), state.h
+
+
+def packet(key, epoch, receiver, number, frames):
+    header = b"\x0d\x15" + bytes([epoch]) + receiver + struct.pack(">Q", number)
+    return header + chacha20poly1305(key, bytes(4) + struct.pack("<Q", number), frames, header)
+
+
+def integer(value):
+    """RFC 9000, section 16, in as few bytes as it takes."""
+    for bits, length in ((6, 1), (14, 2), (30, 4), (62, 8)):
+        if value < 1 << bits:
+            return (value | (length.bit_length() - 1) << (8 * length - 2)).to_bytes(length, "big")
+
+
+def data(offset, message):
+    stream = struct.pack(">I", len(message)) + message
+    return b"\x03" + integer(offset) + integer(len(stream)) + stream
+
+
+def rekey(act, epoch, bytes_):
+    return b"\x08" + bytes([act, epoch]) + bytes_
+
+
+def blocks():
+    prologue = b"mayfly\x01\x0d" + TOKEN
+    acts, keys, h = handshake(prologue, ANN, BOB, EPHEMERAL["dialer"], EPHEMERAL["listener"])
+    dial = b"\x0d\x11" + TOKEN + DIALER_ID + b"\0" + acts[0]
+    answer = b"\x0d\x12" + DIALER_ID + LISTENER_ID + acts[1]
+    finish = b"\x0d\x13" + LISTENER_ID + acts[2]
+    # 0 to 9 received but for 4: largest 9, 250 µs, one further range, 5 to 9, a gap of one, 0 to 3.
+    ack = b"\x02" + integer(9) + integer(250) + integer(1) + integer(4) + integer(0) + integer(3)
+    frames = ack + data(0, b"\x20\x07")
+    again = b"mayfly\x01\x0drekey" + h + b"\x01"
+    new_acts, new_keys, new_h = handshake(again, ANN, BOB, EPHEMERAL["beginner"], EPHEMERAL["other"])
+    return {
+        "datagram handshake": [
+            ("dialer's ephemeral", EPHEMERAL["dialer"]), ("listener's ephemeral", EPHEMERAL["listener"]),
+            ("dialer's id", DIALER_ID), ("listener's id", LISTENER_ID), ("prologue", prologue),
+            ("dial", dial), ("answer", answer), ("finish", finish),
+            ("dialer's key", keys[0]), ("listener's key", keys[1]), ("handshake hash", h),
+        ],
+        "sealed packets": [
+            ("ping", packet(keys[1], 0, DIALER_ID, 0, b"\x01")),
+            ("number", 10), ("frames", frames), ("packet", packet(keys[0], 0, LISTENER_ID, 10, frames)),
+            ("close", packet(keys[0], 0, LISTENER_ID, 11, b"\x09\x00")),
+        ],
+        "rekey": [
+            ("beginner's ephemeral", EPHEMERAL["beginner"]), ("other's ephemeral", EPHEMERAL["other"]),
+            ("prologue", again),
+            ("act 1", rekey(1, 1, new_acts[0])), ("act 2", rekey(2, 1, new_acts[1])),
+            ("act 3", rekey(3, 1, new_acts[2])),
+            ("beginner's key", new_keys[0]), ("other's key", new_keys[1]), ("handshake hash", new_h),
+            ("packet of epoch 1", packet(new_keys[1], 1, DIALER_ID, 7, b"\x01")),
+        ],
+    }  # fmt: skip

@@ -1,0 +1,179 @@
+"""The frames of Frames.md, made from that page's tables."""
+
+import struct
+import zlib
+
+import values as v
+from primitives import recoverable, sha256
+from values import ANN, ANN_KEY, BOB, BOB_KEY, CONVERSATION, ENDPOINTS, MESSAGE, TAG, TIME, base64url, text
+
+CREDIT, PIECE = 16_384, b"piece"
+
+
+def varint(value):
+    if value < 0:
+        value += 1 << 64
+    result = b""
+    while value > 0x7F:
+        result += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return result + bytes([value])
+
+
+def message(*fields):
+    """Protobuf, fields in the order of their numbers. Empty and zero ones are left out unless marked."""
+    result = b""
+    for number, value, *mark in fields:
+        if value is None or (not mark and value in ("", b"", 0, False)):
+            continue
+        if isinstance(value, str):
+            value = value.encode()
+        if isinstance(value, bytes):
+            result += varint(number << 3 | 2) + varint(len(value)) + value
+        else:
+            result += varint(number << 3) + varint(int(value))
+    return result
+
+
+PRESENT = True
+
+
+def content(kind, payload, id=b"", sent=0, lifetime="", agreement=b"", age=0, fallback="", push=True):
+    fields = (1, kind), (2, id), (3, sent), (4, lifetime), (5, agreement), (6, age), (7, fallback), (8, push)
+    return message((2, message(*fields, (9, payload)), PRESENT))
+
+
+def chat(kind, payload, fallback="", push=True):
+    return content(kind, payload, MESSAGE, TIME, "1d", v.PLAIN.agreement, 1_500, fallback, push)
+
+
+def member(key, name, endpoints, version, signature):
+    texts = [(3, endpoint, PRESENT) for endpoint in endpoints]
+    return message((1, key), (2, name), *texts, (4, version), (5, signature))
+
+
+ANN_MEMBER = member(ANN_KEY, v.ANN_NAME, ENDPOINTS, TIME, v.ANN_MEMBER.signature)
+BOB_MEMBER = member(BOB_KEY, v.BOB_NAME, [], TIME + 1, v.BOB_MEMBER.signature)
+GROUP = message(
+    (1, CONVERSATION), (2, 3), (3, 2), (4, v.GROUP_NAME), (5, False), (6, ANN_KEY), (6, BOB_KEY), (7, v.GROUP.signature)
+)
+DEPARTURE = message((1, CONVERSATION), (2, BOB_KEY), (3, v.DEPARTURE.signature))
+GENESIS = message((1, CONVERSATION), (2, ANN_KEY), (3, TIME), (4, v.GENESIS.signature))
+AGREEMENT = message((1, v.PLAIN.json()), (3, v.ACCEPT_JSON))
+TERMS = message((1, "7d"), (2, "1d"), (3, 5_400_000), (4, "read"))
+PLAIN_TERMS = message((1, "1d"), (4, "send"))
+
+INVITE_PAYLOAD = message(
+    (1, TAG), (2, v.CONVERSATION_TOKEN), (3, v.INBOX), (4, v.SECRET), (5, ENDPOINTS[0]), (5, ENDPOINTS[1]),
+    (6, v.GROUP_NAME), (7, ""), (8, "1d"), (10, TIME + 86_400_000), (11, True),
+)  # fmt: skip
+INVITE_SIGNATURE = recoverable(ANN, sha256(INVITE_PAYLOAD))
+SIGNED_INVITE = message((1, INVITE_PAYLOAD), (2, INVITE_SIGNATURE))
+SLUG = "mayfly:join/" + base64url(SIGNED_INVITE)
+
+
+def deflate(data):
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    return packer.compress(data) + packer.flush()
+
+
+SLUG_DEFLATED = "mayfly:join/" + base64url(b"\x1f" + deflate(SIGNED_INVITE))
+
+# Of the whole group: see Group.md. Its examples name the digest as any eight bytes.
+DIGEST = bytes(range(0xF0, 0xF8))
+SHA = sha256(b"a file")
+NONCE = bytes(range(0xE0, 0xF0))
+
+
+def relay(field, *fields):
+    return message((field, message(*fields), PRESENT))
+
+
+def stream(number, field, value):
+    return message((1, number), (field, value, PRESENT))
+
+
+def rejection(reason):
+    return text({"type": "lifetime_reject", "proposal": v.PLAIN.digest.hex(), "reason": reason})
+
+
+def join_error():
+    body = text({"errorType": "generic_failure", "inviteTag": TAG, "timestamp": v.iso(TIME)})
+    return body + " " * (160 - len(body))
+
+
+def start(*fields):
+    return message((1, message(*fields), PRESENT))
+
+
+def examples():
+    id = v.PLAIN.agreement
+    first = [(6, BOB_MEMBER), (7, DIGEST)]
+    attachment = (1, "grüße.txt"), (2, "text/plain"), (3, 100_000), (4, 32_768), (5, SHA), (6, "look"), (7, MESSAGE)
+    receipt = (1, CONVERSATION), (2, BOB_KEY), (3, v.DESTROYED), (4, v.RECEIPT.signature)
+    request = (1, INVITE_PAYLOAD), (2, INVITE_SIGNATURE), (3, v.SECRET), (6, BOB_MEMBER)
+    welcome = [(1, TAG), (2, GENESIS), (5, ANN_MEMBER)]
+    withdrawal = text({"type": "lifetime_withdraw", "proposal": v.PLAIN.digest.hex()})
+    return {
+        "session": start(
+            (1, True), (2, id), (3, AGREEMENT), (6, ANN_MEMBER), (7, DIGEST), (8, 3), (10, PLAIN_TERMS), (11, 1),
+            (12, v.FULL.digest),
+        ),
+        "session of a joiner, nothing agreed": start(*first),
+        "session of a joiner under an agreement": start((2, id), (3, AGREEMENT), *first, (11, 1)),
+        "text": chat("mayfly/text:1.0", "grüße"),
+        "ephemeral text": content("mayfly/text:1.0", "hi", MESSAGE, TIME, "ephemeral"),
+        "reply": chat("mayfly/reply:1.0", message((1, MESSAGE), (2, "ja")), "ja"),
+        "reaction": chat("mayfly/reaction:1.0", message((1, MESSAGE), (2, "👍")), "reacted 👍", push=False),
+        "reaction taken back": chat(
+            "mayfly/reaction:1.0", message((1, MESSAGE), (2, "👍"), (3, True)), "took back 👍", push=False
+        ),
+        "attachment": chat("mayfly/attachment:1.0", message(*attachment), "[file grüße.txt, 100000 bytes] look"),
+        "unknown type": chat("example.org/poll:2.1", b"\x00\xff", "a poll"),
+        "receipt": content("mayfly/receipt:1.0", message((1, 1), (2, MESSAGE))),
+        "acknowledgement": message((3, message((1, MESSAGE), (2, True)), PRESENT)),
+        "ping": message((4, 7, PRESENT)),
+        "pong": message((5, 7, PRESENT)),
+        "closing, another link is kept": message((6, True, PRESENT)),
+        "closing, asleep": message((6, False, PRESENT)),
+        "explosion": message((7, v.NOW.sealed)),
+        "attachment request": message((20, message((1, MESSAGE), (2, 4), (3, 32)), PRESENT)),
+        "attachment chunk": message((21, message((1, MESSAGE), (2, 3), (3, True), (4, deflate(b"a" * 64))), PRESENT)),
+        "attachment gone": message((22, MESSAGE)),
+        "proposal": content("mayfly/lifetime_proposal:1.0", v.FULL.json()),
+        "accept": content("mayfly/lifetime_accept:1.0", v.ACCEPT_JSON),
+        "reject": content("mayfly/lifetime_reject:1.0", rejection("policy")),
+        "withdraw": content("mayfly/lifetime_withdraw:1.0", withdrawal),
+        "agreement": content("mayfly/lifetime_agreement:1.0", AGREEMENT),
+        "ended": content("mayfly/lifetime_ended:1.0", message((1, id), (2, TERMS))),
+        "join request": content("mayfly/join_request:1.0", message(*request)),
+        "welcome": content("mayfly/welcome:1.0", message(*welcome, (7, GROUP), (20, AGREEMENT))),
+        "welcome, explosion scheduled": content(
+            "mayfly/welcome:1.0",
+            message(*welcome, (6, TIME // 1000 * 1000, PRESENT), (7, GROUP), (15, v.LATER.sealed)),
+        ),
+        "join error": content("convos.org/invite_join_error:1.0", join_error()),
+        "join cancelled": content("mayfly/join_cancelled:1.0", b""),
+        "group updated": content("mayfly/group_updated:1.0", message((1, GROUP), (2, BOB_MEMBER), (3, DEPARTURE))),
+        "profile": content("mayfly/profile:1.0", ANN_MEMBER),
+        "member left": content("mayfly/member_left:1.0", DEPARTURE),
+        "deletion receipt": content("mayfly/deletion_receipt:1.0", message(*receipt)),
+        "invitation": content("mayfly/invitation:1.0", message((1, MESSAGE), (2, SLUG), (3, v.GROUP_NAME))),
+        "reserve": relay(30, (1, True, PRESENT)),
+        "release": relay(30, (1, False, PRESENT)),
+        "open": relay(30, (2, NONCE)),
+        "stream data to the rendezvous node": relay(30, (3, stream(0, 2, PIECE))),
+        "reserved": relay(31, (1, message((1, NONCE), (2, 32), (3, 1_048_576)))),
+        "refused": relay(31, (2, 2, PRESENT)),
+        "incoming": relay(31, (3, 7, PRESENT)),
+        "stream data": relay(31, (4, stream(7, 2, PIECE))),
+        "stream credit": relay(31, (4, stream(7, 3, CREDIT))),
+        "stream end": relay(31, (4, stream(7, 4, True))),
+        "stream close": relay(31, (4, stream(7, 5, 2))),
+        "punch offer": message((32, message((1, 1), (2, NONCE), (3, ENDPOINTS[0])), PRESENT)),
+        "punch go": message((32, message((1, 3), (2, NONCE)), PRESENT)),
+    }
+
+
+def blocks():
+    return {f"frame: {name}": [("bytes", data)] for name, data in examples().items()}

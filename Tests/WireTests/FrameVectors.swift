@@ -1,0 +1,130 @@
+import Foundation
+import Messaging
+import Primitives
+import TestSupport
+import Testing
+import Wire
+
+/// The page Frames against the codec: the examples are those of `Tests/Vectors/vectors.py`.
+@Suite("Frames") struct FrameVectors {
+    @Test("every example of the page is what the codec writes, and is read as the frame that it is")
+    func examples() throws {
+        let page = try VectorPage("Frames")
+        var specified = try SpecifiedFrames()
+        var frames = Dictionary(uniqueKeysWithValues: try specified.all())
+        for (name, vector) in page.vectors("frame: ") {
+            let frame = frames.removeValue(forKey: name)
+            guard let frame else {
+                Issue.record("no frame for \(name)")
+                continue
+            }
+            #expect(Hex.encode(FrameCodec.encode(frame)) == (try vector.text("bytes")), "\(name)")
+            #expect(try FrameCodec.decode(vector.bytes("bytes")) == frame, "\(name)")
+        }
+        #expect(frames.keys.sorted() == [])
+    }
+
+    @Test("the page has every message and field of mayfly.proto")
+    func fields() throws {
+        let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+            .deletingLastPathComponent()
+        let proto = try String(contentsOf: root.appending(path: "Sources/Wire/mayfly.proto"), encoding: .utf8)
+        let declared = Self.declared(proto)
+        let specified = Self.specified(try VectorPage("Frames").text)
+        #expect(declared.count > 100)
+        #expect(declared.subtracting(specified).sorted() == [])
+        #expect(specified.subtracting(declared).sorted() == [])
+    }
+
+    @Test("a field that is missing, renumbered or of another type is noticed")
+    func comparison() {
+        let proto = """
+            message One {  // a comment
+              message Inner { bytes key = 1; }
+              oneof body {
+                uint64 ping = 4;
+              }
+              reserved 5;
+              repeated Inner inner = 6;  // six
+              optional int64 at = 7;
+            }
+            """
+        let fields = [
+            "One.Inner 1 key bytes", "One 4 ping uint64", "One 6 inner repeated One.Inner", "One 7 at optional int64",
+        ]
+        #expect(Self.declared(proto) == Set(fields))
+        let page = """
+            | 9 `none` | bytes | outside of any message |
+
+            ### One
+
+            | field | type |
+            |---|---|
+            | 4 `ping` | uint64 | x |
+            | 6 `inner` | repeated One.Inner | x |
+            | 7 `at` | optional int64 | |
+
+            ### One.Inner
+
+            | 1 `key` | bytes | a key |
+
+            ## Else
+
+            | 8 `none` | bytes | |
+            """
+        #expect(Self.specified(page) == Set(fields))
+    }
+
+    /// `MESSAGE NUMBER NAME TYPE` of each field that a proto file declares.
+    private static func declared(_ proto: String) -> Set<String> {
+        var found: Set<String> = []
+        // Blocks that are open; a oneof has no name.
+        var path: [String] = []
+        var inner: [String: String] = [:]
+        let text = proto.split(separator: "\n").map { line in
+            line.firstRange(of: "//").map { String(line[..<$0.lowerBound]) } ?? String(line)
+        }.joined(separator: " ")
+        var statement = ""
+        for character in text {
+            switch character {
+            case "{":
+                let words = statement.split(separator: " ")
+                let name = words.first == "message" ? String(words.last ?? "") : ""
+                if !name.isEmpty, let outer = path.last(where: { !$0.isEmpty }) { inner[name] = outer + "." + name }
+                path.append(inner[name] ?? name)
+                statement = ""
+            case "}":
+                path.removeLast()
+                statement = ""
+            case ";":
+                let words = statement.split(separator: " ").map(String.init)
+                if let equals = words.firstIndex(of: "="), equals >= 2, words[0] != "option", words[0] != "syntax",
+                    let message = path.last(where: { !$0.isEmpty })
+                {
+                    let type = words[..<(equals - 1)].map { inner[$0] ?? $0 }.joined(separator: " ")
+                    found.insert("\(message) \(words[equals + 1]) \(words[equals - 1]) \(type)")
+                }
+                statement = ""
+            default: statement.append(character)
+            }
+        }
+        return found
+    }
+
+    /// The same of the tables of the page, each under the name of its message.
+    private static func specified(_ page: String) -> Set<String> {
+        var found: Set<String> = []
+        var message: String?
+        for line in page.split(separator: "\n") {
+            if line.hasPrefix("#") { message = line.hasPrefix("### ") ? String(line.dropFirst(4)) : nil }
+            let cells = line.split(separator: "|").map { $0.trimmingCharacters(in: .whitespaces) }
+            guard let message, line.hasPrefix("| "), cells.count >= 2 else { continue }
+            let words = cells[0].split(separator: " ")
+            guard words.count == 2, Int(words[0]) != nil, words[1].hasPrefix("`"), words[1].hasSuffix("`") else {
+                continue
+            }
+            found.insert("\(message) \(words[0]) \(words[1].dropFirst().dropLast()) \(cells[1])")
+        }
+        return found
+    }
+}

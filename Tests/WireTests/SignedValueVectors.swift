@@ -1,0 +1,144 @@
+import Messaging
+import Primitives
+import TestSupport
+import Testing
+import Wire
+
+/// The page SignedValues against the program: the examples are those of `Tests/Vectors/vectors.py`.
+@Suite struct SignedValueVectors {
+    /// Digest and signature of a vector, after its transcript has led to the digest.
+    private func signed(_ name: String, _ tag: String, _ values: SpecifiedValues) throws -> [[UInt8]] {
+        let vector = try values.page[name]
+        #expect(SHA256.tagged(tag, try vector.bytes("transcript")) == (try vector.bytes("digest")))
+        return [try vector.bytes("digest"), try vector.bytes("signature")]
+    }
+
+    @Test func `names`() throws {
+        let values = try SpecifiedValues()
+        let names = try values.page["names"]
+        #expect(InboxID(values.ann.publicKey).bytes == (try names.bytes("ann's inbox id")))
+        #expect(try values.message().bytes == names.bytes("message id"))
+        #expect(try values.message().belongs(to: values.ann.publicKey, in: values.conversation))
+        #expect(try values.invite().id.bytes == names.bytes("invite id"))
+        let inputs = try values.page["inputs"]
+        #expect(values.ann.publicKey.bytes == (try inputs.bytes("ann's key")))
+        #expect(values.bob.publicKey.bytes == (try inputs.bytes("bob's key")))
+    }
+
+    @Test func `genesis`() throws {
+        var values = try SpecifiedValues()
+        let genesis = values.genesis()
+        #expect(try [genesis.digest, genesis.signature.bytes] == signed("genesis", "mayfly/genesis", values))
+        #expect(genesis.isSignatureValid)
+    }
+
+    @Test(arguments: ["member", "member without name and endpoints"])
+    func `descriptions of members`(_ name: String) throws {
+        var values = try SpecifiedValues()
+        let member = name == "member" ? try values.annMember() : try values.bobMember()
+        #expect(try member.signature.bytes == signed(name, "mayfly/profile", values)[1] && member.isValid)
+    }
+
+    @Test func `group state and departure`() throws {
+        var values = try SpecifiedValues()
+        let group = try values.group()
+        #expect(try group.signature.bytes == signed("group state", "mayfly/group_updated", values)[1])
+        #expect(group.isValid(for: values.genesis()))
+        let departure = values.departure()
+        #expect(try departure.signature.bytes == signed("departure", "mayfly/member_left", values)[1])
+        #expect(departure.isValid(for: values.conversation, by: values.bob.publicKey))
+    }
+
+    @Test(arguments: ["proposal with a lifetime alone", "proposal with all terms"])
+    func `proposals, their ids and their JSON`(_ name: String) throws {
+        var values = try SpecifiedValues()
+        let proposal = try values.proposal(name)
+        let vector = try values.page[name]
+        #expect(
+            try [proposal.id.bytes, proposal.signature.bytes] == signed(name, "mayfly/lifetime_proposal", values)
+        )
+        #expect(AgreementID(proposal.id).bytes == (try vector.bytes("agreement")))
+        let json = try vector.text("json")
+        #expect(String(decoding: SeedJSON.encode(proposal), as: UTF8.self) == json)
+        #expect(try SeedJSON.decodeLifetimeMessage(Array(json.utf8)) == .proposal(proposal))
+        #expect(proposal.isSignatureValid)
+    }
+
+    @Test func `accept and agreement`() throws {
+        var values = try SpecifiedValues()
+        let accept = try values.accept()
+        #expect(try accept.signature.bytes == signed("accept", "mayfly/lifetime_accept", values)[1])
+        let json = try values.page["accept"].text("json")
+        #expect(String(decoding: SeedJSON.encode(accept), as: UTF8.self) == json)
+        #expect(try SeedJSON.decodeLifetimeMessage(Array(json.utf8)) == .accept(accept))
+        #expect(try values.agreement().isValid(conversation: values.conversation))
+    }
+
+    @Test(arguments: ["notice, immediate", "notice, scheduled"])
+    func `notices`(_ name: String) throws {
+        var values = try SpecifiedValues()
+        let notice = values.notice(isImmediate: name == "notice, immediate")
+        #expect(try notice.signature.bytes == signed(name, "mayfly/explode_notice", values)[1])
+        let sealed = try values.page[name].bytes("sealed")
+        #expect(try values.sealedNotice(name) == sealed)
+        let opened = try #require(ExplodeNotice(opening: sealed, conversation: values.conversation))
+        #expect(opened == notice && opened.isValid(for: values.genesis()))
+    }
+
+    @Test func `deletion receipt`() throws {
+        var values = try SpecifiedValues()
+        let receipt = try values.receipt()
+        let vector = try values.page["deletion receipt"]
+        #expect(try receipt.signature.bytes == signed("deletion receipt", "mayfly/deletion_receipt", values)[1])
+        var random = ReplayedRandomness(try vector.bytes("nonce"))
+        #expect(receipt.sealed(&random) == (try vector.bytes("sealed")))
+        let opened = DeletionReceipt(opening: try vector.bytes("sealed"), conversation: values.conversation)
+        #expect(opened == receipt && receipt.isSignatureValid)
+    }
+
+    @Test func `question and statement`() throws {
+        var values = try SpecifiedValues()
+        let knock = try values.page["knock"]
+        let key = SecretBytes(copying: try knock.bytes("sealing key"))
+        var random = ReplayedRandomness(try knock.bytes("nonce"))
+        #expect(KnockQuestion.seal(key: key, token: values.token, &random) == (try knock.bytes("question")))
+        #expect(KnockQuestion.isAuthentic(try knock.bytes("question"), key: key, token: values.token))
+
+        let vector = try values.page["statement"]
+        let statement = try values.statement()
+        #expect(try statement.signature.bytes == signed("statement", "mayfly/join_error", values)[1])
+        random = ReplayedRandomness(try vector.bytes("nonce"))
+        #expect(statement.sealed(key: key, token: values.token, &random) == (try vector.bytes("sealed")))
+        let opened = ExpiredStatement(opening: try vector.bytes("sealed"), key: key, token: values.token)
+        #expect(opened == statement && statement.isValid(creator: values.ann.publicKey))
+    }
+
+    @Test func `conversation token and invite`() throws {
+        let values = try SpecifiedValues()
+        let token = try values.page["conversation token"].bytes("conversation token")
+        #expect(try values.invite().conversationToken == token)
+        #expect(ConversationToken.open(token, key: values.ann.secret) == values.conversation)
+        let vector = try values.page["invite"]
+        let invite = try values.signedInvite()
+        #expect(invite.payload == (try vector.bytes("payload")))
+        #expect(invite.signature.bytes == (try vector.bytes("signature")))
+        #expect(InviteSlug.encode(invite) == (try vector.text("slug")))
+        for field in ["slug", "deflated"] {
+            let read = try InviteSlug.decode(vector.text(field))
+            #expect(try read.signed == invite && read.invite == values.invite())
+            #expect(read.creatorKey == values.ann.publicKey)
+        }
+    }
+
+    @Test func `contact card`() throws {
+        let values = try SpecifiedValues()
+        let vector = try values.page["contact card"]
+        let card = ContactCard(
+            key: values.ann.publicKey,
+            routingSecret: try vector.bytes("routing secret"),
+            endpoints: vector.texts("endpoint").compactMap { Endpoint($0) }
+        )
+        #expect(card.description == (try vector.text("card")))
+        #expect(try ContactCard(text: vector.text("card")) == card)
+    }
+}

@@ -1,0 +1,221 @@
+import Messaging
+import Primitives
+import TestSupport
+import Wire
+
+/// The frames of the page Frames, by the names that it gives them.
+struct SpecifiedFrames {
+    private var values: SpecifiedValues
+    private let message: MessageID
+    private let agreement: Agreement
+    private let digest = [UInt8](0xf0..<0xf8)
+    private let nonce = [UInt8](0xe0..<0xf0)
+
+    init() throws {
+        values = try SpecifiedValues()
+        message = try values.message()
+        agreement = try values.agreement()
+    }
+
+    mutating func all() throws -> [(String, Frame)] {
+        try sessions() + contents() + lifetimes() + joins() + group() + relays() + [
+            ("acknowledgement", .acknowledgement(message, stored: true)),
+            ("ping", .ping(7)),
+            ("pong", .pong(7)),
+            ("closing, another link is kept", .closing(asleep: false)),
+            ("closing, asleep", .closing(asleep: true)),
+            ("explosion", .explosion(try values.sealedNotice("notice, immediate"))),
+            ("attachment request", .attachmentRequest(message, first: 4, count: 32)),
+            ("attachment chunk", .attachmentChunk(chunk)),
+            ("attachment gone", .attachmentGone(message)),
+            ("receipt", .receipt(Receipt(.read, [message]))),
+        ]
+    }
+
+    private var chunk: AttachmentChunk {
+        let bytes = Deflate.compress([UInt8](repeating: 0x61, count: 64))
+        return AttachmentChunk(message: message, index: 3, isDeflated: true, bytes: bytes)
+    }
+
+    private mutating func sessions() throws -> [(String, Frame)] {
+        var full = SessionStart(
+            reset: true,
+            inForce: agreement.id,
+            head: agreement,
+            renewable: LifetimeTerms(.oneDay),
+            epoch: 1,
+            open: try values.fullProposal().id
+        )
+        full.member = try values.annMember()
+        full.groupDigest = digest
+        full.undelivered = 3
+        var first = SessionStart(reset: false, inForce: nil, head: nil, renewable: nil)
+        first.member = try values.bobMember()
+        first.groupDigest = digest
+        var agreed = first
+        agreed.inForce = agreement.id
+        agreed.head = agreement
+        agreed.epoch = 1
+        return [
+            ("session", .session(full)),
+            ("session of a joiner, nothing agreed", .session(first)),
+            ("session of a joiner under an agreement", .session(agreed)),
+        ]
+    }
+
+    // MARK: Contents
+
+    private func content(
+        _ type: String,
+        _ payload: [UInt8] = [],
+        _ body: ContentBody = .opaque,
+        fallback: String = "",
+        shouldPush: Bool = true
+    ) -> Frame {
+        .content(
+            Content(
+                type: ContentType(type),
+                id: message,
+                sentAt: values.time,
+                lifetime: .oneDay,
+                agreement: agreement.id,
+                fallback: fallback,
+                shouldPush: shouldPush,
+                payload: payload,
+                body: body
+            ),
+            age: 1_500
+        )
+    }
+
+    private func contents() throws -> [(String, Frame)] {
+        func reaction(isRemoved: Bool, _ fallback: String) -> Frame {
+            let body = Reaction(message: message, emoji: "👍", isRemoved: isRemoved)
+            return content("mayfly/reaction:1.0", [], .reaction(body), fallback: fallback, shouldPush: false)
+        }
+        let attachment = Attachment(
+            name: "grüße.txt",
+            mediaType: "text/plain",
+            byteCount: 100_000,
+            sha256: SHA256.hash(Array("a file".utf8)),
+            text: "look",
+            replyTo: message
+        )
+        let ephemeral = Content(
+            type: .text,
+            id: message,
+            sentAt: values.time,
+            lifetime: .ephemeral,
+            agreement: nil,
+            fallback: "",
+            shouldPush: true,
+            payload: Array("hi".utf8)
+        )
+        return [
+            ("text", content("mayfly/text:1.0", Array("grüße".utf8))),
+            ("ephemeral text", .content(ephemeral, age: 0)),
+            (
+                "reply",
+                content("mayfly/reply:1.0", [], .reply(Reply(replyTo: message, text: "ja")), fallback: "ja")
+            ),
+            ("reaction", reaction(isRemoved: false, "reacted 👍")),
+            ("reaction taken back", reaction(isRemoved: true, "took back 👍")),
+            (
+                "attachment",
+                content(
+                    "mayfly/attachment:1.0",
+                    [],
+                    .attachment(attachment),
+                    fallback: "[file grüße.txt, 100000 bytes] look"
+                )
+            ),
+            ("unknown type", content("example.org/poll:2.1", [0x00, 0xff], fallback: "a poll")),
+        ]
+    }
+
+    // MARK: Control messages
+
+    private mutating func lifetimes() throws -> [(String, Frame)] {
+        let proposal = try values.plainProposal()
+        let full = try values.fullProposal()
+        return [
+            ("proposal", .lifetime(.proposal(full))),
+            ("accept", .lifetime(.accept(try values.accept()))),
+            ("reject", .lifetime(.reject(proposal.id, .policy))),
+            ("withdraw", .lifetime(.withdraw(proposal.id))),
+            ("agreement", .lifetime(.agreement(agreement))),
+            ("ended", .lifetime(.ended(agreement.id, renewable: full.terms))),
+        ]
+    }
+
+    private mutating func joins() throws -> [(String, Frame)] {
+        let request = JoinRequest(
+            invite: try values.signedInvite(),
+            joinSecret: values.joinSecret,
+            member: try values.bobMember()
+        )
+        let welcome = Welcome(
+            tag: values.tag,
+            genesis: values.genesis(),
+            group: try values.group(),
+            members: [try values.annMember()],
+            expiresAt: nil,
+            agreement: agreement
+        )
+        var scheduled = welcome
+        scheduled.agreement = nil
+        scheduled.expiresAt = values.notice(isImmediate: false).expiresAt
+        scheduled.notice = try values.sealedNotice("notice, scheduled")
+        let error = JoinError(errorType: .genericFailure, inviteTag: values.tag, timestamp: values.time)
+        let invitation = Invitation(
+            id: message,
+            slug: InviteSlug.encode(try values.signedInvite()),
+            name: try values.group().name
+        )
+        return [
+            ("join request", .joinRequest(request)),
+            ("welcome", .welcome(welcome)),
+            ("welcome, explosion scheduled", .welcome(scheduled)),
+            ("join error", .joinError(error)),
+            ("join cancelled", .joinCancelled),
+            ("invitation", .invitation(invitation)),
+        ]
+    }
+
+    private mutating func group() throws -> [(String, Frame)] {
+        let departure = values.departure()
+        let update = GroupUpdate(state: try values.group(), members: [try values.bobMember()], departures: [departure])
+        return [
+            ("group updated", .group(update)),
+            ("profile", .profile(try values.annMember())),
+            ("member left", .memberLeft(departure)),
+            ("deletion receipt", .deletionReceipt(try values.receipt())),
+        ]
+    }
+
+    // MARK: Relay
+
+    private func relays() throws -> [(String, Frame)] {
+        let reservation = try SpecifiedValues.known(ReservationID(nonce))
+        let punch = try SpecifiedValues.known(PunchNonce(nonce))
+        let candidate = try SpecifiedValues.known(Endpoint(try values.page["member"].text("endpoint")))
+        let stream = RelayStreamID(7)
+        let grant = RelayGrant(reservation: reservation, streamCount: 32, byteRate: 1 << 20)
+        let piece = RelayStreamFrame.data(Array("piece".utf8))
+        return [
+            ("reserve", .relayRequest(.reserve)),
+            ("release", .relayRequest(.release)),
+            ("open", .relayRequest(.open(reservation))),
+            ("stream data to the rendezvous node", .relayRequest(.stream(.guest, piece))),
+            ("reserved", .relayAnswer(.reserved(grant))),
+            ("refused", .relayAnswer(.refused(.unknownPeer))),
+            ("incoming", .relayAnswer(.incoming(stream))),
+            ("stream data", .relayAnswer(.stream(stream, piece))),
+            ("stream credit", .relayAnswer(.stream(stream, .credit(16_384)))),
+            ("stream end", .relayAnswer(.stream(stream, .end))),
+            ("stream close", .relayAnswer(.stream(stream, .close(.unknownReservation)))),
+            ("punch offer", .punch(PunchMessage(step: .offer, nonce: punch, candidates: [candidate]))),
+            ("punch go", .punch(PunchMessage(step: .go, nonce: punch, candidates: []))),
+        ]
+    }
+}

@@ -1,0 +1,159 @@
+import Messaging
+import Primitives
+import TestSupport
+import Wire
+
+/// The values of the page SignedValues, made by the program from what the page says goes into them.
+struct SpecifiedValues {
+    let page: VectorPage
+    let ann: IdentityKey
+    let bob: IdentityKey
+    let conversation: ConversationID
+    let time: Timestamp
+    let token: [UInt8]
+    let joinSecret: [UInt8]
+    let tag: InviteTag
+
+    /// Thirty-two zero bytes harden the nonces of the signatures.
+    var zeros = ReplayedRandomness()
+
+    init() throws {
+        page = try VectorPage("SignedValues")
+        let inputs = try page["inputs"]
+        ann = IdentityKey(try SecretKey(SecretBytes(copying: try inputs.bytes("ann"))))
+        bob = IdentityKey(try SecretKey(SecretBytes(copying: try inputs.bytes("bob"))))
+        conversation = try Self.known(ConversationID(try inputs.bytes("conversation")))
+        time = Timestamp(milliseconds: try inputs.number("time"))
+        token = try inputs.bytes("token")
+        joinSecret = try inputs.bytes("join secret")
+        tag = try Self.known(InviteTag(try inputs.text("tag")))
+    }
+
+    static func known<Value>(_ value: Value?) throws -> Value {
+        guard let value else { throw Vector.Failure(description: "a value of the page does not read") }
+        return value
+    }
+
+    // MARK: Names
+
+    func message() throws -> MessageID {
+        var random = ReplayedRandomness(try page["names"].bytes("nonce"))
+        return MessageID.make(by: ann.publicKey, in: conversation, &random)
+    }
+
+    // MARK: The group
+
+    mutating func genesis() -> Genesis { Genesis(conversation: conversation, createdAt: time, key: ann, &zeros) }
+
+    mutating func member(_ name: String, _ key: IdentityKey) throws -> Member {
+        let vector = try page[name]
+        return Member(
+            profile: try Self.optional(vector.text("name")),
+            endpoints: try vector.texts("endpoint").map { try Self.known(Endpoint($0)) },
+            version: UInt64(try vector.number("version")),
+            key: key,
+            &zeros
+        )
+    }
+
+    mutating func annMember() throws -> Member { try member("member", ann) }
+    mutating func bobMember() throws -> Member { try member("member without name and endpoints", bob) }
+
+    mutating func group() throws -> GroupState {
+        let vector = try page["group state"]
+        return GroupState.Unsigned(
+            conversation: conversation,
+            version: UInt64(try vector.number("version")),
+            membership: UInt64(try vector.number("membership")),
+            name: try Self.optional(vector.text("name")),
+            isLocked: try vector.number("locked") == 1,
+            members: [ann.publicKey, bob.publicKey]
+        ).signed(by: ann, &zeros)
+    }
+
+    mutating func departure() -> Departure {
+        Departure(of: bob.publicKey, conversation: conversation, key: bob, &zeros)
+    }
+
+    // MARK: Lifetime
+
+    mutating func proposal(_ name: String) throws -> LifetimeProposal {
+        let vector = try page[name]
+        let unopened = try vector.number("unopened")
+        return LifetimeProposal.Unsigned(
+            conversation: conversation,
+            membership: 2,
+            epoch: UInt64(try vector.number("epoch")),
+            previous: try Self.known(AgreementID(try vector.bytes("previous"))),
+            terms: LifetimeTerms(
+                try Self.known(Lifetime(rawValue: try vector.text("lifetime"))),
+                attachment: Lifetime(rawValue: try vector.text("attachment")),
+                unopened: unopened == 0 ? nil : unopened,
+                timer: try Self.known(LifetimeTerms.Timer(rawValue: try vector.text("timer")))
+            ),
+            proposedAt: time,
+            nonce: try vector.bytes("nonce")
+        ).signed(by: ann, &zeros)
+    }
+
+    mutating func plainProposal() throws -> LifetimeProposal { try proposal("proposal with a lifetime alone") }
+    mutating func fullProposal() throws -> LifetimeProposal { try proposal("proposal with all terms") }
+
+    mutating func accept() throws -> LifetimeAccept {
+        let at = Timestamp(milliseconds: try page["accept"].number("acceptedAt"))
+        return LifetimeAccept(try plainProposal(), at: at, by: bob, &zeros)
+    }
+
+    mutating func agreement() throws -> Agreement {
+        Agreement(proposal: try plainProposal(), accepts: [try accept()])
+    }
+
+    // MARK: Explosions
+
+    mutating func notice(isImmediate: Bool) -> ExplodeNotice {
+        ExplodeNotice(genesis: genesis(), expiresAt: time, isImmediate: isImmediate, key: ann, &zeros)
+    }
+
+    mutating func sealedNotice(_ name: String) throws -> [UInt8] {
+        var random = ReplayedRandomness(try page[name].bytes("nonce"))
+        return notice(isImmediate: name == "notice, immediate").sealed(&random)
+    }
+
+    mutating func receipt() throws -> DeletionReceipt {
+        let at = Timestamp(milliseconds: try page["deletion receipt"].number("destroyedAt"))
+        return DeletionReceipt(conversation: conversation, destroyedAt: at, key: bob, &zeros)
+    }
+
+    mutating func statement() throws -> ExpiredStatement {
+        let at = Timestamp(milliseconds: try page["statement"].number("statedAt"))
+        return ExpiredStatement(tag: tag, timestamp: at, key: ann, &zeros)
+    }
+
+    // MARK: Invites
+
+    func invite() throws -> Invite {
+        Invite(
+            tag: tag,
+            conversationToken: ConversationToken.seal(
+                conversation,
+                key: ann.secret,
+                nonce: try page["conversation token"].bytes("nonce")
+            ),
+            creator: InboxID(ann.publicKey),
+            joinSecret: joinSecret,
+            endpoints: try page["member"].texts("endpoint").map { try Self.known(Endpoint($0)) },
+            name: try page["group state"].text("name"),
+            description: nil,
+            lifetime: .oneDay,
+            conversationExpiresAt: nil,
+            expiresAt: time + .day,
+            singleUse: true
+        )
+    }
+
+    func signedInvite() throws -> SignedInvite {
+        SignedInvite(payload: InviteSlug.encodePayload(try invite()), signedBy: ann.secret)
+    }
+
+    private static func optional(_ text: String) throws -> String? { text.isEmpty ? nil : text }
+}
