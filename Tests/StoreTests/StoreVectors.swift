@@ -1,0 +1,192 @@
+import Primitives
+import TestSupport
+import Testing
+
+@testable import Store
+
+/// The home of the page Store against the program: the examples are those of `Tests/Vectors/vectors.py`.
+@Suite struct StoreVectors {
+    private let page: VectorPage
+    private let disk = PosixFileSystem()
+
+    init() throws { page = try VectorPage("Store", of: "Store") }
+
+    /// A page of which the vector shows the beginning, the end and the hash: its payload is i mod 251.
+    private func keyPage(_ name: String, header: [UInt8]) throws -> [UInt8] {
+        let vector = try page[name]
+        let count = SlotFile.pageByteCount - header.count - XChaChaPoly.overheadByteCount
+        return try check(
+            vector,
+            header
+                + XChaChaPoly.seal(
+                    (0..<count).map { UInt8($0 % 251) },
+                    key: SecretBytes(copying: try page["keystore"].bytes("KS")),
+                    nonce: try vector.bytes("nonce"),
+                    authenticating: try vector.bytes("associated data")
+                )
+        )
+    }
+
+    private func tombstonePage() throws -> [UInt8] {
+        let vector = try page["tombstone page"]
+        let begins = try vector.bytes("plaintext begins")
+        let plaintext = begins + [UInt8](repeating: 0, count: 4_024 - begins.count)
+        return try check(
+            vector,
+            Array(try vector.bytes("page begins").prefix(32))
+                + XChaChaPoly.seal(
+                    plaintext,
+                    key: SecretBytes(copying: try page["keystore"].bytes("KT")),
+                    nonce: try vector.bytes("nonce"),
+                    authenticating: try vector.bytes("associated data")
+                )
+        )
+    }
+
+    private func check(_ vector: Vector, _ bytes: [UInt8]) throws -> [UInt8] {
+        #expect(bytes.count == SlotFile.pageByteCount)
+        #expect(
+            try bytes.starts(with: vector.bytes("page begins"))
+                && bytes.suffix(16) == vector.bytes("page ends")[...]
+        )
+        #expect(SHA256.hash(bytes) == (try vector.bytes("page's SHA-256")))
+        return bytes
+    }
+
+    private func columnHeader() throws -> [UInt8] { Array(try page["column page"].bytes("page begins").prefix(64)) }
+
+    /// The home that the examples are.
+    private func makeHome(_ path: String, keystore: String = "keystore") throws {
+        func file(_ name: String, _ bytes: [UInt8]) throws {
+            let file = try disk.open(path + "/" + name, in: nil, [.write, .create])
+            defer { disk.close(file) }
+            try disk.write(file, at: 0, bytes)
+        }
+        func slots(_ name: String, _ index: Int64, _ page: [UInt8]) throws {
+            var bytes = [UInt8](repeating: 0x5a, count: SlotFile.growth * SlotFile.pageByteCount)
+            bytes.replaceSubrange(Int(index) * page.count..<(Int(index) + 1) * page.count, with: page)
+            try file(name, bytes)
+        }
+        let copy = try page["keystore"].bytes(keystore)
+        let padded = copy + [UInt8](repeating: 0x5a, count: SlotFile.pageByteCount - copy.count)
+        let (row, column, tombstone) = (try page["row page"], try page["column page"], try page["tombstone page"])
+        let (segment, clock) = (try page["segment"], try page["clock"])
+        let directory = "inboxes/" + (try row.text("directory"))
+        let stem = directory + "/" + (try segment.text("segment id"))
+        for name in ["", "/inboxes", "/" + directory] { try disk.makeDirectory(path + name, in: nil) }
+        try file("keystore", padded + padded)
+        if keystore == "keystore" { try file("key", try page["keystore"].bytes("key")) }
+        try slots("rows.slots", try row.number("index"), try keyPage("row page", header: []))
+        try slots("columns.slots", try column.number("index"), try keyPage("column page", header: try columnHeader()))
+        try slots("tombstones.slots", try tombstone.number("index"), try tombstonePage())
+        let mark = try clock.bytes("copy")
+        try file("clock", mark + [UInt8](repeating: 0, count: 512 - mark.count) + mark)
+        try file(directory + "/" + (try row.text("log name")) + ".log", try page["state log"].bytes("log"))
+        try file(stem + ".expiry", try segment.bytes("sidecar"))
+        try file(stem + ".seg", try segment.bytes("segment"))
+    }
+
+    @Test func `the program reads the home that the examples are`() throws {
+        let temporary = TemporaryDirectory()
+        try makeHome(temporary.home)
+        let now = try page["clock"].number("time")
+        let store = try Store.open(home: temporary.home, now: now, committingOn: .caller)
+        defer { store.close() }
+        #expect(store.clockMark() == now)
+        try store.unlock(passphrase: nil)
+        let vector = try page["row page"]
+        let row = try #require(store.liveRows().first)
+        #expect(try store.liveRows().count == 1 && Int64(row.slot) == vector.number("index"))
+        #expect(row.generation == (try vector.bytes("generation").integer(UInt64.self, at: 0)))
+        let identity = try store.secret(row, label: "identity key 0")
+        #expect(identity.withBytes { Array($0) } == (try vector.bytes("identity key 0")))
+        #expect(try store.loadState(row) == text("the state"))
+        let id = Array(try page["segment"].bytes("plaintext")[20..<36])
+        #expect(try store.read(row, id: id, now: now) == text("a message"))
+        #expect(try store.tombstones().map(\.payload) == [text("a tombstone")])
+        #expect(store.damage.isEmpty, "\(store.damage)")
+
+        // Its time comes with its bucket's.
+        let end = try #require(try page["segment"].bytes("plaintext").integer(Int64.self, at: 0))
+        #expect(try store.read(row, id: id, now: end) == nil)
+    }
+
+    @Test func `the keys of a home, by the key file and by the passphrase`() throws {
+        let vector = try page["keystore"]
+        let keys = GridKeys(root: SecretBytes(copying: try vector.bytes("root")))
+        for (name, key) in [
+            ("KS", keys.sealing.withBytes { Array($0) }), ("KX", keys.mixing.withBytes { Array($0) }),
+            ("KT", keys.tombstones.withBytes { Array($0) }), ("KC", keys.control.withBytes { Array($0) }),
+        ] {
+            #expect(key == (try vector.bytes(name)), "\(name)")
+        }
+        let temporary = TemporaryDirectory()
+        try makeHome(temporary.home, keystore: "keystore of it")
+        let now = try page["clock"].number("time")
+        let store = try Store.open(home: temporary.home, now: now, committingOn: .caller)
+        defer { store.close() }
+        #expect(throws: StoreError.wrongPassphrase) { try store.unlock(passphrase: secretBytes("correct horse")) }
+        try store.unlock(passphrase: secretBytes(try vector.text("passphrase")))
+        #expect(store.liveRows().count == 1)
+    }
+
+    @Test func `what the program writes is what the page says`() throws {
+        let root = SecretBytes(copying: try page["keystore"].bytes("root"))
+        let keys = GridKeys(root: root)
+        let (rowVector, columnVector) = (try page["row page"], try page["column page"])
+        func open(_ name: String, _ bytes: [UInt8], _ vector: Vector, _ header: Int) throws -> SharedSecret {
+            let index = Int(try vector.number("index"))
+            return try #require(KeyPage.open(bytes, file: name, index: index, headerByteCount: header, keys: keys))
+        }
+        let secret = try open("rows.slots", try keyPage("row page", header: []), rowVector, 0)
+        #expect(secret.bytes.withBytes { Array($0) } == (try rowVector.bytes("S")))
+        let row = Row(slot: UInt32(try rowVector.number("index")), secret: secret)
+        #expect(row.names.directory == (try rowVector.text("directory")))
+        #expect(
+            try row.names.log == rowVector.text("log name") + ".log" && row.names.tag == rowVector.bytes("tag")
+        )
+
+        let columnBytes = try keyPage("column page", header: try columnHeader())
+        let header = try #require(ColumnHeader(page: columnBytes))
+        #expect(header.encoded == (try columnHeader()) && header.tier == .oneHour)
+        let column = Column(slot: 2, header: header, secret: try open("columns.slots", columnBytes, columnVector, 64))
+        #expect(column.secret.bytes.withBytes { Array($0) } == (try columnVector.bytes("E")))
+        #expect(column.tag == (try columnVector.bytes("tag")))
+
+        let segment = try page["segment"]
+        let id = try segment.bytes("segment id")
+        let sidecar = ExpirySidecar(
+            segmentID: id,
+            column: column,
+            inboxTag: row.names.tag,
+            key: row.names.sidecarKey.bytes
+        )
+        #expect(sidecar.encoded == (try segment.bytes("sidecar")))
+        let key = Segment.key(row: row, column: column, segmentID: id)
+        #expect(key.bytes.withBytes { Array($0) } == (try segment.bytes("segment key")))
+        let plaintext = try segment.bytes("plaintext")
+        let message = try #require(MessageID(plaintext[20..<36]))
+        #expect(
+            plaintext
+                == MessageRecord.encode(
+                    id: message,
+                    expiresAt: header.notAfter,
+                    order: 0,
+                    version: 0,
+                    isHidden: false,
+                    payload: text("a message")
+                )
+        )
+
+        let log = try page["state log"]
+        let state = StateLog(row: row, fileID: try log.bytes("file id"), number: 1, isNew: false)
+        var found: [String] = []
+        let bytes = try log.bytes("log")
+        #expect(StateLog.fileID(bytes) == (try log.bytes("file id")))
+        let (isSound, isWhole) = state.file.load(bytes, from: StateLog.headerByteCount) { number, _, record in
+            guard case .opened(let plaintext) = record else { return }
+            found.append("\(number) \(String(decoding: plaintext, as: UTF8.self))")
+        }
+        #expect(isSound && isWhole && found == ["0 a state", "1 the state"])
+    }
+}
