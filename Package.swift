@@ -180,7 +180,7 @@ let package = Package(
         tests("DatagramsTests", ["TestSupport", "Datagrams", "Noise", "Primitives", heap]),
         tests("DiscoveryTests", ["Discovery", "Primitives"]),
         tests("PortMappingTests", ["PortMapping", "Discovery"]),
-        tests("MessagingTests", ["Messaging", "Primitives"]),
+        tests("MessagingTests", ["TestSupport", "Messaging", "Primitives"]),
         tests("SimulationTests", ["Simulation", "Messaging", "Primitives"]),
         tests("NodeSimulationTests", ["NodeSimulation"]),
         tests("WireTests", ["TestSupport", "Wire", "Messaging", "Primitives"]),

@@ -1,0 +1,172 @@
+import Messaging
+import Primitives
+import TestSupport
+import Testing
+
+/// The table of the page Frames, "A conversation", for frames of a member: what counts before both have said where they
+/// stand, after it, and over a link whose place another has taken.
+@Suite("Frames by the state of their link") struct FrameStateTests {
+    /// Which link a frame comes by.
+    enum State: Int, CaseIterable {
+        case notEstablished = 1
+        case established
+        case replaced
+    }
+
+    /// A row of the table that a test can send.
+    enum Row: String, CaseIterable {
+        case session = "`session`"
+        case content = "content"
+        case acknowledgement = "`acknowledgement`"
+        case lifetime = "lifetime messages"
+        case group = "`group_updated`, `profile`, `member_left`"
+        case request = "`attachment_request`"
+        case ping = "`ping`"
+        case closing = "`closing`"
+        case others = "`welcome`, `join_error`, `invitation`, `relay_request`, `relay_answer`"
+    }
+
+    private let victim = 1
+    private let member = 2
+
+    /// The cells of a row, as the page has them.
+    private func cells(_ row: Row) throws -> [String] {
+        let line = try #require(
+            VectorPage("Frames").text.split(separator: "\n").first { $0.hasPrefix("| \(row.rawValue) | ") },
+            "the page has no row \(row.rawValue)"
+        )
+        return line.split(separator: "|").map { cell in
+            String(cell.drop { $0 == " " }.reversed().drop { $0 == " " }.reversed())
+        }
+    }
+
+    private func isTaken(_ cell: String, _ row: Row, _ state: State) throws -> Bool {
+        if cell.hasPrefix("dropped") { return false }
+        if cell == "as over the link in use" { return try isTaken(cells(row)[State.established.rawValue], row, state) }
+        return true
+    }
+
+    @Test(arguments: Row.allCases, State.allCases)
+    func `each frame is taken or dropped as the page says`(_ row: Row, _ state: State) throws {
+        var all = try Assembly.joined(3)
+        all.run(for: 30_000)
+        let message = try all.say("wait", from: victim)
+        let old = try #require(all.machine(victim)?.link(to: all.keys[member].publicKey))
+        var link = old
+        if state != .established {
+            // Late enough to take the place of the other one, whoever dialled.
+            let fresh = LinkID(1_000)
+            all.links[fresh] = [member, victim]
+            // We close the other one; until the transport says that it is gone, what still comes by it is read.
+            let ends = all.links.removeValue(forKey: old)
+            let client = all.clients[victim]
+            let remote = all.keys[member].publicKey
+            all.step(victim) { core, turn in
+                core.linkOpened(fresh, client: client, remote: remote, weDialled: false, &turn)
+            }
+            all.links[old] = ends
+            #expect(all.machine(victim)?.link(to: remote) == fresh && all.machine(victim)?.isOnline(remote) == false)
+            if state == .notEstablished { link = fresh } else { deliver(start, on: fresh, &all) }
+        }
+        let isTaken = try isTaken(cells(row)[state.rawValue], row, state)
+        #expect(try sends(row, on: link, message, &all) == isTaken, "\(row.rawValue), \(state)")
+    }
+
+    private var start: Frame { .session(SessionStart(reset: false, inForce: nil, head: nil, renewable: nil)) }
+
+    private func deliver(_ frame: Frame, on link: LinkID, _ all: inout Assembly) {
+        all.step(victim) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
+    }
+
+    /// - Returns: whether the frame has had its effect.
+    private func sends(_ row: Row, on link: LinkID, _ message: MessageID, _ all: inout Assembly) throws -> Bool {
+        let own = all.keys[member]
+        let sent = all.sent.count
+        let dropped = try #require(all.machine(victim)).droppedCount
+        func answers(_ all: Assembly) -> ArraySlice<Frame> { all.sent[sent...] }
+        switch row {
+        case .session:
+            deliver(start, on: link, &all)
+            return answers(all).contains { if case .group = $0 { true } else { false } }
+        case .content:
+            let text = all.text("hello", by: member)
+            deliver(.content(text, age: 0), on: link, &all)
+            return all.archive[victim][text.id] != nil
+        case .acknowledgement:
+            deliver(.acknowledgement(message, stored: false), on: link, &all)
+            return all.machine(victim)?.outboxEntry(message, to: own.publicKey) == nil
+        case .lifetime:
+            let wish = LifetimeProposal.Unsigned(
+                conversation: all.conversation,
+                membership: try #require(all.machine(member)).record.group.membership,
+                epoch: 1,
+                previous: .none,
+                terms: LifetimeTerms(.oneDay),
+                proposedAt: all.now,
+                nonce: all.random.bytes(16)
+            )
+            deliver(.lifetime(.proposal(wish.signed(by: own, &all.random))), on: link, &all)
+            return all.machine(victim)?.pendingProposal != nil
+        case .group:
+            let version = try #require(all.machine(member)).record.own.version + 1
+            let news = Member(profile: "new", endpoints: [], version: version, key: own, &all.random)
+            deliver(.profile(news), on: link, &all)
+            return all.names(victim).contains("new")
+        case .request:
+            deliver(.attachmentRequest(.random(&all.random), first: 0, count: 1), on: link, &all)
+            return answers(all).contains { if case .attachmentGone = $0 { true } else { false } }
+        case .ping:
+            deliver(.ping(9), on: link, &all)
+            return answers(all).contains(.pong(9))
+        case .closing:
+            deliver(.closing(asleep: false), on: link, &all)
+            return all.wire.contains { $0.link == link && $0.frame == .closing(asleep: false) && $0.to == member }
+        case .others:
+            deliver(.relayRequest(.reserve), on: link, &all)
+            return try #require(all.machine(victim)).droppedCount == dropped
+        }
+    }
+
+    /// The first of a member.
+    private func firstStart(of node: Int, _ all: Assembly) throws -> SessionStart {
+        let key = all.keys[node].publicKey
+        let starts = all.sent.compactMap { frame -> SessionStart? in
+            if case .session(let start) = frame, start.member?.key == key { start } else { nil }
+        }
+        return try #require(starts.first)
+    }
+
+    @Test func `what a joiner's first SessionStart says`() throws {
+        let two = try Assembly.joined(2)
+        let machine = try #require(two.machine(1))
+        var expected = SessionStart(reset: false, inForce: nil, head: nil, renewable: nil)
+        expected.member = machine.record.own
+        expected.groupDigest = machine.groupDigest
+        #expect(try firstStart(of: 1, two) == expected)
+
+        // A third one enters under what the two have agreed on.
+        var all = Assembly(3)
+        let client = all.clients[0]
+        all.step(0) { core, turn in
+            (try? core.createConversation(client, name: "talk", profile: "p0", &turn)) ?? []
+        }
+        try all.join(1)
+        all.run()
+        all.command(0) { (machine, turn) throws(CommandError) in try machine.propose(LifetimeTerms(.oneDay), &turn) }
+        all.run()
+        all.command(1) { (machine, turn) throws(CommandError) in try machine.accept(&turn) }
+        all.run()
+        try all.join(2)
+        let agreement = try #require(all.machine(2)?.agreement)
+        let start = try firstStart(of: 2, all)
+        #expect(!start.reset && start.inForce == agreement.id && start.open == nil && start.undelivered == 0)
+        #expect(start.head?.id == agreement.id && start.head?.isSigned(by: all.keys[2].publicKey) == true)
+        #expect(start.epoch == agreement.epoch && start.member == all.machine(2)?.record.own)
+        // Nobody has asked for a standing policy.
+        #expect(start.renewable == nil)
+        let accepts = all.sent.contains {
+            if case .lifetime(.accept(let accept)) = $0 { accept.acceptor == all.keys[2].publicKey } else { false }
+        }
+        #expect(!accepts)
+    }
+}
