@@ -16,6 +16,7 @@ extension DatagramEndpoint {
             receiveDial(name, token, cookie, actOne, now)
         case .answer(let dialer, let responder, let actTwo):
             guard case .dialing(let dialing)? = connections[dialer] else { return reject(.unknownConnection) }
+            let wasAnswered = dialing.isAnswered
             let rejection = dialing.receiveAnswer(
                 actTwo,
                 responder: responder,
@@ -24,6 +25,9 @@ extension DatagramEndpoint {
                 at: now
             )
             if let rejection { reject(rejection) }
+            if !wasAnswered, dialing.isAnswered, let number = numbers[dialer] {
+                events.append(.answered(number, token: dialing.dial.token))
+            }
             touch(dialer)
         case .cookie(let dialer, let cookie):
             guard case .dialing(let dialing)? = connections[dialer] else { return reject(.unknownConnection) }

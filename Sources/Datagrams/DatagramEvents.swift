@@ -162,6 +162,8 @@ package struct DatagramKnock: Hashable, Sendable {
 
 /// What an endpoint tells its owner.
 package enum DatagramEvent: Hashable, Sendable {
+    /// The responder has answered a dial with this token; act 3 has not left yet.
+    case answered(UInt64, token: [UInt8])
     case opened(DatagramOpening)
     /// There are messages to be read.
     case readable(UInt64)

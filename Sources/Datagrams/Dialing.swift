@@ -61,6 +61,9 @@ final class Dialing {
         retransmitAfter = dial.isPunching ? 200_000 : 3 * limits.initialRoundTrip
     }
 
+    /// Act 2 has come, and is authentic.
+    var isAnswered: Bool { if case .confirming = phase { true } else { false } }
+
     /// What the failure is called now.
     var failure: DatagramDialFailure {
         if case .confirming = phase { .noConfirmation } else { .noAnswer }

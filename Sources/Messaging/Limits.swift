@@ -95,9 +95,13 @@ package enum Limits {
     package static let endedProposalCount = 32
     /// Members, also of those that have gone, whose proposals up to a ballot are void.
     package static let ballotFloorCount = 64
+    /// Writes of counters because of tokens that were shown, of all inboxes: 8 at once, then one a second.
+    package static let counterSaveInterval: Milliseconds = .second
+    package static let counterSaveBurst = 8
     /// Waits between dials of one member.
     package static let redialFirst: Milliseconds = 250
-    package static let redialLongest: Milliseconds = 60 * .second
+    /// With its random part, and with the time that a dial takes, no more than a minute.
+    package static let redialLongest: Milliseconds = 32 * .second
     /// Dials of one member at one time: where it is known to be, and where it was heard meanwhile.
     package static let dialCount = 3
     /// A link that was asked and has not answered for so long may be dead: its member is looked for on this network.

@@ -2,25 +2,13 @@ import Messaging
 import Primitives
 import Transport
 
-/// What is saved of one inbox: the core's record, and how far the counters of its routing tokens have moved.
+/// What is saved of one inbox: the core's record, and where the counters of its routing tokens stand.
 struct InboxSnapshot: Codable {
-    struct Counter: Codable {
-        var day: UInt32
-        var next: UInt32
-
-        init(_ counter: RoutingCounter) {
-            day = counter.day
-            next = counter.next
-        }
-
-        var routing: RoutingCounter { RoutingCounter(day: day, next: next) }
-    }
-
     /// Of the link to one member.
     struct Counters: Codable {
         var remote: PublicKey
-        var dial: [Counter]
-        var accept: [Counter]
+        var dial: DialCounters
+        var accept: ListenerCounters
     }
 
     var record: InboxRecord

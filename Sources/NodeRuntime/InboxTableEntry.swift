@@ -12,7 +12,7 @@ struct InboxTableEntry: Hashable {
         var remote: PublicKey
         /// 32 bytes; see `RoutingSecret`.
         var secret: [UInt8]
-        var counters: [RoutingCounter]
+        var counters: ListenerCounters
     }
 
     var summary: InboxSummary
@@ -35,6 +35,10 @@ struct InboxTableEntry: Hashable {
             bytes += utf8
         }
         func time(_ value: Timestamp?) { number(value?.milliseconds ?? -1) }
+        func window(_ value: TokenWindow) {
+            number(value.shown)
+            number(value.completed)
+        }
         bytes += summary.client.bytes + summary.own.bytes + summary.conversation.bytes + summary.creator.bytes
         time(summary.createdAt)
         time(summary.lastActivity)
@@ -51,10 +55,16 @@ struct InboxTableEntry: Hashable {
         number(UInt16(clamping: routes.count))
         for route in routes.prefix(Int(UInt16.max)) {
             bytes += route.remote.bytes + route.secret
-            number(UInt16(clamping: route.counters.count))
-            for counter in route.counters {
-                number(counter.day)
-                number(counter.next)
+            for generation in [route.counters.generation, route.counters.next ?? .first] {
+                number(generation.day)
+                number(generation.counter)
+            }
+            window(route.counters.window)
+            let days = route.counters.days.prefix(Int(UInt16.max))
+            number(UInt16(days.count))
+            for day in days {
+                number(day.day)
+                window(day.window)
             }
         }
         number(UInt16(clamping: invites.count))
@@ -95,12 +105,7 @@ struct InboxTableEntry: Hashable {
             }),
             let routes = reader.list({ reader -> Route? in
                 guard let remote = reader.key(), let secret = reader.take(RoutingSecret.byteCount),
-                    let counters = reader.list({ reader -> RoutingCounter? in
-                        guard let day = reader.number(UInt32.self), let next = reader.number(UInt32.self) else {
-                            return nil
-                        }
-                        return RoutingCounter(day: day, next: next)
-                    })
+                    let counters = reader.counters()
                 else { return nil }
                 return Route(remote: remote, secret: secret, counters: counters)
             }),
@@ -148,6 +153,32 @@ struct InboxTableEntry: Hashable {
 
         mutating func number<Value: FixedWidthInteger>(_ type: Value.Type) -> Value? {
             take(MemoryLayout<Value>.size)?.reversed().reduce(0) { $0 << 8 | Value(truncatingIfNeeded: $1) }
+        }
+
+        mutating func counters() -> ListenerCounters? {
+            guard let present = generation(), let next = generation(), let used = window(),
+                let days = list({ reader -> ListenerCounters.Day? in
+                    guard let day = reader.number(UInt32.self), let window = reader.window() else { return nil }
+                    return ListenerCounters.Day(day: day, window: window)
+                })
+            else { return nil }
+            return ListenerCounters(
+                generation: present,
+                window: used,
+                // No handshake begins the first one.
+                next: next == .first ? nil : next,
+                days: days
+            )
+        }
+
+        private mutating func generation() -> TokenGeneration? {
+            guard let day = number(UInt32.self), let counter = number(UInt32.self) else { return nil }
+            return TokenGeneration(day: day, counter: counter)
+        }
+
+        private mutating func window() -> TokenWindow? {
+            guard let shown = number(UInt32.self), let completed = number(UInt32.self) else { return nil }
+            return TokenWindow(shown: shown, completed: completed)
         }
 
         mutating func key() -> PublicKey? { take(PublicKey.byteCount).flatMap { PublicKey(unchecked: $0) } }

@@ -1,5 +1,6 @@
 import Messaging
 import NIOCore
+import Noise
 import Primitives
 import Transport
 
@@ -8,15 +9,21 @@ extension Node {
     /// Dials a member, an invite's creator or a contact: directly, and through its rendezvous nodes when that takes long.
     func dial(_ client: ClientID, _ dial: NodeAction.Dial) {
         stirDiscovery()
-        var group = DialGroup(client: client, dial: dial)
+        let group = DialGroup(client: client, dial: dial)
         guard transport != nil, keys[client] != nil, !isTroubled(client) else { return failed(group) }
-        let direct = dial.endpoints.filter { $0.relay == nil }
-        group.relays = dial.endpoints.filter { $0.relay != nil }
         let number = nextGroup
         nextGroup += 1
         groups[number] = group
+        begin(number)
+    }
+
+    private func begin(_ number: UInt64) {
+        guard let dial = groups[number]?.dial else { return }
+        let direct = dial.endpoints.filter { $0.relay == nil }
+        let relays = dial.endpoints.filter { $0.relay != nil }
+        groups[number]?.relays = relays
         if !direct.isEmpty { attempt(number, endpoints: direct) }
-        guard !group.relays.isEmpty else { return goOn(number) }
+        guard !relays.isEmpty else { return goOn(number) }
         loop.assumeIsolated().scheduleTask(in: .milliseconds(direct.isEmpty ? 0 : Limits.relayHeadStart)) {
             self.assumeIsolated { $0.tryRelay(number) }
         }
@@ -28,7 +35,7 @@ extension Node {
         guard let transport, keys[client] != nil, !isTroubled(client) else { return failed(group) }
         let number = nextGroup
         nextGroup += 1
-        let active = ActiveDial(client: client, dial: dial, group: number)
+        let active = ActiveDial(client: client, dial: dial, group: number, shown: ShownToken())
         guard let known = makeDial(active, []) else { return failed(group) }
         groups[number] = group
         let whole = LinkTransport.Dial(
@@ -55,7 +62,7 @@ extension Node {
 
     private func attempt(_ group: UInt64, endpoints: [Messaging.Endpoint]) {
         guard let transport, let known = groups[group] else { return }
-        let active = ActiveDial(client: known.client, dial: known.dial, group: group)
+        let active = ActiveDial(client: known.client, dial: known.dial, group: group, shown: ShownToken())
         guard let dial = makeDial(active, endpoints) else { return }
         let number = transport.dial(dial)
         dials[number] = active
@@ -81,7 +88,7 @@ extension Node {
     func attempt(_ group: UInt64, over end: RelayEnd, _ name: RelayEndName) {
         guard let transport, let known = groups[group] else { return end.channel.fail() }
         groups[group]?.guestDial = nil
-        let active = ActiveDial(client: known.client, dial: known.dial, group: group)
+        let active = ActiveDial(client: known.client, dial: known.dial, group: group, shown: ShownToken())
         guard let dial = makeDial(active, []) else {
             end.channel.fail()
             return goOn(group)
@@ -92,37 +99,90 @@ extension Node {
         relayGuests[name.link]?.dial = number
     }
 
-    /// Of the transport: a node closed before act 2.
-    func tokenRefused(_ number: UInt64) {
-        guard let active = dials[number], active.dial.route == .member else { return }
-        dialTokens[LinkName(client: active.client, remote: active.dial.remote)]?.closedBeforeActTwo()
+    // MARK: Tokens
+
+    /// The token of a dial: one for all its ways, and another one when a node has refused it.
+    private func token(for active: ActiveDial) -> RoutingToken? {
+        if let token = active.shown.token { return token }
+        let isSecond = groups[active.group]?.round == .second
+        let token: RoutingToken?
+        switch active.dial.route {
+        case .member:
+            let name = LinkName(client: active.client, remote: active.dial.remote)
+            token = dialTokens[name]?.nextToken(day: isSecond ? now.day : nil)
+        case .invite(let id): token = sharedToken(.derive(invite: id), isOfAnyDay: isSecond)
+        case .contact(let secret):
+            let shared = SecretBytes(copying: secret)
+            token = sharedToken(.derive(shared: shared, purpose: "card"), isOfAnyDay: isSecond)
+        }
+        active.shown.token = token
+        return token
     }
+
+    /// A token that many may show: of the day, or one that no clock has to do with.
+    func sharedToken(_ secret: RoutingSecret, isOfAnyDay: Bool) -> RoutingToken {
+        var random = SystemRandomness()
+        return secret.sharedToken(day: isOfAnyDay ? nil : now.day, using: &random)
+    }
+
+    /// Of the transport: the listener has answered, and act 3 has not left yet.
+    func dialAnswered(_ number: UInt64, _ token: RoutingToken) {
+        guard let active = dials[number], active.dial.route == .member else { return }
+        if dialTokens[LinkName(client: active.client, remote: active.dial.remote)]?.answered(token) ?? false {
+            saveCounters(active.client)
+        }
+    }
+
+    /// The first frame has come over a link.
+    func confirmToken(of link: ActiveLink) {
+        guard link.connection.role == .initiator else { return }
+        let name = LinkName(client: link.client, remote: link.connection.peer.publicKey)
+        if dialTokens[name]?.confirmed(link.connection.token) ?? false { saveCounters(link.client) }
+    }
+
+    /// Of the transport: a node closed before act 2.
+    func tokenRefused(_ number: UInt64) { dials[number]?.shown.token = nil }
+
+    // MARK: Ends
 
     /// Of the transport: a way has come to nothing.
     func dialEnded(_ number: UInt64, _ hearing: LinkTransport.TokenHearing) {
-        guard !isStopped, !guestDialEnded(number), let active = dials.removeValue(forKey: number) else { return }
-        // Over UDP a token that is used up gets no answer.
-        if hearing == .silence, active.dial.route == .member {
-            dialTokens[LinkName(client: active.client, remote: active.dial.remote)]?.unanswered()
+        guard !isStopped, !guestDialEnded(number, hearing), let active = dials.removeValue(forKey: number) else {
+            return
         }
         groups[active.group]?.numbers.remove(number)
-        if hearing != .none { groups[active.group]?.isUnknownThere = true }
+        groups[active.group]?.hear(hearing)
         goOn(active.group)
     }
 
-    /// The next way is tried when nothing is under way; when there is none, that is the end.
+    /// The next way is tried when nothing is under way. When there is none, all of them are tried once more with the other kind
+    /// of token, if the listener may not have known the first; and that is the end.
     private func goOn(_ number: UInt64) {
         guard let group = groups[number], group.isIdle else { return }
         guard group.relays.isEmpty else { return tryRelay(number) }
+        if wantsSecondRound(group) {
+            groups[number]?.round = .second
+            return begin(number)
+        }
         groups[number] = nil
         failed(group)
+    }
+
+    private func wantsSecondRound(_ group: DialGroup) -> Bool {
+        guard !isStopped, group.round == .first, group.hearing != .none else { return false }
+        switch group.dial.route {
+        case .member:
+            let name = LinkName(client: group.client, remote: group.dial.remote)
+            return dialTokens[name]?.wantsDay(wasRefused: group.hearing == .unknown) ?? false
+        case .invite, .contact: return true
+        }
     }
 
     private func failed(_ group: DialGroup) {
         guard !isStopped else { return }
         stirDiscovery()
         // Where there is a link, a tombstone need not be asked.
-        let isUnknownThere = group.isUnknownThere && !group.dial.isUpgrade
+        let isUnknownThere = group.hearing != .none && !group.dial.isUpgrade
         turn { core.dialFailed(group.client, to: group.dial.remote, isUnknownThere: isUnknownThere, &$0) }
     }
 

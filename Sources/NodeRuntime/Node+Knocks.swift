@@ -15,14 +15,29 @@ enum KnockName: Hashable {
 
 /// One with what it says, and where it goes next if nobody takes it there.
 struct PendingKnock {
+    enum Content {
+        case question
+        /// A notice or a receipt: its kind and its sealed bytes.
+        case sealed([UInt8])
+    }
+
+    /// A place, and by which token it is tried there: that of the day, or that of any day, which is good at any difference of
+    /// clocks.
+    struct Attempt {
+        var endpoint: Messaging.Endpoint
+        var isOfAnyDay: Bool
+    }
+
     var name: KnockName
-    var payload: [UInt8]
+    var content: Content
     var secret: KnockSecret
     var token: RoutingToken
-    var rest: [Messaging.Endpoint]
+    var payload: [UInt8]
+    var isOfAnyDay: Bool
+    var rest: [Attempt]
 }
 
-/// Knocks (section 7): sealed words without a handshake, to tell of an explosion and to ask for one.
+/// Knocks (Explode.md): sealed words without a handshake, to tell of an explosion and to ask for one.
 extension Node {
     /// The first byte of a knock's sealed bytes, and of its answer, says what it is.
     private enum KnockKind {
@@ -102,7 +117,12 @@ extension Node {
                 let target = fanOut(conversation)?.targets.first(where: { $0.remote == member }),
                 let secret = Hex.decode(target.knock).flatMap(KnockSecret.init(bytes:))
             else { return }
-            send([KnockKind.notice] + record.notice, secret, to: target.endpoints, .deliver(conversation, member))
+            send(
+                .sealed([KnockKind.notice] + record.notice),
+                secret,
+                to: target.endpoints,
+                .deliver(conversation, member)
+            )
         case .ask(let client, let member, let endpoints):
             guard let key = keys[client], let conversation = core.conversationID(client) else { return }
             let secret = RoutingSecret.derive(
@@ -111,38 +131,57 @@ extension Node {
                 conversation: conversation.bytes,
                 role: .initiator
             ).knock
-            send(question(secret), secret, to: endpoints, .ask(client, member))
+            send(.question, secret, to: endpoints, .ask(client, member))
         case .askByInvite(let client, let invite, let endpoints):
             let secret = RoutingSecret.derive(invite: invite).knock
-            send(question(secret), secret, to: endpoints, .askByInvite(client))
+            send(.question, secret, to: endpoints, .askByInvite(client))
         case .report(let conversation, let endpoints):
             guard let secret = reports.removeValue(forKey: conversation),
                 let receipt = core.tombstone(conversation)?.receipt
             else { return }
-            send([KnockKind.receipt] + receipt, secret, to: endpoints, .report(conversation))
+            send(.sealed([KnockKind.receipt] + receipt), secret, to: endpoints, .report(conversation))
         }
     }
 
-    /// As long as a notice, the longest that may come back.
-    private func question(_ secret: KnockSecret) -> [UInt8] {
-        var random = Randomness.system
-        let token = secret.token(day: now.day)
-        return [KnockKind.question] + KnockQuestion.seal(key: secret.sealingKey, token: token.bytes, &random)
-    }
-
+    /// All places by the token of the day, and then all of them by that of any day.
     private func send(
-        _ payload: [UInt8],
+        _ content: PendingKnock.Content,
         _ secret: KnockSecret,
         to endpoints: [Messaging.Endpoint],
         _ name: KnockName
     ) {
-        guard let transport, let endpoint = endpoints.first, knocking.insert(name).inserted else { return }
+        let attempts = [false, true].flatMap { isOfAnyDay in
+            endpoints.map { PendingKnock.Attempt(endpoint: $0, isOfAnyDay: isOfAnyDay) }
+        }
+        send(content, secret, attempts[...], name)
+    }
+
+    private func send(
+        _ content: PendingKnock.Content,
+        _ secret: KnockSecret,
+        _ attempts: ArraySlice<PendingKnock.Attempt>,
+        _ name: KnockName
+    ) {
+        guard let transport, let attempt = attempts.first, knocking.insert(name).inserted else { return }
+        let endpoint = attempt.endpoint
+        let token = attempt.isOfAnyDay ? secret.token : secret.token(day: now.day)
+        let payload: [UInt8]
+        switch content {
+        case .sealed(let bytes): payload = bytes
+        case .question:
+            // As long as a notice, the longest that may come back.
+            var random = Randomness.system
+            payload =
+                [KnockKind.question] + KnockQuestion.seal(key: secret.sealingKey, token: token.bytes, &random)
+        }
         let knock = PendingKnock(
             name: name,
-            payload: payload,
+            content: content,
             secret: secret,
-            token: secret.token(day: now.day),
-            rest: Array(endpoints.dropFirst())
+            token: token,
+            payload: payload,
+            isOfAnyDay: attempt.isOfAnyDay,
+            rest: Array(attempts.dropFirst())
         )
         guard endpoint.relay == nil else {
             openStream(at: endpoint, for: .knock(knock))
@@ -176,9 +215,11 @@ extension Node {
         guard !isStopped else { return }
         switch (result, knock.name) {
         case (.success(let answer?), _): receive(answer, to: knock.name, knock.secret, knock.token)
-        // A receipt has no answer.
-        case (.success(nil), .report): break
-        case (.success(nil), _), (.failure, _): send(knock.payload, knock.secret, to: knock.rest, knock.name)
+        // A receipt has no answer: with neither token it is known whether it was taken.
+        case (.success(nil), .report) where knock.isOfAnyDay: break
+        case (.success(nil), .report):
+            send(knock.content, knock.secret, knock.rest.filter(\.isOfAnyDay)[...], knock.name)
+        case (.success(nil), _), (.failure, _): send(knock.content, knock.secret, knock.rest[...], knock.name)
         }
     }
 

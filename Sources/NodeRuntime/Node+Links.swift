@@ -36,12 +36,22 @@ struct ActiveDial {
     var dial: NodeAction.Dial
     /// The dial, by its number.
     var group: UInt64
+    let shown: ShownToken
+}
+
+/// The token of a dial, the same over all ways, until a node has refused it.
+///
+/// `@unchecked Sendable` for the closure by which a transport asks for it: only the node, on its loop, touches it.
+final class ShownToken: @unchecked Sendable {
+    var token: RoutingToken?
 }
 
 struct ActiveLink {
     var client: ClientID
     var connection: PeerConnection
     var pauses = ReadingPauses()
+    /// Nothing has come over it yet.
+    var isSilent = true
     /// Pieces of relayed streams that are not there.
     var lostPieces = IdleFrames.relayed
 }
@@ -58,6 +68,9 @@ extension Node {
         }
         transport.events.knock = { [unowned self] token, sealed in
             assumeIsolated { $0.receiveKnock(token, sealed) }
+        }
+        transport.events.dialAnswered = { [unowned self] number, token in
+            assumeIsolated { $0.dialAnswered(number, token) }
         }
         transport.events.linkOpened = { [unowned self] connection in
             assumeIsolated { $0.linkOpened(connection) }
@@ -94,6 +107,7 @@ extension Node {
         case .member(let remote):
             // As an unknown token: it costs no curve operation.
             guard !core.isShunned(remote, by: client, now: now) else { return nil }
+            if routing.show(token) { saveShownCounters(client) }
             return RouteMatch(identity: key, route: number, remote: remote)
         case .invite, .contact: return RouteMatch(identity: key, route: number, remote: nil)
         }
@@ -124,7 +138,7 @@ extension Node {
                     conversation: conversation.bytes,
                     role: .responder
                 )
-                routing.addMember(number, secret: accept, counters: saved?.accept.map(\.routing) ?? [])
+                routing.addMember(number, secret: accept, counters: saved?.accept ?? ListenerCounters())
             }
             // Who sleeps dials nobody.
             let name = LinkName(client: client, remote: remote)
@@ -135,10 +149,7 @@ extension Node {
                 conversation: conversation.bytes,
                 role: .initiator
             )
-            dialTokens[name] = DialTokens(
-                secret: dial,
-                counters: saved?.dial.map(\.routing) ?? []
-            )
+            dialTokens[name] = saved.map { DialTokens(secret: dial, saved: $0.dial) } ?? DialTokens(secret: dial)
         case .invite(let id):
             guard known == nil else { return }
             routing.addShared(number, secret: .derive(shared: SecretBytes(copying: id.bytes), purpose: "invite"))
@@ -206,7 +217,7 @@ extension Node {
         }
     }
 
-    /// How far the counters of an inbox's tokens have moved.
+    /// Where the counters of an inbox's tokens stand.
     func counters(of client: ClientID) -> [InboxSnapshot.Counters] {
         var result: [InboxSnapshot.Counters] = []
         for (route, number) in routeNumbers[client] ?? [:] {
@@ -214,31 +225,18 @@ extension Node {
             result.append(
                 InboxSnapshot.Counters(
                     remote: remote,
-                    dial: (dialTokens[LinkName(client: client, remote: remote)]?.counters ?? []).map(
-                        InboxSnapshot.Counter.init
-                    ),
-                    accept: routing.counters(ofMember: number).map(InboxSnapshot.Counter.init)
+                    dial: dialCounters(client, remote),
+                    accept: routing.counters(ofMember: number)
                 )
             )
         }
         return result.sorted { $0.remote < $1.remote }
     }
 
-    // MARK: Dialling
-
-    func token(for active: ActiveDial) -> RoutingToken? {
-        let day = now.day
-        var random = SystemRandomness()
-        switch active.dial.route {
-        case .member:
-            return dialTokens[LinkName(client: active.client, remote: active.dial.remote)]?.nextToken(day: day)
-        case .invite(let id):
-            let secret = RoutingSecret.derive(shared: SecretBytes(copying: id.bytes), purpose: "invite")
-            return secret.sharedToken(day: day, using: &random)
-        case .contact(let secret):
-            return RoutingSecret.derive(shared: SecretBytes(copying: secret), purpose: "card")
-                .sharedToken(day: day, using: &random)
-        }
+    /// Those of an inbox that is being loaded may not have their dialer yet.
+    private func dialCounters(_ client: ClientID, _ remote: PublicKey) -> DialCounters {
+        dialTokens[LinkName(client: client, remote: remote)]?.counters
+            ?? savedCounters[client]?.first { $0.remote == remote }?.dial ?? DialCounters()
     }
 
     // MARK: Links
@@ -253,7 +251,7 @@ extension Node {
             client = active.client
             dialSucceeded(active, connection)
             if active.dial.route == .member {
-                dialTokens[LinkName(client: client, remote: active.dial.remote)]?.succeeded()
+                _ = dialTokens[LinkName(client: client, remote: active.dial.remote)]?.answered(connection.token)
                 saveCounters(client)
             }
         } else {
@@ -300,15 +298,38 @@ extension Node {
         connection.welcome()
     }
 
-    /// Lazily: a counter that is lost in a crash is found again by trying the window.
-    private func saveCounters(_ client: ClientID) {
+    /// Lazily, with the next commit: counters that a crash takes are within the window of the other side.
+    func saveCounters(_ client: ClientID) {
         guard !store.isLocked, let record = core.record(client), let row = rows[client] else { return }
         try? store.saveState(row, StoredCodec.encode(record: snapshot(record)))
+    }
+
+    /// A member has shown so many tokens that were not finished that a crash would lose too many. A sleeping inbox is woken
+    /// for it. Who shows tokens without end makes us write once a second at most.
+    private func saveShownCounters(_ client: ClientID) {
+        guard counterSaves.take(now: now) == nil else {
+            lateCounters.insert(client)
+            return
+        }
+        if core.isSleeping(client) { wakeIfPossible(client, .pushNotification) }
+        saveCounters(client)
+    }
+
+    /// With each tick.
+    func saveLateCounters() {
+        guard !lateCounters.isEmpty, !store.isLocked else { return }
+        let late = lateCounters.sorted()
+        lateCounters = []
+        for client in late { saveShownCounters(client) }
     }
 
     private func receive(_ bytes: [UInt8], on connection: PeerConnection) {
         let id = LinkID(connection.id)
         guard let link = links[id] else { return receiveAsGuest(bytes, on: connection) }
+        if link.isSilent {
+            links[id]?.isSilent = false
+            confirmToken(of: link)
+        }
         let frame: Frame
         do throws(WireError) {
             frame = try FrameCodec.decode(bytes)

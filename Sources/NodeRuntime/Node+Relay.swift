@@ -213,24 +213,30 @@ extension Node {
     // MARK: Streams to others
 
     /// Asks a rendezvous node for a stream; what it is for hears of it, not before this returns.
-    /// - Parameter endpoint: a relayed one.
+    /// - Parameters:
+    ///   - endpoint: a relayed one.
+    ///   - isOfAnyDay: which kind of token the rendezvous node is shown.
     /// - Returns: a number for ``cancelStream(_:)``.
     @discardableResult
-    func openStream(at endpoint: Messaging.Endpoint, for purpose: RelayGuestDial.Purpose) -> UInt64? {
+    func openStream(at endpoint: Messaging.Endpoint, for purpose: RelayGuestDial.Purpose, isOfAnyDay: Bool = false)
+        -> UInt64?
+    {
         guard let transport, let relay = endpoint.relay else { return nil }
         let secret = RoutingSecret.derive(shared: SecretBytes(copying: relay.routingSecret), purpose: "card")
         let dial = LinkTransport.Dial(
             endpoints: [Transport.Endpoint(host: endpoint.host, port: Int(endpoint.port))],
-            token: { [unowned self] in
-                var random = SystemRandomness()
-                return secret.sharedToken(day: assumeIsolated { $0.now.day }, using: &random)
-            },
+            token: { [unowned self] in assumeIsolated { $0.sharedToken(secret, isOfAnyDay: isOfAnyDay) } },
             // Of this link alone: the rendezvous node learns no inbox of ours, and cannot tell that two links are one's.
             identity: IdentityKey(SecretKey.generate()),
             remote: relay.key
         )
         let number = transport.dial(dial)
-        guestDials[number] = RelayGuestDial(reservation: relay.reservation, purpose: purpose)
+        guestDials[number] = RelayGuestDial(
+            reservation: relay.reservation,
+            purpose: purpose,
+            endpoint: endpoint,
+            isOfAnyDay: isOfAnyDay
+        )
         return number
     }
 
@@ -303,8 +309,14 @@ extension Node {
     }
 
     /// - Returns: whether it was a dial of such a link.
-    func guestDialEnded(_ number: UInt64) -> Bool {
+    func guestDialEnded(_ number: UInt64, _ hearing: LinkTransport.TokenHearing) -> Bool {
         guard let dial = guestDials.removeValue(forKey: number) else { return false }
+        if hearing != .none, !dial.isOfAnyDay,
+            let again = openStream(at: dial.endpoint, for: dial.purpose, isOfAnyDay: true)
+        {
+            if case .dial(let group) = dial.purpose { groups[group]?.guestDial = again }
+            return true
+        }
         switch dial.purpose {
         case .dial(let group): streamFailed(group)
         case .knock(let knock): knocked(.failure(.unreachable), knock)

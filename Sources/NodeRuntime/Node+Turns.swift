@@ -118,6 +118,7 @@ extension Node {
         reap(reading)
         probeDisk(after: Self.probePause)
         saveWhatWasRefused()
+        saveLateCounters()
         troubled = troubled.filter { $0.value > reading.confirmed }
         loadUnread()
         storeWhatWaited()

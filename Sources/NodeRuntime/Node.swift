@@ -145,6 +145,9 @@ package actor Node {
     var tombstoneRoutes: [ConversationID: [RouteTarget.Knocker: UInt64]] = [:]
     var nextRoute: UInt64 = 1
     var dialTokens: [LinkName: DialTokens] = [:]
+    /// Writes for the sake of tokens that were shown, and inboxes whose turn comes with the next tick.
+    var counterSaves = TokenBucket(interval: Limits.counterSaveInterval, burst: Limits.counterSaveBurst)
+    var lateCounters: Set<ClientID> = []
     var dials: [UInt64: ActiveDial] = [:]
     var groups: [UInt64: DialGroup] = [:]
     var nextGroup: UInt64 = 1

@@ -60,6 +60,9 @@ struct RelaySending {
 struct RelayGuestDial {
     let reservation: ReservationID
     let purpose: Purpose
+    let endpoint: Messaging.Endpoint
+    /// It shows a token of any day, for the rendezvous node has not known that of the day.
+    let isOfAnyDay: Bool
 
     /// What goes over the stream.
     enum Purpose {
@@ -90,8 +93,26 @@ struct DialGroup {
     var guestDial: UInt64?
     /// Relays that were not tried yet.
     var relays: [Messaging.Endpoint] = []
-    /// Some node answered and did not know our token.
-    var isUnknownThere = false
+    /// Which kind of token it shows; see ``Node/goOn(_:)``.
+    var round = Round.first
+    /// What is known of our tokens: some node answered and did not know one, or somebody was silent, maybe because of one.
+    private(set) var hearing = LinkTransport.TokenHearing.none
+
+    enum Round {
+        /// A member's counter, or the day's token of a shared secret.
+        case first
+        /// The day's token of a member, or one of any day of a shared secret.
+        case second
+    }
+
+    init(client: ClientID, dial: NodeAction.Dial) {
+        self.client = client
+        self.dial = dial
+    }
+
+    mutating func hear(_ hearing: LinkTransport.TokenHearing) {
+        if self.hearing != .unknown, hearing != .none { self.hearing = hearing }
+    }
 
     /// Nothing is under way.
     var isIdle: Bool { numbers.isEmpty && guestDial == nil }

@@ -1,55 +1,110 @@
 import Discovery
 
-/// The dialer's side of a member's window: which token to show next (protocol, section 2).
+/// The dialer's side of a member's tokens: which one to show next (Links.md, "Routing tokens").
 ///
-/// A dial that failed repeats its token, so that no number of failed dials runs out of the window. Only a responder
-/// that closed before act 2, or was silent over every way, may not have known the token: then the next dial tries the next
-/// counter of the window, and after 32 the first again, so that two sides whose counters have drifted apart in a crash find
-/// each other.
+/// Each dial shows the next counter above the last one that was answered. The listener knows all of these, whatever became of
+/// the dials, because it moves its window by what it is shown and not by what came of it. A token comes again only after
+/// ``TokenLimits/reach`` dials in a row without an answer.
 package struct DialTokens: Sendable {
+    /// A token that was shown, until it cannot be answered any more.
+    private struct Shown: Hashable, Sendable {
+        let token: RoutingToken
+        /// `nil` for a token of the present generation.
+        let day: UInt32?
+        let counter: UInt32
+    }
+
     private let secret: RoutingSecret
-    /// The lowest counter of each day that we have not used up; today and later only.
-    private var next: [UInt32: UInt32] = [:]
-    private var day: UInt32 = 0
-    /// How far into the window the next dial looks, 0…31.
-    private var step: UInt32 = 0
+    /// What is to be saved.
+    package private(set) var counters: DialCounters
+    private var shown: [Shown] = []
+    /// Dials in a row that met silence.
+    private var silentCount = 0
 
-    /// - Parameter counters: where they stood at the last ``counters``.
-    package init(secret: RoutingSecret, counters: [RoutingCounter] = []) {
+    /// A dialer that has never dialled.
+    package init(secret: RoutingSecret) {
         self.secret = secret
-        for counter in counters { next[counter.day] = counter.next }
+        counters = DialCounters()
     }
 
-    /// The token for a dial on `day`. The same until one of the functions below says how the dial went.
-    package mutating func nextToken(day: UInt32) -> RoutingToken {
-        if day != self.day {
-            self.day = day
-            step = 0
-            next = next.filter { $0.key >= day }
-        }
-        return secret.token(day: day, counter: counter)
-    }
-
-    /// The responder closed before act 2: it may not know this token.
-    package mutating func closedBeforeActTwo() { step = (step + 1) % RoutingTable.windowCount }
-
-    /// Nobody has said a word: the responder is not there, or over UDP it does not know this token. To it the next one is as
-    /// good.
-    package mutating func unanswered() { step = (step + 1) % RoutingTable.windowCount }
-
-    /// A link was opened with the token: this counter and those before it are used up.
-    package mutating func succeeded() {
-        next[day] = counter + 1
-        step = 0
+    /// - Parameter saved: where the counters stood when they were saved. Those that may have been used since are passed over.
+    package init(secret: RoutingSecret, saved: DialCounters) {
+        self.secret = secret
+        counters = saved
+        counters.series.skip(TokenLimits.unsaved)
+        for index in counters.days.indices { counters.days[index].series.skip(1) }
     }
 
     /// What we announce ourselves by on a LAN.
     package var lan: LanSecret { secret.lan }
 
-    /// Where the counters stand, by day.
-    package var counters: [RoutingCounter] {
-        next.keys.sorted().compactMap { day in next[day].map { RoutingCounter(day: day, next: $0) } }
+    /// The token for one more dial.
+    /// - Parameter day: for a token of a day, days since the start of 1970, UTC; `nil` for the next counter.
+    package mutating func nextToken(day: UInt32? = nil) -> RoutingToken {
+        let next: Shown
+        if let day {
+            let index = indexOfDay(day)
+            let counter = counters.days[index].series.advance(reach: TokenLimits.dayReach)
+            next = Shown(token: secret.token(day: day, counter: counter), day: day, counter: counter)
+        } else {
+            let counter = counters.series.advance(reach: TokenLimits.reach)
+            next = Shown(token: secret.token(counters.generation, counter: counter), day: nil, counter: counter)
+        }
+        shown.removeAll { $0 == next }
+        shown.append(next)
+        return next.token
     }
 
-    private var counter: UInt32 { min(next[day] ?? 1, .max - RoutingTable.windowCount) + step }
+    /// Whether a dial that has failed is to be tried again with a token of the day, in case the listener has lost its counters
+    /// or we have: always when a node has refused the counter, and every fourth time when there was only silence.
+    package mutating func wantsDay(wasRefused: Bool) -> Bool {
+        if wasRefused { return true }
+        silentCount &+= 1
+        return silentCount % 4 == 2
+    }
+
+    /// The listener has answered a dial with this token, and the answer is authentic. To be called before act 3 leaves.
+    /// - Returns: whether the counters want to be saved now.
+    package mutating func answered(_ token: RoutingToken) -> Bool {
+        guard let last = shown.last(where: { $0.token == token }) else { return false }
+        silentCount = 0
+        guard let day = last.day else {
+            let before = counters.series.answered
+            counters.series.answered = max(before, last.counter)
+            shown.removeAll { $0.day == nil && $0.counter < last.counter }
+            return isUnsaved(before, counters.series.answered)
+        }
+        let index = indexOfDay(day)
+        counters.days[index].series.answered = max(counters.days[index].series.answered, last.counter)
+        shown.removeAll { $0.day == day && $0.counter < last.counter }
+        return true
+    }
+
+    /// The first frame has come over a link with this token: the listener has completed the handshake. If the token was one
+    /// of a day, both sides go on with the generation that it names.
+    /// - Returns: whether the counters want to be saved now.
+    package mutating func confirmed(_ token: RoutingToken) -> Bool {
+        guard let last = shown.last(where: { $0.token == token }), let day = last.day,
+            counters.days.contains(where: { $0.day == day && $0.series.answered == last.counter }),
+            counters.generation != TokenGeneration(day: day, counter: last.counter)
+        else { return false }
+        counters.generation = TokenGeneration(day: day, counter: last.counter)
+        counters.series = DialCounters.Series()
+        shown.removeAll { $0.day == nil }
+        return true
+    }
+
+    private mutating func indexOfDay(_ day: UInt32) -> Int {
+        if let index = counters.days.firstIndex(where: { $0.day == day }) { return index }
+        counters.days.insert(DialCounters.Day(day: day), at: 0)
+        counters.days = Array(counters.days.prefix(TokenLimits.dialedDays))
+        let kept = Set(counters.days.map(\.day))
+        shown.removeAll { shown in shown.day.map { !kept.contains($0) } ?? false }
+        return 0
+    }
+}
+
+/// Whether counters have moved so far that what is saved of them would lag behind.
+func isUnsaved(_ before: UInt32, _ after: UInt32) -> Bool {
+    before / TokenLimits.unsaved != after / TokenLimits.unsaved
 }

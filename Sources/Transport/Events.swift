@@ -51,7 +51,7 @@ package enum DialFailure: Error, Hashable, Sendable {
     /// The host has no address.
     case unresolvable
     /// The responder closed before act 2: not the inbox we expect, too busy, or it does not know the token. See
-    /// ``DialTokens/closedBeforeActTwo()``.
+    /// ``DialTokens/failed(_:)``.
     case closedBeforeActTwo
     /// What came as act 2 is not from the inbox that we dialled.
     case authenticationFailed(HandshakeError)
@@ -109,6 +109,9 @@ package struct TransportEvents {
     /// A knock's sealed bytes.
     /// - Returns: the answer, at most ``TransportLimits/knockByteCount`` bytes; `nil` for silence.
     package var knock: (RoutingToken, [UInt8]) -> [UInt8]? = { _, _ in nil }
+    /// The responder has answered a dial of ours with an authentic act 2, and act 3 has not left yet. Over TCP `linkOpened`
+    /// says so; this comes before it over UDP, where the link is not open before the responder has act 3.
+    package var dialAnswered: (UInt64, RoutingToken) -> Void = { _, _ in }
     package var linkOpened: (PeerConnection) -> Void = { _ in }
     /// One whole frame. May still come after ``PeerConnection/close(_:)``, but not after `linkClosed`.
     package var frame: (PeerConnection, [UInt8]) -> Void = { _, _ in }

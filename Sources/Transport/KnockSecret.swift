@@ -1,7 +1,7 @@
 import Primitives
 
 /// What a knock comes from: derived from a routing secret and good for nothing else, so that a tombstone can keep it
-/// after the inbox's keys are gone (protocol, section 7). One for each direction of a pair of members, one for an invite.
+/// after the inbox's keys are gone (Explode.md, "Knocks"). One for each direction of a pair of members, one for an invite.
 package final class KnockSecret: Sendable {
     package static let byteCount = 32
     private let secret: SecretBytes
@@ -23,8 +23,12 @@ package final class KnockSecret: Sendable {
 
     /// The token of a day: HMAC-SHA-256(K, day as 32 bits, big-endian), cut to 16 bytes.
     /// - Parameter day: days since the start of 1970, UTC.
-    package func token(day: UInt32) -> RoutingToken {
-        let message = Array(bigEndian(UInt64(day)).suffix(4))
+    package func token(day: UInt32) -> RoutingToken { token(of: bigEndian(day)) }
+
+    /// The token of any day: HMAC-SHA-256(K, no bytes), cut to 16 bytes.
+    package var token: RoutingToken { token(of: []) }
+
+    private func token(of message: [UInt8]) -> RoutingToken {
         let code = secret.withBytes { HMACSHA256.authenticate(key: $0, message) }
         guard let token = RoutingToken(code) else { preconditionFailure("a code has 32 bytes") }
         return token

@@ -54,7 +54,7 @@ package final class LinkTransport: @unchecked Sendable {
     private let limits: TransportLimits
     private let tcp: TCPTransport
     private let udp: UDPTransport?
-    /// As of either transport, but for dials: see ``dialEnded``.
+    /// As of either transport, but for dials, which have the race's numbers: see ``dialEnded``.
     package var events = TransportEvents()
     /// What is known of our token when a dial has failed.
     package enum TokenHearing: Sendable {
@@ -103,6 +103,10 @@ package final class LinkTransport: @unchecked Sendable {
         result.isKnown = { [weak self] in self?.events.isKnown($0) ?? false }
         result.acceptsKnock = { [weak self] in self?.events.acceptsKnock($0) ?? false }
         result.knock = { [weak self] in self?.events.knock($0, $1) }
+        result.dialAnswered = { [weak self] name, token in
+            guard let self, let number = self.attempts[name]?.race else { return }
+            self.events.dialAnswered(number, token)
+        }
         result.linkOpened = { [weak self] connection in
             guard let self else { return connection.abort() }
             self.linkOpened(connection)

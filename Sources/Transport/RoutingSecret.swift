@@ -3,7 +3,7 @@ import Noise
 import Primitives
 
 /// What a dialer shows before any cryptography: 16 bytes that mean nothing to anyone without the secret they come from
-/// (protocol, section 2).
+/// (Links.md, "Routing tokens").
 package struct RoutingToken: Hashable, Sendable {
     package static let byteCount = 16
     /// The first 8 bytes, big-endian: the key of the routing table.
@@ -74,34 +74,36 @@ package final class RoutingSecret: Sendable {
         RoutingSecret(HKDF.derive(secret: shared, info: "mayfly/1 routing " + purpose))
     }
 
-    /// HMAC-SHA-256(R, day ‖ counter), both 32-bit big-endian, cut to 16 bytes.
+    /// The token of a day: HMAC-SHA-256(R, day ‖ counter), both 32-bit big-endian, cut to 16 bytes.
     /// - Parameter day: days since the start of 1970, UTC.
     package func token(day: UInt32, counter: UInt32) -> RoutingToken {
-        let message = bigEndian(UInt64(day) << 32 | UInt64(counter))
+        token(of: bigEndian(UInt64(day) << 32 | UInt64(counter)))
+    }
+
+    /// A member's token that no clock has to do with: HMAC-SHA-256(R, day ‖ counter of the generation ‖ counter), each
+    /// 32-bit big-endian, cut to 16 bytes.
+    package func token(_ generation: TokenGeneration, counter: UInt32) -> RoutingToken {
+        token(of: bigEndian(UInt64(generation.day) << 32 | UInt64(generation.counter)) + bigEndian(counter))
+    }
+
+    /// A shared secret's token that no clock has to do with: HMAC-SHA-256(R, counter), 32-bit big-endian, cut to 16 bytes.
+    package func token(counter: UInt32) -> RoutingToken { token(of: bigEndian(counter)) }
+
+    private func token(of message: [UInt8]) -> RoutingToken {
         let code = secret.withBytes { HMACSHA256.authenticate(key: $0, message) }
         guard let token = RoutingToken(code) else { preconditionFailure("a code has 32 bytes") }
         return token
     }
 
-    /// One of the 32 slots of a shared secret, at random.
-    package func sharedToken(day: UInt32, using generator: inout some RandomNumberGenerator) -> RoutingToken {
-        token(day: day, counter: .random(in: 1...RoutingTable.windowCount, using: &generator))
+    /// One of the 16 tokens of a shared secret, at random.
+    /// - Parameter day: days since the start of 1970, UTC; `nil` for a token of any day.
+    package func sharedToken(day: UInt32?, using generator: inout some RandomNumberGenerator) -> RoutingToken {
+        let counter = UInt32.random(in: 1...TokenLimits.shared, using: &generator)
+        return day.map { token(day: $0, counter: counter) } ?? token(counter: counter)
     }
 }
 
-/// Where the counters of one secret stand: what the node keeps over a restart.
-package struct RoutingCounter: Hashable, Sendable {
-    /// Days since the start of 1970, UTC.
-    package let day: UInt32
-    /// The lowest counter of that day that is not used up, at least 1.
-    package let next: UInt32
-
-    package init(day: UInt32, next: UInt32) {
-        self.day = day
-        self.next = max(1, next)
-    }
-}
-
-func bigEndian(_ value: UInt64) -> [UInt8] {
-    stride(from: 56, through: 0, by: -8).map { UInt8(truncatingIfNeeded: value >> UInt64($0)) }
+/// As many bytes as the number has, the highest first.
+func bigEndian<Number: FixedWidthInteger>(_ value: Number) -> [UInt8] {
+    stride(from: Number.bitWidth - 8, through: 0, by: -8).map { UInt8(truncatingIfNeeded: value >> $0) }
 }

@@ -1,18 +1,15 @@
 import Discovery
 
-/// Which token leads where (protocol, section 2). Time is an argument: a day number.
+/// Which token leads where (Links.md, "Routing tokens"). Time is an argument: a day number.
 ///
 /// One dictionary probe answers for a token, whatever its kind:
 ///
-/// | route        | tokens that are valid on days −1…+1                                     | used up |
-/// |--------------|-------------------------------------------------------------------------|---------|
-/// | `member`     | a window of 32 counters from that day's next (used up), and one to knock | yes     |
-/// | `shared`     | 32 slots, counters 1…32                                                 | no      |
-/// | `knockOnly`  | one to knock                                                            | no      |
+/// | route        | tokens                                                                                       |
+/// |--------------|----------------------------------------------------------------------------------------------|
+/// | `member`     | 24 to 40 counters, 16 of a generation to come, 6 to 10 of each of three days, and to knock    |
+/// | `shared`     | 16 of each of three days and 16 of any day                                                   |
+/// | `knockOnly`  | to knock: one of each of three days and one of any day                                       |
 package struct RoutingTable: Sendable {
-    /// Counters in a window, and slots of a shared secret.
-    package static let windowCount: UInt32 = 32
-
     package enum Route: Hashable, Sendable {
         /// The link between two members.
         case member(UInt64)
@@ -33,23 +30,40 @@ package struct RoutingTable: Sendable {
         }
     }
 
+    /// Which of its route's tokens one is.
+    private struct Name: Hashable, Sendable {
+        enum Kind: UInt64 {
+            /// Of a member's present generation, and of the one to come.
+            case counter, next
+            /// Of a member or a shared secret, on a day.
+            case day
+            /// Of a shared secret, on any day.
+            case anyDay
+            case knockOfDay, knock
+        }
+
+        var kind: Kind
+        var day: UInt32 = 0
+        var counter: UInt32 = 0
+
+        var isKnock: Bool { kind == .knockOfDay || kind == .knock }
+    }
+
     /// What is stored under the first half of a token, in 8 bytes: with thousands of sleeping inboxes the table is most
     /// of what they take. The second half is made again from the secret when a first half matches.
     private struct Entry: Sendable {
-        /// route number (32) ‖ 0 ‖ is for knocks (1) ‖ day modulo 4 (2) ‖ counter modulo 64 (6). Of three days
-        /// in a row and 32 counters in a row that says which.
+        /// route number (32) ‖ 0 ‖ kind (3) ‖ day modulo 4 (2) ‖ counter modulo 64 (6). Of three days in a row and 40
+        /// counters in a row that says which.
         private let bits: UInt64
-        private static let knock: UInt64 = 1 << 8
 
-        init(slot: UInt32, day: UInt32, counter: UInt32) {
-            bits =
-                UInt64(slot) << 32 | (counter == 0 ? Self.knock : 0) | UInt64(day & 3) << 6 | UInt64(counter & 63)
+        init(slot: UInt32, _ name: Name) { bits = UInt64(slot) << 32 | Self.bits(name) }
+
+        private static func bits(_ name: Name) -> UInt64 {
+            name.kind.rawValue << 8 | UInt64(name.day & 3) << 6 | UInt64(name.counter & 63)
         }
 
         var slot: UInt32 { UInt32(bits >> 32) }
-        var isKnock: Bool { bits & Self.knock != 0 }
-        func isOf(day: UInt32) -> Bool { UInt64(day & 3) == bits >> 6 & 3 }
-        func isOf(counter: UInt32) -> Bool { UInt64(counter & 63) == bits & 63 }
+        func stands(for name: Name) -> Bool { bits & 0xffff_ffff == Self.bits(name) }
     }
 
     private struct Holder: Sendable {
@@ -58,10 +72,13 @@ package struct RoutingTable: Sendable {
         let secret: RoutingSecret?
         /// Where knocks are all there is.
         let knock: KnockSecret?
-        /// The lowest counter of each day that is not used up.
-        var next: [UInt32: UInt32]
         /// The day around which its tokens are in the table.
         var day: UInt32
+        var generation = TokenGeneration.first
+        var window = TokenWindow()
+        var next: TokenGeneration?
+        /// Of the days that were used.
+        var days: [UInt32: TokenWindow] = [:]
     }
 
     private var entries: [UInt64: Entry] = [:]
@@ -82,31 +99,36 @@ package struct RoutingTable: Sendable {
     // MARK: Routes
 
     /// Lets a member dial. Replaces what was there under the same id.
-    /// - Parameter counters: where the counters stood at the last ``counters(ofMember:)``; other days start at 1.
-    package mutating func addMember(_ id: UInt64, secret: RoutingSecret, counters: [RoutingCounter] = []) {
-        var next: [UInt32: UInt32] = [:]
+    /// - Parameter counters: where the counters stood at the last ``counters(ofMember:)``.
+    package mutating func addMember(
+        _ id: UInt64,
+        secret: RoutingSecret,
+        counters: ListenerCounters = ListenerCounters()
+    ) {
+        var holder = Holder(route: .member(id), secret: secret, knock: nil, day: day)
+        holder.generation = counters.generation
+        holder.window = counters.window
+        holder.next = counters.next
         let days = Self.days(around: day)
-        for counter in counters where days.contains(counter.day) { next[counter.day] = counter.next }
-        add(.member(id), secret, nil, next)
+        for used in counters.days where days.contains(used.day) { holder.days[used.day] = used.window }
+        add(holder)
     }
 
     /// Lets whoever holds a card or an invite dial.
-    package mutating func addShared(_ id: UInt64, secret: RoutingSecret) { add(.shared(id), secret, nil, [:]) }
+    package mutating func addShared(_ id: UInt64, secret: RoutingSecret) {
+        add(Holder(route: .shared(id), secret: secret, knock: nil, day: day))
+    }
 
     /// Lets somebody knock at what is gone: a late member of a conversation, or whoever holds an invite to it.
-    package mutating func addKnockOnly(_ id: UInt64, secret: KnockSecret) { add(.knockOnly(id), nil, secret, [:]) }
+    package mutating func addKnockOnly(_ id: UInt64, secret: KnockSecret) {
+        add(Holder(route: .knockOnly(id), secret: nil, knock: secret, day: day))
+    }
 
-    private mutating func add(
-        _ route: Route,
-        _ secret: RoutingSecret?,
-        _ knock: KnockSecret?,
-        _ next: [UInt32: UInt32]
-    ) {
-        remove(route)
-        let slot = takeSlot(route)
-        let holder = Holder(route: route, secret: secret, knock: knock, next: next, day: day)
+    private mutating func add(_ holder: Holder) {
+        remove(holder.route)
+        let slot = takeSlot(holder.route)
         holders[slot] = holder
-        for day in Self.days(around: day) { insert(holder, slot, day) }
+        for name in Self.names(holder) { insert(holder, slot, name) }
     }
 
     private mutating func takeSlot(_ route: Route) -> UInt32 {
@@ -124,7 +146,7 @@ package struct RoutingTable: Sendable {
     package mutating func remove(_ route: Route) {
         guard let slot = slots.removeValue(forKey: route) else { return }
         if let holder = holders.removeValue(forKey: slot) {
-            for day in Self.days(around: holder.day) { evict(holder, slot, day) }
+            for name in Self.names(holder) { evict(holder, slot, name) }
         }
         freeSlots.append(slot)
     }
@@ -133,34 +155,67 @@ package struct RoutingTable: Sendable {
 
     /// Where `token` leads; `nil` if nowhere.
     package func match(_ token: RoutingToken) -> Match? {
-        find(token).map { Match(route: $0.route, isKnock: $0.counter == 0) }
+        find(token).map { Match(route: $0.holder.route, isKnock: $0.name.isKnock) }
     }
 
-    private func find(_ token: RoutingToken) -> (route: Route, slot: UInt32, day: UInt32, counter: UInt32)? {
-        guard let entry = entries[token.head] else { return nil }
-        guard let holder = holders[entry.slot],
-            let day = Self.days(around: holder.day).first(where: { entry.isOf(day: $0) }),
-            let counter = entry.isKnock ? 0 : Self.window(holder, day).first(where: { entry.isOf(counter: $0) }),
-            Self.token(holder, day, counter) == token
+    private func find(_ token: RoutingToken) -> (holder: Holder, slot: UInt32, name: Name)? {
+        guard let entry = entries[token.head], let holder = holders[entry.slot],
+            let name = Self.names(holder).first(where: { entry.stands(for: $0) }),
+            Self.token(holder, name) == token
         else { return nil }
-        return (holder.route, entry.slot, day, counter)
+        return (holder, entry.slot, name)
     }
 
-    /// A handshake under `token` is complete: a member's counter is used up, and those before it, and its window moves
-    /// on. Other tokens stay as they are.
+    /// A dialer has shown `token` for a link, and we are about to go on with it. The window follows what a dialer shows,
+    /// whatever comes of it: all that it may show next is then in the table.
+    /// - Returns: whether counters have moved so far that they want to be saved now.
+    @discardableResult
+    package mutating func show(_ token: RoutingToken) -> Bool { move(token, isCompleted: false) }
+
+    /// A handshake under `token` is complete: a member's counter is used up, and those before it. Other tokens stay as
+    /// they are.
     /// - Returns: whether counters have changed, so that they want to be saved.
     @discardableResult
-    package mutating func use(_ token: RoutingToken) -> Bool {
-        guard let (route, slot, day, counter) = find(token), counter > 0, case .member = route,
-            let before = holders[slot]
-        else { return false }
+    package mutating func use(_ token: RoutingToken) -> Bool { move(token, isCompleted: true) }
+
+    private mutating func move(_ token: RoutingToken, isCompleted: Bool) -> Bool {
+        guard let (before, slot, name) = find(token), case .member = before.route, !name.isKnock else { return false }
         var after = before
-        after.next[day] = counter == .max ? counter : counter + 1
+        if name.kind == .next, let next = before.next {
+            // The dialer has gone on to it and shows nothing of the present one any more.
+            after.generation = next
+            after.window = TokenWindow()
+            after.next = nil
+        }
+        switch name.kind {
+        case .counter, .next:
+            if isCompleted { after.window.complete(name.counter) } else { after.window.show(name.counter) }
+        case .day:
+            var window = before.days[name.day] ?? TokenWindow()
+            if isCompleted { window.complete(name.counter) } else { window.show(name.counter) }
+            after.days[name.day] = window
+            // Which the dialer takes up when it has heard from us over this link, and not before.
+            if isCompleted { after.next = TokenGeneration(day: name.day, counter: name.counter) }
+        case .anyDay, .knockOfDay, .knock: return false
+        }
+        guard replace(slot, before, after) else { return false }
+        return isCompleted || name.kind != .counter || isUnsaved(before.window.shown, after.window.shown)
+    }
+
+    /// - Returns: whether anything is different.
+    @discardableResult
+    private mutating func replace(_ slot: UInt32, _ before: Holder, _ after: Holder) -> Bool {
         holders[slot] = after
-        let old = Self.window(before, day)
-        let new = Self.window(after, day)
-        for counter in old where !new.contains(counter) { evict(before, slot, day, counter) }
-        for counter in new where !old.contains(counter) { insert(after, slot, day, counter) }
+        let isSame =
+            before.generation == after.generation && before.next == after.next && before.window == after.window
+            && before.days == after.days && before.day == after.day
+        guard !isSame else { return false }
+        // A name says nothing of its generation.
+        let (old, new) = (Self.names(before), Self.names(after))
+        let hasBegunAnew = before.generation != after.generation || before.next != after.next
+        let (known, kept) = (Set(old), Set(new))
+        for name in old where !kept.contains(name) || hasBegunAnew { evict(before, slot, name) }
+        for name in new where !known.contains(name) || hasBegunAnew { insert(after, slot, name) }
         return true
     }
 
@@ -181,26 +236,30 @@ package struct RoutingTable: Sendable {
     /// Whether routes wait for the tokens of the new day.
     package var isRolling: Bool { !rolling.isEmpty }
 
-    /// - Parameter count: how many routes get their new tokens now, each at the cost of some 33 of them.
+    /// - Parameter count: how many routes get their new tokens now, each at the cost of some 7 or 17 of them.
     package mutating func continueRoll(routes count: Int) {
         for _ in 0..<min(count, rolling.count) {
             guard let slot = rolling.popLast() else { return }
             guard let before = holders[slot], before.day != day else { continue }
-            let old = Self.days(around: before.day)
-            let new = Self.days(around: day)
-            for day in old where !new.contains(day) { evict(before, slot, day) }
+            let days = Self.days(around: day)
             var after = before
             after.day = day
-            after.next = before.next.filter { new.contains($0.key) }
-            holders[slot] = after
-            for day in new where !old.contains(day) { insert(after, slot, day) }
+            after.days = before.days.filter { days.contains($0.key) }
+            replace(slot, before, after)
         }
     }
 
-    /// Where the counters of a member stand, by day; days that no handshake has used are left out.
-    package func counters(ofMember id: UInt64) -> [RoutingCounter] {
-        let next = slots[.member(id)].flatMap { holders[$0] }?.next ?? [:]
-        return next.keys.sorted().compactMap { day in next[day].map { RoutingCounter(day: day, next: $0) } }
+    /// Where the counters of a member stand.
+    package func counters(ofMember id: UInt64) -> ListenerCounters {
+        guard let holder = slots[.member(id)].flatMap({ holders[$0] }) else { return ListenerCounters() }
+        return ListenerCounters(
+            generation: holder.generation,
+            window: holder.window,
+            next: holder.next,
+            days: holder.days.keys.sorted().compactMap { day in
+                holder.days[day].map { ListenerCounters.Day(day: day, window: $0) }
+            }
+        )
     }
 
     /// What a member's tokens are made from, to be kept for a start without its key; wiped by whoever asks.
@@ -213,50 +272,60 @@ package struct RoutingTable: Sendable {
         slots[.member(id)].flatMap { holders[$0] }.flatMap { $0.secret?.lan }
     }
 
-    // MARK: Windows
+    // MARK: Names
 
     /// Yesterday, today and tomorrow, for clocks that differ.
     private static func days(around day: UInt32) -> ClosedRange<UInt32> {
         (day == 0 ? 0 : day - 1)...(day == .max ? .max : day + 1)
     }
 
-    private static func window(_ holder: Holder, _ day: UInt32) -> ClosedRange<UInt32> {
-        // A counter would have to move by 32 per handshake for a whole day to come near the end; it stops there.
-        let first = min(holder.next[day] ?? 1, .max - windowCount)
-        return first...(first + windowCount - 1)
+    /// All tokens of a route.
+    private static func names(_ holder: Holder) -> [Name] {
+        var result: [Name] = []
+        func add(_ kind: Name.Kind, day: UInt32 = 0, _ counters: ClosedRange<UInt32>) {
+            for counter in counters { result.append(Name(kind: kind, day: day, counter: counter)) }
+        }
+        let days = days(around: holder.day)
+        switch holder.route {
+        case .member:
+            add(.counter, holder.window.accepted(reach: TokenLimits.reach, ahead: TokenLimits.ahead))
+            if holder.next != nil { add(.next, 1...TokenLimits.reach) }
+            for day in days {
+                let window = holder.days[day] ?? TokenWindow()
+                add(.day, day: day, window.accepted(reach: TokenLimits.dayReach, ahead: TokenLimits.dayAhead))
+            }
+        case .shared:
+            for day in days { add(.day, day: day, 1...TokenLimits.shared) }
+            add(.anyDay, 1...TokenLimits.shared)
+            // Nobody knocks at a card or an invite.
+            return result
+        case .knockOnly: break
+        }
+        for day in days { result.append(Name(kind: .knockOfDay, day: day)) }
+        result.append(Name(kind: .knock))
+        return result
     }
 
-    /// `nil` where there is none: nobody knocks at a card or an invite.
-    private static func token(_ holder: Holder, _ day: UInt32, _ counter: UInt32) -> RoutingToken? {
-        switch (holder.route, counter) {
-        case (.knockOnly, 0): holder.knock?.token(day: day)
-        case (.member, 0): holder.secret?.knock.token(day: day)
-        case (.shared, 0), (.knockOnly, _): nil
-        case (.member, _), (.shared, _): holder.secret?.token(day: day, counter: counter)
+    private static func token(_ holder: Holder, _ name: Name) -> RoutingToken? {
+        switch name.kind {
+        case .counter: holder.secret?.token(holder.generation, counter: name.counter)
+        case .next: holder.next.flatMap { holder.secret?.token($0, counter: name.counter) }
+        case .day: holder.secret?.token(day: name.day, counter: name.counter)
+        case .anyDay: holder.secret?.token(counter: name.counter)
+        case .knockOfDay: (holder.knock ?? holder.secret?.knock)?.token(day: name.day)
+        case .knock: (holder.knock ?? holder.secret?.knock)?.token
         }
     }
 
-    private mutating func insert(_ holder: Holder, _ slot: UInt32, _ day: UInt32) {
-        insert(holder, slot, day, 0)
-        guard holder.secret != nil else { return }
-        for counter in Self.window(holder, day) { insert(holder, slot, day, counter) }
+    private mutating func insert(_ holder: Holder, _ slot: UInt32, _ name: Name) {
+        // Two tokens with one head: the first stays. The other route has more.
+        guard let head = Self.token(holder, name)?.head, entries[head] == nil else { return }
+        entries[head] = Entry(slot: slot, name)
     }
 
-    private mutating func evict(_ holder: Holder, _ slot: UInt32, _ day: UInt32) {
-        evict(holder, slot, day, 0)
-        guard holder.secret != nil else { return }
-        for counter in Self.window(holder, day) { evict(holder, slot, day, counter) }
-    }
-
-    private mutating func insert(_ holder: Holder, _ slot: UInt32, _ day: UInt32, _ counter: UInt32) {
-        // Two tokens with one head: the first stays. The other route has 31 more.
-        guard let head = Self.token(holder, day, counter)?.head, entries[head] == nil else { return }
-        entries[head] = Entry(slot: slot, day: day, counter: counter)
-    }
-
-    private mutating func evict(_ holder: Holder, _ slot: UInt32, _ day: UInt32, _ counter: UInt32) {
-        guard let head = Self.token(holder, day, counter)?.head, let entry = entries[head], entry.slot == slot,
-            entry.isKnock == (counter == 0), entry.isOf(day: day), entry.isOf(counter: counter)
+    private mutating func evict(_ holder: Holder, _ slot: UInt32, _ name: Name) {
+        guard let head = Self.token(holder, name)?.head, let entry = entries[head], entry.slot == slot,
+            entry.stands(for: name)
         else { return }
         entries[head] = nil
     }

@@ -325,6 +325,8 @@ package final class UDPTransport: @unchecked Sendable {
     private func handle(_ event: DatagramEvent) {
         switch event {
         case .opened(let opening): opened(opening)
+        case .answered(let name, let token):
+            if let number = ownerNumbers[name], let token = RoutingToken(token) { events.dialAnswered(number, token) }
         case .readable(let number): links[number]?.read()
         case .writable(let number):
             if let link = links[number] { events.becameWritable(link.connection) }

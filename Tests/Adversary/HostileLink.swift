@@ -84,7 +84,7 @@ package struct SharedTokens: Sendable {
 
     private init(_ secret: [UInt8], _ purpose: String, _ day: UInt32) {
         let secret = RoutingSecret.derive(shared: SecretBytes(copying: secret), purpose: purpose)
-        tokens = (1...RoutingTable.windowCount).map { secret.token(day: day, counter: $0) }
+        tokens = (1...TokenLimits.shared).map { secret.token(day: day, counter: $0) }
     }
 
     package subscript(_ number: Int) -> RoutingToken { tokens[number % tokens.count] }
@@ -139,7 +139,7 @@ package final class HostileMember {
     }
 
     /// Another link, by a member's token.
-    package func dialAgain(port: UInt16, day: UInt32, counter: UInt32) throws -> HostileLink {
+    package func dialAgain(port: UInt16, counter: UInt32) throws -> HostileLink {
         let secret = RoutingSecret.derive(
             own: identity,
             remote: creator,
@@ -148,7 +148,7 @@ package final class HostileMember {
         )
         let link = try HostileLink(
             RawConnection(from: Source(Int(counter)), port: port),
-            token: secret.token(day: day, counter: counter),
+            token: secret.token(.first, counter: counter),
             identity: identity,
             remote: creator
         )

@@ -89,7 +89,7 @@ struct Members: Sendable {
         }
 
         fileprivate mutating func dialAgain(_ target: Target, counter: UInt32) -> Bool {
-            guard let link = try? member.dialAgain(port: target.port, day: target.day, counter: counter) else {
+            guard let link = try? member.dialAgain(port: target.port, counter: counter) else {
                 return false
             }
             self.link = link

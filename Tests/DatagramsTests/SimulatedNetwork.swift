@@ -266,7 +266,7 @@ final class SimulatedNode {
             opened.append(opening)
             if welcomes { endpoint.welcome(opening.number) }
         case .readable(let number): if reads { readAll(number) }
-        case .writable: break
+        case .writable, .answered: break
         case .pathChanged(_, let address): moves.append(address)
         case .closed(let number, let reason):
             if reads { readAll(number) }

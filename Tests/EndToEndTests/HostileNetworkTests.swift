@@ -278,8 +278,7 @@ struct HostileNetworkTests {
                 try enemy.link.send(.group(GroupUpdate(state: signed, members: [], departures: [])))
             }
             #expect(enemy.link.connection.readToEnd(seconds: 20) != nil, "the link is closed")
-            let day = UInt32(time(nil) / 86_400)
-            #expect(throws: (any Error).self) { _ = try enemy.dialAgain(port: port, day: day, counter: 1) }
+            #expect(throws: (any Error).self) { _ = try enemy.dialAgain(port: port, counter: 1) }
             #expect(try ann.ok("conversation", "show", "room")["name"].string == "room")
         }
     }

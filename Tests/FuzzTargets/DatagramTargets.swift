@@ -206,7 +206,7 @@ final class FuzzDatagrams {
                 case .readable(let number): while endpoint.read(number, at: now) != nil {}
                 case .closed: ends += 1
                 case .knocked(let knock): endpoint.answer(knock, with: [1])
-                case .writable, .pathChanged, .dialFailed, .knockEnded, .observed, .punched, .rejected: break
+                case .answered, .writable, .pathChanged, .dialFailed, .knockEnded, .observed, .punched, .rejected: break
                 }
             }
             while let transmit = endpoint.poll(at: now) {

@@ -79,7 +79,11 @@
                 let route = InboxTableEntry.Route(
                     remote: samples.bob.publicKey,
                     secret: samples.random.bytes(32),
-                    counters: [RoutingCounter(day: 20_000, next: 3)]
+                    counters: ListenerCounters(
+                        window: TokenWindow(shown: 7, completed: 5),
+                        next: TokenGeneration(day: 20_000, counter: 2),
+                        days: [ListenerCounters.Day(day: 20_000, window: TokenWindow(shown: 2, completed: 2))]
+                    )
                 )
                 let id = samples.invite().id
                 let notes = inboxNotes(id)
@@ -107,8 +111,8 @@
                     )
                     let counters = InboxSnapshot.Counters(
                         remote: samples.bob.publicKey,
-                        dial: [InboxSnapshot.Counter(RoutingCounter(day: 20_000, next: 3))],
-                        accept: []
+                        dial: DialCounters(series: DialCounters.Series(answered: 3, shown: 4)),
+                        accept: ListenerCounters(window: TokenWindow(shown: 2, completed: 1))
                     )
                     return StoredCodec.encode(
                         record: InboxSnapshot(

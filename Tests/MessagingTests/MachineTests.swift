@@ -175,6 +175,8 @@ import Testing
             now = next
         }
         #expect(longest > Limits.redialLongest / 2 && longest <= Limits.redialLongest * 3 / 2)
+        // And 11 s for the dial itself: a member is dialled within a minute of its way being free.
+        #expect(Limits.redialLongest * 3 / 2 + 11 * .second <= .minute)
         machine.dialFailed(now: now, random: &random)
         machine.hurry(now: now)
         #expect(machine.advance(now: now) == [.dial])

@@ -22,6 +22,17 @@ private let today: UInt32 = 20_000
         #expect(RoutingToken(code.prefix(16)) == secret(4).token(day: 20_000, counter: 258))
     }
 
+    @Test func `tokens without a day are of other lengths, so that no two kinds are alike`() {
+        let key = [UInt8](repeating: 4, count: 32)
+        func code(_ message: [UInt8]) -> [UInt8] { Array(HMACSHA256.authenticate(key: key, message).prefix(16)) }
+        let generation = TokenGeneration(day: 20_000, counter: 3)
+        #expect(secret(4).token(generation, counter: 258).bytes == code([0, 0, 0x4e, 0x20, 0, 0, 0, 3, 0, 0, 1, 2]))
+        #expect(secret(4).token(counter: 258).bytes == code([0, 0, 1, 2]))
+        let knock = KnockSecret(bytes: key)
+        #expect(knock?.token(day: 20_000).bytes == code([0, 0, 0x4e, 0x20]))
+        #expect(knock?.token.bytes == code([]))
+    }
+
     @Test func `both members derive both directions, and no two alike`() throws {
         let (one, two) = try (identity(1), identity(2))
         let conversation = [UInt8](repeating: 7, count: 32)
@@ -46,66 +57,121 @@ private let today: UInt32 = 20_000
 }
 
 @Suite struct RoutingTableTests {
-    @Test func `a member's window is 32 counters on three days, and a knock each day`() {
+    @Test func `a member's tokens: 24 counters, 6 on three days, and to knock`() {
         var table = RoutingTable(day: today)
         table.addMember(1, secret: secret(1))
-        #expect(table.count == 99)
+        #expect(table.count == 24 + 3 * 6 + 4)
+        let there = RoutingTable.Match(route: .member(1), isKnock: false)
+        for counter in 0...60 as ClosedRange<UInt32> {
+            let match = table.match(secret(1).token(.first, counter: counter))
+            #expect(match == ((1...24).contains(counter) ? there : nil))
+            #expect(table.match(secret(1).token(counter: counter)) == nil)
+        }
         for day in today - 2...today + 2 {
             let isNear = (today - 1...today + 1).contains(day)
             for counter in 0...40 as ClosedRange<UInt32> {
                 let match = table.match(secret(1).token(day: day, counter: counter))
-                let isThere = isNear && (1...32).contains(counter)
-                #expect(match == (isThere ? RoutingTable.Match(route: .member(1), isKnock: false) : nil))
+                #expect(match == (isNear && (1...6).contains(counter) ? there : nil))
             }
             let knock = table.match(secret(1).knock.token(day: day))
             #expect(knock == (isNear ? RoutingTable.Match(route: .member(1), isKnock: true) : nil))
         }
-        #expect(table.match(secret(2).token(day: today, counter: 1)) == nil)
+        #expect(table.match(secret(1).knock.token) == RoutingTable.Match(route: .member(1), isKnock: true))
+        #expect(table.match(secret(2).token(.first, counter: 1)) == nil)
     }
 
-    @Test func `a used counter is gone and the window slides by it`() {
+    @Test func `what is shown moves the window ahead, what is completed is used up`() {
         var table = RoutingTable(day: today)
         table.addMember(1, secret: secret(1))
-        let isFirst = table.use(secret(1).token(day: today, counter: 5))
-        #expect(isFirst)
-        #expect(table.count == 99)
-        for counter in 1...5 as ClosedRange<UInt32> {
-            #expect(table.match(secret(1).token(day: today, counter: counter)) == nil)
+        func known() -> [UInt32] { (0...100).filter { table.match(secret(1).token(.first, counter: $0)) != nil } }
+        table.show(secret(1).token(.first, counter: 20))
+        // V below what was shown: none of them was completed.
+        #expect(known() == Array(5...44))
+        table.use(secret(1).token(.first, counter: 10))
+        #expect(known() == Array(11...44))
+        table.show(secret(1).token(.first, counter: 12))
+        #expect(known() == Array(11...44))
+        #expect(table.counters(ofMember: 1).window == TokenWindow(shown: 20, completed: 10))
+        // Neither a knock, nor what is used up, nor what is not there.
+        for token in [secret(1).knock.token, secret(1).token(.first, counter: 10), secret(2).token(.first, counter: 1)]
+        {
+            let isUsed = table.use(token)
+            let isShown = table.show(token)
+            #expect(!isUsed && !isShown)
         }
-        for counter in 6...37 as ClosedRange<UInt32> {
-            #expect(table.match(secret(1).token(day: today, counter: counter)) != nil)
-        }
-        #expect(table.match(secret(1).token(day: today, counter: 38)) == nil)
-        // Neither the knock, nor the other days, nor the same again.
-        #expect(table.match(secret(1).knock.token(day: today)) != nil)
-        #expect(table.match(secret(1).token(day: today + 1, counter: 1)) != nil)
-        let isAgain = table.use(secret(1).token(day: today, counter: 5))
-        #expect(!isAgain)
-        let isKnock = table.use(secret(1).knock.token(day: today))
-        #expect(!isKnock)
-        #expect(table.counters(ofMember: 1) == [RoutingCounter(day: today, next: 6)])
+        #expect(known() == Array(11...44))
     }
 
-    @Test func `a shared secret has 32 slots that are never used up`() {
+    @Test func `counters want to be saved before a crash can take eight`() {
+        var table = RoutingTable(day: today)
+        table.addMember(1, secret: secret(1))
+        var saved: UInt32 = 0
+        for counter in 1...100 as ClosedRange<UInt32> {
+            if table.show(secret(1).token(.first, counter: counter)) { saved = counter }
+            #expect(counter - saved < TokenLimits.unsaved)
+        }
+        let isSavedForDay = table.show(secret(1).token(day: today, counter: 1))
+        #expect(isSavedForDay)
+    }
+
+    @Test func `a day's handshake begins a generation, and the old one stays until the new one is shown`() {
+        var table = RoutingTable(day: today)
+        table.addMember(1, secret: secret(1))
+        table.use(secret(1).token(.first, counter: 3))
+        table.use(secret(1).token(day: today, counter: 2))
+        let next = TokenGeneration(day: today, counter: 2)
+        func known(_ generation: TokenGeneration) -> [UInt32] {
+            (0...50).filter { table.match(secret(1).token(generation, counter: $0)) != nil }
+        }
+        #expect(known(.first) == Array(4...27) && known(next) == Array(1...16))
+        #expect(table.match(secret(1).token(day: today, counter: 2)) == nil)
+        #expect(table.match(secret(1).token(day: today, counter: 8)) != nil)
+        // Another one before that takes the place of the first.
+        table.use(secret(1).token(day: today, counter: 3))
+        let later = TokenGeneration(day: today, counter: 3)
+        #expect(known(next) == [] && known(later) == Array(1...16) && known(.first) == Array(4...27))
+        table.show(secret(1).token(later, counter: 5))
+        #expect(known(.first) == [] && known(later) == Array(1...29))
+        #expect(table.counters(ofMember: 1).generation == later && table.counters(ofMember: 1).next == nil)
+        table.remove(.member(1))
+        #expect(table.count == 0)
+    }
+
+    @Test func `a route has 99 tokens at most, whatever its dialer shows`() {
+        var table = RoutingTable(day: today)
+        table.addMember(1, secret: secret(1))
+        for day in today - 1...today + 1 { for _ in 0..<9 { table.show(secret(1).token(day: day, counter: 6)) } }
+        for counter in [24, 48, 72] as [UInt32] { table.show(secret(1).token(.first, counter: counter)) }
+        for day in today - 1...today + 1 { table.show(secret(1).token(day: day, counter: 12)) }
+        table.use(secret(1).token(day: today, counter: 3))
+        #expect((60...99).contains(table.count))
+        table.remove(.member(1))
+        #expect(table.count == 0)
+    }
+
+    @Test func `a shared secret has 16 tokens a day and 16 of any day that are never used up`() {
         var table = RoutingTable(day: today)
         var generator = SplitMix(state: 1)
         table.addShared(4, secret: secret(9))
-        #expect(table.count == 96)
-        for _ in 0..<200 {
-            let token = secret(9).sharedToken(day: today, using: &generator)
+        #expect(table.count == 64)
+        for step in 0..<200 {
+            let token = secret(9).sharedToken(day: step % 2 == 0 ? today : nil, using: &generator)
             #expect(table.match(token) == RoutingTable.Match(route: .shared(4), isKnock: false))
             let isUsed = table.use(token)
-            #expect(!isUsed)
+            let isShown = table.show(token)
+            #expect(!isUsed && !isShown)
         }
-        #expect(table.count == 96)
+        #expect(table.count == 64)
+        table.roll(to: today + 18_000)
+        #expect(table.match(secret(9).sharedToken(day: nil, using: &generator)) != nil)
+        #expect(table.match(secret(9).sharedToken(day: today, using: &generator)) == nil)
     }
 
-    @Test func `at a tombstone one may knock on three days, which roll on`() {
+    @Test func `at a tombstone one may knock on three days, which roll on, and by the token of any day`() {
         var table = RoutingTable(day: today)
         table.addKnockOnly(8, secret: secret(6).knock)
-        #expect(table.count == 3)
-        for day in today - 1...today + 1 {
-            let token = secret(6).knock.token(day: day)
+        #expect(table.count == 4)
+        for token in (today - 1...today + 1).map({ secret(6).knock.token(day: $0) }) + [secret(6).knock.token] {
             #expect(table.match(token) == RoutingTable.Match(route: .knockOnly(8), isKnock: true))
             let isUsed = table.use(token)
             #expect(!isUsed)
@@ -113,6 +179,7 @@ private let today: UInt32 = 20_000
         table.roll(to: today + 30)
         #expect(table.match(secret(6).knock.token(day: today)) == nil)
         #expect(table.match(secret(6).knock.token(day: today + 31)) != nil)
+        #expect(table.match(secret(6).knock.token) != nil)
         table.remove(.knockOnly(8))
         #expect(table.count == 0)
     }
@@ -125,6 +192,7 @@ private let today: UInt32 = 20_000
         #expect(sealing != knock.bytes)
         for counter in 0...32 as ClosedRange<UInt32> {
             #expect(secret(6).token(day: today, counter: counter) != knock.token(day: today))
+            #expect(secret(6).token(.first, counter: counter) != knock.token)
         }
     }
 
@@ -134,83 +202,107 @@ private let today: UInt32 = 20_000
         table.addMember(2, secret: secret(2))
         // A tombstone with the very tokens of a live member takes none of them, and takes none away.
         table.addKnockOnly(3, secret: secret(1).knock)
-        #expect(table.count == 198)
+        #expect(table.count == 92)
         table.remove(.knockOnly(3))
-        #expect(table.count == 198)
+        #expect(table.count == 92)
         // The same secret under two ids: the first has the tokens, and the second's removal leaves them.
         table.addMember(5, secret: secret(1))
         table.remove(.member(5))
-        #expect(table.match(secret(1).token(day: today, counter: 1))?.route == .member(1))
+        #expect(table.match(secret(1).token(.first, counter: 1))?.route == .member(1))
         table.remove(.member(1))
-        #expect(table.count == 99)
-        #expect(table.match(secret(2).token(day: today, counter: 1))?.route == .member(2))
+        #expect(table.count == 46)
+        #expect(table.match(secret(2).token(.first, counter: 1))?.route == .member(2))
         table.remove(.member(2))
         table.remove(.member(2))
         #expect(table.count == 0)
     }
 
-    @Test func `a new day brings its tokens and takes the oldest away`() {
+    @Test func `a new day brings its tokens and takes the oldest away, and leaves the counters`() {
         var table = RoutingTable(day: today)
         table.addMember(1, secret: secret(1))
         table.addShared(2, secret: secret(2))
-        table.use(secret(1).token(day: today, counter: 1))
-        table.use(secret(1).token(day: today - 1, counter: 9))
+        table.use(secret(1).token(.first, counter: 1))
+        table.show(secret(1).token(day: today, counter: 1))
+        table.show(secret(1).token(day: today - 1, counter: 5))
         table.roll(to: today + 1)
-        #expect(table.count == 99 + 96)
-        #expect(table.match(secret(1).token(day: today - 1, counter: 12)) == nil)
-        #expect(table.match(secret(1).token(day: today, counter: 1)) == nil)
-        #expect(table.match(secret(1).token(day: today, counter: 33)) != nil)
-        #expect(table.match(secret(1).token(day: today + 2, counter: 32)) != nil)
-        #expect(table.counters(ofMember: 1) == [RoutingCounter(day: today, next: 2)])
+        #expect(table.match(secret(1).token(day: today - 1, counter: 6)) == nil)
+        #expect(table.match(secret(1).token(day: today, counter: 7)) != nil)
+        #expect(table.match(secret(1).token(day: today + 2, counter: 6)) != nil)
+        #expect(
+            table.counters(ofMember: 1).days
+                == [ListenerCounters.Day(day: today, window: TokenWindow(shown: 1, completed: 0))]
+        )
         table.roll(to: today + 400)
-        #expect(table.count == 99 + 96)
+        #expect(table.count == 46 + 64)
         #expect(table.match(secret(2).token(day: today + 401, counter: 1)) != nil)
-        #expect(table.counters(ofMember: 1).isEmpty)
+        #expect(table.match(secret(1).token(.first, counter: 25)) != nil)
+        #expect(table.counters(ofMember: 1).days.isEmpty)
+        #expect(table.counters(ofMember: 1).window == TokenWindow(shown: 1, completed: 1))
     }
 
     @Test func `the ends of the numbers are no trap`() {
         for day in [0, 1, .max - 1, .max] as [UInt32] {
             var table = RoutingTable(day: day)
-            table.addMember(1, secret: secret(1), counters: [RoutingCounter(day: day, next: .max)])
-            let last = secret(1).token(day: day, counter: .max - 1)
-            #expect(table.match(last) != nil)
-            let isUsed = table.use(last)
-            #expect(isUsed)
-            #expect(table.match(secret(1).token(day: day, counter: .max - 32)) != nil)
+            let window = TokenWindow(shown: .max, completed: .max)
+            let counters = ListenerCounters(window: window, days: [ListenerCounters.Day(day: day, window: window)])
+            table.addMember(1, secret: secret(1), counters: counters)
+            for _ in 0..<3 {
+                for token in [
+                    secret(1).token(.first, counter: window.shown + 24), secret(1).token(day: day, counter: .max - 60),
+                ] {
+                    table.show(token)
+                    table.use(token)
+                }
+            }
             table.roll(to: 0)
             table.roll(to: .max)
             table.remove(.member(1))
             #expect(table.count == 0)
+        }
+        var tokens = DialTokens(
+            secret: secret(1),
+            saved: DialCounters(
+                generation: TokenGeneration(day: .max, counter: .max),
+                series: DialCounters.Series(answered: .max, shown: .max),
+                days: [DialCounters.Day(day: .max, series: DialCounters.Series(answered: .max, shown: .max))]
+            )
+        )
+        for _ in 0..<40 {
+            for token in [tokens.nextToken(), tokens.nextToken(day: .max), tokens.nextToken(day: 0)] {
+                _ = tokens.answered(token)
+                _ = tokens.confirmed(token)
+            }
         }
     }
 
     @Test func `counters survive a restart`() {
         var table = RoutingTable(day: today)
         table.addMember(1, secret: secret(1))
-        table.use(secret(1).token(day: today, counter: 20))
+        table.show(secret(1).token(.first, counter: 20))
+        table.use(secret(1).token(.first, counter: 9))
         table.use(secret(1).token(day: today - 1, counter: 2))
         let kept = table.counters(ofMember: 1)
         var next = RoutingTable(day: today)
-        next.addMember(1, secret: secret(1), counters: kept + [RoutingCounter(day: today - 9, next: 4)])
-        #expect(next.counters(ofMember: 1) == kept)
-        #expect(next.match(secret(1).token(day: today, counter: 20)) == nil)
-        #expect(next.match(secret(1).token(day: today, counter: 52)) != nil)
+        next.addMember(1, secret: secret(1), counters: kept)
+        #expect(next.counters(ofMember: 1) == kept && next.count == table.count)
+        for counter in 0...60 as ClosedRange<UInt32> {
+            let token = secret(1).token(.first, counter: counter)
+            #expect(next.match(token) == table.match(token))
+        }
+        #expect(next.match(secret(1).token(TokenGeneration(day: today - 1, counter: 2), counter: 1)) != nil)
     }
 }
 
 @Suite struct DialTokensTests {
-    @Test func `a failed dial repeats its token, however often`() {
-        var table = RoutingTable(day: today)
-        table.addMember(1, secret: secret(1))
+    @Test func `no dial shows a token again before sixteen in a row had no answer`() {
         var tokens = DialTokens(secret: secret(1))
-        let first = tokens.nextToken(day: today)
-        for _ in 0..<1_000 { #expect(tokens.nextToken(day: today) == first) }
-        #expect(table.match(first) != nil)
-        // Even responders that close every time do not lead out of the window.
-        for _ in 0..<1_000 {
-            tokens.closedBeforeActTwo()
-            #expect(table.match(tokens.nextToken(day: today)) != nil)
-        }
+        let first = (0..<16).map { _ in tokens.nextToken() }
+        #expect(Set(first).count == 16)
+        #expect((0..<16).map { _ in tokens.nextToken() } == first)
+        _ = tokens.answered(first[4])
+        // Those above the answered one, then those that follow, and none twice.
+        let second = (0..<16).map { _ in tokens.nextToken() }
+        #expect(Set(second).count == 16 && Set(second).isDisjoint(with: first.prefix(5)))
     }
 
     @Test func `two sides in step never show a token twice`() {
@@ -219,46 +311,38 @@ private let today: UInt32 = 20_000
         var tokens = DialTokens(secret: secret(1))
         var seen: Set<RoutingToken> = []
         for step in 0..<200 {
-            let day = today + UInt32(step / 100)
-            table.roll(to: day)
-            let token = tokens.nextToken(day: day)
+            table.roll(to: today + UInt32(step / 100))
+            let token = tokens.nextToken()
             #expect(table.match(token) != nil)
             #expect(seen.insert(token).inserted)
+            table.show(token)
+            _ = tokens.answered(token)
             table.use(token)
-            tokens.succeeded()
+            _ = tokens.confirmed(token)
         }
-        #expect(tokens.counters == [RoutingCounter(day: today + 1, next: 101)])
+        #expect(tokens.counters == DialCounters(series: DialCounters.Series(answered: 200, shown: 200)))
     }
 
-    @Test(arguments: [-31, -30, -1, 0, 1, 16, 31])
-    func `counters that have drifted apart find each other within 32 dials`(drift: Int) {
-        let (dialer, responder) = (UInt32(100 + drift), UInt32(100))
-        var table = RoutingTable(day: today)
-        table.addMember(1, secret: secret(1), counters: [RoutingCounter(day: today, next: responder)])
-        var tokens = DialTokens(secret: secret(1), counters: [RoutingCounter(day: today, next: dialer)])
-        var dials = 1
-        while table.match(tokens.nextToken(day: today)) == nil, dials < 100 {
-            tokens.closedBeforeActTwo()
-            dials += 1
-        }
-        #expect(dials <= 32)
-        // From then on they are in step.
-        for _ in 0..<10 {
-            let token = tokens.nextToken(day: today)
-            let isUsed = table.use(token)
-            #expect(isUsed)
-            tokens.succeeded()
-        }
+    @Test func `after a start it passes over what it may have used since it saved`() {
+        let saved = DialCounters(series: DialCounters.Series(answered: 40, shown: 41))
+        var tokens = DialTokens(secret: secret(1), saved: saved)
+        let shown = (0..<16).map { _ in tokens.nextToken() }
+        #expect(shown == (Array(49...56) + Array(41...48)).map { secret(1).token(.first, counter: $0) })
+        // What was shown without an answer is passed over, too.
+        var clean = DialTokens(
+            secret: secret(1),
+            saved: DialCounters(series: DialCounters.Series(answered: 40, shown: 53))
+        )
+        #expect(clean.nextToken() == secret(1).token(.first, counter: 54))
     }
 
-    @Test func `a larger drift ends with the day`() {
-        var table = RoutingTable(day: today)
-        table.addMember(1, secret: secret(1), counters: [RoutingCounter(day: today, next: 500)])
+    @Test func `a token of the day is asked for when a counter was refused, and now and then in silence`() {
         var tokens = DialTokens(secret: secret(1))
-        for _ in 0..<64 {
-            #expect(table.match(tokens.nextToken(day: today)) == nil)
-            tokens.closedBeforeActTwo()
+        for _ in 0..<3 {
+            let isWanted = tokens.wantsDay(wasRefused: true)
+            #expect(isWanted)
         }
-        #expect(table.match(tokens.nextToken(day: today + 1)) != nil)
+        let silence = (0..<12).map { _ in tokens.wantsDay(wasRefused: false) }
+        #expect(silence == (0..<12).map { $0 % 4 == 1 })
     }
 }

@@ -1,0 +1,74 @@
+import Foundation
+import Testing
+
+/// Two machines whose clocks are decades apart: one without a battery clock starts in 1970.
+@Suite("Clocks apart", .enabled(if: TestClock.canBeMade, "needs a C compiler"))
+struct ClocksApartTests {
+    /// Seconds from now to 1970-01-02.
+    private static var toTheBeginning: Int64 { 24 * TestClock.hour - Int64(Date.now.timeIntervalSince1970) }
+
+    /// `ann` with the machine's clock, and `bob` with one of his own.
+    private func withClocks(_ offset: Int64, _ body: (_ ann: TestNode, _ bob: TestNode) throws -> Void) throws {
+        try withDirectory { directory in
+            let clock = try TestClock(in: directory)
+            clock.realtime = offset
+            let nodes = ["ann", "bob"].map { TestNode(name: $0, directory: directory) }
+            defer { for node in nodes { node.crash() } }
+            nodes[1].prefix = clock.prefix
+            for node in nodes {
+                // By its own clock, too: a home never goes back behind the time that it has seen.
+                let start = [Program.mayfly, "init", "--name", node.name, "--listen", "tcp://127.0.0.1:0"]
+                let made = try Program.run(node.prefix + start + ["--home", node.home], in: directory)
+                #expect(made.code == 0, "\(made)")
+                try node.start()
+            }
+            try body(nodes[0], nodes[1])
+            for node in nodes { try node.stop() }
+        }
+    }
+
+    @Test("Join by invite, chat, restart of either side, kill -9 of either side")
+    func invite() throws {
+        try withClocks(Self.toTheBeginning) { ann, bob in
+            try meet(ann, bob)
+            try say("to the other time", ann)
+            try say("and back", bob)
+            for (one, other) in [(ann, bob), (bob, ann)] {
+                for isStopped in [true, false] {
+                    let cursor = try other.cursor()
+                    if isStopped { try one.stop() } else { one.crash() }
+                    try other.wait("peerOffline", after: cursor)
+                    try one.start()
+                    try say("again", other)
+                }
+            }
+        }
+    }
+
+    @Test("An invitation by contact card")
+    func card() throws {
+        try withClocks(Self.toTheBeginning) { ann, bob in
+            try ann.ok("peer", "add", "bob", try bob.ok("peer", "card")["contact"].string ?? "")
+            try ann.ok("conversation", "create", "--name", "room", "--with", "bob")
+            try bob.wait("invited")
+            let id = try #require(try bob.ok("join", "list")["join"].string)
+            try bob.ok("join", id, "--timeout", "90")
+            try say("welcome", ann)
+        }
+    }
+
+    @Test("An explosion while the member is away reaches it by a knock")
+    func knock() throws {
+        try withClocks(Self.toTheBeginning) { ann, bob in
+            let id = try meet(ann, bob)
+            let cursor = try ann.cursor()
+            try bob.stop()
+            try ann.wait("peerOffline", after: cursor)
+            try ann.ok("explode", "room", "--force")
+            try bob.start()
+            try bob.wait("exploded")
+            try ann.wait("deletionReceipt")
+            try bob.fails(3, "read", id)
+        }
+    }
+}
