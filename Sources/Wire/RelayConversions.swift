@@ -19,7 +19,9 @@ extension RelayRequest {
         switch proto.body {
         case .reserve(let list): return .reserve(try labels(list, "relay_request.reserve"))
         case .withdraw(let list): return .withdraw(try labels(list, "relay_request.withdraw"))
-        case .release: return .release
+        case .release(let isRelease):
+            guard isRelease else { throw .malformed("relay_request.release") }
+            return .release
         case .open(let reservation): return .open(try identifier(reservation, "relay_request.open"))
         case .stream(let stream):
             return try RelayStreamFrame.read(stream).map { .stream(RelayStreamID(stream.number), $0) }

@@ -20,6 +20,7 @@ struct SpecifiedFrames {
     mutating func all() throws -> [(String, Frame)] {
         try sessions() + contents() + lifetimes() + joins() + group() + relays() + [
             ("acknowledgement", .acknowledgement(message, stored: true)),
+            ("acknowledgement, expired on arrival", .expiredOnArrival(message)),
             ("ping", .ping(7)),
             ("pong", .pong(7)),
             ("closing, another link is kept", .closing(asleep: false)),
@@ -200,16 +201,23 @@ struct SpecifiedFrames {
         let punch = try SpecifiedValues.known(PunchNonce(nonce))
         let candidate = try SpecifiedValues.known(Endpoint(try values.page["member"].text("endpoint")))
         let stream = RelayStreamID(7)
-        let grant = RelayGrant(reservation: reservation, streamCount: 32, byteRate: 1 << 20)
+        let label = try SpecifiedValues.known(RelayLabel(nonce))
+        let grant = RelayGrant(
+            reservationCount: 1_024,
+            streamsPerReservation: 8,
+            streamCount: 32,
+            byteRate: 1 << 20
+        )
         let piece = RelayStreamFrame.data(Array("piece".utf8))
         return [
-            ("reserve", .relayRequest(.reserve)),
+            ("reserve", .relayRequest(.reserve([label]))),
+            ("withdraw", .relayRequest(.withdraw([label]))),
             ("release", .relayRequest(.release)),
             ("open", .relayRequest(.open(reservation))),
             ("stream data to the rendezvous node", .relayRequest(.stream(.guest, piece))),
             ("reserved", .relayAnswer(.reserved(grant))),
             ("refused", .relayAnswer(.refused(.unknownPeer))),
-            ("incoming", .relayAnswer(.incoming(stream))),
+            ("incoming", .relayAnswer(.incoming(stream, reservation))),
             ("stream data", .relayAnswer(.stream(stream, piece))),
             ("stream credit", .relayAnswer(.stream(stream, .credit(16_384)))),
             ("stream end", .relayAnswer(.stream(stream, .end))),
