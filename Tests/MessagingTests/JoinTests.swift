@@ -239,7 +239,7 @@ private struct Door {
         pair.step(1) { core, turn in (try? core.join(client, invite: invite, profile: nil, &turn)) ?? [] }
     }
 
-    @Test("A link that closes without an answer makes the next dial wait longer, up to a minute and a half")
+    @Test("A link that closes without an answer makes the next dial wait longer, up to 48 s")
     func waits() throws {
         var pair = Pair()
         try joining(&pair)
@@ -254,7 +254,8 @@ private struct Door {
             pair.step(1) { core, turn in core.advance(&turn) }
             #expect(pair.dials[1] != nil)
         }
-        #expect(waits[0] < 400 && waits[13] >= 30_000 && waits.allSatisfy { $0 <= 90_000 })
+        #expect(waits[0] < 400 && waits[13] >= Limits.redialLongest / 2)
+        #expect(waits.allSatisfy { $0 <= Limits.redialLongest * 3 / 2 })
         #expect(pair.nodes[1].joins.first?.attempts == 15)
         // The user asks: at once, and from the beginning.
         pair.connect(dialer: 1)

@@ -161,7 +161,7 @@ import Testing
         #expect(machine.opened(LinkID(1), dialer: keys[1], now: noon) == [.use(LinkID(1))])
     }
 
-    @Test func `failed dials wait longer and longer, up to a minute and a half`() {
+    @Test func `failed dials wait longer and longer, up to 48 s`() {
         var random = Randomness.seeded(1)
         var machine = machine(0)
         var now = noon
