@@ -197,6 +197,26 @@ struct ClockTests {
         }
     }
 
+    @Test("Sent, and over when its receiver is there again: the receiver says so, and each side has an event")
+    func expiredOnArrival() throws {
+        try withClockedRoom { ann, bob, _, clock in
+            try ann.ok("lifetime", "propose", "room", "1h", "--unopened", "1m")
+            try bob.wait("lifetimeProposed:ours=false")
+            try bob.ok("lifetime", "accept", "room")
+            try ann.wait("lifetimeAgreed")
+            // It leaves for a process that does not take it any more.
+            kill(bob.pid, SIGSTOP)
+            let id = try ann.ok("send", "room", "a minute", "--wait", "sent")["message"].string ?? ""
+            bob.crash()
+            clock.pass(64)
+            #expect(try message("a minute", at: ann)["state"].string == "sent")
+            try bob.start()
+            try ann.wait("messageState:message=\(id),state=expiredUndelivered")
+            try bob.wait("messageExpired:message=\(id)")
+            #expect(try bob.texts().contains("a minute") == false)
+        }
+    }
+
     /// Messages are kept for an hour from reading, and for six hours unread.
     private func withUnopened(_ body: (_ ann: TestNode, _ bob: TestNode, _ clock: TestClock) throws -> Void) throws {
         try withClockedRoom { ann, bob, _, clock in

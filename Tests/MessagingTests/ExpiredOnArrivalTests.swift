@@ -81,7 +81,25 @@ import Testing
         #expect(Set(states) == [.expiredUndelivered, .delivered])
     }
 
-    @Test func `a message that a receiver would find expired is not sent any more, and its sender is told`() throws {
+    @Test func `a message that may have arrived goes again, and its receiver says what it was`() throws {
+        for wasShown in [true, false] {
+            var all = try scene(2)
+            // It leaves, and nothing more is heard.
+            all.cut.insert([0, 1])
+            let id = try all.say("unread", from: 0)
+            all.isolate(1)
+            all.run(for: 2 * .minute)
+            #expect(all.archive[0][id]?.state == .sent, "an hour at its sender: it may have been shown")
+            if wasShown { all.archive[1][id] = all.archive[0][id] }
+            all.archive[1][id]?.sender = all.keys[0].publicKey
+            all.heal()
+            all.run(for: .minute)
+            #expect(all.archive[0][id]?.state == (wasShown ? .delivered : .expiredUndelivered))
+            #expect(count(.messageExpired(id), 1, all) == (wasShown ? 0 : 1))
+        }
+    }
+
+    @Test func `a message that never left is given up when a receiver would find it expired`() throws {
         var all = try scene(2)
         all.isolate(1)
         let id = try all.say("unread", from: 0)

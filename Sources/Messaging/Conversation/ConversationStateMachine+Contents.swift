@@ -67,7 +67,7 @@ extension ConversationStateMachine {
         )
         // For whom it is: whoever joins later does not get it.
         message.deliveries = memberKeys.map { Delivery(member: $0, state: .queued, at: sentAt) }
-        let deadline = deadline(of: message)
+        let deadline = min(expiresAt ?? .latest, sentAt + Limits.outboxLifetime)
         guard members.values.allSatisfy({ $0.outbox.count < Limits.outboxCount }) else {
             throw .outboxFull(limit: Limits.outboxCount)
         }
@@ -76,6 +76,7 @@ extension ConversationStateMachine {
                 id,
                 sentAt: sentAt,
                 deadline: deadline,
+                unsentDeadline: unsentDeadline(of: message.content),
                 isStored: kept.keeping != .memory
             )
         }
@@ -85,18 +86,18 @@ extension ConversationStateMachine {
         return (message, actions)
     }
 
-    /// When it makes no sense any more to deliver a message: our copy is gone, or a receiver would find it expired.
-    private func deadline(of message: Message) -> Timestamp {
-        let content = message.content
+    /// From when on a receiver that gets a content of ours for the first time finds it expired; `nil`: not before our copy
+    /// ends.
+    private func unsentDeadline(of content: Content) -> Timestamp? {
         let terms = content.agreement.flatMap { lifetimeMachine?.knownTerms(of: $0) }
-        let unread = terms?.unreadTime(of: content.kind) ?? Limits.outboxLifetime
-        return min(message.expiresAt ?? .latest, content.sentAt + min(unread, Limits.outboxLifetime))
+        return terms?.unreadTime(of: content.kind).map { content.sentAt + $0 }
     }
 
     /// Takes up again what was not delivered when the node stopped.
     package mutating func restoreOutbox(_ message: Message) {
         noteUnconfirmed(message.content)
-        let deadline = deadline(of: message)
+        // It may have been handed to a link before, so its receivers say whether they have shown it.
+        let deadline = min(message.expiresAt ?? .latest, message.content.sentAt + Limits.outboxLifetime)
         let waiting = Set(message.deliveries.filter { $0.state == .queued }.map(\.member))
         for member in memberKeys where waiting.contains(member) {
             _ = members[member]!.outbox.enqueue(

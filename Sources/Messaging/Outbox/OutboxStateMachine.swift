@@ -16,7 +16,10 @@ package struct OutboxStateMachine: Hashable, Sendable {
         /// By our clock; its age counts from here.
         package let sentAt: Timestamp
         /// When it stops making sense to deliver it.
-        package let deadline: Timestamp
+        fileprivate let lastDeadline: Timestamp
+        /// The same, if it has never been handed to a link: a receiver would find it expired from then on. One that may
+        /// have arrived goes again, and its receiver says which it was.
+        fileprivate let unsentDeadline: Timestamp?
         /// Its body is on the disk; otherwise it goes when the conversation is closed.
         package let isStored: Bool
         /// How often it was handed to a link.
@@ -27,6 +30,11 @@ package struct OutboxStateMachine: Hashable, Sendable {
         fileprivate var isInFlight = false
 
         package var state: DeliveryState { attempts == 0 ? .queued : .sent }
+        /// When it is given up.
+        package var deadline: Timestamp {
+            guard attempts == 0, let unsentDeadline else { return lastDeadline }
+            return min(lastDeadline, unsentDeadline)
+        }
     }
 
     /// What follows from an event, in order.
@@ -53,24 +61,28 @@ package struct OutboxStateMachine: Hashable, Sendable {
     package var all: [Entry] { entries.values.sorted { $0.sequence < $1.sequence } }
     package subscript(message: MessageID) -> Entry? { entries[message] }
 
+    /// - Parameter unsentDeadline: an earlier deadline while it has never been handed to a link; `nil`: none.
     /// - Returns: `false` when the outbox is full.
     package mutating func enqueue(
         _ message: MessageID,
         sentAt: Timestamp,
         deadline: Timestamp,
+        unsentDeadline: Timestamp? = nil,
         isStored: Bool
     ) -> Bool {
         guard entries.count < Limits.outboxCount else { return false }
-        entries[message] = Entry(
+        let entry = Entry(
             message: message,
             sentAt: sentAt,
-            deadline: deadline,
+            lastDeadline: deadline,
+            unsentDeadline: unsentDeadline,
             isStored: isStored,
             sequence: nextSequence
         )
+        entries[message] = entry
         nextSequence += 1
         waiting.append(message)
-        wake(at: deadline)
+        wake(at: entry.deadline)
         return true
     }
 
