@@ -73,6 +73,7 @@ struct InboxNotesTests {
             isRemoved: false,
             outboxCount: 0,
             endpointMark: 1,
+            relaySeeds: [RelaySeed(unchecked: [UInt8](repeating: 3, count: 32))],
             lastActivity: nil,
             deadline: nil
         )
