@@ -199,7 +199,7 @@ let package = Package(
                 "Primitives", nioPosix, nioCore, logging,
             ]
         ),
-        tests("EndToEndTests", ["mayfly", "Adversary", "Transport", "Wire", "Messaging", "Primitives"]),
+        tests("EndToEndTests", ["mayfly", "Adversary", "Store", "Transport", "Wire", "Messaging", "Primitives"]),
         .executableTarget(
             name: "benchmarks",
             dependencies: [

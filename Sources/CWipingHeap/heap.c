@@ -5,6 +5,7 @@
 // malloc(3) and its relatives stay glibc's: what is freed here came from there. __libc_free is in glibc's ABI
 // (GLIBC_2.2.5), for programs that wrap the allocator.
 #include "CWipingHeap.h"
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,10 +23,21 @@ extern void __libc_free(void *block);
 
 int heap_wipes_freed_blocks(void) { return 1; }
 
+// Most blocks are small, and for them a call of memset costs more than what it does. Volatile, for what nobody reads any
+// more is left out by compilers. Blocks are aligned to 16 bytes, and their sizes are multiples of 8.
+static void wipe(void *block, size_t size) {
+    if (size > 256) {
+        explicit_bzero(block, size);
+        return;
+    }
+    volatile uint64_t *words = block;
+    for (size_t index = 0; index < size / sizeof *words; index++) words[index] = 0;
+}
+
 void free(void *block) {
     if (!block) return;
     // All of the block, not what was asked for: its owner may use the rest (malloc_usable_size), and Swift's arrays do.
-    explicit_bzero(block, malloc_usable_size(block));
+    wipe(block, malloc_usable_size(block));
     __libc_free(block);
 }
 

@@ -88,7 +88,6 @@ final class Answering {
             DatagramLink(
                 link,
                 role: .responder,
-                identity: route.identity,
                 localID: id,
                 remoteID: name.dialer,
                 address: name.address,

@@ -1,4 +1,5 @@
 import Noise
+import Primitives
 
 /// What a sealed packet carries, after RFC 9000, section 19. Numbers are variable-length integers.
 ///
@@ -12,8 +13,11 @@ import Noise
 ///     7  response   8 bytes
 ///     8  rekey      act (1, 2, 3), 1 byte ‖ epoch, 1 byte ‖ the act
 ///     9  close      reason, 1 byte
+///    10  link key   33 bytes
 enum DatagramFrame: Hashable {
-    enum Kind: UInt8 { case padding, ping, acknowledgement, data, lastData, credit, challenge, response, rekey, close }
+    enum Kind: UInt8 {
+        case padding, ping, acknowledgement, data, lastData, credit, challenge, response, rekey, close, linkKey
+    }
 
     case ping
     case acknowledgement(Acknowledgement)
@@ -24,6 +28,8 @@ enum DatagramFrame: Hashable {
     case response(UInt64)
     case rekey(Act, epoch: UInt8, [UInt8])
     case close(UInt8)
+    /// The key by which the sender shows itself in handshakes for new keys.
+    case linkKey([UInt8])
 
     struct Acknowledgement: Hashable {
         static let maximumRanges = 64
@@ -35,7 +41,7 @@ enum DatagramFrame: Hashable {
     /// Whether a packet with it has to be acknowledged.
     var asksForAcknowledgement: Bool {
         switch self {
-        case .ping, .data, .credit, .challenge, .response, .rekey: true
+        case .ping, .data, .credit, .challenge, .response, .rekey, .linkKey: true
         case .acknowledgement, .close: false
         }
     }
@@ -70,6 +76,9 @@ enum DatagramFrame: Hashable {
         case .close:
             guard let reason = reader.byte() else { throw .truncated }
             return .close(reason)
+        case .linkKey:
+            guard let bytes = reader.array(PublicKey.byteCount) else { throw .truncated }
+            return .linkKey(bytes)
         }
     }
 
@@ -132,6 +141,11 @@ enum DatagramFrame: Hashable {
     static func appendCredit(_ offset: UInt64, to packet: inout [UInt8]) {
         packet.append(Kind.credit.rawValue)
         VariableInteger.append(offset, to: &packet)
+    }
+
+    static func appendLinkKey(_ key: PublicKey, to packet: inout [UInt8]) {
+        packet.append(Kind.linkKey.rawValue)
+        packet += key.bytes
     }
 
     static func append(_ kind: Kind, _ number: UInt64, to packet: inout [UInt8]) {

@@ -124,6 +124,8 @@ extension DatagramLink {
             }
         case .rekey(let act, let epoch, let bytes):
             try rekey(act, epoch, bytes, at: now)
+        case .linkKey(let bytes):
+            guard identities.receive(bytes) else { throw .badValue }
         case .close:
             closedByPeer()
         }
@@ -140,12 +142,14 @@ extension DatagramLink {
         if act == .one, epoch == keys.epoch &+ 1, rekeying.isIdle, !keys.awaitsPeer, isTooEarlyForKeys(now) {
             throw .badValue
         }
+        // Whoever begins has had ours acknowledged, and so has sent its own before.
+        guard let own = identities.own, let remote = identities.remote else { throw .badValue }
         let outcome = rekeying.receive(
             act,
             epoch: epoch,
             bytes,
-            identity: identity,
-            remote: peer.publicKey,
+            identity: own,
+            remote: remote,
             keys: keys,
             makeEphemeral: source.makeEphemeral
         )
@@ -186,6 +190,7 @@ extension DatagramLink {
         for packet in acknowledgedScratch {
             if let piece = packet.piece { outbound.acknowledge(piece) }
             if let act = packet.rekey { rekeying.acknowledged(act) }
+            if packet.carriesLinkKey { identities.acknowledged() }
             if let number = packet.acknowledges { received.forget(through: number) }
             if packet.isSizeProbe {
                 guard packet.path == path.number else { continue }

@@ -1,4 +1,5 @@
 import Noise
+import Primitives
 
 extension DatagramLink {
     /// The next datagram that may leave now; `nil` if there is none. To be asked until there is none.
@@ -87,6 +88,12 @@ extension DatagramLink {
                 DatagramFrame.appendRekey(outgoing.act, epoch: outgoing.epoch, outgoing.bytes, to: &packet)
                 rekeying.sent()
                 record.rekey = outgoing.act
+                asks = true
+            }
+            // Beside anything else, at the latest a keep-alive: it is wanted when the keys have become old.
+            if identities.isOwed, packet.count + 1 + PublicKey.byteCount <= space {
+                DatagramFrame.appendLinkKey(identities.send(source.makeEphemeral), to: &packet)
+                record.carriesLinkKey = true
                 asks = true
             }
             if let piece = outbound.next(space - packet.count) {

@@ -38,7 +38,6 @@ package final class DatagramLink {
 
     let limits: DatagramLimits
     let source: DatagramSource
-    let identity: IdentityKey
     package let peer: AuthenticatedPeer
     package let role: Role
     /// The id in packets to us, and the one in packets to the peer.
@@ -50,6 +49,7 @@ package final class DatagramLink {
 
     var keys: LinkKeys
     var rekeying = Rekeying()
+    var identities = LinkIdentities()
     var replay = ReplayWindow()
     var received: ReceivedPackets
     var sent = SentPackets()
@@ -100,7 +100,6 @@ package final class DatagramLink {
     init(
         _ link: consuming LinkHandshake.PacketLink,
         role: Role,
-        identity: IdentityKey,
         localID: UInt64,
         remoteID: UInt64,
         address: DatagramAddress,
@@ -111,7 +110,6 @@ package final class DatagramLink {
     ) {
         self.limits = limits
         self.source = source
-        self.identity = identity
         self.role = role
         self.localID = localID
         self.remoteID = remoteID
@@ -278,7 +276,7 @@ package final class DatagramLink {
     }
 
     private var rekeyBegin: Microseconds? {
-        guard rekeying.isIdle, !keys.awaitsPeer else { return nil }
+        guard rekeying.isIdle, !keys.awaitsPeer, identities.areKnown else { return nil }
         // It has been due for long: any time that is over.
         if max(keys.sentCount, keys.receivedCount) >= limits.rekeyPacketCount { return keys.since }
         return keys.since + limits.rekeyAfter + (role == .responder ? limits.rekeyStagger : 0)
@@ -329,10 +327,10 @@ package final class DatagramLink {
         path.size.timeout(at: now)
         if let pacedUntil, pacedUntil <= now { self.pacedUntil = nil }
         if path.challengeIsHopeless(limits, at: now) { pathFailed(at: now) }
-        if let rekeyBegin, rekeyBegin <= now {
+        if let rekeyBegin, rekeyBegin <= now, let own = identities.own, let remote = identities.remote {
             rekeying.begin(
-                identity: identity,
-                remote: peer.publicKey,
+                identity: own,
+                remote: remote,
                 keys: keys,
                 ephemeral: source.makeEphemeral()
             )
@@ -359,6 +357,7 @@ package final class DatagramLink {
         if let piece = packet.piece { outbound.lose(piece) }
         if packet.carriesCredit { owesCredit = true }
         if let act = packet.rekey { rekeying.lost(act) }
+        if packet.carriesLinkKey { identities.lost() }
     }
 
     /// Nobody has answered at the new address.

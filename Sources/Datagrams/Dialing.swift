@@ -132,7 +132,6 @@ final class Dialing {
             DatagramLink(
                 link,
                 role: .initiator,
-                identity: dial.identity,
                 localID: id,
                 remoteID: responder,
                 address: address,

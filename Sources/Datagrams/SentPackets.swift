@@ -11,6 +11,7 @@ struct SentPacket: Sendable {
     var piece: StreamPiece?
     var carriesCredit = false
     var rekey: Act?
+    var carriesLinkKey = false
     /// The largest number that it acknowledged.
     var acknowledges: UInt64?
     /// What was delivered when it left.

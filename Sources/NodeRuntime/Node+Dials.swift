@@ -10,7 +10,7 @@ extension Node {
     func dial(_ client: ClientID, _ dial: NodeAction.Dial) {
         stirDiscovery()
         let group = DialGroup(client: client, dial: dial)
-        guard transport != nil, keys[client] != nil, !isTroubled(client) else { return failed(group) }
+        guard transport != nil, let key = keys[client], !key.isWiped, !isTroubled(client) else { return failed(group) }
         let number = nextGroup
         nextGroup += 1
         groups[number] = group
@@ -32,7 +32,7 @@ extension Node {
     /// Dials through NATs. What else is under way goes on.
     func dial(_ client: ClientID, _ dial: NodeAction.Dial, punchingWith nonce: PunchNonce) {
         let group = DialGroup(client: client, dial: dial)
-        guard let transport, keys[client] != nil, !isTroubled(client) else { return failed(group) }
+        guard let transport, let key = keys[client], !key.isWiped, !isTroubled(client) else { return failed(group) }
         let number = nextGroup
         nextGroup += 1
         let active = ActiveDial(client: client, dial: dial, group: number, shown: ShownToken())
@@ -175,6 +175,19 @@ extension Node {
             let name = LinkName(client: group.client, remote: group.dial.remote)
             return dialTokens[name]?.wantsDay(wasRefused: group.hearing == .unknown) ?? false
         case .invite, .contact: return true
+        }
+    }
+
+    /// Ends all dials of inboxes.
+    func giveUpDials() {
+        for number in dials.keys.sorted() { transport?.cancelDial(number) }
+        dials = [:]
+        for number in groups.keys.sorted() {
+            guard var group = groups.removeValue(forKey: number) else { continue }
+            if let guestDial = group.guestDial { cancelStream(guestDial) }
+            // Nothing that was heard so far says that it is unknown there.
+            group.hearing = .none
+            failed(group)
         }
     }
 

@@ -32,12 +32,14 @@ extension Node {
         guard let key = keys[client] else { return }
         let conversation = record.conversation
         armed[conversation] = nil
-        let knocks = knocks(record, key)
+        let knocks = knocks(record, client, key)
         core.setKnocks(members: knocks.members, invites: knocks.invites, for: conversation)
         saveTombstone(conversation)
-        if prepareFanOut(fanOut, conversation, key, until: now + Limits.fanOutLifetime) { makeDurable(conversation) }
+        if prepareFanOut(fanOut, conversation, client, key, until: now + Limits.fanOutLifetime) {
+            makeDurable(conversation)
+        }
         if let creator = record.creator {
-            reports[conversation] = Self.secret(key, to: creator, conversation, .initiator).knock
+            reports[conversation] = knock(client, key, creator, conversation, .initiator)
         }
         undestroyed[conversation] = destroyRow(client)
         if let record = core.tombstone(conversation) { register(tombstone: record) }
@@ -53,11 +55,11 @@ extension Node {
         fanOut: [Messaging.Member]
     ) {
         var record = record
-        let knocks = knocks(record, key)
+        let knocks = knocks(record, client, key)
         record.setKnocks(members: knocks.members, invites: knocks.invites)
         armed[record.conversation] = record
         saveTombstone(record.conversation)
-        prepareFanOut(fanOut, record.conversation, key, until: record.explodedAt + Limits.fanOutLifetime)
+        prepareFanOut(fanOut, record.conversation, client, key, until: record.explodedAt + Limits.fanOutLifetime)
         lightFuse(client, at: record.explodedAt)
         scheduleCommit()
     }
@@ -96,22 +98,31 @@ extension Node {
         }
     }
 
-    private static func secret(
+    /// By which `member` knocks here (responder), or we knock there (initiator). While the key is wiped it follows from the
+    /// routes, which outlive it.
+    private func knock(
+        _ client: ClientID,
         _ key: IdentityKey,
-        to member: PublicKey,
+        _ member: PublicKey,
         _ conversation: ConversationID,
         _ role: Role
-    ) -> RoutingSecret {
-        RoutingSecret.derive(own: key, remote: member, conversation: conversation.bytes, role: role)
+    ) -> KnockSecret? {
+        guard key.isWiped else {
+            return RoutingSecret.derive(own: key, remote: member, conversation: conversation.bytes, role: role).knock
+        }
+        switch role {
+        case .initiator: return dialTokens[LinkName(client: client, remote: member)]?.knock
+        case .responder: return routeNumbers[client]?[.member(member)].flatMap { routing.knock(ofMember: $0) }
+        }
     }
 
     /// By which members and holders of invites may knock here when the keys are gone.
-    private func knocks(_ record: ExplodeStateMachine.Record, _ key: IdentityKey)
+    private func knocks(_ record: ExplodeStateMachine.Record, _ client: ClientID, _ key: IdentityKey)
         -> (members: [PublicKey: [UInt8]], invites: [[UInt8]])
     {
         var members: [PublicKey: [UInt8]] = [:]
         for member in record.members {
-            members[member] = Self.secret(key, to: member, record.conversation, .responder).knock.bytes
+            members[member] = knock(client, key, member, record.conversation, .responder)?.bytes
         }
         let invites = record.openInvites.map { RoutingSecret.derive(invite: $0).knock.bytes }
         return (members, record.openInvites.isEmpty ? record.inviteKnocks : invites)
@@ -159,6 +170,7 @@ extension Node {
     private func prepareFanOut(
         _ members: [Messaging.Member],
         _ conversation: ConversationID,
+        _ client: ClientID,
         _ key: IdentityKey,
         until: Timestamp
     ) -> Bool {
@@ -168,12 +180,10 @@ extension Node {
         fanOuts[conversation] = FanOut(
             conversation: conversation,
             until: until,
-            targets: members.map { member in
-                FanOut.Target(
-                    remote: member.key,
-                    endpoints: member.endpoints,
-                    knock: Hex.encode(Self.secret(key, to: member.key, conversation, .initiator).knock.bytes)
-                )
+            targets: members.compactMap { member in
+                knock(client, key, member.key, conversation, .initiator).map {
+                    FanOut.Target(remote: member.key, endpoints: member.endpoints, knock: Hex.encode($0.bytes))
+                }
             }
         )
         return saveFanOut(conversation)

@@ -124,7 +124,7 @@ extension Node {
                 .deliver(conversation, member)
             )
         case .ask(let client, let member, let endpoints):
-            guard let key = keys[client], let conversation = core.conversationID(client) else { return }
+            guard let key = keys[client], !key.isWiped, let conversation = core.conversationID(client) else { return }
             let secret = RoutingSecret.derive(
                 own: key,
                 remote: member,

@@ -94,7 +94,8 @@ extension Node {
     // MARK: Routes
 
     private func route(_ token: RoutingToken) -> RouteMatch? {
-        guard let match = routing.match(token), !match.isKnock else { return nil }
+        // Without a key there is no handshake.
+        guard !store.isLocked, let match = routing.match(token), !match.isKnock else { return nil }
         let number: UInt64
         switch match.route {
         case .member(let id), .shared(let id): number = id
@@ -124,6 +125,7 @@ extension Node {
 
     func register(_ client: ClientID, _ route: NodeAction.Route) {
         guard let key = keys[client] else { return }
+        guard !key.isWiped else { return owedRoutes.append((client, route)) }
         let known = routeNumbers[client]?[route]
         let number = known ?? takeRouteNumber(client, route)
         defer { listen(for: number) }
@@ -179,6 +181,7 @@ extension Node {
     }
 
     func unregister(_ client: ClientID, _ route: NodeAction.Route) {
+        owedRoutes.removeAll { $0.client == client && $0.route == route }
         guard let number = routeNumbers[client]?.removeValue(forKey: route) else { return }
         if routeNumbers[client]?.isEmpty ?? false { routeNumbers[client] = nil }
         routeTargets[number] = nil
@@ -199,6 +202,7 @@ extension Node {
     }
 
     func unregisterAll(_ client: ClientID) {
+        owedRoutes.removeAll { $0.client == client }
         for route in (routeNumbers[client] ?? [:]).keys { unregister(client, route) }
     }
 
@@ -247,6 +251,7 @@ extension Node {
         let client: ClientID
         if weDialled {
             if guestLinkOpened(connection) { return }
+            guard !store.isLocked else { return connection.abort() }
             guard let active = dials.removeValue(forKey: connection.route) else { return connection.abort() }
             client = active.client
             dialSucceeded(active, connection)
@@ -255,7 +260,7 @@ extension Node {
                 saveCounters(client)
             }
         } else {
-            guard case .inbox(let target, let route)? = routeTargets[connection.route] else {
+            guard !store.isLocked, case .inbox(let target, let route)? = routeTargets[connection.route] else {
                 return connection.abort()
             }
             client = target

@@ -13,9 +13,10 @@ struct PendingUnlocks {
     var lockCount = 0
 }
 
-/// The storage, locked and unlocked. Links stay meanwhile; contents wait in memory.
+/// The storage, locked and unlocked. Links stay meanwhile; contents wait in memory. The identity keys are gone like the
+/// storage's: nobody is dialled, no handshake is answered, and nothing is signed.
 extension Node {
-    /// Wipes the storage keys.
+    /// Wipes the storage keys and the identity keys.
     package func lock() {
         unlocks.lockCount += 1
         guard !store.isLocked else { return }
@@ -26,7 +27,13 @@ extension Node {
     private func closeStorage() {
         // What waits for a commit must not wait for the unlock.
         if isCommitScheduled || isLateCommitDue { commit() }
+        turn { turn in
+            core.prepareForLock(&turn)
+            return []
+        }
+        giveUpDials()
         store.lock()
+        for key in keys.values { key.wipe() }
         archive.outgoing.removeAll()
         schedule()
     }
@@ -92,6 +99,7 @@ extension Node {
     private func takeUpStorage() throws {
         do {
             if hasLoaded {
+                restoreKeys()
                 for client in voided.sorted() { reload(client) }
                 performPutOff()
                 saveWhatWaited()
@@ -105,7 +113,22 @@ extension Node {
         }
         ensureUnused()
         notify(Event(client: nil, conversation: nil, at: now, kind: .unlocked))
+        turn { core.unlocked(&$0) }
+        rendezvousChanged()
         tick()
+    }
+
+    /// Derives the identity keys again, and makes the routes for which there was no key.
+    private func restoreKeys() {
+        for (client, key) in keys where key.isWiped {
+            guard let row = rows[client] else { continue }
+            do { key.restore(from: try Self.identityKey(row, in: store)) } catch {
+                say("the key of an inbox could not be derived", of: error)
+            }
+        }
+        let owed = owedRoutes
+        owedRoutes = []
+        for (client, route) in owed { register(client, route) }
     }
 
     /// The inbox for contacts is gone when the disk has refused its first state.

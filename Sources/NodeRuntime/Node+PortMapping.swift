@@ -48,7 +48,9 @@ extension Node {
 
     /// Nobody but this home can compute it, and a home does so always anew.
     func portMappingKey() -> [UInt8]? {
-        guard let contact = core.contact?.client, let identity = keys[contact] else { return nil }
+        guard let contact = core.contact?.client, let identity = keys[contact], !identity.isWiped else {
+            return nil
+        }
         let shared = identity.secret.sharedSecret(with: identity.publicKey)
         let key = shared.withBytes { HKDF.derive(secret: $0, info: Array("mayfly/1 port mapping".utf8)) }
         return key.withBytes { Array($0) }

@@ -87,9 +87,12 @@ package actor Node {
 
     // Inboxes
     var rows: [ClientID: RowID] = [:]
+    /// Wiped while the storage is locked.
     var keys: [ClientID: IdentityKey] = [:]
     /// What this node knows of its conversations that no member has said.
     var notes = NotesTable()
+    /// Routes that were asked for while the keys were wiped.
+    var owedRoutes: [(client: ClientID, route: NodeAction.Route)] = []
     /// Awake inboxes whose saved state says that none of their messages waits.
     var settled: Set<ClientID> = []
     /// When the summaries of sleeping inboxes were last written.

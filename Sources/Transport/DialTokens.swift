@@ -35,6 +35,9 @@ package struct DialTokens: Sendable {
         for index in counters.days.indices { counters.days[index].series.skip(1) }
     }
 
+    /// By which we knock there.
+    package var knock: KnockSecret { secret.knock }
+
     /// What we announce ourselves by on a LAN.
     package var lan: LanSecret { secret.lan }
 

@@ -267,6 +267,11 @@ package struct RoutingTable: Sendable {
         slots[.member(id)].flatMap { holders[$0] }.flatMap { $0.secret?.withBytes { Array($0) } }
     }
 
+    /// By which a member knocks here.
+    package func knock(ofMember id: UInt64) -> KnockSecret? {
+        slots[.member(id)].flatMap { holders[$0] }.flatMap { $0.secret?.knock }
+    }
+
     /// What a member announces itself by on a LAN.
     package func lan(ofMember id: UInt64) -> LanSecret? {
         slots[.member(id)].flatMap { holders[$0] }.flatMap { $0.secret?.lan }

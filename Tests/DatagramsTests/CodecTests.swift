@@ -95,6 +95,7 @@ import Testing
         case .response(let value): DatagramFrame.append(.response, value, to: &bytes)
         case .rekey(let act, let epoch, let act_): DatagramFrame.appendRekey(act, epoch: epoch, act_, to: &bytes)
         case .close(let reason): bytes += [9, reason]
+        case .linkKey(let key): bytes += [10] + key
         }
         return bytes
     }
@@ -106,7 +107,7 @@ import Testing
         (.data(offset: 0, 3..<3, isLast: true), []), (.data(offset: 70_000, 6..<10, isLast: false), [1, 2, 3, 4]),
         (.credit(1 << 40), []), (.challenge(.max), []), (.response(0), []),
         (.rekey(.one, epoch: 1, bytes(50, 1)), []), (.rekey(.two, epoch: 255, bytes(50, 1)), []),
-        (.rekey(.three, epoch: 0, bytes(66, 1)), []), (.close(6), []),
+        (.rekey(.three, epoch: 0, bytes(66, 1)), []), (.close(6), []), (.linkKey(bytes(33, 1)), []),
     ]
 
     @Test(arguments: 0..<frames.count) func `frames round-trip, and none is read past its end`(index: Int) throws {

@@ -67,18 +67,8 @@ import Testing
         pair.network.run(for: 61_000_000)
         let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
         // Both are told at the same moment.
-        near.rekeying.begin(
-            identity: near.identity,
-            remote: near.peer.publicKey,
-            keys: near.keys,
-            ephemeral: near.source.makeEphemeral()
-        )
-        far.rekeying.begin(
-            identity: far.identity,
-            remote: far.peer.publicKey,
-            keys: far.keys,
-            ephemeral: far.source.makeEphemeral()
-        )
+        try begin(near)
+        try begin(far)
         pair.near.endpoint.touch(near.localID)
         pair.far.endpoint.touch(far.localID)
         pair.network.run(for: 2_000_000)
@@ -124,31 +114,63 @@ import Testing
         let pair = try pair(7)
         pair.network.run(for: 59_000_000)
         let far = try #require(pair.farLink)
-        begin(far)
+        try begin(far)
         pair.far.endpoint.touch(far.localID)
         pair.network.run(for: 1_000_000)
         #expect(pair.near.closed.values.first == .protocolViolation)
         #expect(pair.far.closed.values.first == .closedByPeer)
     }
 
+    @Test func `new keys need no inbox's own key, which may be wiped once the link is open`() throws {
+        let pair = try pair(8)
+        for side in [pair.near, pair.far] { side.identity.wipe() }
+        pair.network.run(for: 300_000_000)
+        let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
+        #expect(near.keyEpoch == 2 && far.keyEpoch == 2 && pair.near.closed.isEmpty && pair.far.closed.isEmpty)
+        // Nobody's own key takes part.
+        #expect(near.identities.own?.publicKey != pair.near.identity.publicKey)
+        #expect(near.identities.remote == far.identities.own?.publicKey)
+    }
+
+    @Test func `a link's key is said once: another one, ours or none is a violation, a repetition changes nothing`()
+        throws
+    {
+        let pair = try pair(9)
+        pair.network.run(for: 12_000_000)
+        let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
+        let known = try #require(far.identities.own).publicKey
+        var random = SplitMix64(state: 1)
+        #expect(near.identities.receive(known.bytes) && near.identities.remote == known)
+        #expect(!near.identities.receive(makeSecretKey(&random).publicKey.bytes) && near.identities.remote == known)
+        var fresh = LinkIdentities()
+        let own = fresh.send(near.source.makeEphemeral)
+        #expect(!fresh.areKnown && !fresh.receive(own.bytes) && !fresh.receive([UInt8](repeating: 0, count: 33)))
+        #expect(fresh.receive(known.bytes) && !fresh.areKnown)
+        // Sent again after a loss, the same one.
+        fresh.lost()
+        #expect(fresh.isOwed && fresh.send(near.source.makeEphemeral) == own)
+        fresh.acknowledged()
+        #expect(fresh.areKnown && !fresh.isOwed)
+    }
+
     // MARK: Every state and act
 
-    private func begin(_ link: DatagramLink) {
+    private func begin(_ link: DatagramLink) throws {
         link.rekeying.begin(
-            identity: link.identity,
-            remote: link.peer.publicKey,
+            identity: try #require(link.identities.own),
+            remote: try #require(link.identities.remote),
             keys: link.keys,
             ephemeral: link.source.makeEphemeral()
         )
     }
 
-    private func give(_ act: Rekeying.Outgoing, to link: DatagramLink) -> String {
+    private func give(_ act: Rekeying.Outgoing, to link: DatagramLink) throws -> String {
         let outcome = link.rekeying.receive(
             act.act,
             epoch: act.epoch,
             act.bytes,
-            identity: link.identity,
-            remote: link.peer.publicKey,
+            identity: try #require(link.identities.own),
+            remote: try #require(link.identities.remote),
             keys: link.keys,
             makeEphemeral: link.source.makeEphemeral
         )
@@ -163,36 +185,39 @@ import Testing
     @Test func `acts out of their turn change nothing, and forged ones are a violation`() throws {
         let pair = try pair(6)
         let (a, b) = (try #require(pair.nearLink), try #require(pair.farLink))
-        let (small, large) = a.identity.publicKey < b.identity.publicKey ? (a, b) : (b, a)
+        // Each has the other's key with the first keep-alive.
+        pair.network.run(for: 12_000_000)
+        let keys = (try #require(a.identities.own), try #require(b.identities.own))
+        let (small, large) = keys.0.publicKey < keys.1.publicKey ? (a, b) : (b, a)
         // idle: acts 2 and 3 are for nobody.
-        begin(large)
+        try begin(large)
         let foreign = try #require(large.rekeyAct)
-        #expect(give(.init(act: .two, epoch: 1, bytes: foreign.bytes), to: small) == "nothing")
-        #expect(give(.init(act: .three, epoch: 1, bytes: foreign.bytes + foreign.bytes), to: small) == "nothing")
+        #expect(try give(.init(act: .two, epoch: 1, bytes: foreign.bytes), to: small) == "nothing")
+        #expect(try give(.init(act: .three, epoch: 1, bytes: foreign.bytes + foreign.bytes), to: small) == "nothing")
         #expect(small.isRekeyIdle)
         // Another epoch is not the next.
         for epoch in [0, 2, 255] as [UInt8] {
-            #expect(give(.init(act: .one, epoch: epoch, bytes: foreign.bytes), to: small) == "nothing")
+            #expect(try give(.init(act: .one, epoch: epoch, bytes: foreign.bytes), to: small) == "nothing")
         }
         #expect(small.isRekeyIdle)
         // initiating: the smaller key goes on, act 3 means nothing, a forged act 2 is a violation.
-        begin(small)
+        try begin(small)
         let actOne = try #require(small.rekeyAct)
-        #expect(give(foreign, to: small) == "nothing" && small.rekeyAct?.act == .one)
-        #expect(give(.init(act: .three, epoch: 1, bytes: foreign.bytes), to: small) == "nothing")
+        #expect(try give(foreign, to: small) == "nothing" && small.rekeyAct?.act == .one)
+        #expect(try give(.init(act: .three, epoch: 1, bytes: foreign.bytes), to: small) == "nothing")
         // The larger key gives its own up.
-        #expect(give(actOne, to: large) == "nothing")
+        #expect(try give(actOne, to: large) == "nothing")
         let actTwo = try #require(large.rekeyAct)
         #expect(actTwo.act == .two)
         // answering: act 1 and act 2 again mean nothing.
-        #expect(give(actOne, to: large) == "nothing" && give(actTwo, to: large) == "nothing")
+        #expect(try give(actOne, to: large) == "nothing" && give(actTwo, to: large) == "nothing")
         #expect(large.rekeyAct?.bytes == actTwo.bytes)
-        #expect(give(actTwo, to: small) == "offered")
+        #expect(try give(actTwo, to: small) == "offered")
         let actThree = try #require(small.rekeyAct)
         #expect(actThree.act == .three && small.isRekeyIdle)
         var forged = actThree.bytes
         forged[40] ^= 1
-        #expect(give(.init(act: .three, epoch: 1, bytes: forged), to: large) == "violation")
+        #expect(try give(.init(act: .three, epoch: 1, bytes: forged), to: large) == "violation")
         // The link ends by that; begun anew it comes to new keys.
         #expect(large.isRekeyIdle)
     }

@@ -32,7 +32,7 @@ struct MemoryImage {
     private static func eachRegion(of pid: pid_t, _ body: (UnsafeRawBufferPointer) -> Void) throws {
         let memory = try Descriptor("/proc/\(pid)/mem", O_RDONLY)
         var bytes = [UInt8]()
-        for line in Program.text("/proc/\(pid)/maps").split(separator: "\n") {
+        for line in try mappings(of: pid).split(separator: "\n") {
             let fields = line.split(separator: " ", omittingEmptySubsequences: true)
             guard fields.count > 1, fields[1].hasPrefix("r") else { continue }
             let ends = fields[0].split(separator: "-").compactMap { UInt64($0, radix: 16) }
@@ -44,6 +44,18 @@ struct MemoryImage {
                 let count = pread(memory.number, buffer.baseAddress, byteCount, off_t(ends[0]))
                 if count > 0 { body(UnsafeRawBufferPointer(rebasing: buffer[..<count])) }
             }
+        }
+    }
+
+    /// Foundation reads only the beginning of a file that says it has no bytes.
+    private static func mappings(of pid: pid_t) throws -> String {
+        let file = try Descriptor("/proc/\(pid)/maps", O_RDONLY)
+        var text: [UInt8] = []
+        var chunk = [UInt8](repeating: 0, count: 65_536)
+        while true {
+            let count = read(file.number, &chunk, chunk.count)
+            guard count > 0 else { return String(decoding: text, as: UTF8.self) }
+            text += chunk[..<count]
         }
     }
 

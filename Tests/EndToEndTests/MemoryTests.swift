@@ -1,5 +1,7 @@
 import Foundation
 import Glibc
+import Primitives
+import Store
 import Testing
 
 /// What a thief of a node's memory finds after a message's end: read from /proc/PID/mem of the real nodes.
@@ -133,6 +135,90 @@ final class MemoryTests {
             try room.talk()
             for node in room.nodes { try node.ok("lock") }
             try room.expectNothing(in: room.nodes, "locked")
+        }
+    }
+
+    /// The secret keys of all inboxes, from a copy of a home: as the store's specification has them.
+    private func identityKeys(of node: TestNode) throws -> [[UInt8]] {
+        let copy = "\(node.directory)/copy-\(UUID().uuidString.prefix(8))"
+        try Program.tool("cp", "-a", node.home, copy)
+        defer { try? FileManager.default.removeItem(atPath: copy) }
+        let store = try Store.open(home: copy, now: 0)
+        defer { store.close() }
+        try store.unlock(passphrase: nil)
+        return try store.liveRows().map { row in
+            try store.secret(row, label: "identity key 0").withBytes { Array($0) }
+        }
+    }
+
+    private func eventuallyGone(_ keys: [[UInt8]], from node: TestNode) throws {
+        // What is on the stack goes 100 ms later, a handshake that was under way ends after ten seconds.
+        try eventually("no identity key is in the memory of \(node.name)", seconds: 20) {
+            try keys.allSatisfy { try MemoryImage.count(of: $0, in: node) == 0 }
+        }
+    }
+
+    @Test(
+        "A lock takes the identity keys out of memory; links stay, contents wait, and the unlock brings all of it back"
+    )
+    func keys() throws {
+        try withRoom(lifetime: "1d") { room in
+            let (ann, bob) = (room.ann, room.bob)
+            // The room's, the contact inbox's and the unused one's.
+            let keys = try identityKeys(of: bob)
+            #expect(keys.count == 3)
+            for key in keys { #expect(try MemoryImage.count(of: key, in: bob) > 0) }
+            try say("before", ann)
+            try bob.ok("lock")
+            try eventuallyGone(keys, from: bob)
+            // The link is as it was: what is said arrives, and is told to be on the disk when it is.
+            let sent = try ann.ok("send", "room", "meanwhile")
+            try bob.wait("message", after: try bob.cursor() - 1)
+            #expect(try ann.run(["outbox", "list"]).output.contains(sent["message"].string ?? "?"))
+            try bob.ok("unlock")
+            try eventually("what has waited is delivered") { try ann.ok("outbox", "list").lines.isEmpty }
+            for key in keys { #expect(try MemoryImage.count(of: key, in: bob) > 0) }
+            try say("after", ann)
+            try say("and back", bob)
+            #expect(try ann.texts() == ["before", "meanwhile", "after", "and back"])
+        }
+    }
+
+    @Test("While it is locked a node answers no dial; after the unlock the two meet at once")
+    func dials() throws {
+        try withRoom(lifetime: nil) { room in
+            let (ann, bob) = (room.ann, room.bob)
+            try bob.ok("lock")
+            try ann.stop()
+            try ann.start()
+            let cursor = try ann.cursor()
+            #expect(try ann.run(["watch", "--since", "0", "--until", "peerOnline", "--timeout", "3"]).code == 4)
+            try bob.ok("unlock")
+            try ann.wait("peerOnline", after: cursor, seconds: 30)
+            try say("again", bob)
+        }
+    }
+
+    @Test("A copy that is destroyed while its node is locked is confirmed: by a link, and by a schedule")
+    func confirmed() throws {
+        for isScheduled in [false, true] {
+            try withRoom(lifetime: nil) { room in
+                let (ann, bob) = (room.ann, room.bob)
+                let id = try ann.ok("conversation", "show", "room")["conversation"].string ?? ""
+                if isScheduled {
+                    try ann.ok("explode", "room", "--in", "1h", "--force")
+                    try bob.wait("explosionScheduled")
+                }
+                let keys = try identityKeys(of: bob)
+                try bob.ok("lock")
+                try eventuallyGone(keys, from: bob)
+                if isScheduled { room.clock.pass(TestClock.hour) } else { try ann.ok("explode", "room", "--force") }
+                try ann.wait("deletionReceipt")
+                try bob.wait("exploded")
+                try bob.ok("unlock")
+                #expect(try ann.ok("explode", "status", id)["confirmed"].list.count == 1)
+                #expect(try bob.ok("conversation", "list").lines.isEmpty)
+            }
         }
     }
 

@@ -87,7 +87,8 @@ extension ContactStateMachine {
         }
         for card in wanted {
             let known = remotes[card.key]
-            guard known?.rendezvous == nil || known?.card != card else { continue }
+            // What is reserved there follows from our key.
+            guard known?.rendezvous == nil || known?.card != card, !key.isWiped else { continue }
             connect(card, now: turn.now)
             if known?.rendezvous != nil {
                 // Its card is another one now.

@@ -29,6 +29,14 @@ extension ConversationStateMachine {
         var receipts: Int
     }
 
+    /// What an end needs that comes while the storage is locked.
+    struct LockedWords: Hashable, Sendable {
+        /// For the lock itself and for the scheduled end, if there is one, in this order.
+        var receipts: [DeletionReceipt]
+        /// For holders of invites.
+        var statement: ExpiredStatement?
+    }
+
     // MARK: The creator
 
     /// Ends the conversation for everyone: keys first, then the others are told over the links still open.
@@ -264,10 +272,29 @@ extension ConversationStateMachine {
         return result
     }
 
-    /// Our word that our copy is gone; a creator owes it to nobody.
+    /// Our word that our copy is gone; a creator owes it to nobody. While the key is wiped it is the newest that was signed
+    /// for a time that has come.
     private func receipt(at time: Timestamp, _ turn: inout Turn) -> DeletionReceipt? {
-        isCreator
-            ? nil : DeletionReceipt(conversation: conversation, destroyedAt: time, key: key, &turn.random)
+        guard !isCreator else { return nil }
+        guard !key.isWiped else { return lockedWords?.receipts.last { $0.destroyedAt <= time } }
+        return DeletionReceipt(conversation: conversation, destroyedAt: time, key: key, &turn.random)
+    }
+
+    /// The storage is about to be locked, and our key wiped: the conversation may end before it is there again.
+    mutating func prepareForLock(_ turn: inout Turn) {
+        guard !key.isWiped else { return }
+        let times = [turn.now] + [record.schedule?.expiresAt].compactMap { $0 }.filter { $0 > turn.now }
+        lockedWords = LockedWords(
+            receipts: times.compactMap { receipt(at: $0, &turn) },
+            statement: statement(at: turn.now, &turn)
+        )
+    }
+
+    /// Our word to those who hold an invite.
+    private func statement(at time: Timestamp, _ turn: inout Turn) -> ExpiredStatement? {
+        guard let tag = issuer?.record.tag, !openInvites.isEmpty else { return nil }
+        guard !key.isWiped else { return lockedWords?.statement }
+        return ExpiredStatement(tag: tag, timestamp: time, key: key, &turn.random)
     }
 
     private func tombstone(
@@ -290,9 +317,9 @@ extension ConversationStateMachine {
         for receipt in record.schedule?.receipts ?? [] where tombstone.members.contains(receipt.member) {
             tombstone.confirmed[receipt.member] = receipt.destroyedAt
         }
-        if let tag = issuer?.record.tag, !openInvites.isEmpty {
+        if let statement = statement(at: time, &turn) {
             tombstone.openInvites = openInvites
-            tombstone.statement = ExpiredStatement(tag: tag, timestamp: time, key: key, &turn.random)
+            tombstone.statement = statement
         }
         return tombstone
     }

@@ -56,7 +56,7 @@ extension ConversationStateMachine {
 
     /// Tells the others where we are now, if that has changed.
     package mutating func endpointsChanged(_ turn: inout Turn) -> [NodeAction] {
-        guard !record.isRemoved,
+        guard !record.isRemoved, !key.isWiped,
             record.own.endpointTexts != turn.fittingEndpoints(of: relaySeed).map(\.description)
         else { return [] }
         // Another place may have another way to those whom only a relay reaches.
@@ -140,7 +140,7 @@ extension ConversationStateMachine {
         let listed = Set((state ?? record.group).members)
         // We have said more of ourselves than we remember, locked before a crash: what we say now must count as newer.
         if let newest = update.members.first(where: { $0.key == key.publicKey }), newest.version >= record.own.version,
-            newest.digest != record.own.digest, holds(newest.isValid)
+            newest.digest != record.own.digest, !key.isWiped, holds(newest.isValid)
         {
             result += describe(record.own.profile, after: newest.version, &turn)
         }
@@ -328,6 +328,7 @@ extension ConversationStateMachine {
 
     /// Somebody whom the creator has removed has come: it is told, and nothing else.
     package func turnAway(_ former: PublicKey, on link: LinkID, _ turn: inout Turn) -> [NodeAction] {
+        guard !key.isWiped else { return [.close(link)] }
         let word = Departure(of: former, conversation: conversation, key: key, &turn.random)
         return [.transmit(link, .memberLeft(word)), .close(link)]
     }
@@ -375,8 +376,22 @@ extension ConversationStateMachine {
         left(departure.member, departure, &turn)
     }
 
+    /// The key is there again.
+    mutating func unlocked(_ turn: inout Turn) -> [NodeAction] {
+        lockedWords = nil
+        let gone = leftWhileLocked.filter { members[$0] != nil }
+        leftWhileLocked = []
+        noteRelay(now: turn.now)
+        return gone.flatMap { [.save(client)] + left($0, nil, &turn) } + endpointsChanged(&turn)
+    }
+
     private mutating func left(_ member: PublicKey, _ departure: Departure?, _ turn: inout Turn) -> [NodeAction] {
         let link = members[member]?.link.link
+        if isCreator, key.isWiped {
+            // The group's new state has to be signed.
+            if !leftWhileLocked.contains(member) { leftWhileLocked.append(member) }
+            return link.map { [.close($0)] } ?? []
+        }
         var result = letGo(of: member, turn)
         result += [.unregister(client, .member(member)), event(.memberLeft(member), turn)]
         if let link { result.append(.close(link)) }

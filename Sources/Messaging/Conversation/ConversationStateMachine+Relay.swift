@@ -30,7 +30,8 @@ extension ConversationStateMachine {
     /// After each change of ``ConversationRecord/relay``.
     mutating func noteRelay(now: Timestamp) {
         let generations = [record.relay.current] + record.relay.retired.map(\.generation).reversed()
-        if relayGenerations != generations {
+        // Without our key the places stay as they are; the unlock makes up for it.
+        if relayGenerations != generations, !key.isWiped {
             let known = Dictionary(zip(relayGenerations, relaySeeds)) { first, _ in first }
             relaySeeds = generations.map { known[$0] ?? RelaySeed(key: key, generation: $0) }
             relayGenerations = generations

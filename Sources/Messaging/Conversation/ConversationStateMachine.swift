@@ -68,6 +68,10 @@ package struct ConversationStateMachine: Sendable {
     var expiredOnArrival: Set<MessageID> = []
     /// What we have said to have read since the node started.
     var receipted: Set<MessageID> = []
+    /// What we may have to say while our key is wiped, signed before.
+    var lockedWords: LockedWords?
+    /// Members that have left the creator's conversation while its key was wiped.
+    var leftWhileLocked: [PublicKey] = []
     /// Watchers and members know of the scheduled explosion.
     var isScheduleTold = true
     /// What the scheduled explosion was prepared for.

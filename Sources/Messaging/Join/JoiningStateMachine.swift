@@ -97,7 +97,8 @@ package struct JoiningStateMachine: Sendable {
         case .welcome(let welcome):
             // A welcome answers the request on the same link. Where another has taken its place the request has gone there,
             // too, and so will the answer.
-            guard let own, self.link.link == link else { return .pending([.close(link)]) }
+            // Without our key we cannot consent to what entering is consent to: the creator is asked again.
+            guard let own, self.link.link == link, !key.isWiped else { return .pending([.close(link)]) }
             switch joiner.receive(welcome, from: sender, to: key.publicKey) {
             case .drop: return .pending([.close(link)])
             case .enter:

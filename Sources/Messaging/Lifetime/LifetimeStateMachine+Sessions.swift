@@ -251,6 +251,10 @@ extension LifetimeStateMachine {
         guard case .settled = negotiation, mayRenew, standing == nil, let terms = ownRenewable,
             let first = members.first, own < first, members.allSatisfy({ peers[$0]?.renewable == terms })
         else { return [] }
+        guard !key.isWiped else {
+            renewsAt = now + Limits.proposalInterval
+            return []
+        }
         do throws(Refusal) {
             let actions = try propose(terms, now: now, key: key, random: &random)
             mayRenew = false
@@ -274,6 +278,10 @@ extension LifetimeStateMachine {
         random: inout some RandomNumberGenerator
     ) -> [Action] {
         guard let due = renewsAt, due <= now else { return [] }
+        guard !key.isWiped else {
+            renewsAt = now + Limits.proposalInterval
+            return []
+        }
         renewsAt = nil
         guard let terms = ownRenewable, policy.accepts(terms) else { return [] }
         return renew(now: now, key: key, random: &random)

@@ -86,6 +86,11 @@ extension LifetimeStateMachine {
         key: IdentityKey,
         random: inout some RandomNumberGenerator
     ) -> [Action] {
+        guard !key.isWiped else {
+            // Locked meanwhile: what would have been consent is a question.
+            negotiation = .asked(proposal, at: now)
+            return automatic ? [] : [.asked(proposal)]
+        }
         let accept = LifetimeAccept(proposal, at: now, by: key, &random)
         guard isPair else {
             negotiation = .accepted(proposal, accept, at: now, automatic: automatic)

@@ -159,6 +159,8 @@ package struct RelayServiceStateMachine: Sendable {
         if let refusal = refusal(of: remote, isPeer: isPeer) { return refuse(link, refusal) }
         var result: [NodeAction] = []
         if holders[link] == nil {
+            // Reservations follow from our key. The user dials again, and is answered after the unlock.
+            guard !own.isWiped else { return [.close(link)] }
             // Its link of before is lost, whatever we know of it.
             if let before = holdersByKey[remote] {
                 result += endHolder(before, .unknownReservation) + [.close(before)]
