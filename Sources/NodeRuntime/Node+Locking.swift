@@ -25,13 +25,13 @@ extension Node {
     }
 
     private func closeStorage() {
-        // What waits for a commit must not wait for the unlock.
-        if isCommitScheduled || isLateCommitDue { commit() }
         turn { turn in
             core.prepareForLock(&turn)
             return []
         }
         giveUpDials()
+        // What waits for a commit must not wait for the unlock.
+        if isCommitScheduled || isLateCommitDue { commit() }
         store.lock()
         for key in keys.values { key.wipe() }
         archive.outgoing.removeAll()
