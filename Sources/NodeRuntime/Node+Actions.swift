@@ -304,7 +304,7 @@ extension Node {
 
     /// The store has refused a change: the inbox goes on from what is durable.
     func storageFailed(_ client: ClientID, _ error: StoreError) {
-        log.error("a change could not be stored", metadata: ["inbox": "\(client)", "error": "\(error)"])
+        log.error("a change could not be stored", metadata: ["client": "\(client)", "error": "\(error)"])
         lastStorageFailure = error
         storageTrouble = (error, now)
         effects.changed(client)

@@ -87,7 +87,7 @@ extension Node {
             // What is not here is asked for again, and then answered.
             if let chunk { transmit(.attachmentChunk(chunk), on: link) }
         } catch {
-            log.error("a chunk could not be read", metadata: ["inbox": "\(client)", "error": "\(error)"])
+            log.error("a chunk could not be read", metadata: ["client": "\(client)", "error": "\(error)"])
         }
     }
 
@@ -169,7 +169,7 @@ extension Node {
             let undelivered = try archive.restoreHidden(client: client, row: row, now: now)
             for message in undelivered { core.restoreOutbox(message, client: client) }
         } catch {
-            log.error("reactions could not be read", metadata: ["inbox": "\(client)", "error": "\(error)"])
+            log.error("reactions could not be read", metadata: ["client": "\(client)", "error": "\(error)"])
         }
     }
 }

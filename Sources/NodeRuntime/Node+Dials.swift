@@ -146,10 +146,11 @@ extension Node {
     // MARK: Ends
 
     /// Of the transport: a way has come to nothing.
-    func dialEnded(_ number: UInt64, _ hearing: LinkTransport.TokenHearing) {
+    func dialEnded(_ number: UInt64, _ failure: DialFailure, _ hearing: LinkTransport.TokenHearing) {
         guard !isStopped, !guestDialEnded(number, hearing), let active = dials.removeValue(forKey: number) else {
             return
         }
+        note(.dialFailed(active.client, failure))
         groups[active.group]?.numbers.remove(number)
         groups[active.group]?.hear(hearing)
         goOn(active.group)

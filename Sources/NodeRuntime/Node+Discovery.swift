@@ -182,7 +182,7 @@ extension Node {
             // A joiner, which dials us.
             return
         }
-        log.debug("a member is on this network", metadata: ["inbox": "\(client)"])
+        log.debug("a member is on this network", metadata: ["client": "\(client)"])
         let endpoint = Messaging.Endpoint(host: host, port: port)
         turn { core.found(client, remote, at: endpoint, &$0) }
     }

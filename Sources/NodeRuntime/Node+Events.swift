@@ -5,6 +5,7 @@ import Store
 /// Events: to the log of the last thousand, and to whoever watches.
 extension Node {
     func notify(_ event: Event) {
+        note(event)
         let entry = events.append(event)
         if case .invited(let id, let key) = event.kind { answer(invitation: id, from: key) }
         for watcher in watchers.keys.sorted() { watchers[watcher]?(entry) }

@@ -31,6 +31,7 @@ extension Node {
     func explode(_ client: ClientID, _ record: ExplodeStateMachine.Record, fanOut: [Messaging.Member]) {
         guard let key = keys[client] else { return }
         let conversation = record.conversation
+        explodedClients[conversation] = client
         armed[conversation] = nil
         let knocks = knocks(record, client, key)
         core.setKnocks(members: knocks.members, invites: knocks.invites, for: conversation)
@@ -73,6 +74,7 @@ extension Node {
             // The newest, if there are two: one that is awake ends the other with it.
             guard core.client(of: conversation).map(core.isSleeping) ?? !lost.isEmpty else { continue }
             let asleep = core.clients(of: conversation).filter(core.isSleeping)
+            explodedClients[conversation] = asleep.last
             armed[conversation] = nil
             let begun = core.load(record, now: now)
             if let record = core.tombstone(conversation) { register(tombstone: record) }
@@ -155,6 +157,7 @@ extension Node {
     func removeTombstone(_ conversation: ConversationID) {
         removeFanOut(conversation)
         unregister(tombstone: conversation)
+        explodedClients[conversation] = nil
         armed[conversation] = nil
         reports[conversation] = nil
         undestroyed[conversation] = nil

@@ -119,7 +119,7 @@ extension Node {
                 try load(row)
                 unread[row] = nil
                 guard let client = rows.first(where: { $0.value == row })?.key else { continue }
-                log.notice("an inbox could be read again", metadata: ["inbox": "\(client)"])
+                log.notice("an inbox could be read again", metadata: ["client": "\(client)"])
                 perform(putOff.removeValue(forKey: client) ?? [])
                 if core.watchers(of: client) > 0 { wakeIfPossible(client, .userInteraction) }
             } catch {

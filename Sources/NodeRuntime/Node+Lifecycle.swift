@@ -44,7 +44,7 @@ extension Node {
     /// Wakes an inbox for the core, which will ask again if it cannot be done now.
     func wakeIfPossible(_ client: ClientID, _ reason: WakeReason) {
         do throws(NodeError) { try wake(client, reason) } catch {
-            log.debug("an inbox could not be woken", metadata: ["inbox": "\(client)", "error": "\(error)"])
+            log.debug("an inbox could not be woken", metadata: ["client": "\(client)", "error": "\(error)"])
         }
     }
 
@@ -95,7 +95,7 @@ extension Node {
                 return true
             }
         } catch {
-            log.error("an outbox could not be read", metadata: ["inbox": "\(client)", "error": "\(error)"])
+            log.error("an outbox could not be read", metadata: ["client": "\(client)", "error": "\(error)"])
         }
         return found
     }

@@ -82,11 +82,11 @@ extension Node {
         transport.events.becameWritable = { [unowned self] connection in
             assumeIsolated { $0.becameWritable(LinkID(connection.id)) }
         }
-        transport.events.linkClosed = { [unowned self] connection, _ in
-            assumeIsolated { $0.linkClosed(connection) }
+        transport.events.linkClosed = { [unowned self] connection, reason in
+            assumeIsolated { $0.linkClosed(connection, reason) }
         }
-        transport.dialEnded = { [unowned self] number, _, hearing in
-            assumeIsolated { $0.dialEnded(number, hearing) }
+        transport.dialEnded = { [unowned self] number, failure, hearing in
+            assumeIsolated { $0.dialEnded(number, failure, hearing) }
         }
         transport.tokenRefused = { [unowned self] number in assumeIsolated { $0.tokenRefused(number) } }
     }
@@ -277,6 +277,7 @@ extension Node {
         }
         if core.contact?.client == client, isBlocked(connection.peer.publicKey) { return connection.abort() }
         links[id] = ActiveLink(client: client, connection: connection)
+        note(.linkOpened(client, LinkDescription(connection)))
         noteLink(of: client, connection)
         if !connection.isRelayed { dropRelays(of: client, to: connection.peer.publicKey) }
         if core.isSleeping(client) {
@@ -339,10 +340,11 @@ extension Node {
         do throws(WireError) {
             frame = try FrameCodec.decode(bytes)
         } catch {
-            log.debug("a peer sent a malformed frame", metadata: ["inbox": "\(link.client)", "reason": "\(error)"])
+            log.debug("a peer sent a malformed frame", metadata: ["client": "\(link.client)", "reason": "\(error)"])
             return connection.abort(.protocolViolation)
         }
         if case .pong(let nonce) = frame { pongReceived(nonce, on: id) }
+        count(frame, of: link.client, isSent: false)
         turn { core.receive(frame, on: id, verify: InviteSlug.verify, &$0) }
         welcomeUnlessGuest(id)
     }
@@ -365,10 +367,11 @@ extension Node {
         links[id]?.connection.resumeReading()
     }
 
-    private func linkClosed(_ connection: PeerConnection) {
+    private func linkClosed(_ connection: PeerConnection, _ reason: LinkCloseReason) {
         let id = LinkID(connection.id)
         noteLastHeard(id)
-        guard links.removeValue(forKey: id) != nil else { return guestLinkClosed(id) }
+        guard let link = links.removeValue(forKey: id) else { return guestLinkClosed(id) }
+        note(.linkClosed(link.client, LinkDescription(connection), reason))
         servedLinks.remove(id)
         stirDiscovery()
         endStreams(on: id)
@@ -376,7 +379,8 @@ extension Node {
     }
 
     func transmit(_ frame: Frame, on link: LinkID) {
-        guard let connection = links[link]?.connection else { return }
+        guard let client = links[link]?.client, let connection = links[link]?.connection else { return }
+        count(frame, of: client, isSent: true)
         if case .ping(let nonce) = frame { pings[nonce]?.sentAt = loop.now }
         // A link that cannot take more is closed by the transport; the outbox sends again on the next.
         try? connection.send(FrameCodec.encode(frame))
@@ -393,6 +397,7 @@ extension Node {
     }
 
     func flushLinks() {
+        noteAcknowledgements()
         let touched = touchedLinks
         touchedLinks = []
         for link in touched.sorted() { links[link]?.connection.flush() }

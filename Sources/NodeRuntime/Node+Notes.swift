@@ -10,7 +10,9 @@ extension Node {
     package func alias(of client: ClientID) -> String? {
         if let own = notes[client].alias { return own }
         // Of a conversation that was joined again, the copy that is left from before may have it.
-        guard let conversation = core.conversationID(client), core.client(of: conversation) == client else { return nil }
+        guard let conversation = core.conversationID(client), core.client(of: conversation) == client else {
+            return nil
+        }
         return core.clients(of: conversation).compactMap { notes[$0].alias }.first
     }
 
@@ -49,7 +51,8 @@ extension Node {
     /// The alias of a conversation that is being made: what was asked for, else its name. A name that means another
     /// conversation here is refused: whoever goes on with that name would say there what is for the new one.
     func newAlias(_ alias: String?, name: String?) throws(NodeError) -> String? {
-        guard let wanted = alias ?? name.flatMap({ (try? AliasRefusal.check($0)) == nil ? nil : $0 }) else { return nil }
+        let named = name.flatMap { (try? AliasRefusal.check($0)) == nil ? nil : $0 }
+        guard let wanted = alias ?? named else { return nil }
         try checkAlias(wanted)
         return wanted
     }

@@ -71,6 +71,7 @@ extension Node {
                 node.advertisedNow = nil
                 node.relayPlacesNow = nil
                 node.announceEndpoints()
+                node.noteRendezvous()
             }
         }
     }

@@ -130,6 +130,7 @@ extension Node {
             notes.remove(client)
             throw error
         }
+        note(.conversationCreated(client))
         ensureUnused()
         guard let machine = core.conversation(client) else { throw .stopping }
         let made = NIOLoopBound(machine, eventLoop: loop)
@@ -164,7 +165,8 @@ extension Node {
     /// - Throws: also when the members were told and the keys could not be destroyed: the store tries again while it runs.
     package func leave(_ text: String) throws(NodeError) -> ConversationID {
         lastStorageFailure = nil
-        let conversation = try command(text) { machine, turn in (machine.conversation, machine.leave(&turn)) }.1
+        let (client, conversation) = try command(text) { machine, turn in (machine.conversation, machine.leave(&turn)) }
+        note(.inboxLeft(client))
         if let failure = lastStorageFailure { throw .store(failure) }
         return conversation
     }
@@ -233,6 +235,7 @@ extension Node {
             notes.remove(client)
             throw error
         }
+        note(.joinBegan(client))
         ensureUnused()
         for received in core.contact?.record.received ?? [] where received.invitation.slug == slug {
             turn { core.withContact(&$0) { contact, _ in contact.dismiss(received.invitation.id) } }

@@ -145,6 +145,7 @@ extension Node {
         lookAtGateways()
         announceEndpoints()
         turn { core.advance(&$0) }
+        noteRendezvous()
     }
 
     /// Hides and destroys what has expired.

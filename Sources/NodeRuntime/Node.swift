@@ -180,6 +180,12 @@ package actor Node {
     var commitWaiters: [(sequence: UInt64, promise: EventLoopPromise<Void>)] = []
     var touchedLinks: Set<LinkID> = []
 
+    // The log
+    /// Whose conversations have exploded since the start: the tombstone does not know.
+    var explodedClients: [ConversationID: ClientID] = [:]
+    var acknowledgements: [ClientID: AcknowledgementCounts] = [:]
+    var rendezvousNoted: [RendezvousNote] = []
+
     // Watchers
     var events: EventLog
     var watchers: [UInt64: (EventLog.Entry) -> Void] = [:]

@@ -107,6 +107,8 @@ struct CanaryTests {
             try ann.wait("peerOnline")
             try bob.wait("peerOnline")
             let verified = try InviteSlug.decode(slug)
+            // As people are shown it, too: the log has not even that.
+            let shortID = Canary("the beginning of the conversation id", text: String(id.prefix(12)))
             canaries += [
                 Canary("the invite", text: String(slug.dropFirst("mayfly:join/".count).prefix(60))),
                 Canary("the conversation id", bytes: Hex.decode(id) ?? []),
@@ -202,6 +204,12 @@ struct CanaryTests {
             search(bob, for: canaries + [Canary("ann's address", text: annAddress)], except: ["key"])
             try ann.ok("explode", room, "--force")
             try bob.wait("exploded")
+            try ann.wait("deletionReceipt")
+            // The log says what has happened, at the finest level.
+            for line in ["link up", "member joined", "agreement began", "message state", "exploded"] {
+                #expect(Program.text(ann.log).contains("[NodeRuntime] \(line)"), "\(line)")
+            }
+            for node in [ann, bob] { expectNone([shortID], in: Data(Program.text(node.log).utf8), "a log") }
             search(ann, for: canaries + [Canary("bob's address", text: bobAddress)])
             search(bob, for: canaries + [Canary("ann's address", text: annAddress)], except: ["key"])
             expectNone(canaries, in: Data(ann.told.utf8), "what a hook was told")

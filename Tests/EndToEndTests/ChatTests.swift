@@ -114,8 +114,8 @@ struct ChatTests {
             try ann.start()
             let first = try ann.ok("conversation", "create", "--name", "same")["conversation"].string ?? ""
             // Two of one name: each has an alias of its own, and the name means neither once that is taken away.
-            let second = try ann.ok("conversation", "create", "--name", "same", "--alias", "second")["conversation"]
-                .string ?? ""
+            let other = try ann.ok("conversation", "create", "--name", "same", "--alias", "second")
+            let second = other["conversation"].string ?? ""
             try ann.ok("conversation", "alias", "same", "--remove")
             try ann.ok("conversation", "create", "--name", "other")
             #expect(try ann.ok("conversation", "show", "other")["name"].string == "other")

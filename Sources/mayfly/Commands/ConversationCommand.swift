@@ -89,12 +89,15 @@ extension ConversationCommand {
             try call(ConversationCreateMethod.self, params, terminal) { created in
                 terminal.fields([
                     ("conversation", safe(created.conversation)), ("alias", created.alias.map(safe) ?? "-"),
-                    ("name", created.name.map(safe) ?? "-"), ("inbox", safe(created.inbox)), ("invite tag", safe(created.inviteTag)),
+                    ("name", created.name.map(safe) ?? "-"), ("inbox", safe(created.inbox)),
+                    ("invite tag", safe(created.inviteTag)),
                 ])
                 let handle = handle(created.alias, created.conversation)
                 terminal.note("invite somebody with `mayfly invite create \(handle)`")
                 if created.alias == nil, created.name != nil {
-                    terminal.note("its name cannot be an alias; give one with `mayfly conversation alias \(handle) NAME`")
+                    terminal.note(
+                        "its name cannot be an alias; give one with `mayfly conversation alias \(handle) NAME`"
+                    )
                 }
             }
         }

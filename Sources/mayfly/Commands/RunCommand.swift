@@ -9,9 +9,17 @@ struct RunCommand: AsyncParsableCommand {
             Prints one line when it serves: {"event":"ready","listen":[…],"pid":…}. SIGTERM stops it cleanly, and \
             so do Ctrl-C and the end of the terminal, unless it was started with nohup.
 
+            The log goes to standard error. At notice, the default, it says what somebody has to look at; at info \
+            what becomes of each conversation: created, joined or not and why, members, agreements, explosions and \
+            how many have confirmed, leaving, locking; at debug also links and why they end, failed dials, sleep and \
+            waking, proposals, acknowledgements; at trace each message's way. An inbox is named by its clientId (see \
+            `mayfly inbox list`). No text, name, address, key, nor the id of a conversation or member is in the log, \
+            at any level.
+
             Examples:
               mayfly run
               mayfly run --listen tcp://127.0.0.1:0 --json      take a free port and report it
+              mayfly run --log-level info
             """
     )
 

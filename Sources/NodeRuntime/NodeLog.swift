@@ -1,0 +1,306 @@
+import Logging
+import Messaging
+import Noise
+import Primitives
+import Transport
+
+/// What happens in a node, beside the events that users watch, as far as its log says it.
+enum Occurrence {
+    case conversationCreated(ClientID)
+    case joinBegan(ClientID)
+    case inboxLeft(ClientID)
+    case linkOpened(ClientID, LinkDescription)
+    case linkClosed(ClientID, LinkDescription, LinkCloseReason)
+    case dialFailed(ClientID, DialFailure)
+    /// Since the last of these, on all links of an inbox.
+    case acknowledged(ClientID, AcknowledgementCounts)
+    /// - Parameter number: the peer's place among the rendezvous nodes of `peers.json`, from 1.
+    case rendezvous(number: Int, RelayReservationStateMachine.Standing?)
+    /// - Parameter counts: of its inbox, or of its explosion.
+    case event(Event, EventCounts)
+}
+
+/// A link, without addresses and keys.
+struct LinkDescription {
+    var carrier: PeerConnection.Carrier
+    var isRelayed: Bool
+    var isPunched: Bool
+    /// We have dialled.
+    var isOurs: Bool
+
+    init(_ connection: PeerConnection) {
+        carrier = connection.carrier
+        isRelayed = connection.isRelayed
+        isPunched = connection.isPunched
+        isOurs = connection.role == .initiator
+    }
+
+    fileprivate var metadata: Logger.Metadata {
+        let path = isRelayed ? "relayed" : isPunched ? "punched" : "direct"
+        let transport =
+            switch carrier {
+            case .tcp: "tcp"
+            case .udp: "udp"
+            }
+        return ["transport": "\(transport)", "path": "\(path)", "dialled": "\(isOurs)"]
+    }
+}
+
+/// Acknowledgements of a batch of frames.
+struct AcknowledgementCounts {
+    var sent = 0
+    var received = 0
+}
+
+/// What a line about an event counts.
+struct EventCounts {
+    /// Members of the conversation, ourselves included; `nil` where there is none.
+    var members: Int?
+    /// Receipts of an explosion, and members that it has.
+    var confirmed: (count: Int, of: Int)?
+}
+
+/// A line of the log. It names an inbox by its clientId and nothing else: no name, text, address, key, nor the id of a
+/// conversation, inbox, message or proposal.
+struct LogLine {
+    let level: Logger.Level
+    let text: Logger.Message
+    var metadata: Logger.Metadata
+
+    private init(_ level: Logger.Level, _ text: Logger.Message, _ client: ClientID?, _ more: Logger.Metadata = [:]) {
+        self.level = level
+        self.text = text
+        metadata = more
+        if let client { metadata["client"] = "\(client)" }
+    }
+
+    init(_ occurrence: Occurrence) {
+        switch occurrence {
+        case .conversationCreated(let client): self.init(.info, "conversation created", client)
+        case .joinBegan(let client): self.init(.info, "join began", client)
+        case .inboxLeft(let client): self.init(.info, "conversation left", client)
+        case .linkOpened(let client, let link): self.init(.debug, "link up", client, link.metadata)
+        case .linkClosed(let client, let link, let reason):
+            self.init(
+                .debug,
+                "link down",
+                client,
+                link.metadata.merging(["reason": "\(reason.kind)"]) { one, _ in one }
+            )
+        case .dialFailed(let client, let failure): self.init(.debug, "dial failed", client, ["kind": "\(failure.kind)"])
+        case .acknowledged(let client, let counts):
+            self.init(
+                .debug,
+                "acknowledgements",
+                client,
+                ["sent": "\(counts.sent)", "received": "\(counts.received)"]
+            )
+        case .rendezvous(let number, let standing):
+            let state = standing?.kind ?? (kind: "unused", isTrouble: true)
+            self.init(
+                state.isTrouble ? .notice : .info,
+                "rendezvous node",
+                nil,
+                ["number": "\(number)", "state": "\(state.kind)"]
+            )
+        case .event(let event, let counts): self.init(event, counts)
+        }
+    }
+
+    private init(_ event: Event, _ counts: EventCounts) {
+        let members: Logger.Metadata = counts.members.map { ["members": "\($0)"] } ?? [:]
+        let client = event.client
+        switch event.kind {
+        case .joined: self.init(.info, "joined", client, members)
+        case .joinFailed(let type, _): self.init(.info, "join failed", client, ["kind": "\(type.rawValue)"])
+        case .joinRequested: self.init(.debug, "join admitted", client)
+        case .invited: self.init(.info, "invitation received", client)
+        case .memberJoined: self.init(.info, "member joined", client, members)
+        case .memberLeft: self.init(.info, "member left", client, members)
+        case .memberRemoved: self.init(.info, "member removed", client, members)
+        case .removed: self.init(.info, "removed by the creator", client)
+        case .lifetimeAgreed(let terms, _, let automatic):
+            self.init(
+                .info,
+                "agreement began",
+                client,
+                ["lifetime": "\(terms.lifetime.rawValue)", "automatic": "\(automatic)"]
+            )
+        case .lifetimeReset(let previous):
+            self.init(.info, "agreement ended", client, ["lifetime": "\(previous.rawValue)"])
+        case .lifetimeSuspended(let previous):
+            self.init(.info, "agreement suspended", client, ["lifetime": "\(previous.rawValue)"])
+        case .lifetimeProposed(let terms, let ours, _):
+            self.init(
+                .debug,
+                "lifetime proposed",
+                client,
+                ["lifetime": "\(terms.lifetime.rawValue)", "ours": "\(ours)"]
+            )
+        case .lifetimeRejected(_, let reason):
+            self.init(.debug, "proposal rejected", client, ["reason": "\(reason.rawValue)"])
+        case .lifetimeWithdrawn: self.init(.debug, "proposal withdrawn", client)
+        case .lifetimeExpired: self.init(.debug, "proposal expired", client)
+        case .explosionScheduled(let at): self.init(.info, "explosion scheduled", client, ["at": "\(at.iso8601)"])
+        case .explosionReminder(let at): self.init(.debug, "explosion is near", client, ["at": "\(at.iso8601)"])
+        case .exploded: self.init(.info, "exploded", client)
+        case .deletionReceipt:
+            let confirmed = counts.confirmed ?? (0, 0)
+            self.init(
+                .info,
+                "explosion confirmed",
+                client,
+                ["confirmed": "\(confirmed.count)", "of": "\(confirmed.of)"]
+            )
+        case .locked: self.init(.info, "locked", client)
+        case .unlocked: self.init(.info, "unlocked", client)
+        case .peerOnline: self.init(.debug, "member online", client)
+        case .peerOffline: self.init(.debug, "member offline", client)
+        case .inboxAwake(let reason): self.init(.debug, "inbox awake", client, ["reason": "\(reason.rawValue)"])
+        case .inboxAsleep: self.init(.debug, "inbox asleep", client)
+        case .conversationUpdated(_, let isLocked):
+            self.init(.debug, "conversation updated", client, ["locked": "\(isLocked)"])
+        case .groupConflict: self.init(.notice, "the creator has signed two states of one version", client)
+        case .profileChanged: self.init(.debug, "profile changed", client)
+        case .messagesMissed(_, let count): self.init(.debug, "messages missed", client, ["count": "\(count)"])
+        case .message: self.init(.trace, "message", client)
+        case .messageState(_, let state, _):
+            self.init(.trace, "message state", client, ["state": "\(state.rawValue)"])
+        case .messageDelivery(_, _, let state):
+            self.init(.trace, "message delivery", client, ["state": "\(state.rawValue)"])
+        case .messageExpired: self.init(.trace, "message expired", client)
+        case .attachmentProgress(_, _, let count, let total):
+            self.init(.trace, "file progress", client, ["count": "\(count)", "of": "\(total)"])
+        }
+    }
+}
+
+extension LinkCloseReason {
+    fileprivate var kind: String {
+        switch self {
+        case .requested: "requested"
+        case .duplicate: "duplicate"
+        case .protocolViolation: "protocolViolation"
+        case .shutDown: "shutDown"
+        case .closedByPeer: "closedByPeer"
+        case .notAuthentic: "notAuthentic"
+        case .outboundOverflow: "outboundOverflow"
+        case .connectionLost: "connectionLost"
+        }
+    }
+}
+
+extension DialFailure {
+    fileprivate var kind: String {
+        switch self {
+        case .refused: "refused"
+        case .timedOut: "timedOut"
+        case .unreachable: "unreachable"
+        case .unresolvable: "unresolvable"
+        case .closedBeforeActTwo: "closedBeforeActTwo"
+        case .authenticationFailed: "authenticationFailed"
+        case .badAnswer: "badAnswer"
+        case .cancelled: "cancelled"
+        case .system: "system"
+        }
+    }
+}
+
+extension RelayReservationStateMachine.Standing {
+    fileprivate var kind: (kind: String, isTrouble: Bool) {
+        switch self {
+        case .unreachable: ("unreachable", true)
+        case .asking: ("asking", false)
+        case .reserved: ("reserved", false)
+        case .refused(let refusal): ("refused \(refusal.map { "\($0)" } ?? "by silence")", true)
+        }
+    }
+}
+
+extension Node {
+    /// Writes a line of the log, if it is to be written.
+    func note(_ occurrence: @autoclosure () -> Occurrence) {
+        // Trace and debug lines are many: without them none is made.
+        guard log.logLevel <= .notice else { return }
+        let line = LogLine(occurrence())
+        log.log(level: line.level, line.text, metadata: line.metadata)
+    }
+
+    func note(_ event: Event) {
+        guard log.logLevel <= .info else { return }
+        var counts = EventCounts()
+        counts.members = event.client.flatMap { core.conversation($0) }.map { $0.currentMembers.count + 1 }
+        var shown = event
+        if case .deletionReceipt = event.kind, let conversation = event.conversation,
+            let record = core.tombstone(conversation)
+        {
+            counts.confirmed = (record.confirmed.count, record.members.count)
+            // Its inbox is gone; the tombstone does not know which it was.
+            shown.client = shown.client ?? explodedClients[conversation]
+        }
+        note(.event(shown, counts))
+    }
+
+    /// Acknowledgements that have come or gone, for the line about the batch.
+    func count(_ frame: Frame, of client: ClientID, isSent: Bool) {
+        guard case .acknowledgement = frame, log.logLevel <= .debug else { return }
+        if isSent {
+            acknowledgements[client, default: AcknowledgementCounts()].sent += 1
+        } else {
+            acknowledgements[client, default: AcknowledgementCounts()].received += 1
+        }
+    }
+
+    /// The frames of a batch have been handled.
+    func noteAcknowledgements() {
+        guard !acknowledgements.isEmpty else { return }
+        let counted = acknowledgements
+        acknowledgements = [:]
+        for (client, counts) in counted.sorted(by: { $0.key < $1.key }) { note(.acknowledged(client, counts)) }
+    }
+
+    /// What has become of our reservations since the last look. Peers are told apart by number: the log has no names.
+    func noteRendezvous() {
+        guard log.logLevel <= .notice else { return }
+        let standings = rendezvousStandings().map(\.standing)
+        var noted = rendezvousNoted.prefix(standings.count).map(\.self)
+        for (index, standing) in standings.enumerated() {
+            if !noted.indices.contains(index) { noted.append(RendezvousNote(seen: standing, since: now)) }
+            if noted[index].take(standing, now: now) { note(.rendezvous(number: index + 1, standing)) }
+        }
+        rendezvousNoted = noted
+    }
+}
+
+/// What the log has last said of a rendezvous node.
+struct RendezvousNote {
+    /// A node that has just started, or has just lost its link, is not in trouble yet.
+    static let patience: Milliseconds = 30 * .second
+
+    var seen: RelayReservationStateMachine.Standing?
+    var since: Timestamp
+    private var told: String?
+
+    init(seen: RelayReservationStateMachine.Standing?, since: Timestamp) {
+        self.seen = seen
+        self.since = since
+    }
+
+    /// - Returns: whether it is news.
+    mutating func take(_ standing: RelayReservationStateMachine.Standing?, now: Timestamp) -> Bool {
+        if seen != standing {
+            seen = standing
+            since = now
+        }
+        let isSettled =
+            switch standing {
+            case .asking: false
+            case nil, .unreachable: now - since >= Self.patience
+            case .reserved, .refused: true
+            }
+        let kind = standing?.kind.kind ?? "unused"
+        guard isSettled, told != kind else { return false }
+        told = kind
+        return true
+    }
+}

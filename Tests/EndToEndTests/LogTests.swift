@@ -1,0 +1,210 @@
+import Foundation
+import Glibc
+import Messaging
+import Primitives
+import Testing
+import Wire
+
+/// What a node's log says of what happens, and what it never says.
+@Suite("The log")
+struct LogTests {
+    /// A line, without its time.
+    private struct Line: CustomStringConvertible {
+        let level: String
+        let text: String
+        let fields: [String: String]
+
+        /// `TIME LEVEL mayfly: key=value … [NodeRuntime] text`
+        init?(_ line: some StringProtocol) {
+            let parts = line.split(separator: " ", maxSplits: 2)
+            guard parts.count == 3, let end = parts[2].range(of: "[NodeRuntime] ") else { return nil }
+            level = String(parts[1])
+            text = String(parts[2][end.upperBound...])
+            let pairs = parts[2][..<end.lowerBound].split(separator: " ").compactMap { word -> (String, String)? in
+                let pair = word.split(separator: "=", maxSplits: 1)
+                return pair.count == 2 ? (String(pair[0]), String(pair[1])) : nil
+            }
+            fields = Dictionary(pairs) { one, _ in one }
+        }
+
+        var description: String { "\(level) \(text) \(fields)" }
+    }
+
+    private func lines(_ node: TestNode) -> [Line] {
+        Program.text(node.log).split(separator: "\n").compactMap { Line($0) }
+    }
+
+    /// Waits for a line about an inbox.
+    private func expect(
+        _ level: String,
+        _ text: String,
+        _ fields: [String: String] = [:],
+        of client: String?,
+        at node: TestNode,
+        location: SourceLocation = #_sourceLocation
+    ) {
+        func isThere() -> Bool {
+            lines(node).contains { line in
+                line.level == level && line.text == text && line.fields["client"] == client
+                    && fields.allSatisfy { line.fields[$0.key] == $0.value }
+            }
+        }
+        do {
+            try eventually("\(level) \(text) \(fields) in the log of \(node.name)", seconds: 20) { isThere() }
+        } catch {
+            Issue.record("\(error)\n\(Program.text(node.log))", sourceLocation: location)
+        }
+    }
+
+    private func client(_ node: TestNode) throws -> String {
+        try #require(try node.ok("conversation", "show", "room")["inbox"].string)
+    }
+
+    /// Makes, joins, agrees, says, removes, explodes and leaves; then looks for what must not be in the logs.
+    /// - Parameter body: what is to be in them, by the clientIds.
+    private func live(
+        _ level: String,
+        _ body: (_ ann: TestNode, _ bob: TestNode, _ clients: (ann: String, bob: String)) throws -> Void
+    ) throws {
+        try withHomes("ann", "bob") { nodes in
+            let (ann, bob) = (nodes[0], nodes[1])
+            for node in nodes { try node.start(["--log-level", level]) }
+            let id = try meet(ann, bob)
+            let clients = (ann: try client(ann), bob: try client(bob))
+            let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
+            let invite = try InviteSlug.decode(slug)
+            let cursor = try ann.cursor()
+            try ann.ok("lifetime", "propose", "room", "1h")
+            try bob.wait("lifetimeProposed:ours=false")
+            try bob.ok("lifetime", "reject", "room")
+            try ann.wait("lifetimeRejected", after: cursor)
+            try agree(ann, bob, "1d")
+            try say("a text that is in no log", ann)
+            let members = try [ann, bob].map { node in
+                try node.ok("conversation", "members", "room")["members"][0]["member"].string ?? ""
+            }
+            let addresses = try [ann, bob].map { try #require($0.listen).dropFirst("tcp://".count) }.map(String.init)
+            try ann.ok("lock")
+            try ann.ok("unlock")
+            try ann.ok("inbox", "sleep", "room")
+            try ann.ok("inbox", "wake", "room")
+            try ann.wait("peerOnline", after: cursor)
+            try ann.ok("explode", "room", "--in", "1h", "--force")
+            try bob.wait("explosionScheduled")
+            try ann.ok("explode", "room", "--force")
+            try ann.wait("deletionReceipt")
+            // A join that fails, and a conversation that is left.
+            try ann.ok("conversation", "create", "--name", "other")
+            let other = try ann.ok("conversation", "show", "other")
+            let void = try ann.ok("invite", "create", "other")["slug"].string ?? ""
+            try ann.ok("invite", "revoke", "other")
+            try bob.fails(2, "join", void, "--timeout", "90")
+            try ann.ok("conversation", "leave", "other")
+            try body(ann, bob, clients)
+            expect("info", "conversation left", of: other["inbox"].string, at: ann)
+            #expect(clients.ann != clients.bob)
+            // Everything but the clientIds.
+            var canaries = [
+                Canary("a text", text: "a text that is in no log"), Canary("a profile", text: "bob"),
+                Canary("a name", text: "room"), Canary("another name", text: "other"),
+                Canary("the conversation id", text: String(id.prefix(12))),
+                Canary("the other one's id", text: String((other["conversation"].string ?? "").prefix(12))),
+                Canary("the invite", text: String(slug.dropFirst("mayfly:join/".count).prefix(24))),
+                Canary("the creator's inbox id", bytes: invite.invite.creator.bytes),
+                Canary("the creator's key", bytes: invite.creatorKey.bytes),
+                Canary("the address", text: "127.0.0.1"),
+            ]
+            canaries += members.map { Canary("a member's id", text: $0) }
+            canaries += addresses.map { Canary("an address", text: $0) }
+            canaries += addresses.compactMap { $0.split(separator: ":").last }.map { Canary("a port", text: ":\($0)") }
+            for node in [ann, bob] {
+                let log = lines(node).map { "\($0.text) \($0.fields)" }.joined(separator: "\n")
+                expectNone(canaries, in: Data(log.utf8), "the log of \(node.name) at \(level)")
+                expectNone(canaries, in: Data(Program.text(node.log).utf8), "the log of \(node.name) at \(level)")
+                #expect(log.contains("joined") || log.contains("created"), "the search has something to look at")
+            }
+            for node in nodes { try node.stop() }
+        }
+    }
+
+    @Test("At info it says by clientId what has become of each conversation, and nothing of its links")
+    func info() throws {
+        try live("info") { ann, bob, clients in
+            expect("info", "conversation created", of: clients.ann, at: ann)
+            expect("info", "member joined", ["members": "2"], of: clients.ann, at: ann)
+            expect("info", "join began", of: clients.bob, at: bob)
+            expect("info", "joined", ["members": "2"], of: clients.bob, at: bob)
+            for (node, client) in [(ann, clients.ann), (bob, clients.bob)] {
+                expect("info", "agreement began", ["lifetime": "1d", "automatic": "false"], of: client, at: node)
+                expect("info", "explosion scheduled", of: client, at: node)
+                expect("info", "exploded", of: client, at: node)
+            }
+            expect("info", "explosion confirmed", ["confirmed": "1", "of": "1"], of: clients.ann, at: ann)
+            expect("info", "locked", of: nil, at: ann)
+            expect("info", "unlocked", of: nil, at: ann)
+            let failed = try #require(lines(bob).first { $0.text == "join failed" })
+            #expect(failed.level == "info" && failed.fields["kind"] == "generic_failure", "\(failed)")
+            #expect(failed.fields["client"].map { $0 != clients.bob } == true)
+            for node in [ann, bob] {
+                #expect(lines(node).allSatisfy { $0.level != "debug" && $0.level != "trace" }, "\(lines(node))")
+            }
+        }
+    }
+
+    @Test("At debug it says more: links and why they end, dials, proposals, acknowledgements, waking and sleep")
+    func debug() throws {
+        try live("debug") { ann, bob, clients in
+            expect("debug", "join admitted", of: clients.ann, at: ann)
+            expect("debug", "link up", ["path": "direct"], of: clients.ann, at: ann)
+            expect("debug", "link down", ["path": "direct"], of: clients.ann, at: ann)
+            #expect(lines(ann).contains { $0.text == "link up" && ["tcp", "udp"].contains($0.fields["transport"]) })
+            #expect(lines(ann).filter { $0.text == "link down" }.allSatisfy { $0.fields["reason"] != nil })
+            expect("debug", "lifetime proposed", ["lifetime": "1h", "ours": "true"], of: clients.ann, at: ann)
+            expect("debug", "proposal rejected", of: clients.ann, at: ann)
+            expect("debug", "acknowledgements", ["sent": "1", "received": "0"], of: clients.bob, at: bob)
+            expect("debug", "acknowledgements", ["sent": "0", "received": "1"], of: clients.ann, at: ann)
+            expect("debug", "member online", of: clients.bob, at: bob)
+            expect("debug", "inbox asleep", of: clients.ann, at: ann)
+            expect("debug", "inbox awake", ["reason": "userInteraction"], of: clients.ann, at: ann)
+            #expect(lines(ann).allSatisfy { $0.level != "trace" })
+        }
+    }
+
+    @Test("A dial that comes to nothing is said with its kind")
+    func dials() throws {
+        try withHomes("ann", "bob") { nodes in
+            let (ann, bob) = (nodes[0], nodes[1])
+            for node in nodes { try node.start(["--log-level", "debug"]) }
+            try meet(ann, bob)
+            let own = try client(ann)
+            let cursor = try ann.cursor()
+            bob.crash()
+            try ann.wait("peerOffline", after: cursor)
+            expect("debug", "member offline", of: own, at: ann)
+            expect("debug", "dial failed", ["kind": "refused"], of: own, at: ann)
+            let port = ":\(bob.listen?.split(separator: ":").last ?? "?")"
+            #expect(!Program.text(ann.log).contains(port) && !Program.text(ann.log).contains("127.0.0.1"))
+        }
+    }
+
+    @Test("A rendezvous node that refuses is in the log by its number, once, without its name")
+    func rendezvous() throws {
+        try withPair(["--log-level", "info"]) { ann, bob in
+            let card = try bob.ok("peer", "card")["contact"].string ?? ""
+            try ann.ok("peer", "add", "the-hub", card)
+            try ann.ok("peer", "set", "the-hub", "rendezvous=on")
+            expect("notice", "rendezvous node", ["number": "1"], of: nil, at: ann)
+            let lines = lines(ann).filter { $0.text == "rendezvous node" }
+            #expect(lines.count == 1, "\(lines)")
+            #expect(!Program.text(ann.log).contains("the-hub"))
+        }
+    }
+
+    @Test("Without --log-level nothing of this is in the log")
+    func quiet() throws {
+        try withRoom { ann, bob, _ in
+            try say("hello", ann)
+            for node in [ann, bob] { #expect(lines(node).isEmpty, "\(lines(node))") }
+        }
+    }
+}
