@@ -96,7 +96,7 @@ struct DialGroup {
     /// Which kind of token it shows; see ``Node/goOn(_:)``.
     var round = Round.first
     /// What is known of our tokens: some node answered and did not know one, or somebody was silent, maybe because of one.
-    private(set) var hearing = LinkTransport.TokenHearing.none
+    var hearing = LinkTransport.TokenHearing.none
 
     enum Round {
         /// A member's counter, or the day's token of a shared secret.

@@ -122,7 +122,7 @@ import Testing
             deliver(.closing(asleep: false), on: link, &all)
             return all.wire.contains { $0.link == link && $0.frame == .closing(asleep: false) && $0.to == member }
         case .others:
-            deliver(.relayRequest(.reserve), on: link, &all)
+            deliver(.relayRequest(.reserve([])), on: link, &all)
             return try #require(all.machine(victim)).droppedCount == dropped
         }
     }
@@ -161,7 +161,7 @@ import Testing
         let start = try firstStart(of: 2, all)
         #expect(!start.reset && start.inForce == agreement.id && start.open == nil && start.undelivered == 0)
         #expect(start.head?.id == agreement.id && start.head?.isSigned(by: all.keys[2].publicKey) == true)
-        #expect(start.epoch == agreement.epoch && start.member == all.machine(2)?.record.own)
+        #expect(start.epoch == agreement.proposal.epoch && start.member == all.machine(2)?.record.own)
         // Nobody has asked for a standing policy.
         #expect(start.renewable == nil)
         let accepts = all.sent.contains {

@@ -66,6 +66,10 @@ GROUP = Signed(
     + field(ANN_KEY) + field(BOB_KEY),
     ANN,
 )
+KNOWN = sorted([(ANN_KEY, ANN_MEMBER), (BOB_KEY, BOB_MEMBER)], key=lambda known: known[0])
+GROUP_DIGEST = Signed(
+    "mayfly/group_digest", field(GROUP.digest) + b"".join(field(member.digest) for _, member in KNOWN), None
+)
 DEPARTURE = Signed("mayfly/member_left", field(CONVERSATION) + field(BOB_KEY), BOB)
 
 
@@ -204,6 +208,7 @@ def blocks():
         "member": ANN_MEMBER.lines(("name", ANN_NAME), *endpoints, ("version", TIME)),
         "member without name and endpoints": BOB_MEMBER.lines(("name", ""), ("version", TIME + 1)),
         "group state": GROUP.lines(("version", 3), ("membership", 2), ("name", GROUP_NAME), ("locked", 0)),
+        "group digest": GROUP_DIGEST.lines() + [("group_digest", GROUP_DIGEST.digest[:8])],
         "departure": DEPARTURE.lines(("member", BOB_KEY)),
         "proposal with a lifetime alone": PLAIN.block(),
         "proposal with all terms": FULL.block(),

@@ -44,6 +44,24 @@ import Wire
         let group = try values.group()
         #expect(try group.signature.bytes == signed("group state", "mayfly/group_updated", values)[1])
         #expect(group.isValid(for: values.genesis()))
+        let record = ConversationRecord(
+            genesis: values.genesis(),
+            group: group,
+            own: try values.annMember(),
+            members: [try values.bobMember()],
+            issuer: nil
+        )
+        let client = try #require(ClientID([UInt8](repeating: 1, count: 16)))
+        let machine = ConversationStateMachine(
+            client: client,
+            key: values.ann,
+            record: record,
+            isFresh: true,
+            now: values.time
+        )
+        let known = try values.page["group digest"]
+        #expect(SHA256.tagged("mayfly/group_digest", try known.bytes("transcript")) == (try known.bytes("digest")))
+        #expect(machine.groupDigest == (try known.bytes("group_digest")))
         let departure = values.departure()
         #expect(try departure.signature.bytes == signed("departure", "mayfly/member_left", values)[1])
         #expect(departure.isValid(for: values.conversation, by: values.bob.publicKey))

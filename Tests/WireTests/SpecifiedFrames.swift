@@ -211,7 +211,7 @@ struct SpecifiedFrames {
         let piece = RelayStreamFrame.data(Array("piece".utf8))
         return [
             ("reserve", .relayRequest(.reserve([label]))),
-            ("withdraw", .relayRequest(.withdraw([label]))),
+            ("withdraw reservations", .relayRequest(.withdraw([label]))),
             ("release", .relayRequest(.release)),
             ("open", .relayRequest(.open(reservation))),
             ("stream data to the rendezvous node", .relayRequest(.stream(.guest, piece))),
