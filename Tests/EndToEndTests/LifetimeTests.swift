@@ -107,7 +107,11 @@ struct LifetimeTests {
     func rejected() throws {
         try withRoom { ann, bob, _ in
             func wait(_ until: String, since: Int64) throws -> Background {
-                try Background(ann, ["watch", "room", "--since", String(since), "--until", until, "--timeout", "140"])
+                try Background(
+                    ann,
+                    ["watch", "room", "--since", String(since), "--only", "lifetimeProposed"]
+                        + ["--until", until, "--timeout", "140"]
+                )
             }
             func ends(_ code: Int32, since: Int64?) throws {
                 let cursor = since.map { ["--since", String($0)] } ?? []

@@ -14,6 +14,13 @@ import Wire
     private struct Snapshot: Encodable {
         var record: InboxRecord
         var counters: [Int] = []
+        var notes = Notes()
+    }
+
+    private struct Notes: Encodable {
+        var takesName = true
+        var sentInvites: [Int] = []
+        var guests: [Int] = []
     }
 
     @Test("Of two inboxes with one clientId the second is refused as clientIdMismatch, and the node says so")
