@@ -181,10 +181,13 @@ extension Node {
 
     /// Ends all dials of inboxes.
     func giveUpDials() {
+        // First of all, or a dial that ends has a second round.
+        let all = groups
+        groups = [:]
         for number in dials.keys.sorted() { transport?.cancelDial(number) }
         dials = [:]
-        for number in groups.keys.sorted() {
-            guard var group = groups.removeValue(forKey: number) else { continue }
+        for number in all.keys.sorted() {
+            guard var group = all[number] else { continue }
             if let guestDial = group.guestDial { cancelStream(guestDial) }
             // Nothing that was heard so far says that it is unknown there.
             group.hearing = .none
