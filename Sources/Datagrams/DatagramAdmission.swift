@@ -4,6 +4,8 @@ struct DatagramAdmission {
     private(set) var inFlight = 0
     private var byNetwork: [DatagramAddress.Network: Int] = [:]
     private var knocks = 0
+    /// Of this second; no more entries than knocks.
+    private var knocksOf: [DatagramAddress.Network: Int] = [:]
     private var knocksSince: Microseconds = 0
 
     init(limits: DatagramLimits) { self.limits = limits }
@@ -21,13 +23,17 @@ struct DatagramAdmission {
     }
 
     /// Whether another knock may be read now.
-    mutating func takeKnock(at now: Microseconds) -> Bool {
+    mutating func takeKnock(of network: DatagramAddress.Network, at now: Microseconds) -> Bool {
         if now - knocksSince >= 1_000_000 {
             knocksSince = now
             knocks = 0
+            knocksOf = [:]
         }
-        guard knocks < limits.knocksPerSecond else { return false }
+        guard knocks < limits.knocksPerSecond, knocksOf[network, default: 0] < limits.knocksPerPrefix else {
+            return false
+        }
         knocks += 1
+        knocksOf[network, default: 0] += 1
         return true
     }
 

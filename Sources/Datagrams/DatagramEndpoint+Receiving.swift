@@ -35,7 +35,9 @@ extension DatagramEndpoint {
             touch(dialer)
         case .knock(let token, let asker, let sealed):
             guard source.acceptsKnock(token) else { return reject(.unknownToken) }
-            guard admission.takeKnock(at: now) else { return reject(.tooManyKnocks) }
+            guard admission.takeKnock(of: DatagramAddress.Network(address), at: now) else {
+                return reject(.tooManyKnocks)
+            }
             events.append(.knocked(DatagramKnock(token: token, sealed: sealed, address: address, asker: asker)))
         case .reply(let asker, let sealed):
             guard case .asking(let asking)? = connections[asker], case .knock = asking.question,
@@ -45,7 +47,9 @@ extension DatagramEndpoint {
             events.append(.knockEnded(number, sealed))
         case .observe(let token, let asker):
             guard source.isKnown(token) else { return reject(.unknownToken) }
-            guard admission.takeKnock(at: now) else { return reject(.tooManyKnocks) }
+            guard admission.takeKnock(of: DatagramAddress.Network(address), at: now) else {
+                return reject(.tooManyKnocks)
+            }
             let packet = DatagramPacket.observed(asker: asker, high: address.high, low: address.low, port: address.port)
             reply(DatagramTransmit(address: address, bytes: packet.bytes))
         case .observed(let asker, let high, let low, let port):

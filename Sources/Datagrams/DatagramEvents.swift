@@ -156,7 +156,7 @@ package enum DatagramRejection: Hashable, Sendable {
 package struct DatagramKnock: Hashable, Sendable {
     package let token: [UInt8]
     package let sealed: [UInt8]
-    let address: DatagramAddress
+    package let address: DatagramAddress
     let asker: UInt64
 }
 

@@ -38,6 +38,8 @@ package struct DatagramLimits: Sendable {
     /// Knocks that are read in a second, and questions where the asker is seen; a knock costs its reader at least the
     /// opening of a seal.
     package var knocksPerSecond = 256
+    /// The same of one /24 or /48, so that nobody who repeats what it has overheard keeps all others from being read.
+    package var knocksPerPrefix = 32
     /// A cookie is good for one to two of these.
     package var cookiePeriod: Microseconds = 30_000_000
     /// Links, dials and handshakes together.

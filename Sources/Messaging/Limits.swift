@@ -95,6 +95,20 @@ package enum Limits {
     package static let endedProposalCount = 32
     /// Members, also of those that have gone, whose proposals up to a ballot are void.
     package static let ballotFloorCount = 64
+    /// Knocks that cost a signature's check and do not hold, of one member and of one network: 3 at once, then one every 10 s.
+    package static let forgedKnockInterval: Milliseconds = 10 * .second
+    package static let forgedKnockBurst = 3
+    /// Knocks that are answered: of one member or the holders of one invite 4 at once, then one a second; of one network 16
+    /// at once, then four a second.
+    package static let answeredKnockInterval: Milliseconds = .second
+    package static let answeredKnockBurst = 4
+    package static let knockSourceInterval: Milliseconds = 250
+    package static let knockSourceBurst = 16
+    /// Where others have used up what a member has: from networks that have done nothing, 8 at once, then one a second.
+    package static let knockReserveInterval: Milliseconds = .second
+    package static let knockReserveBurst = 8
+    /// Networks, and members, of which it is known what they have used up; all others share one allowance.
+    package static let knockBucketCount = 256
     /// Writes of counters because of tokens that were shown, of all inboxes: 8 at once, then one a second.
     package static let counterSaveInterval: Milliseconds = .second
     package static let counterSaveBurst = 8

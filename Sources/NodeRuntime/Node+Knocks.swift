@@ -49,35 +49,70 @@ extension Node {
 
     // MARK: Incoming
 
-    func receiveKnock(_ token: RoutingToken, _ payload: [UInt8]) -> [UInt8]? {
+    /// - Parameter source: the network that it came from, a /24 or /48.
+    /// - Returns: the answer; `nil` for silence.
+    func receiveKnock(_ token: RoutingToken, _ payload: [UInt8], from source: UInt64?) -> [UInt8]? {
         guard let match = routing.match(token), match.isKnock, let kind = payload.first else { return nil }
         let sealed = Array(payload.dropFirst())
         switch match.route {
         case .member(let number):
             guard case .inbox(let client, _)? = routeTargets[number], kind == KnockKind.notice else { return nil }
-            if let asleep = core.summary(client) {
-                // Only what a member can have made wakes anybody.
-                guard ExplodeNotice(opening: sealed, conversation: asleep.conversation) != nil else { return nil }
-                wakeIfPossible(client, .pushNotification)
-            }
-            var answer: [UInt8]?
-            turn { turn in
-                let result = core.receiveNotice(sealed, for: client, &turn)
-                answer = result.answer
-                return result.actions
-            }
-            return answer.map { [KnockKind.receipt] + $0 }
+            return receiveNotice(sealed, for: client, number, from: source)
         case .knockOnly(let number):
             guard case .tombstone(let conversation, let knocker)? = routeTargets[number] else { return nil }
             if kind == KnockKind.receipt {
-                turn { core.receiveReceipt(sealed, for: conversation, &$0) }
+                receiveReceipt(sealed, of: conversation, number, from: source)
                 return nil
             }
             // Nobody is made to send more than was sent to them.
-            guard sealed.count >= Limits.noticeByteCount else { return nil }
-            return answer(kind, sealed, token, conversation, knocker)
+            guard sealed.count >= Limits.noticeByteCount, answeredKnocks.allows(number, from: source, now: now),
+                let answer = answer(kind, sealed, token, conversation, knocker)
+            else { return nil }
+            answeredKnocks.charge(number, from: source, now: now)
+            return answer
         case .shared: return nil
         }
+    }
+
+    /// Only a member can have sealed what opens, and that is cheap to see. What opens and does not hold has cost a signature's
+    /// check, and is charged.
+    private func receiveNotice(_ sealed: [UInt8], for client: ClientID, _ route: UInt64, from source: UInt64?)
+        -> [UInt8]?
+    {
+        guard let conversation = core.conversationID(client) ?? core.summary(client)?.conversation,
+            ExplodeNotice(opening: sealed, conversation: conversation) != nil,
+            forgedKnocks.allows(route, from: source, now: now)
+        else { return nil }
+        if core.isSleeping(client) { wakeIfPossible(client, .pushNotification) }
+        let before = core.conversation(client)?.forgedCount ?? 0
+        var answer: [UInt8]?
+        turn { turn in
+            let result = core.receiveNotice(sealed, for: client, &turn)
+            answer = result.answer
+            return result.actions
+        }
+        if (core.conversation(client)?.forgedCount ?? 0) > before {
+            forgedKnocks.charge(route, from: source, now: now)
+        }
+        return answer.map { [KnockKind.receipt] + $0 }
+    }
+
+    private func receiveReceipt(
+        _ sealed: [UInt8],
+        of conversation: ConversationID,
+        _ route: UInt64,
+        from source: UInt64?
+    ) {
+        guard let record = core.tombstone(conversation),
+            let receipt = DeletionReceipt(opening: sealed, conversation: conversation),
+            ExplodeStateMachine(record: record).waiting.contains(receipt.member),
+            forgedKnocks.allows(route, from: source, now: now)
+        else { return }
+        turn { core.receiveReceipt(sealed, for: conversation, &$0) }
+        let isStillAwaited =
+            core.tombstone(conversation).map { ExplodeStateMachine(record: $0).waiting.contains(receipt.member) }
+            ?? false
+        if isStillAwaited { forgedKnocks.charge(route, from: source, now: now) }
     }
 
     private func answer(

@@ -66,8 +66,8 @@ extension Node {
         transport.events.acceptsKnock = { [unowned self] token in
             assumeIsolated { $0.routing.match(token)?.isKnock ?? false }
         }
-        transport.events.knock = { [unowned self] token, sealed in
-            assumeIsolated { $0.receiveKnock(token, sealed) }
+        transport.events.knock = { [unowned self] token, sealed, source in
+            assumeIsolated { $0.receiveKnock(token, sealed, from: source) }
         }
         transport.events.dialAnswered = { [unowned self] number, token in
             assumeIsolated { $0.dialAnswered(number, token) }

@@ -162,6 +162,9 @@ package actor Node {
     var relaySending: [LinkID: RelaySending] = [:]
     var links: [LinkID: ActiveLink] = [:]
     var knocking: Set<KnockName> = []
+    /// How many knocks of others may cost us something.
+    var forgedKnocks = KnockAllowance.forged
+    var answeredKnocks = KnockAllowance.answered
     /// Why there are no links over UDP where there should be some.
     package private(set) var withoutDatagrams: [ListenFailure] = []
     /// `nil` unless peers look for each other on this network.

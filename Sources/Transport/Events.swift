@@ -106,9 +106,9 @@ package struct TransportEvents {
     package var isKnown: (RoutingToken) -> Bool = { _ in true }
     /// Whether a knock with this token is to be read.
     package var acceptsKnock: (RoutingToken) -> Bool = { _ in false }
-    /// A knock's sealed bytes.
+    /// A knock's sealed bytes, and the network that it came from, as of ``PeerConnection/sourcePrefix``.
     /// - Returns: the answer, at most ``TransportLimits/knockByteCount`` bytes; `nil` for silence.
-    package var knock: (RoutingToken, [UInt8]) -> [UInt8]? = { _, _ in nil }
+    package var knock: (RoutingToken, [UInt8], UInt64?) -> [UInt8]? = { _, _, _ in nil }
     /// The responder has answered a dial of ours with an authentic act 2, and act 3 has not left yet. Over TCP `linkOpened`
     /// says so; this comes before it over UDP, where the link is not open before the responder has act 3.
     package var dialAnswered: (UInt64, RoutingToken) -> Void = { _, _ in }

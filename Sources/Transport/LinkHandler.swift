@@ -237,7 +237,8 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
             guard admit(token, nil) else { return }
             session.acceptKnock()
         case .knock(let token, let sealed):
-            answer(transport.events.knock(token, sealed))
+            let source = Admission.Prefix(context?.channel.remoteAddress).number
+            answer(transport.events.knock(token, sealed, source))
         case .send(let actTwo):
             guard let context else { return }
             write(actTwo, context)

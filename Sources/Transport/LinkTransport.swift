@@ -102,7 +102,7 @@ package final class LinkTransport: @unchecked Sendable {
         result.route = { [weak self] in self?.events.route($0) }
         result.isKnown = { [weak self] in self?.events.isKnown($0) ?? false }
         result.acceptsKnock = { [weak self] in self?.events.acceptsKnock($0) ?? false }
-        result.knock = { [weak self] in self?.events.knock($0, $1) }
+        result.knock = { [weak self] in self?.events.knock($0, $1, $2) }
         result.dialAnswered = { [weak self] name, token in
             guard let self, let number = self.attempts[name]?.race else { return }
             self.events.dialAnswered(number, token)

@@ -345,7 +345,8 @@ package final class UDPTransport: @unchecked Sendable {
             events.dialFailed(number, DialFailure(failure))
         case .knocked(let knock):
             guard let token = RoutingToken(knock.token) else { return }
-            endpoint.answer(knock, with: events.knock(token, knock.sealed))
+            let source = Admission.Prefix(knock.address.socketAddress).number
+            endpoint.answer(knock, with: events.knock(token, knock.sealed, source))
         case .knockEnded(let name, let answer): knocks.removeValue(forKey: name)?(answer)
         case .observed(let name, let address): observations.removeValue(forKey: name)?(address.flatMap(Endpoint.init))
         case .punched(let name, let address):

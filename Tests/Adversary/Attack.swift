@@ -105,6 +105,7 @@ package enum Attack: String, CaseIterable, Sendable {
     case wakes = "wake storm"
     case proposals = "proposals of a member"
     case forgeries = "forged frames of a member"
+    case forgedKnocks = "knocks of a member, forged"
     case contents = "contents of a member"
     case bombs = "inflation bombs of a member"
     case control = "garbage on the control socket"
@@ -143,7 +144,8 @@ package enum Attack: String, CaseIterable, Sendable {
         case .lanGarbage, .lanStrangers, .lanReplays: .network
         case .slowloris, .halfOpen, .halfOpenBursts, .badTokens, .goodTokens, .replays, .garbage, .frames, .knocks,
             .invitations, .joins,
-            .wakes, .proposals, .forgeries, .contents, .bombs, .control, .relays, .datagramGarbage, .datagramPunches,
+            .wakes, .proposals, .forgeries, .forgedKnocks, .contents, .bombs, .control, .relays, .datagramGarbage,
+            .datagramPunches,
             .datagramKnocks, .datagramDials, .datagramReplays, .datagramQuestions, .datagramHandshakes,
             .datagramSealed:
             .node
@@ -154,8 +156,9 @@ package enum Attack: String, CaseIterable, Sendable {
     package var needsNoNode: Bool {
         switch self {
         case .slowloris, .halfOpen, .halfOpenBursts, .badTokens, .knocks: true
-        case .goodTokens, .replays, .garbage, .frames, .invitations, .joins, .wakes, .proposals, .forgeries, .contents,
-            .bombs, .control, .relays, .datagramGarbage, .datagramPunches, .datagramKnocks, .datagramDials,
+        case .goodTokens, .replays, .garbage, .frames, .invitations, .joins, .wakes, .proposals,
+            .forgeries, .forgedKnocks, .contents, .bombs, .control, .relays, .datagramGarbage, .datagramPunches,
+            .datagramKnocks, .datagramDials,
             .datagramReplays, .datagramQuestions, .datagramHandshakes, .datagramSealed, .relayLoops, .relayPieces,
             .relayDeaf, .relayMoves, .relayLabels, .relayQuestions, .lanGarbage, .lanStrangers, .lanReplays:
             false
@@ -179,6 +182,7 @@ package enum Attack: String, CaseIterable, Sendable {
         case .wakes: stranger(target, effort, Strangers.wake)
         case .proposals: Members(target, effort).flood { $0.proposals() }
         case .forgeries: Members(target, effort).flood { $0.forgeries() }
+        case .forgedKnocks: Members(target, effort).forgedKnocks()
         case .contents: Members(target, effort).flood { $0.contents() }
         case .bombs: Members(target, effort).flood { $0.bombs() }
         case .control: ControlGarbage(target, effort).run()

@@ -1,5 +1,6 @@
 import Glibc
 import Messaging
+import Noise
 import Primitives
 import Transport
 import Wire
@@ -94,6 +95,44 @@ struct Members: Sendable {
             }
             self.link = link
             return true
+        }
+    }
+
+    /// Notices under the member's own signature, by its own knocks: each opens, and costs a signature's check.
+    func forgedKnocks() -> Tally {
+        inParallel(effort.threads) { thread in
+            var tally = Tally()
+            let member: HostileMember
+            do {
+                member = try HostileMember(slug: target.invite, port: target.port, day: target.day, from: Source(9))
+            } catch {
+                tally.failure = "\(error)"
+                return tally
+            }
+            var random = SystemRandomness()
+            let secret = RoutingSecret.derive(
+                own: member.identity,
+                remote: member.creator,
+                conversation: member.conversation.bytes,
+                role: .initiator
+            )
+            let token = secret.knock.token(day: target.day)
+            let end = Timestamp(milliseconds: Int64(time(nil)) * 1_000)
+            let notice = ExplodeNotice(genesis: member.welcome.genesis, expiresAt: end, key: member.identity, &random)
+            var number = thread
+            while effort.goesOn || number == thread, tally.count < effort.limit / effort.threads {
+                number += effort.threads
+                guard let connection = try? RawConnection(from: Source(number), port: target.port) else {
+                    tally.refused += 1
+                    continue
+                }
+                let sealed = [1] + notice.sealed(&random)
+                let length = [UInt8(sealed.count >> 8), UInt8(sealed.count & 0xff)]
+                connection.write(HostileLink.preamble(token.bytes, kind: 0x6B) + length + sealed)
+                _ = connection.readToEnd(seconds: 5)
+                tally.count += 1
+            }
+            return tally
         }
     }
 

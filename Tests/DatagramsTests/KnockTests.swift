@@ -77,20 +77,27 @@ import Testing
         #expect(pair.near.knockAnswers == [[6], nil])
     }
 
-    @Test func `only so many knocks are read in a second`() {
+    @Test func `only so many knocks are read in a second, and of one network few enough to leave room for others`() {
         let limits = DatagramLimits()
         let pair = pair(seed: 6, answer: [])
-        let most = limits.knocksPerSecond
-        func knock(_ asker: UInt64) {
+        let (most, ofOne) = (limits.knocksPerSecond, limits.knocksPerPrefix)
+        func knock(_ asker: UInt64, of network: UInt32) {
             let bytes = DatagramPacket.knock(token: Self.token, asker: asker, sealed: [1]).bytes
-            pair.far.endpoint.receive(bytes, from: pair.near.address, at: pair.network.now)
+            let address = DatagramAddress(v4: network << 8 | UInt32(asker & 255), port: 7)
+            pair.far.endpoint.receive(bytes, from: address, at: pair.network.now)
             pair.far.settle()
         }
-        for index in 0..<UInt64(most) + 10 { knock(index) }
-        #expect(pair.far.knocks.count == most)
+        for index in 0..<UInt64(ofOne) + 10 { knock(index, of: 1) }
+        #expect(pair.far.knocks.count == ofOne)
         #expect(pair.far.rejections == [DatagramRejection](repeating: .tooManyKnocks, count: 10))
+        for network in 2...UInt32(most / ofOne) {
+            for index in 0..<UInt64(ofOne) { knock(index, of: network) }
+        }
+        #expect(pair.far.knocks.count == most)
+        knock(1, of: 1_000)
+        #expect(pair.far.knocks.count == most)
         pair.network.run(for: 1_000_001)
-        knock(1)
+        knock(1, of: 1)
         #expect(pair.far.knocks.count == most + 1)
     }
 }

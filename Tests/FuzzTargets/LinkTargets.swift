@@ -99,7 +99,7 @@ final class FuzzLink {
                 ? RouteMatch(identity: FuzzKeys.bob, route: 7, remote: FuzzKeys.ann.publicKey) : nil
         }
         events.acceptsKnock = { $0 == Self.knockToken }
-        events.knock = { _, sealed in sealed.count.isMultiple(of: 2) ? sealed : nil }
+        events.knock = { _, sealed, _ in sealed.count.isMultiple(of: 2) ? sealed : nil }
         events.linkOpened = { [unowned self] connection in
             if side == 0 { atDialer = connection } else { atResponder = connection }
         }

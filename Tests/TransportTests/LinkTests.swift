@@ -202,7 +202,7 @@ import Transport
                     return match
                 }
             case 1:
-                transport.events.knock = { [unowned transport] _, _ in
+                transport.events.knock = { [unowned transport] _, _, _ in
                     transport.close()
                     return [1]
                 }

@@ -158,7 +158,10 @@ private struct BothWays {
         let endpoint = Endpoint(host: host, port: endpoint.port)
         return try await loop.flatSubmit { () -> EventLoopFuture<Result<[UInt8]?, DialFailure>> in
             far.transport.events.acceptsKnock = { $0 == Self.token }
-            far.transport.events.knock = { $1 == sealed ? answer : nil }
+            far.transport.events.knock = { _, bytes, source in
+                #expect(source == 0x7f0000, "127.0.0.0/24")
+                return bytes == sealed ? answer : nil
+            }
             let promise = loop.makePromise(of: Result<[UInt8]?, DialFailure>.self)
             near.transport.knock(at: endpoint, token: Self.token, sealed: sealed) { promise.succeed($0) }
             return promise.futureResult

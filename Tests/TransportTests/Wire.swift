@@ -54,8 +54,8 @@ final class Side {
         }
         events.isKnown = { [unowned self] in routes[$0] != nil }
         events.acceptsKnock = { [unowned self] in knockTokens.contains($0) }
-        events.knock = { [unowned self] in
-            knocks.append($1)
+        events.knock = { [unowned self] _, sealed, _ in
+            knocks.append(sealed)
             return answer
         }
         events.linkOpened = { [unowned self] in

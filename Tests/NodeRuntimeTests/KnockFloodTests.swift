@@ -1,0 +1,93 @@
+import Messaging
+import Noise
+import Primitives
+import Testing
+import Transport
+
+@testable import NodeRuntime
+
+@Suite("Knocks in a flood") struct KnockFloodTests {
+    @Test("forged notices cost three checks and then one in ten seconds, and the true one is taken all the same")
+    func forged() async throws {
+        let pair = try await Pair()
+        let conversation = try await pair.ann.conversation("tea").conversation
+        #expect(try await pair.ann.forgedChecks(of: 1_000, from: { _ in 5 }) == 3)
+        // From a network that has forged nothing, by the route that the forger has used up.
+        try await pair.ann.takeTrueNotice(from: 6)
+        let isOver = if case .exploded = await pair.ann.progress(of: conversation) { true } else { false }
+        #expect(isOver)
+        try await pair.end()
+    }
+
+    @Test("forged notices from a thousand networks cost no more checks than the member and the reserve have")
+    func manyNetworks() async throws {
+        let pair = try await Pair()
+        let checks = try await pair.ann.forgedChecks(of: 1_000, from: { UInt64($0) })
+        // And one for each second that this takes.
+        #expect((11...20).contains(checks), "\(checks)")
+        try await pair.end()
+    }
+
+    @Test(
+        "a question that was recorded is answered a few times and then once a second, and the member's own is answered"
+    )
+    func questions() async throws {
+        let pair = try await Pair()
+        let conversation = try await pair.ann.conversation("tea").conversation
+        await pair.bob.stop()
+        _ = try await pair.ann.explode("tea")
+        let answers = try await pair.ann.answers(toQuestion: conversation, times: 1_000, from: 5)
+        #expect((4...10).contains(answers), "\(answers)")
+        #expect(try await pair.ann.answers(toQuestion: conversation, times: 1, from: 6) == 1)
+        try await pair.end()
+    }
+}
+
+extension Node {
+    private func teaKnock() throws -> (client: ClientID, machine: ConversationStateMachine, token: RoutingToken) {
+        let client = try #require(keys.keys.first { core.conversation($0) != nil })
+        let machine = try #require(core.conversation(client))
+        let own = try #require(keys[client])
+        let other = try #require(machine.currentMembers.first { $0.key != own.publicKey })
+        let secret = RoutingSecret.derive(
+            own: own,
+            remote: other.key,
+            conversation: machine.conversation.bytes,
+            role: .responder
+        )
+        return (client, machine, secret.knock.token(day: now.day))
+    }
+
+    private func notice(_ machine: ConversationStateMachine, key: IdentityKey) -> [UInt8] {
+        var random = Randomness.system
+        return [1]
+            + ExplodeNotice(genesis: machine.record.genesis, expiresAt: now, key: key, &random).sealed(&random)
+    }
+
+    /// Shows notices that somebody else has signed.
+    /// - Returns: how many were checked.
+    fileprivate func forgedChecks(of count: Int, from source: @Sendable (Int) -> UInt64) throws -> Int {
+        let (client, machine, token) = try teaKnock()
+        let forged = notice(machine, key: IdentityKey(SecretKey.generate()))
+        for number in 0..<count {
+            #expect(receiveKnock(token, forged, from: source(number)) == nil)
+            // What does not open is no member's, and costs nobody anything.
+            #expect(receiveKnock(token, [1] + [UInt8](repeating: 7, count: 512), from: 6) == nil)
+        }
+        return (core.conversation(client)?.forgedCount ?? 0) - machine.forgedCount
+    }
+
+    fileprivate func takeTrueNotice(from source: UInt64) throws {
+        let (client, machine, token) = try teaKnock()
+        _ = receiveKnock(token, notice(machine, key: try #require(keys[client])), from: source)
+    }
+
+    fileprivate func answers(toQuestion conversation: ConversationID, times: Int, from source: UInt64) throws -> Int {
+        let record = try #require(core.tombstone(conversation))
+        let secret = try #require(record.memberKnocks.values.first.flatMap(KnockSecret.init(bytes:)))
+        let token = secret.token(day: now.day)
+        var random = Randomness.system
+        let question = [2] + KnockQuestion.seal(key: secret.sealingKey, token: token.bytes, &random)
+        return (0..<times).count { _ in receiveKnock(token, question, from: source) != nil }
+    }
+}
