@@ -129,6 +129,8 @@ package enum Limits {
     package static let redialYield: Milliseconds = 400
     /// Two links that open within this time were dialled at once; a later one replaces a link that the peer has lost.
     package static let simultaneousDialWindow: Milliseconds = 10 * .second
+    /// Links of guests that are closed and still wait for their other end; beyond it the first of them ends at once.
+    package static let closingGuestCount = 256
     /// Whoever came by an invite or a contact card and is not a member by then is sent away.
     package static let guestStay: Milliseconds = 10 * .second
     /// Links of such guests at one time.

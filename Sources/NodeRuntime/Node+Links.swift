@@ -393,7 +393,12 @@ extension Node {
     }
 
     func close(_ link: LinkID) {
-        links[link]?.connection.close()
+        guard let connection = links[link]?.connection else { return }
+        let isGuest = core.isGuest(link)
+        connection.close()
+        // A peer that does not close its side keeps a descriptor of ours for seconds: a member may, a flood of guests may not.
+        guard isGuest, let victim = closingGuests.add(link) else { return }
+        links[victim]?.connection.abort()
     }
 
     func flushLinks() {

@@ -161,6 +161,7 @@ package actor Node {
     var relayEnds: [RelayEndName: RelayEnd] = [:]
     var relaySending: [LinkID: RelaySending] = [:]
     var links: [LinkID: ActiveLink] = [:]
+    var closingGuests = ClosingGuests()
     var knocking: Set<KnockName> = []
     /// How many knocks of others may cost us something.
     var forgedKnocks = KnockAllowance.forged

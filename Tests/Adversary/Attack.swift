@@ -101,6 +101,7 @@ package enum Attack: String, CaseIterable, Sendable {
     case frames = "oversize and empty frames"
     case knocks = "knocks"
     case invitations = "invitations"
+    case openInvitations = "invitations over links that stay open"
     case joins = "join requests"
     case wakes = "wake storm"
     case proposals = "proposals of a member"
@@ -143,7 +144,7 @@ package enum Attack: String, CaseIterable, Sendable {
         case .relayLoops, .relayPieces, .relayDeaf, .relayMoves, .relayLabels, .relayQuestions: .relay
         case .lanGarbage, .lanStrangers, .lanReplays: .network
         case .slowloris, .halfOpen, .halfOpenBursts, .badTokens, .goodTokens, .replays, .garbage, .frames, .knocks,
-            .invitations, .joins,
+            .invitations, .openInvitations, .joins,
             .wakes, .proposals, .forgeries, .forgedKnocks, .contents, .bombs, .control, .relays, .datagramGarbage,
             .datagramPunches,
             .datagramKnocks, .datagramDials, .datagramReplays, .datagramQuestions, .datagramHandshakes,
@@ -156,7 +157,7 @@ package enum Attack: String, CaseIterable, Sendable {
     package var needsNoNode: Bool {
         switch self {
         case .slowloris, .halfOpen, .halfOpenBursts, .badTokens, .knocks: true
-        case .goodTokens, .replays, .garbage, .frames, .invitations, .joins, .wakes, .proposals,
+        case .goodTokens, .replays, .garbage, .frames, .invitations, .openInvitations, .joins, .wakes, .proposals,
             .forgeries, .forgedKnocks, .contents, .bombs, .control, .relays, .datagramGarbage, .datagramPunches,
             .datagramKnocks, .datagramDials,
             .datagramReplays, .datagramQuestions, .datagramHandshakes, .datagramSealed, .relayLoops, .relayPieces,
@@ -178,6 +179,7 @@ package enum Attack: String, CaseIterable, Sendable {
         case .frames: stranger(target, effort, Strangers.frames)
         case .knocks: stranger(target, effort, Strangers.knock)
         case .invitations: stranger(target, effort, Strangers.invitations)
+        case .openInvitations: Strangers.openInvitations(target, effort)
         case .joins: stranger(target, effort, Strangers.join)
         case .wakes: stranger(target, effort, Strangers.wake)
         case .proposals: Members(target, effort).flood { $0.proposals() }

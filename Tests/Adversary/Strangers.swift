@@ -1,3 +1,4 @@
+import Glibc
 import Messaging
 import Noise
 import Primitives
@@ -128,6 +129,41 @@ enum Strangers {
             tally.count += 1
         }
         link.connection.drain()
+    }
+
+    /// The same over as many links as there may be, of which none is closed by its guest.
+    static func openInvitations(_ target: Target, _ effort: Effort) -> Tally {
+        inParallel(effort.threads) { thread in
+            var tally = Tally()
+            var links: [HostileLink] = []
+            var random = SystemRandomness()
+            var number = thread
+            while effort.goesOn || number == thread, tally.count < effort.limit / effort.threads {
+                number += effort.threads
+                guard links.count < effort.crowd / effort.threads,
+                    let link = try? HostileLink(
+                        RawConnection(from: Source(number), port: target.port),
+                        token: SharedTokens.cached(target)[number],
+                        identity: makeIdentity(),
+                        remote: target.card.key
+                    )
+                else {
+                    tally.refused += 1
+                    usleep(1_000)
+                    continue
+                }
+                links.append(link)
+                for _ in 0..<25 {
+                    let slug = "mayfly:join/" + Base64URL.encode(randomBytes(400))
+                    guard
+                        (try? link.send(.invitation(Invitation(id: .random(&random), slug: slug, name: "gift")))) != nil
+                    else { break }
+                    tally.count += 1
+                }
+            }
+            tally.held = links.count
+            return tally
+        }
     }
 
     /// A join request by an invite that many hold.

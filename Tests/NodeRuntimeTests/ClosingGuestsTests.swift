@@ -1,0 +1,17 @@
+import Messaging
+import Testing
+
+@testable import NodeRuntime
+
+@Suite struct ClosingGuestsTests {
+    @Test func `of a flood of guests that are sent away no more wait for their other end than the limit`() {
+        var closing = ClosingGuests()
+        var open: Set<LinkID> = []
+        for number in 1...10_000 as ClosedRange<UInt64> {
+            open.insert(LinkID(number))
+            if let victim = closing.add(LinkID(number)) { open.remove(victim) }
+            #expect(open.count <= Limits.closingGuestCount)
+        }
+        #expect(open.contains(LinkID(10_000)) && !open.contains(LinkID(1)))
+    }
+}
