@@ -152,8 +152,8 @@ package func wipe(_ bytes: inout [UInt8]) {
     }
 }
 
-/// Overwrites what earlier calls have left on the calling thread's stack, 128 KiB below the caller.
-package func wipeStack() { sodium_stackzero(128 << 10) }
+/// Overwrites what earlier calls have left on the calling thread's stack, 512 KiB below the caller: the deepest copy seen was 182 KiB down.
+package func wipeStack() { sodium_stackzero(512 << 10) }
 
 /// Comparison whose time does not depend on where the bytes differ.
 package func equalInConstantTime(_ left: [UInt8], _ right: [UInt8]) -> Bool {
