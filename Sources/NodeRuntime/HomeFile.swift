@@ -79,9 +79,15 @@ enum HomeFile {
     }
 
     static func read(_ path: String) throws(HomeFileError) -> [UInt8] {
-        let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
+        // Nonblocking, for a named pipe in the file's place would hold the node up until somebody writes to it.
+        let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
         guard descriptor >= 0 else { throw HomeFileError(systemCall: "open", path: path) }
         defer { close(descriptor) }
+        var status = stat()
+        guard fstat(descriptor, &status) == 0 else { throw HomeFileError(systemCall: "stat", path: path) }
+        guard status.st_mode & S_IFMT == S_IFREG else {
+            throw HomeFileError(kind: .malformed, path: path, line: nil, reason: "expected a regular file")
+        }
         var bytes: [UInt8] = []
         var chunk = [UInt8](repeating: 0, count: 65_536)
         while true {

@@ -46,6 +46,17 @@ package struct TokenWindow: Hashable, Codable, Sendable {
         self.shown = max(self.completed, min(shown, Self.last))
     }
 
+    /// Counters out of their bounds are cut: what is read must not trap in the sums below.
+    package init(from decoder: any Decoder) throws {
+        let container = try decoder.container(keyedBy: CodingKeys.self)
+        self.init(
+            shown: try container.decode(UInt32.self, forKey: .shown),
+            completed: try container.decode(UInt32.self, forKey: .completed)
+        )
+    }
+
+    private enum CodingKeys: String, CodingKey { case shown, completed }
+
     /// The counters that are accepted: above max(h − V, p), up to h + W.
     func accepted(reach: UInt32, ahead: UInt32) -> ClosedRange<UInt32> {
         max(shown > reach ? shown - reach : 0, completed) + 1...shown + ahead

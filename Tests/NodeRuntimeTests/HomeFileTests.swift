@@ -149,6 +149,14 @@ import Testing
         }
     }
 
+    @Test func `a named pipe in the file's place is refused at once, and nobody waits for a writer`() throws {
+        try withHome { home in
+            #expect(mkfifo("\(home)/peers.json", 0o600) == 0)
+            let error = #expect(throws: HomeFileError.self) { try PeersFile.load(home: home) }
+            #expect(error?.kind == .malformed && error?.description.contains("regular file") == true)
+        }
+    }
+
     @Test func `a file that cannot be replaced leaves nothing beside it and no descriptor open`() throws {
         /// Of files in this home: other tests run beside this one.
         func openDescriptors(_ home: String) -> Int {

@@ -1,3 +1,4 @@
+import FoundationEssentials
 import Noise
 import Primitives
 import Testing
@@ -238,6 +239,20 @@ private let today: UInt32 = 20_000
         #expect(table.match(secret(1).token(.first, counter: 25)) != nil)
         #expect(table.counters(ofMember: 1).days.isEmpty)
         #expect(table.counters(ofMember: 1).window == TokenWindow(shown: 1, completed: 1))
+    }
+
+    @Test func `a window that is read is cut to its bounds`() throws {
+        for text in [
+            #"{"shown":4294967295,"completed":4294967295}"#, #"{"shown":0,"completed":4294967295}"#,
+            #"{"shown":3,"completed":9}"#,
+        ] {
+            let window = try JSONDecoder().decode(TokenWindow.self, from: Data(text.utf8))
+            #expect(window == TokenWindow(shown: window.shown, completed: window.completed))
+            #expect(window.completed <= window.shown)
+            var table = RoutingTable(day: 1)
+            table.addMember(1, secret: secret(1), counters: ListenerCounters(window: window))
+            #expect(table.match(secret(1).token(.first, counter: window.shown + 24)) != nil)
+        }
     }
 
     @Test func `the ends of the numbers are no trap`() {
