@@ -2,16 +2,25 @@ import Primitives
 
 /// A name of fixed length in bytes, written in lower-case hexadecimal.
 package protocol FixedBytes: Hashable, Sendable, Comparable, CustomStringConvertible, Codable {
-    static var byteCount: Int { get }
-    var bytes: [UInt8] { get }
-    init(unchecked bytes: [UInt8])
+    associatedtype Value: InlineBytes
+    var value: Value { get }
+    init(_ value: Value)
 }
 
 extension FixedBytes {
+    package static var byteCount: Int { Value.byteCount }
+    /// A copy on the heap.
+    package var bytes: [UInt8] { value.bytes }
+
     /// `nil` unless there are exactly ``byteCount`` bytes.
-    package init?(_ bytes: some Collection<UInt8>) {
-        guard bytes.count == Self.byteCount else { return nil }
-        self.init(unchecked: Array(bytes))
+    package init?(_ bytes: some Sequence<UInt8>) {
+        guard let value = Value(bytes) else { return nil }
+        self.init(value)
+    }
+
+    /// - Precondition: there are exactly ``byteCount`` bytes.
+    package init(unchecked bytes: [UInt8]) {
+        self.init(bytes.withUnsafeBytes { Value(copying: $0) })
     }
 
     /// `nil` unless `hex` is the whole identifier.
@@ -27,9 +36,7 @@ extension FixedBytes {
 
     package var description: String { Hex.encode(bytes) }
 
-    package static func < (left: Self, right: Self) -> Bool {
-        left.bytes.lexicographicallyPrecedes(right.bytes)
-    }
+    package static func < (left: Self, right: Self) -> Bool { left.value < right.value }
 
     package init(from decoder: any Decoder) throws {
         let container = try decoder.singleValueContainer()
@@ -51,9 +58,8 @@ extension FixedBytes {
 /// The self-certifying name of an inbox: whoever is told it can check a key against it. Leaves the conversation never;
 /// logs, metrics and hooks see the ``ClientID``.
 package struct InboxID: FixedBytes {
-    package static let byteCount = 32
-    package let bytes: [UInt8]
-    package init(unchecked bytes: [UInt8]) { self.bytes = bytes }
+    package let value: Bytes32
+    package init(_ value: Bytes32) { self.value = value }
 
     package init(_ key: PublicKey) {
         self.init(unchecked: BLAKE2b.hash(Array("mayfly inbox id v1".utf8), key.bytes))
@@ -62,9 +68,8 @@ package struct InboxID: FixedBytes {
 
 /// The only name of an inbox that leaves its conversation: a random UUID, which never changes for an inbox.
 package struct ClientID: FixedBytes {
-    package static let byteCount = 16
-    package let bytes: [UInt8]
-    package init(unchecked bytes: [UInt8]) { self.bytes = bytes }
+    package let value: Bytes16
+    package init(_ value: Bytes16) { self.value = value }
 
     /// A version 4 UUID (RFC 9562, section 5.4).
     package static func generate(_ random: inout some RandomNumberGenerator) -> ClientID {
@@ -92,17 +97,15 @@ package struct ClientID: FixedBytes {
 
 /// 32 random bytes from the conversation's creator, known to its members only.
 package struct ConversationID: FixedBytes {
-    package static let byteCount = 32
-    package let bytes: [UInt8]
-    package init(unchecked bytes: [UInt8]) { self.bytes = bytes }
+    package let value: Bytes32
+    package init(_ value: Bytes32) { self.value = value }
 }
 
 /// Names a message to all members: 8 random bytes from its sender, and 8 that bind them to the sender and the
 /// conversation. Nobody can take a name that belongs to another member, so whoever refers to a message means one only.
 package struct MessageID: FixedBytes {
-    package static let byteCount = 16
-    package let bytes: [UInt8]
-    package init(unchecked bytes: [UInt8]) { self.bytes = bytes }
+    package let value: Bytes16
+    package init(_ value: Bytes16) { self.value = value }
 
     /// A new name for a message of `sender`.
     package static func make(
@@ -129,16 +132,14 @@ package struct MessageID: FixedBytes {
 
 /// Hash of a signed lifetime proposal.
 package struct ProposalID: FixedBytes {
-    package static let byteCount = 32
-    package let bytes: [UInt8]
-    package init(unchecked bytes: [UInt8]) { self.bytes = bytes }
+    package let value: Bytes32
+    package init(_ value: Bytes32) { self.value = value }
 }
 
 /// Hash of a proposal and of the accept of every other member.
 package struct AgreementID: FixedBytes {
-    package static let byteCount = 32
-    package let bytes: [UInt8]
-    package init(unchecked bytes: [UInt8]) { self.bytes = bytes }
+    package let value: Bytes32
+    package init(_ value: Bytes32) { self.value = value }
 
     /// What the first agreement of a conversation names as its predecessor.
     package static let none = AgreementID(unchecked: [UInt8](repeating: 0, count: 32))
@@ -146,9 +147,8 @@ package struct AgreementID: FixedBytes {
 
 /// SHA-256 of an invite's join secret: the creator keeps the hash only.
 package struct InviteID: FixedBytes {
-    package static let byteCount = 32
-    package let bytes: [UInt8]
-    package init(unchecked bytes: [UInt8]) { self.bytes = bytes }
+    package let value: Bytes32
+    package init(_ value: Bytes32) { self.value = value }
 }
 
 /// One authenticated link, as the shell numbers them.

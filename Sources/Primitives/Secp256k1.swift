@@ -28,7 +28,10 @@ enum Secp256k1 {
 /// A secp256k1 public key: 33 compressed bytes (SEC 1, 2.3.3), a point on the curve by construction.
 package struct PublicKey: Hashable, Sendable, Comparable {
     package static let byteCount = 33
-    package let bytes: [UInt8]
+    package let value: Bytes33
+
+    /// A copy on the heap.
+    package var bytes: [UInt8] { value.bytes }
 
     /// - Throws: ``CurveError/invalidPublicKey``.
     package init(_ bytes: some Collection<UInt8>) throws(CurveError) {
@@ -38,26 +41,32 @@ package struct PublicKey: Hashable, Sendable, Comparable {
         guard secp256k1_ec_pubkey_parse(Secp256k1.context, &parsed, bytes, bytes.count) == 1 else {
             throw .invalidPublicKey
         }
-        self.bytes = bytes
+        value = bytes.withUnsafeBytes { Bytes33(copying: $0) }
     }
 
     /// A key that was valid when it was sealed by ourselves: parsing costs more than all else of a start.
     /// - Returns: `nil` for bytes that cannot be a compressed key.
-    package init?(unchecked bytes: [UInt8]) {
-        guard bytes.count == Self.byteCount, bytes[0] == 2 || bytes[0] == 3 else { return nil }
-        self.bytes = bytes
+    package init?(unchecked bytes: some Sequence<UInt8>) {
+        guard let value = Bytes33(bytes), value.head == 2 || value.head == 3 else { return nil }
+        self.value = value
     }
 
     init(serializing key: inout secp256k1_pubkey) {
-        var bytes = [UInt8](repeating: 0, count: Self.byteCount)
-        var count = bytes.count
-        secp256k1_ec_pubkey_serialize(Secp256k1.context, &bytes, &count, &key, UInt32(SECP256K1_EC_COMPRESSED))
-        self.bytes = bytes
+        value = withUnsafeTemporaryAllocation(byteCount: Self.byteCount, alignment: 1) { buffer in
+            var count = Self.byteCount
+            let output = buffer.baseAddress!.assumingMemoryBound(to: UInt8.self)
+            secp256k1_ec_pubkey_serialize(Secp256k1.context, output, &count, &key, UInt32(SECP256K1_EC_COMPRESSED))
+            return Bytes33(copying: UnsafeRawBufferPointer(buffer))
+        }
     }
 
     var parsed: secp256k1_pubkey {
         var parsed = secp256k1_pubkey()
-        let result = secp256k1_ec_pubkey_parse(Secp256k1.context, &parsed, bytes, bytes.count)
+        let result = withUnsafeTemporaryAllocation(byteCount: Self.byteCount, alignment: 1) { buffer in
+            value.copy(to: buffer)
+            let input = buffer.baseAddress!.assumingMemoryBound(to: UInt8.self)
+            return secp256k1_ec_pubkey_parse(Secp256k1.context, &parsed, input, Self.byteCount)
+        }
         precondition(result == 1, "a PublicKey is valid by construction")
         return parsed
     }
@@ -68,9 +77,7 @@ package struct PublicKey: Hashable, Sendable, Comparable {
     }
 
     /// Order of the compressed bytes: the tie-break of simultaneous dialling.
-    package static func < (left: PublicKey, right: PublicKey) -> Bool {
-        left.bytes.lexicographicallyPrecedes(right.bytes)
-    }
+    package static func < (left: PublicKey, right: PublicKey) -> Bool { left.value < right.value }
 }
 
 /// The x coordinate alone, as BIP 340 has it.

@@ -377,7 +377,7 @@ import Testing
         func kind(_ type: String) -> ContentKind {
             Content(
                 type: ContentType(type),
-                id: MessageID(unchecked: []),
+                id: MessageID(unchecked: [UInt8](repeating: 0, count: MessageID.byteCount)),
                 sentAt: noon,
                 lifetime: .ephemeral,
                 agreement: nil,

@@ -200,13 +200,19 @@ import Wire
         #expect(decoded == content && decoded.displayText == "a text" && decoded.isUnknown)
     }
 
+    @Test func `a reply to an id of the wrong length is refused`() throws {
+        var fixtures = try Fixtures()
+        // Field 1, the id, of one byte; field 2, the text.
+        let frame = Frame.content(fixtures.content(.reply, "\u{0a}\u{01}\u{01}\u{12}\u{01}x"), age: 0)
+        #expect(throws: WireError.self) { try FrameCodec.decode(FrameCodec.encode(frame)) }
+    }
+
     @Test func `contents with fields that are wrong are refused`() throws {
         var fixtures = try Fixtures()
         var random = Randomness.seeded(1)
         let id = MessageID.random(&random)
         var wrong: [(ContentType, ContentBody)] = [
             (.reply, .reply(Reply(replyTo: id, text: ""))),
-            (.reply, .reply(Reply(replyTo: MessageID(unchecked: [1]), text: "x"))),
             (.reply, .reply(Reply(replyTo: id, text: String(repeating: "x", count: 32_769)))),
             (.reaction, .reaction(Reaction(message: id, emoji: "a\nb", isRemoved: false))),
             (.reaction, .reaction(Reaction(message: id, emoji: String(repeating: "x", count: 65), isRemoved: false))),

@@ -3,9 +3,8 @@ import Primitives
 /// The place of one inbox at a rendezvous node of its: 16 bytes that its node and the rendezvous node compute from a label
 /// (``RelaySecret``), and that its members are told.
 package struct ReservationID: FixedBytes {
-    package static let byteCount = 16
-    package let bytes: [UInt8]
-    package init(unchecked bytes: [UInt8]) { self.bytes = bytes }
+    package let value: Bytes16
+    package init(_ value: Bytes16) { self.value = value }
 }
 
 /// What stands in an endpoint `relay://HOST:PORT/…` behind the address of a rendezvous node: what a stranger needs to

@@ -4,9 +4,8 @@ import Primitives
 /// they need not be kept where the key is at hand, and die with it. They open nothing; a sleeping inbox's summary and a
 /// tombstone hold them.
 package struct RelaySeed: FixedBytes {
-    package static let byteCount = 32
-    package let bytes: [UInt8]
-    package init(unchecked bytes: [UInt8]) { self.bytes = bytes }
+    package let value: Bytes32
+    package init(_ value: Bytes32) { self.value = value }
 
     /// Of a conversation's inbox, or of one that may become one.
     /// - Parameter generation: rises when a member is gone: see ``RelayGenerations``.
@@ -35,9 +34,8 @@ package struct RelaySeed: FixedBytes {
 
 /// Stands for one inbox of a user at one rendezvous node; those two alone see it.
 package struct RelayLabel: FixedBytes {
-    package static let byteCount = 16
-    package let bytes: [UInt8]
-    package init(unchecked bytes: [UInt8]) { self.bytes = bytes }
+    package let value: Bytes16
+    package init(_ value: Bytes16) { self.value = value }
 }
 
 /// What two nodes derive reservations from: their static-static ECDH, and who serves whom.

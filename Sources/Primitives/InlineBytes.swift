@@ -1,0 +1,139 @@
+/// Bytes of a fixed number, held inline: comparing, hashing and copying them touches no heap.
+///
+/// The bytes are read as big-endian words, so that the order of the words is the lexicographic order of the bytes. The
+/// hash takes two words, under the process's own key: names are random or hashes, and a peer that chooses its keys gains
+/// nothing by it.
+package protocol InlineBytes: Hashable, Comparable, Sendable, BitwiseCopyable {
+    static var byteCount: Int { get }
+    /// - Precondition: `source` has ``byteCount`` bytes.
+    init(copying source: UnsafeRawBufferPointer)
+    /// Writes all bytes to the beginning of `target`, which has room for them.
+    func copy(to target: UnsafeMutableRawBufferPointer)
+}
+
+extension InlineBytes {
+    /// `nil` unless there are exactly ``byteCount`` bytes.
+    package init?(_ bytes: some Sequence<UInt8>) {
+        let copied: Self?? = bytes.withContiguousStorageIfAvailable { buffer -> Self? in
+            buffer.count == Self.byteCount ? Self(copying: UnsafeRawBufferPointer(buffer)) : nil
+        }
+        if let copied {
+            guard let copied else { return nil }
+            self = copied
+            return
+        }
+        let bytes = Array(bytes)
+        guard bytes.count == Self.byteCount else { return nil }
+        self = bytes.withUnsafeBytes { Self(copying: $0) }
+    }
+
+    /// A copy on the heap.
+    package var bytes: [UInt8] {
+        [UInt8](unsafeUninitializedCapacity: Self.byteCount) { buffer, count in
+            copy(to: UnsafeMutableRawBufferPointer(buffer))
+            count = Self.byteCount
+        }
+    }
+
+    package func append(to bytes: inout [UInt8]) {
+        withUnsafeTemporaryAllocation(byteCount: Self.byteCount, alignment: 8) { buffer in
+            copy(to: buffer)
+            bytes.append(contentsOf: buffer)
+        }
+    }
+}
+
+extension UnsafeRawBufferPointer {
+    /// The big-endian word at a byte offset.
+    @inline(__always)
+    fileprivate func word(at offset: Int) -> UInt64 {
+        UInt64(bigEndian: loadUnaligned(fromByteOffset: offset, as: UInt64.self))
+    }
+}
+
+extension UnsafeMutableRawBufferPointer {
+    @inline(__always)
+    fileprivate func store(_ word: UInt64, at offset: Int) {
+        storeBytes(of: word.bigEndian, toByteOffset: offset, as: UInt64.self)
+    }
+}
+
+/// 16 bytes.
+package struct Bytes16: InlineBytes {
+    package static let byteCount = 16
+    package let first: UInt64
+    package let second: UInt64
+
+    package init(_ first: UInt64, _ second: UInt64) {
+        self.first = first
+        self.second = second
+    }
+
+    package init(copying source: UnsafeRawBufferPointer) {
+        precondition(source.count == Self.byteCount)
+        first = source.word(at: 0)
+        second = source.word(at: 8)
+    }
+
+    package func copy(to target: UnsafeMutableRawBufferPointer) {
+        target.store(first, at: 0)
+        target.store(second, at: 8)
+    }
+
+    package static func < (left: Self, right: Self) -> Bool {
+        left.first != right.first ? left.first < right.first : left.second < right.second
+    }
+}
+
+/// 32 bytes.
+package struct Bytes32: InlineBytes {
+    package static let byteCount = 32
+    package let left: Bytes16
+    package let right: Bytes16
+
+    package init(_ left: Bytes16, _ right: Bytes16) {
+        self.left = left
+        self.right = right
+    }
+
+    package init(copying source: UnsafeRawBufferPointer) {
+        precondition(source.count == Self.byteCount)
+        left = Bytes16(source.word(at: 0), source.word(at: 8))
+        right = Bytes16(source.word(at: 16), source.word(at: 24))
+    }
+
+    package func copy(to target: UnsafeMutableRawBufferPointer) {
+        left.copy(to: target)
+        right.copy(to: UnsafeMutableRawBufferPointer(rebasing: target[16...]))
+    }
+
+    package static func < (one: Self, other: Self) -> Bool {
+        one.left != other.left ? one.left < other.left : one.right < other.right
+    }
+
+    package func hash(into hasher: inout Hasher) { hasher.combine(right) }
+}
+
+/// 33 bytes: a compressed point of a curve is a sign and an x coordinate.
+package struct Bytes33: InlineBytes {
+    package static let byteCount = 33
+    package let head: UInt8
+    package let tail: Bytes32
+
+    package init(copying source: UnsafeRawBufferPointer) {
+        precondition(source.count == Self.byteCount)
+        head = source[0]
+        tail = Bytes32(copying: UnsafeRawBufferPointer(rebasing: source[1...]))
+    }
+
+    package func copy(to target: UnsafeMutableRawBufferPointer) {
+        target[0] = head
+        tail.copy(to: UnsafeMutableRawBufferPointer(rebasing: target[1...]))
+    }
+
+    package static func < (left: Self, right: Self) -> Bool {
+        left.head != right.head ? left.head < right.head : left.tail < right.tail
+    }
+
+    package func hash(into hasher: inout Hasher) { hasher.combine(tail) }
+}
