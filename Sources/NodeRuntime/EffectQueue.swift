@@ -1,8 +1,8 @@
 import DequeModule
 import Messaging
 
-/// What leaves the node waits here until everything before it is durable; in order for each inbox.
-struct EffectQueue {
+/// What leaves the node for one inbox waits here, in order, until everything before it is durable.
+final class EffectQueue {
     enum Effect {
         case action(NodeAction)
         /// An answer to the user.
@@ -14,31 +14,65 @@ struct EffectQueue {
         var effect: Effect
     }
 
-    private var queues: [ClientID: Deque<Waiting>] = [:]
-    /// The commit that covers an inbox's newest change.
-    private var blockedUntil: [ClientID: UInt64] = [:]
-    /// Whose changes each commit that is not durable yet has, and the next: one that fails is a failure of all of them,
-    /// also of an inbox that has changed again since, perhaps in another file.
-    private var changedIn: [UInt64: Set<ClientID>] = [:]
+    let client: ClientID
+    private var waiting: Deque<Waiting> = []
+    /// The commit that covers the inbox's newest change; 0 for none.
+    fileprivate var blockedUntil: UInt64 = 0
+
+    init(client: ClientID) { self.client = client }
+
+    var count: Int { waiting.count }
+
+    /// - Parameter completed: the newest commit that is durable.
+    /// - Returns: whether the effect has to wait; then it was taken.
+    fileprivate func enqueue(_ effect: Effect, completed: UInt64) -> Bool {
+        guard blockedUntil > completed || !waiting.isEmpty else { return false }
+        waiting.append(Waiting(sequence: max(blockedUntil, completed), effect: effect))
+        return true
+    }
+
+    fileprivate func release(upTo completed: UInt64) -> [Effect] {
+        var effects: [Effect] = []
+        while let first = waiting.first, first.sequence <= completed {
+            effects.append(first.effect)
+            waiting.removeFirst()
+        }
+        return effects
+    }
+
+    /// Takes back all that waits.
+    func drop() -> [Effect] {
+        blockedUntil = 0
+        defer { waiting = [] }
+        return waiting.map(\.effect)
+    }
+}
+
+/// The commits of the node, in order, and which inboxes each has changes of. A commit that fails is a failure of all of
+/// them, also of an inbox that has changed again since, perhaps in another file.
+struct CommitLedger {
+    private struct Change {
+        var sequence: UInt64
+        var queue: EffectQueue
+    }
+
+    /// Of commits that are not durable yet, in order.
+    private var changes: Deque<Change> = []
     /// The number of the commit that the next change will be part of.
     private(set) var nextCommit: UInt64 = 1
     private var completed: UInt64 = 0
 
     /// The inbox has changed on the disk: what follows waits.
-    mutating func changed(_ client: ClientID) {
-        blockedUntil[client] = nextCommit
-        changedIn[nextCommit, default: []].insert(client)
+    mutating func changed(_ queue: EffectQueue) {
+        guard queue.blockedUntil != nextCommit else { return }
+        queue.blockedUntil = nextCommit
+        changes.append(Change(sequence: nextCommit, queue: queue))
     }
 
     /// - Returns: whether the effect has to wait; then it was taken.
-    mutating func enqueue(_ effect: Effect, for client: ClientID) -> Bool {
-        let until = blockedUntil[client] ?? 0
-        guard until > completed || queues[client] != nil else { return false }
-        queues[client, default: []].append(Waiting(sequence: max(until, completed), effect: effect))
-        return true
+    func enqueue(_ effect: EffectQueue.Effect, _ queue: EffectQueue) -> Bool {
+        queue.enqueue(effect, completed: completed)
     }
-
-    func count(for client: ClientID) -> Int { queues[client]?.count ?? 0 }
 
     /// A commit is taken on its way; later changes belong to the next.
     mutating func beginCommit() -> UInt64 {
@@ -48,44 +82,33 @@ struct EffectQueue {
 
     /// A commit is durable.
     /// - Returns: what may leave now, by inbox, in order.
-    mutating func complete(_ sequence: UInt64) -> [(ClientID, [Effect])] {
-        completed = max(completed, sequence)
-        var released: [(ClientID, [Effect])] = []
-        for client in queues.keys.sorted() {
-            var effects: [Effect] = []
-            while let first = queues[client]?.first, first.sequence <= completed {
-                effects.append(first.effect)
-                queues[client]!.removeFirst()
-            }
-            if queues[client]?.isEmpty ?? false { queues[client] = nil }
-            if !effects.isEmpty { released.append((client, effects)) }
+    mutating func complete(_ sequence: UInt64) -> [(EffectQueue, [EffectQueue.Effect])] {
+        end(sequence).compactMap { queue in
+            let effects = queue.release(upTo: completed)
+            return effects.isEmpty ? nil : (queue, effects)
         }
-        forgetCompleted()
-        return released
     }
 
     /// A commit has failed.
     /// - Returns: the inboxes that were part of it, and what must not leave.
-    mutating func fail(_ sequence: UInt64) -> [(ClientID, [Effect])] {
+    mutating func fail(_ sequence: UInt64) -> [(EffectQueue, [EffectQueue.Effect])] {
+        end(sequence).map { ($0, drop($0)) }
+    }
+
+    /// The inboxes of all commits up to this one, each once, in the order of their names.
+    private mutating func end(_ sequence: UInt64) -> [EffectQueue] {
         completed = max(completed, sequence)
-        let clients = changedIn.filter { $0.key <= sequence }.values.reduce(into: Set()) { $0.formUnion($1) }
-        let failed = clients.sorted().map { ($0, drop($0)) }
-        forgetCompleted()
-        return failed
+        var ended: [EffectQueue] = []
+        while let first = changes.first, first.sequence <= completed {
+            changes.removeFirst()
+            if !ended.contains(where: { $0 === first.queue }) { ended.append(first.queue) }
+        }
+        return ended.count > 1 ? ended.sorted { $0.client < $1.client } : ended
     }
 
-    private mutating func forgetCompleted() {
-        blockedUntil = blockedUntil.filter { $0.value > completed }
-        changedIn = changedIn.filter { $0.key > completed }
+    /// Takes back all that waits for an inbox; no commit is a matter of it any more.
+    mutating func drop(_ queue: EffectQueue) -> [EffectQueue.Effect] {
+        changes.removeAll { $0.queue === queue }
+        return queue.drop()
     }
-
-    /// Takes back all that waits for an inbox.
-    mutating func drop(_ client: ClientID) -> [Effect] {
-        blockedUntil[client] = nil
-        for commit in changedIn.keys { changedIn[commit]?.remove(client) }
-        return (queues.removeValue(forKey: client) ?? []).map(\.effect)
-    }
-
-    /// Takes back all that waits.
-    mutating func dropAll() -> [Effect] { queues.keys.sorted().flatMap { drop($0) } }
 }

@@ -43,26 +43,17 @@ struct InboxNotes: Hashable, Sendable, Codable {
     }
 }
 
-/// The notes of all inboxes, and which of them has an alias. Reads and writes like a dictionary.
-struct NotesTable: Sendable {
-    private var notes: [ClientID: InboxNotes] = [:]
-    /// By the alias as it reads, so that no two read alike.
+/// Who has an alias, by the alias as it reads, so that no two read alike.
+struct AliasTable {
     private var holders: [String: ClientID] = [:]
 
-    /// Nothing is noted of an inbox that is not here. An alias that another inbox has already is left out.
-    subscript(client: ClientID) -> InboxNotes {
-        get { notes[client] ?? InboxNotes() }
-        set {
-            if let old = notes[client]?.alias { holders[ShownName.folded(old)] = nil }
-            var new = newValue
-            if let alias = new.alias, holder(of: alias) != nil { new.alias = nil }
-            if let alias = new.alias { holders[ShownName.folded(alias)] = client }
-            notes[client] = new == InboxNotes() ? nil : new
-        }
-    }
-
-    mutating func remove(_ client: ClientID) {
-        if let alias = notes.removeValue(forKey: client)?.alias { holders[ShownName.folded(alias)] = nil }
+    /// An inbox gives one alias up and takes another.
+    /// - Returns: the alias that it has now: none where another inbox has it already.
+    mutating func replace(_ old: String?, by new: String?, of client: ClientID) -> String? {
+        if let old { holders[ShownName.folded(old)] = nil }
+        guard let new, holder(of: new) == nil else { return nil }
+        holders[ShownName.folded(new)] = client
+        return new
     }
 
     /// The inbox whose alias reads like this one.

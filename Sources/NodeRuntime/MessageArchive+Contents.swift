@@ -10,14 +10,12 @@ extension MessageArchive {
     mutating func keep(
         _ chunk: AttachmentChunk,
         _ keeping: NodeAction.Keeping,
-        expiresAt: Timestamp?,
-        client: ClientID,
-        row: RowID
+        expiresAt: Timestamp?
     ) throws(StoreError) {
         switch keeping {
         case .disk(let lifetime):
             guard let tier = lifetime.tier, let expiresAt else { return }
-            let id = try chunkID(chunk.message, chunk.index, client, row)
+            let id = try chunkID(chunk.message, chunk.index)
             // It came twice: the first one is as good.
             if try store.contains(row, id: id) { return }
             try store.append(
@@ -29,17 +27,17 @@ extension MessageArchive {
                 isHidden: true
             )
         case .memory, .untilUnlocked:
-            let before = heldChunks[client, default: [:]][chunk.message, default: [:]].updateValue(
+            let before = heldChunks[chunk.message, default: [:]].updateValue(
                 chunk,
                 forKey: chunk.index
             )
-            heldChunkByteCount += Int64(chunk.bytes.count - (before?.bytes.count ?? 0))
+            memory.chunkByteCount += Int64(chunk.bytes.count - (before?.bytes.count ?? 0))
         }
     }
 
-    mutating func hasChunk(_ index: Int, of message: Messaging.MessageID, client: ClientID, row: RowID?) -> Bool {
-        if heldChunks[client]?[message]?[index] != nil { return true }
-        guard let row, !store.isLocked, let id = try? chunkID(message, index, client, row) else { return false }
+    mutating func hasChunk(_ index: Int, of message: Messaging.MessageID) -> Bool {
+        if heldChunks[message]?[index] != nil { return true }
+        guard !store.isLocked, let id = try? chunkID(message, index) else { return false }
         return (try? store.contains(row, id: id)) ?? false
     }
 
@@ -47,15 +45,13 @@ extension MessageArchive {
     mutating func chunk(
         _ index: Int,
         of message: Messaging.MessageID,
-        client: ClientID,
-        row: RowID?,
         now: Timestamp
     ) throws(StoreError) -> AttachmentChunk? {
-        if let chunk = heldChunks[client]?[message]?[index] { return chunk }
-        guard let row, !store.isLocked,
+        if let chunk = heldChunks[message]?[index] { return chunk }
+        guard !store.isLocked,
             let bytes = try store.read(
                 row,
-                id: try chunkID(message, index, client, row),
+                id: try chunkID(message, index),
                 now: now.milliseconds
             )
         else { return nil }
@@ -63,24 +59,22 @@ extension MessageArchive {
     }
 
     /// Overwrites every chunk of a file.
-    mutating func forgetChunks(_ message: Messaging.MessageID, client: ClientID, row: RowID?) throws(StoreError) {
-        forgetHeldChunks(message, client)
-        guard let row, !store.isLocked else { return }
+    mutating func forgetChunks(_ message: Messaging.MessageID) throws(StoreError) {
+        forgetHeldChunks(message)
+        guard !store.isLocked else { return }
         guard let bytes = try store.read(row, id: message.bytes, now: 0),
             let (known, _) = try? StoredCodec.decodeMessage(bytes), let attachment = known.content.attachment
         else { return }
-        try forgetChunks(message, count: attachment.chunkCount, client: client, row: row)
+        try forgetChunks(message, count: attachment.chunkCount)
     }
 
     /// - Parameter count: how many there may be; the message need not be here.
     mutating func forgetChunks(
         _ message: Messaging.MessageID,
-        count: Int,
-        client: ClientID,
-        row: RowID
+        count: Int
     ) throws(StoreError) {
         for index in 0..<count {
-            let id = try chunkID(message, index, client, row)
+            let id = try chunkID(message, index)
             if try store.contains(row, id: id) { try store.erase(row, id: id) }
         }
     }
@@ -90,21 +84,18 @@ extension MessageArchive {
         _ message: Messaging.MessageID,
         count: Int,
         tier: Tier,
-        expiresAt: Timestamp,
-        client: ClientID,
-        row: RowID
+        expiresAt: Timestamp
     ) throws(StoreError) {
         for index in 0..<count {
-            let id = try chunkID(message, index, client, row)
+            let id = try chunkID(message, index)
             guard try store.contains(row, id: id) else { continue }
             try store.reschedule(row, id: id, tier: tier, expiresAt: expiresAt.milliseconds)
         }
     }
 
-    mutating func forgetHeldChunks(_ message: Messaging.MessageID, _ client: ClientID) {
-        guard let gone = heldChunks[client]?.removeValue(forKey: message) else { return }
-        heldChunkByteCount -= gone.values.reduce(0) { $0 + Int64($1.bytes.count) }
-        if heldChunks[client]?.isEmpty ?? false { heldChunks[client] = nil }
+    mutating func forgetHeldChunks(_ message: Messaging.MessageID) {
+        guard let gone = heldChunks.removeValue(forKey: message) else { return }
+        memory.chunkByteCount -= gone.values.reduce(0) { $0 + Int64($1.bytes.count) }
     }
 
     private static let prefixByteCount = 12
@@ -112,23 +103,19 @@ extension MessageArchive {
     /// Not to be guessed by a peer, whose message could take its place otherwise.
     private mutating func chunkID(
         _ message: Messaging.MessageID,
-        _ index: Int,
-        _ client: ClientID,
-        _ row: RowID
+        _ index: Int
     ) throws(StoreError) -> [UInt8] {
-        let prefix = try chunkPrefix(message, client, row)
+        let prefix = try chunkPrefix(message)
         return prefix + withUnsafeBytes(of: UInt32(clamping: index).littleEndian) { Array($0) }
     }
 
     private mutating func chunkPrefix(
-        _ message: Messaging.MessageID,
-        _ client: ClientID,
-        _ row: RowID
+        _ message: Messaging.MessageID
     ) throws(StoreError) -> [UInt8] {
-        if let known = chunkPrefixes[client]?[message] { return known }
+        if let known = chunkPrefixes[message] { return known }
         let prefix = Self.chunkPrefix(message, try store.secret(row, label: Self.chunkLabel))
-        if chunkPrefixes[client, default: [:]].count >= 64 { chunkPrefixes[client] = [:] }
-        chunkPrefixes[client, default: [:]][message] = prefix
+        if chunkPrefixes.count >= 64 { chunkPrefixes = [:] }
+        chunkPrefixes[message] = prefix
         return prefix
     }
 
@@ -140,10 +127,9 @@ extension MessageArchive {
 
     // MARK: Reactions
 
-    mutating func noteReaction(_ message: Message, _ client: ClientID) {
+    mutating func noteReaction(_ message: Message) {
         guard case .reaction(let reaction) = message.content.body else { return }
-        reactions[client, default: KnownReactions()]
-            .insert(message.content.id, at: reaction.message, expiresAt: message.expiresAt)
+        reactions.insert(message.content.id, at: reaction.message, expiresAt: message.expiresAt)
     }
 
     /// A reaction as it is on the disk takes less, whatever its members have said of it; what takes more is a chunk.
@@ -159,10 +145,10 @@ extension MessageArchive {
 
     /// Looks through what is hidden in an inbox that has been loaded.
     /// - Returns: reactions of ours that were not delivered.
-    mutating func restoreHidden(client: ClientID, row: RowID, now: Timestamp) throws(StoreError) -> [Message] {
-        reactions[client] = nil
+    mutating func restoreHidden(now: Timestamp) throws(StoreError) -> [Message] {
+        reactions = KnownReactions()
         guard try store.hasHidden(row) else {
-            for entry in held[client] ?? [] { noteReaction(entry.message, client) }
+            for entry in held { noteReaction(entry.message) }
             return []
         }
         var found: [FoundReaction] = []
@@ -201,10 +187,10 @@ extension MessageArchive {
         }
         var known = KnownReactions()
         for one in Self.inOrder(found) { known.insert(one.id, at: one.target, expiresAt: one.expiresAt) }
-        reactions[client] = known
+        reactions = known
         // What is in memory came later, or is on the disk, too.
-        for entry in held[client] ?? [] { noteReaction(entry.message, client) }
-        if !orphans.isEmpty { try forgetOrphans(orphans, row) }
+        for entry in held { noteReaction(entry.message) }
+        if !orphans.isEmpty { try forgetOrphans(orphans) }
         return
             undelivered.sorted { ($0.arrivedAt, $0.message.content.id) < ($1.arrivedAt, $1.message.content.id) }
             .map(\.message)
@@ -216,7 +202,7 @@ extension MessageArchive {
 
     /// Overwrites the chunks of files that their users had not handed over completely when the node ended.
     /// - Parameter prefixes: of chunks whose files may have a message.
-    private mutating func forgetOrphans(_ prefixes: Set<[UInt8]>, _ row: RowID) throws(StoreError) {
+    private mutating func forgetOrphans(_ prefixes: Set<[UInt8]>) throws(StoreError) {
         var prefixes = prefixes
         let secret = try store.secret(row, label: Self.chunkLabel)
         try store.visit(row, now: 0) { _, stored in
@@ -236,17 +222,15 @@ extension MessageArchive {
     /// Who stands by which sign at a message, in the order in which they were put there.
     mutating func reactions(
         to message: Messaging.MessageID,
-        client: ClientID,
-        row: RowID?,
         clock: NodeClock.Reading
     ) -> [(sender: PublicKey?, emoji: String)] {
         var result: [(sender: PublicKey?, emoji: String)] = []
-        for id in reactions[client]?[message] ?? [] {
-            guard let one = read(id, client: client, row: row, now: clock.hide)?.message,
+        for id in reactions[message] {
+            guard let one = read(id, now: clock.hide)?.message,
                 case .reaction(let reaction) = one.content.body
             else {
                 // What has expired is not looked for again.
-                if !store.isLocked, !clock.isInDoubt { reactions[client]?.remove(id) }
+                if !store.isLocked, !clock.isInDoubt { reactions.remove(id) }
                 continue
             }
             let sender = one.sender

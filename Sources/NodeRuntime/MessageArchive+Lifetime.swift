@@ -9,12 +9,10 @@ extension MessageArchive {
     mutating func reschedule(
         _ id: Messaging.MessageID,
         expiresAt: Timestamp,
-        client: ClientID,
-        row: RowID,
         now: Timestamp
     ) throws(StoreError) {
-        if rescheduleHeld(id, expiresAt: expiresAt, client: client, now: now) { return }
-        outgoing.remove(id, client)
+        if rescheduleHeld(id, expiresAt: expiresAt, now: now) { return }
+        outgoing.remove(id)
         guard !store.isLocked, let bytes = try store.read(row, id: id.bytes, now: now.milliseconds),
             let (stored, arrivedAt) = try? StoredCodec.decodeMessage(bytes),
             let tier = Lifetime.holding(expiresAt - now).tier
@@ -29,15 +27,13 @@ extension MessageArchive {
             id,
             count: attachment.chunkCount,
             tier: tier,
-            expiresAt: expiresAt,
-            client: client,
-            row: row
+            expiresAt: expiresAt
         )
     }
 
     /// Our own messages, and those of the system, that name an agreement.
-    func sent(under agreement: AgreementID, client: ClientID, row: RowID) throws(StoreError) -> [Messaging.MessageID] {
-        var found = heldSent(under: agreement, client)
+    func sent(under agreement: AgreementID) throws(StoreError) -> [Messaging.MessageID] {
+        var found = heldSent(under: agreement)
         guard !store.isLocked else { return found }
         try store.visit(row, now: 0) { _, stored in
             if let (message, _) = try? StoredCodec.decodeMessage(stored.payload), message.sender == nil,

@@ -23,54 +23,53 @@ extension MessageArchive {
 
     /// Messages of members that nobody has read and that are in memory until the node stops.
     var unreadInMemoryCount: Int {
-        held.values.reduce(0) { sum, entries in
-            sum + entries.count { $0.isUnread && $0.tier == nil && !$0.message.content.isAnnotation }
-        }
+        held.count { $0.isUnread && $0.tier == nil && !$0.message.content.isAnnotation }
     }
 
     /// A watcher has shown a message: it need not be protected any more.
     /// - Returns: how many bytes of unread memory that frees; none when it waits for the disk, for it is not let go of.
-    mutating func markShown(_ id: Messaging.MessageID, client: ClientID) -> Int {
-        guard let index = heldIndex[client]?[id], held[client]?[index].isUnread == true else { return 0 }
-        held[client]![index].isUnread = false
-        return held[client]![index].tier == nil ? held[client]![index].message.byteCount : 0
+    mutating func markShown(_ id: Messaging.MessageID) -> Int {
+        guard let index = heldIndex[id], held[index].isUnread else { return 0 }
+        held[index].isUnread = false
+        return held[index].tier == nil ? held[index].message.byteCount : 0
     }
 
-    func contains(_ id: Messaging.MessageID, client: ClientID, row: RowID?) -> Bool {
-        if heldIndex[client]?[id] != nil || known.contains(id, client, orStored: store.isLocked) { return true }
-        guard let row, !store.isLocked else { return false }
+    func contains(_ id: Messaging.MessageID) -> Bool {
+        if heldIndex[id] != nil || known.contains(id, orStored: store.isLocked) { return true }
+        guard !store.isLocked else { return false }
         return (try? store.contains(row, id: id.bytes)) ?? false
     }
 
     /// Whether a content of a member was shown since the start, be it gone by now or not; a file when it was whole.
-    func wasShown(_ id: Messaging.MessageID, client: ClientID) -> Bool { known.wasShown(id, client) }
+    func wasShown(_ id: Messaging.MessageID) -> Bool { known.wasShown(id) }
 
-    func read(_ id: Messaging.MessageID, client: ClientID, row: RowID?, now: Timestamp) -> Listed? {
-        if let index = heldIndex[client]?[id], let entry = held[client]?[index] {
+    func read(_ id: Messaging.MessageID, now: Timestamp) -> Listed? {
+        if let index = heldIndex[id] {
+            let entry = held[index]
             if let expiresAt = entry.message.expiresAt, expiresAt <= now { return nil }
             return Listed(message: entry.message, arrivedAt: entry.arrivedAt, isStored: false)
         }
-        if let entry = outgoing[client, id] {
+        if let entry = outgoing[id] {
             guard entry.message.expiresAt.map({ $0 > now }) ?? true else { return nil }
-            return listed(entry.message, entry.arrivedAt, client)
+            return listed(entry.message, entry.arrivedAt)
         }
-        guard let row, !store.isLocked,
+        guard !store.isLocked,
             let bytes = try? store.read(row, id: id.bytes, now: now.milliseconds),
             let (message, arrivedAt) = try? StoredCodec.decodeMessage(bytes)
         else { return nil }
-        return listed(message, arrivedAt, client)
+        return listed(message, arrivedAt)
     }
 
     /// A message as the disk has it, with what members have said of it since.
-    func current(_ message: Message, client: ClientID) -> Message {
-        listed(message, message.content.sentAt, client).message
+    func current(_ message: Message) -> Message {
+        listed(message, message.content.sentAt).message
     }
 
     /// A message of the disk as it is now.
-    private func listed(_ message: Message, _ arrivedAt: Timestamp, _ client: ClientID) -> Listed {
+    private func listed(_ message: Message, _ arrivedAt: Timestamp) -> Listed {
         var message = message
-        if message.state == .queued, sent[client]?.contains(message.content.id) ?? false { message.state = .sent }
-        if let said = deliveries[client]?[message.content.id] { message.merge(said) }
+        if message.state == .queued, sent.contains(message.content.id) { message.state = .sent }
+        if let said = deliveries[message.content.id] { message.merge(said) }
         return Listed(message: message, arrivedAt: arrivedAt, isStored: true)
     }
 
@@ -81,8 +80,6 @@ extension MessageArchive {
     func ids(
         beginningWith digits: String,
         limit: Int,
-        client: ClientID,
-        row: RowID,
         now: Timestamp
     ) throws(StoreError) -> [Messaging.MessageID] {
         var values: [UInt8] = []
@@ -94,7 +91,7 @@ extension MessageArchive {
             }
         }
         var found: [Messaging.MessageID] = []
-        for entry in held[client] ?? [] where isListed(entry, now) {
+        for entry in held where isListed(entry, now) {
             guard found.count < limit else { return found }
             let id = entry.message.content.id
             if id.description.hasPrefix(digits) { found.append(id) }
@@ -102,14 +99,14 @@ extension MessageArchive {
         let stored = try store.messageIDs(row, beginningWith: values, limit: limit, now: now.milliseconds)
         for id in stored.compactMap({ Messaging.MessageID($0) }) where found.count < limit {
             // It came again while the storage was locked.
-            if heldIndex[client]?[id] == nil { found.append(id) }
+            if heldIndex[id] == nil { found.append(id) }
         }
         return found
     }
 
     /// How many reactions are known at a message; some of them may have expired.
-    func reactionCount(at message: Messaging.MessageID, client: ClientID) -> Int {
-        reactions[client]?[message].count ?? 0
+    func reactionCount(at message: Messaging.MessageID) -> Int {
+        reactions[message].count
     }
 
     // MARK: Pages
@@ -133,23 +130,22 @@ extension MessageArchive {
     ///     for which there is none. A page has at least one.
     /// - Returns: `nil` when `after` is not, or no longer, there.
     mutating func page(
-        client: ClientID,
-        row: RowID,
         last: Int?,
         after: Messaging.MessageID?,
         now: Timestamp,
         _ take: (Listed) -> Bool
     ) throws(StoreError) -> Page? {
-        settlePlaces(client, row)
+        settlePlaces()
         var first = Beginning()
         if let after {
-            guard let found = try beginning(after: after, client, row) else { return nil }
+            guard let found = try beginning(after: after) else { return nil }
             first = found
         }
-        if let last { first = try beginning(ofLast: last, from: first, client, row, now) }
+        if let last { first = try beginning(ofLast: last, from: first, now) }
         // Taken out and put back, so that a long conversation in memory is not copied for its last word.
-        var entries = held.removeValue(forKey: client) ?? []
-        defer { held[client] = entries.isEmpty ? nil : entries }
+        var entries = held
+        held = []
+        defer { held = entries }
         var page = Page()
         var next = first.held
         var isFull = false
@@ -174,8 +170,8 @@ extension MessageArchive {
             guard addHeld(before: place) else { return false }
             guard let (message, arrivedAt) = try? StoredCodec.decodeMessage(stored.payload) else { return true }
             // It came again while the storage was locked, and is shown as what waits for the disk.
-            if heldIndex[client]?[message.content.id] != nil { return true }
-            return add(listed(message, arrivedAt, client))
+            if heldIndex[message.content.id] != nil { return true }
+            return add(listed(message, arrivedAt))
         }
         if !isFull { _ = addHeld(before: .max) }
         for index in min(first.held, next)..<next where entries[index].isUnread {
@@ -186,11 +182,11 @@ extension MessageArchive {
         return page
     }
 
-    private func beginning(after: Messaging.MessageID, _ client: ClientID, _ row: RowID) throws(StoreError)
+    private func beginning(after: Messaging.MessageID) throws(StoreError)
         -> Beginning?
     {
-        let entries = held[client] ?? []
-        if let index = heldIndex[client]?[after] {
+        let entries = held
+        if let index = heldIndex[after] {
             return Beginning(place: entries[index].place ?? .max, held: index + 1)
         }
         guard let place = try store.place(row, of: after.bytes) else { return nil }
@@ -201,11 +197,9 @@ extension MessageArchive {
     private func beginning(
         ofLast last: Int,
         from first: Beginning,
-        _ client: ClientID,
-        _ row: RowID,
         _ now: Timestamp
     ) throws(StoreError) -> Beginning {
-        let entries = held[client] ?? []
+        let entries = held
         var found = Beginning(place: .max, held: entries.count)
         var left = last
         func countHeld(after place: UInt64?) {

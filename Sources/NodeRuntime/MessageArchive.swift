@@ -3,7 +3,7 @@ import Primitives
 import Store
 import Wire
 
-/// The messages of all inboxes: on the disk what has an agreement, in memory what has none or waits for the unlock.
+/// The messages of one inbox: on the disk what has an agreement, in memory what has none or waits for the unlock.
 struct MessageArchive {
     /// A message in memory.
     struct Held {
@@ -20,68 +20,71 @@ struct MessageArchive {
     /// Ephemeral messages of one inbox in memory; beyond it the oldest read ones are let go.
     private static let heldByteCount = 8 << 20
 
-    var held: [ClientID: [Held]] = [:]
-    private(set) var heldIndex: [ClientID: [Messaging.MessageID: Int]] = [:]
+    var held: [Held] = []
+    private(set) var heldIndex: [Messaging.MessageID: Int] = [:]
     /// Not after the first expiry in memory; exact once ``expire(now:)`` has found it to be due.
     private(set) var wakeAt: Timestamp?
-    private var heldBytes: [ClientID: Int] = [:]
-    /// All inboxes with something that waits for the disk, perhaps more.
-    private var mayWait: Set<ClientID> = []
-    /// Inboxes with messages in memory that have no place yet.
-    private var unplaced: Set<ClientID> = []
+    private(set) var heldBytes = 0
+    /// Something waits for the disk, perhaps.
+    private var mayWait = false {
+        didSet { if mayWait != oldValue { memory.waitingCount += mayWait ? 1 : -1 } }
+    }
+    /// Some messages in memory have no place yet.
+    private var isUnplaced = false
     /// Messages on the disk as queued that have been handed to a link. Not written: a restart queues them again, and
     /// delivery, which is written, follows within the time of a round trip.
-    private(set) var sent: [ClientID: Set<Messaging.MessageID>] = [:]
-    /// Sleeping inboxes that hold contents in memory, the one that sleeps longest first.
-    private var asleep: [ClientID] = []
+    private(set) var sent: Set<Messaging.MessageID> = []
     /// What members have said of our messages and is not in their records yet: written with the next state.
-    private(set) var deliveries: [ClientID: [Messaging.MessageID: [Delivery]]] = [:]
-    /// Of inboxes that were read.
-    var reactions: [ClientID: KnownReactions] = [:]
-    /// Inboxes whose hidden records have been looked through since the start.
-    var hiddenIsKnown: Set<ClientID> = []
-    /// Chunks of files without an agreement, and how many bytes they are in all.
-    var heldChunks: [ClientID: [Messaging.MessageID: [Int: AttachmentChunk]]] = [:]
-    var heldChunkByteCount: Int64 = 0
+    private(set) var deliveries: [Messaging.MessageID: [Delivery]] = [:]
+    /// Empty until the inbox is read.
+    var reactions = KnownReactions()
+    /// The hidden records have been looked through since the start.
+    var isHiddenKnown = false
+    /// Chunks of files without an agreement.
+    var heldChunks: [Messaging.MessageID: [Int: AttachmentChunk]] = [:]
     /// What the identifiers of a file's chunks on the disk begin with.
-    var chunkPrefixes: [ClientID: [Messaging.MessageID: [UInt8]]] = [:]
-    /// Files that their users are handing over: their chunks have no message yet.
-    var uploading: Set<Messaging.MessageID> = []
-    var outgoing = OutgoingMessages()
+    var chunkPrefixes: [Messaging.MessageID: [UInt8]] = [:]
+    var outgoing: OutgoingMessages
     /// Messages of members that are in memory no more.
-    private(set) var known = KnownMessages()
+    private(set) var known: KnownMessages
     let store: Store
+    let row: RowID
+    let memory: MessageMemory
 
-    init(store: Store) { self.store = store }
+    init(store: Store, row: RowID, memory: MessageMemory) {
+        self.store = store
+        self.row = row
+        self.memory = memory
+        outgoing = OutgoingMessages(budget: memory)
+        known = KnownMessages(budget: memory)
+    }
 
     // MARK: Keeping
 
     mutating func keep(
         _ message: Message,
         _ keeping: NodeAction.Keeping,
-        client: ClientID,
-        row: RowID,
         now: Timestamp
     ) throws(StoreError) {
         switch keeping {
         case .disk(let lifetime):
             guard let tier = lifetime.tier, let expiresAt = message.expiresAt else { return }
-            settlePlaces(client, row)
-            try append(message, arrivedAt: now, tier, expiresAt, notBefore: held[client]?.last?.place, row)
+            settlePlaces()
+            try append(message, arrivedAt: now, tier, expiresAt, notBefore: held.last?.place)
             // Of hidden records nobody says when they have come to their end.
             if message.sender == nil, !message.content.isAnnotation {
-                outgoing.insert(message, arrivedAt: now, client: client)
+                outgoing.insert(message, arrivedAt: now)
             }
             if message.sender != nil {
                 let isPartial = message.content.attachment != nil && message.state != .received
-                known.insert(message.content.id, client, isStored: true, isPartial: isPartial)
+                known.insert(message.content.id, isStored: true, isPartial: isPartial)
             }
         case .memory:
-            hold(Held(message: message, arrivedAt: now, tier: nil, isUnread: message.sender != nil), client, row)
+            hold(Held(message: message, arrivedAt: now, tier: nil, isUnread: message.sender != nil))
         case .untilUnlocked(let lifetime):
-            hold(Held(message: message, arrivedAt: now, tier: lifetime, isUnread: message.sender != nil), client, row)
+            hold(Held(message: message, arrivedAt: now, tier: lifetime, isUnread: message.sender != nil))
         }
-        noteReaction(message, client)
+        noteReaction(message)
     }
 
     private func append(
@@ -89,8 +92,7 @@ struct MessageArchive {
         arrivedAt: Timestamp,
         _ tier: Tier,
         _ expiresAt: Timestamp,
-        notBefore place: UInt64?,
-        _ row: RowID
+        notBefore place: UInt64?
     ) throws(StoreError) {
         try store.append(
             row,
@@ -105,39 +107,39 @@ struct MessageArchive {
     }
 
     /// Where a message that comes into memory now has its place; `nil` while that is not known.
-    private func nextPlace(after last: UInt64?, _ row: RowID) -> UInt64? {
+    private func nextPlace(after last: UInt64?) -> UInt64? {
         guard !store.isLocked, let next = try? store.nextPlace(row) else { return nil }
         return max(next, last ?? 0)
     }
 
     /// What came while the storage was locked comes after all that is on the disk. Before anything more goes there.
-    mutating func settlePlaces(_ client: ClientID, _ row: RowID) {
-        guard unplaced.contains(client) else { return }
+    mutating func settlePlaces() {
+        guard isUnplaced else { return }
         var last: UInt64?
-        for index in 0..<(held[client]?.count ?? 0) {
-            if held[client]![index].place == nil {
-                guard let place = nextPlace(after: last, row) else { return }
-                held[client]![index].place = place
+        for index in 0..<held.count {
+            if held[index].place == nil {
+                guard let place = nextPlace(after: last) else { return }
+                held[index].place = place
             }
-            last = held[client]![index].place
+            last = held[index].place
         }
-        unplaced.remove(client)
+        isUnplaced = false
     }
 
-    private mutating func hold(_ entry: Held, _ client: ClientID, _ row: RowID) {
+    private mutating func hold(_ entry: Held) {
         var entry = entry
-        settlePlaces(client, row)
-        if !unplaced.contains(client) { entry.place = nextPlace(after: held[client]?.last?.place, row) }
-        if entry.place == nil { unplaced.insert(client) }
-        heldBytes[client, default: 0] += entry.message.byteCount
-        heldIndex[client, default: [:]][entry.message.content.id] = held[client, default: []].count
-        held[client, default: []].append(entry)
-        if entry.tier != nil { mayWait.insert(client) }
+        settlePlaces()
+        if !isUnplaced { entry.place = nextPlace(after: held.last?.place) }
+        if entry.place == nil { isUnplaced = true }
+        heldBytes += entry.message.byteCount
+        heldIndex[entry.message.content.id] = held.count
+        held.append(entry)
+        if entry.tier != nil { mayWait = true }
         if let expiresAt = entry.message.expiresAt { wakeAt = min(wakeAt ?? expiresAt, expiresAt) }
-        guard heldBytes[client, default: 0] > Self.heldByteCount else { return }
+        guard heldBytes > Self.heldByteCount else { return }
         // Let go of the older half of what has been read or is our own and delivered.
         var kept: [Held] = []
-        let entries = held[client, default: []]
+        let entries = held
         for (index, entry) in entries.enumerated() {
             let isDone =
                 !entry.isUnread && entry.tier == nil && entry.message.state != .queued && entry.message.state != .sent
@@ -145,65 +147,57 @@ struct MessageArchive {
             if index < entries.count / 2, isDone { continue }
             kept.append(entry)
         }
-        replaceHeld(kept, client)
+        replaceHeld(kept)
     }
 
     /// - Parameter stored: those that are on the disk now.
-    private mutating func replaceHeld(_ entries: [Held], stored: Set<Messaging.MessageID> = [], _ client: ClientID) {
+    private mutating func replaceHeld(_ entries: [Held], stored: Set<Messaging.MessageID> = []) {
         let kept = Set(entries.map(\.message.content.id))
-        for entry in held[client] ?? [] {
+        for entry in held {
             let id = entry.message.content.id
             guard !kept.contains(id) else { continue }
-            if entry.message.content.isAnnotation, !stored.contains(id) { reactions[client]?.remove(id) }
+            if entry.message.content.isAnnotation, !stored.contains(id) { reactions.remove(id) }
             guard entry.message.sender != nil,
                 entry.message.content.attachment == nil || entry.message.state == .received
             else { continue }
-            known.insert(id, client, isStored: false)
+            known.insert(id, isStored: false)
         }
-        if let files = heldChunks[client] {
-            for id in files.keys where files[id] != nil && !kept.contains(id) && !uploading.contains(id) {
-                forgetHeldChunks(id, client)
-            }
-        }
-        held[client] = entries.isEmpty ? nil : entries
-        heldBytes[client] = entries.reduce(0) { $0 + $1.message.byteCount }
-        heldIndex[client] = Dictionary(
+        for id in heldChunks.keys where !kept.contains(id) && !memory.uploading.contains(id) { forgetHeldChunks(id) }
+        held = entries
+        heldBytes = entries.reduce(0) { $0 + $1.message.byteCount }
+        heldIndex = Dictionary(
             uniqueKeysWithValues: entries.enumerated().map { ($1.message.content.id, $0) }
         )
     }
 
-    func isHeld(_ id: Messaging.MessageID, client: ClientID) -> Bool { heldIndex[client]?[id] != nil }
+    func isHeld(_ id: Messaging.MessageID) -> Bool { heldIndex[id] != nil }
 
     /// Whether a message waits in memory for the disk: until it is there it is not acknowledged.
-    func awaitsStorage(_ id: Messaging.MessageID, client: ClientID) -> Bool {
-        heldIndex[client]?[id].map { held[client]![$0].tier != nil } ?? false
+    func awaitsStorage(_ id: Messaging.MessageID) -> Bool {
+        heldIndex[id].map { held[$0].tier != nil } ?? false
     }
 
-    /// Inboxes with something that waits for the disk.
-    var waiting: [ClientID] {
-        mayWait.isEmpty ? [] : mayWait.filter { held[$0]?.contains { $0.tier != nil } ?? false }.sorted()
-    }
+    /// Something waits for the disk.
+    var isWaiting: Bool { mayWait && held.contains { $0.tier != nil } }
 
-    /// What waits for the disk in all inboxes, in bytes.
+    /// What waits for the disk, in bytes.
     var waitingByteCount: Int {
-        mayWait.reduce(0) { sum, client in
-            (held[client] ?? []).reduce(sum) { $1.tier == nil ? $0 : $0 + $1.message.byteCount }
-        }
+        mayWait ? held.reduce(0) { $1.tier == nil ? $0 : $0 + $1.message.byteCount } : 0
     }
 
     /// Writes what waited for the unlock, with its own expiry. What could not be written stays in memory.
     /// - Returns: what is on the disk now of members' contents, and why the rest is not.
-    mutating func storeWaiting(client: ClientID, row: RowID, now: Timestamp) -> (
+    mutating func storeWaiting(now: Timestamp) -> (
         stored: [StoredContent], failure: StoreError?
     ) {
         var kept: [Held] = []
         var stored: [StoredContent] = []
         var onDisk: Set<Messaging.MessageID> = []
         var failure: StoreError?
-        for var entry in held[client] ?? [] {
+        for var entry in held {
             // In the order in which they came, so that what stays in memory stands between what goes.
             if entry.place == nil || !onDisk.isEmpty {
-                entry.place = nextPlace(after: kept.last?.place, row) ?? entry.place
+                entry.place = nextPlace(after: kept.last?.place) ?? entry.place
             }
             guard failure == nil, let lifetime = entry.tier, let tier = lifetime.tier,
                 let expiresAt = entry.message.expiresAt
@@ -217,7 +211,7 @@ struct MessageArchive {
                 // It came again while the storage was locked.
                 if try !store.contains(row, id: id.bytes) {
                     let place = kept.last?.place
-                    try append(entry.message, arrivedAt: entry.arrivedAt, tier, expiresAt, notBefore: place, row)
+                    try append(entry.message, arrivedAt: entry.arrivedAt, tier, expiresAt, notBefore: place)
                 }
                 onDisk.insert(id)
             } catch {
@@ -226,36 +220,36 @@ struct MessageArchive {
                 continue
             }
             guard let sender = entry.message.sender else { continue }
-            known.insert(id, client, isStored: true)
+            known.insert(id, isStored: true)
             // A file is answered when it is whole.
             if entry.message.state == .received { stored.append(StoredContent(id: id, sender: sender)) }
         }
-        replaceHeld(kept, stored: onDisk, client)
-        if failure == nil { mayWait.remove(client) }
-        if kept.allSatisfy({ $0.place != nil }) { unplaced.remove(client) }
+        replaceHeld(kept, stored: onDisk)
+        if failure == nil { mayWait = false }
+        if kept.allSatisfy({ $0.place != nil }) { isUnplaced = false }
         return (stored, failure)
     }
 
-    mutating func setState(_ state: DeliveryState, of id: Messaging.MessageID, client: ClientID, row: RowID?)
+    mutating func setState(_ state: DeliveryState, of id: Messaging.MessageID)
         throws(StoreError)
     {
-        if state == .received { known.complete(id, client) }
-        if let index = heldIndex[client]?[id] {
-            held[client]![index].message.state = state
+        if state == .received { known.complete(id) }
+        if let index = heldIndex[id] {
+            held[index].message.state = state
             // Nobody asks for its file any more.
-            if held[client]![index].message.sender == nil, state != .sent { forgetHeldChunks(id, client) }
-            held[client]![index].message.merge(deliveries[client]?.removeValue(forKey: id) ?? [])
+            if held[index].message.sender == nil, state != .sent { forgetHeldChunks(id) }
+            held[index].message.merge(deliveries.removeValue(forKey: id) ?? [])
             return
         }
         if state == .sent {
-            sent[client, default: []].insert(id)
+            sent.insert(id)
             return
         }
-        sent[client]?.remove(id)
-        guard let row, !store.isLocked else { return }
-        let said = deliveries[client]?.removeValue(forKey: id) ?? []
-        var known = outgoing.remove(id, client)
-        if known == nil { known = try stored(id, row: row) }
+        sent.remove(id)
+        guard !store.isLocked else { return }
+        let said = deliveries.removeValue(forKey: id) ?? []
+        var known = outgoing.remove(id)
+        if known == nil { known = try storedEntry(id) }
         // A message that is gone needs no state.
         guard let known, try store.contains(row, id: id.bytes) else { return }
         var message = known.message
@@ -274,7 +268,7 @@ struct MessageArchive {
     }
 
     /// A message as the disk has it, due or not.
-    private func stored(_ id: Messaging.MessageID, row: RowID) throws(StoreError) -> OutgoingMessages.Entry? {
+    private func storedEntry(_ id: Messaging.MessageID) throws(StoreError) -> OutgoingMessages.Entry? {
         guard let bytes = try store.read(row, id: id.bytes, now: 0),
             let (message, arrivedAt) = try? StoredCodec.decodeMessage(bytes)
         else { return nil }
@@ -282,135 +276,109 @@ struct MessageArchive {
     }
 
     /// What a member has said of a message of ours. Written with the message's next state; at once when it was read.
-    mutating func setDelivery(_ delivery: Delivery, of id: Messaging.MessageID, client: ClientID, row: RowID?)
+    mutating func setDelivery(_ delivery: Delivery, of id: Messaging.MessageID)
         throws(StoreError)
     {
-        if let index = heldIndex[client]?[id] {
-            held[client]![index].message.merge([delivery])
+        if let index = heldIndex[id] {
+            held[index].message.merge([delivery])
             return
         }
-        deliveries[client, default: [:]][id, default: []].append(delivery)
-        guard delivery.state == .read, let row, !store.isLocked, let known = try stored(id, row: row) else { return }
-        outgoing.remove(id, client)
+        deliveries[id, default: []].append(delivery)
+        guard delivery.state == .read, !store.isLocked, let known = try storedEntry(id) else { return }
+        outgoing.remove(id)
         var message = known.message
-        message.merge(deliveries[client]?.removeValue(forKey: id) ?? [])
+        message.merge(deliveries.removeValue(forKey: id) ?? [])
         try store.update(row, id: id.bytes, payload: StoredCodec.encode(message, arrivedAt: known.arrivedAt))
     }
 
-    mutating func erase(_ ids: [Messaging.MessageID], client: ClientID, row: RowID?) throws(StoreError) {
+    mutating func erase(_ ids: [Messaging.MessageID]) throws(StoreError) {
         let gone = Set(ids)
         for id in ids {
-            outgoing.remove(id, client)
-            deliveries[client]?[id] = nil
-            reactions[client]?.removeAll(at: id)
-            reactions[client]?.remove(id)
-            try forgetChunks(id, client: client, row: row)
+            outgoing.remove(id)
+            deliveries[id] = nil
+            reactions.removeAll(at: id)
+            reactions.remove(id)
+            try forgetChunks(id)
         }
-        sent[client]?.subtract(gone)
-        if let entries = held[client] { replaceHeld(entries.filter { !gone.contains($0.message.content.id) }, client) }
-        guard let row, !store.isLocked else { return }
+        sent.subtract(gone)
+        if !held.isEmpty { replaceHeld(held.filter { !gone.contains($0.message.content.id) }) }
+        guard !store.isLocked else { return }
         for id in ids where try store.contains(row, id: id.bytes) { try store.erase(row, id: id.bytes) }
     }
 
     /// Forgets what is in memory only.
-    mutating func forgetMemory(_ client: ClientID) {
-        replaceHeld((held[client] ?? []).filter { $0.tier != nil }, client)
+    mutating func forgetMemory() {
+        replaceHeld(held.filter { $0.tier != nil })
     }
 
-    /// The inbox sleeps: what is in memory only stays, within bounds; the rest is read again.
-    mutating func sleep(_ client: ClientID) {
-        outgoing.removeAll(client)
-        sent[client] = nil
-        guard held[client] != nil else { return }
-        asleep.removeAll { $0 == client }
-        asleep.append(client)
-        // Read and delivered contents of those that sleep longest go first.
-        var total = asleep.reduce(0) { $0 + (heldBytes[$1] ?? 0) }
-        while total > Limits.memoryTotalByteCount, let oldest = asleep.first {
-            asleep.removeFirst()
-            total -= heldBytes[oldest] ?? 0
-            // What waits for the disk is not acknowledged, and bounded by what its inbox may hold.
-            forgetMemory(oldest)
-        }
+    /// The inbox sleeps: what is in memory only stays; the rest is read again.
+    mutating func sleep() {
+        outgoing.removeAll()
+        sent = []
     }
 
-    mutating func wake(_ client: ClientID) { if !asleep.isEmpty { asleep.removeAll { $0 == client } } }
-
-    mutating func forget(_ client: ClientID) {
-        outgoing.removeAll(client)
-        known.removeAll(client)
-        hiddenIsKnown.remove(client)
-        wake(client)
-        held[client] = nil
-        mayWait.remove(client)
-        unplaced.remove(client)
-        heldIndex[client] = nil
-        heldBytes[client] = nil
-        sent[client] = nil
-        deliveries[client] = nil
-        reactions[client] = nil
-        chunkPrefixes[client] = nil
-        for id in (heldChunks[client] ?? [:]).keys { forgetHeldChunks(id, client) }
+    /// The inbox is gone.
+    mutating func forget() {
+        outgoing.removeAll()
+        known.removeAll()
+        isHiddenKnown = false
+        held = []
+        mayWait = false
+        isUnplaced = false
+        heldIndex = [:]
+        heldBytes = 0
+        sent = []
+        deliveries = [:]
+        reactions = KnownReactions()
+        chunkPrefixes = [:]
+        for id in heldChunks.keys { forgetHeldChunks(id) }
     }
 
     /// The disk has refused something: what is on it must be asked for again.
-    mutating func forgetStored(_ client: ClientID) { known.removeStored(client) }
+    mutating func forgetStored() { known.removeStored() }
 
     /// A message on the disk has come to its end.
-    mutating func expired(_ id: Messaging.MessageID, client: ClientID) {
-        outgoing.remove(id, client)
-        sent[client]?.remove(id)
-        deliveries[client]?[id] = nil
-        reactions[client]?.removeAll(at: id)
-        chunkPrefixes[client]?[id] = nil
+    mutating func expired(_ id: Messaging.MessageID) {
+        outgoing.remove(id)
+        sent.remove(id)
+        deliveries[id] = nil
+        reactions.removeAll(at: id)
+        chunkPrefixes[id] = nil
     }
 
     /// Drops what has expired in memory. That takes as long as there is much in an inbox, and a member chooses the moments:
     /// not to be done for each of them.
     /// - Returns: which.
-    mutating func expire(now: Timestamp) -> [(ClientID, Messaging.MessageID)] {
+    mutating func expire(now: Timestamp) -> [Messaging.MessageID] {
         // Nobody says of hidden records when they have come to their end.
-        for client in reactions.filter({ $1.wakeAt.map { $0 <= now } ?? false }).keys {
-            reactions[client]?.expire(now: now)
-        }
+        reactions.expire(now: now)
         guard let wakeAt, wakeAt <= now else { return [] }
-        var gone: [(ClientID, Messaging.MessageID)] = []
-        for client in held.keys.sorted() {
-            let entries = held[client] ?? []
-            let kept = entries.filter { $0.message.expiresAt.map { $0 > now } ?? true }
-            guard kept.count != entries.count else { continue }
-            for entry in entries where entry.message.expiresAt.map({ $0 <= now }) ?? false {
-                gone.append((client, entry.message.content.id))
-            }
-            replaceHeld(kept, client)
-        }
+        let gone = held.filter { $0.message.expiresAt.map { $0 <= now } ?? false }.map(\.message.content.id)
+        if !gone.isEmpty { replaceHeld(held.filter { $0.message.expiresAt.map { $0 > now } ?? true }) }
         self.wakeAt = nextDeadline
         return gone
     }
 
     /// The first expiry in memory, found by looking at everything.
-    var nextDeadline: Timestamp? {
-        held.values.compactMap { $0.compactMap(\.message.expiresAt).min() }.min()
-    }
+    var nextDeadline: Timestamp? { held.compactMap(\.message.expiresAt).min() }
 
     /// - Returns: whether it is in memory.
     mutating func rescheduleHeld(
         _ id: Messaging.MessageID,
         expiresAt: Timestamp,
-        client: ClientID,
         now: Timestamp
     ) -> Bool {
-        guard let index = heldIndex[client]?[id] else { return false }
-        held[client]![index].message.expiresAt = expiresAt
-        held[client]![index].message.onReading = nil
-        if held[client]![index].tier != nil { held[client]![index].tier = .holding(expiresAt - now) }
+        guard let index = heldIndex[id] else { return false }
+        held[index].message.expiresAt = expiresAt
+        held[index].message.onReading = nil
+        if held[index].tier != nil { held[index].tier = .holding(expiresAt - now) }
         wakeAt = min(wakeAt ?? expiresAt, expiresAt)
         return true
     }
 
     /// Our own messages in memory that name an agreement.
-    func heldSent(under agreement: AgreementID, _ client: ClientID) -> [Messaging.MessageID] {
-        (held[client] ?? []).filter { $0.message.sender == nil && $0.message.content.agreement == agreement }
+    func heldSent(under agreement: AgreementID) -> [Messaging.MessageID] {
+        held.filter { $0.message.sender == nil && $0.message.content.agreement == agreement }
             .map(\.message.content.id)
     }
 }

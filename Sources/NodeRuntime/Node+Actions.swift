@@ -22,16 +22,14 @@ extension Node {
         case .keep(let client, let message, let keeping):
             // Before the message: killed between the two, the next start must look for it.
             if case .disk = keeping, message.sender == nil, message.content.type != .systemMessage { unsettle(client) }
-            storing(client) { row throws(StoreError) in
-                try archive.keep(message, keeping, client: client, row: row, now: now)
-            }
+            storing(client) { inbox throws(StoreError) in try inbox.archive.keep(message, keeping, now: now) }
             if case .disk = keeping {
                 changed(client)
                 room.stored()
             }
         case .setState(let client, let id, let state):
-            storing(client) { row throws(StoreError) in
-                try archive.setState(state, of: id, client: client, row: row)
+            storing(client) { inbox throws(StoreError) in
+                try inbox.archive.setState(state, of: id)
             }
             switch state {
             // What has become of a file is said to its sender, who then does not send it again.
@@ -41,18 +39,18 @@ extension Node {
             case .queued, .delivered, .expiredUndelivered, .cancelled, .read, .receiving: scheduleLateCommit()
             }
         case .erase(let client, let ids):
-            storing(client) { row throws(StoreError) in try archive.erase(ids, client: client, row: row) }
+            storing(client) { inbox throws(StoreError) in try inbox.archive.erase(ids) }
             changed(client)
-        case .forgetMemory(let client): archive.forgetMemory(client)
+        case .forgetMemory(let client): inboxes[client]?.archive.forgetMemory()
         case .reschedule(let client, let id, let expiresAt):
-            storing(client) { row throws(StoreError) in
-                try archive.reschedule(id, expiresAt: expiresAt, client: client, row: row, now: now)
+            storing(client) { inbox throws(StoreError) in
+                try inbox.archive.reschedule(id, expiresAt: expiresAt, now: now)
             }
             changed(client)
         case .eraseSent(let client, let agreement):
-            storing(client) { row throws(StoreError) in
-                let ids = try archive.sent(under: agreement, client: client, row: row)
-                try archive.erase(ids, client: client, row: row)
+            storing(client) { inbox throws(StoreError) in
+                let ids = try inbox.archive.sent(under: agreement)
+                try inbox.archive.erase(ids)
             }
             changed(client)
         case .explode(let client, let record, let fanOut): explode(client, record, fanOut: fanOut)
@@ -60,11 +58,11 @@ extension Node {
         case .saveTombstone(let conversation): saveTombstone(conversation)
         case .removeTombstone(let conversation): removeTombstone(conversation)
         case .armExplosion(let client, let record, let fanOut):
-            guard let key = keys[client] else { return }
+            guard let key = inboxes[client]?.key else { return }
             // Nothing takes a fuse back: it is lit when the schedule is there, which may be refused yet. The inbox may sleep
             // by then.
             let armed = { [unowned self] (isDurable: Bool) in
-                if isDurable, rows[client] != nil { arm(client, key, record, fanOut: fanOut) }
+                if isDurable, inboxes[client] != nil { arm(client, key, record, fanOut: fanOut) }
             }
             leave(.run(armed), for: client)
         case .register(let client, let route): register(client, route)
@@ -80,15 +78,15 @@ extension Node {
             guard let client = event.client else { return notify(event) }
             leave(.action(action), for: client)
         case .setDelivery(let client, let id, let delivery):
-            storing(client) { row throws(StoreError) in
-                try archive.setDelivery(delivery, of: id, client: client, row: row)
+            storing(client) { inbox throws(StoreError) in
+                try inbox.archive.setDelivery(delivery, of: id)
             }
             if delivery.state == .read { scheduleLateCommit() }
         case .keepChunk(let client, let chunk, let expiresAt, let keeping):
             keep(chunk, client: client, expiresAt: expiresAt, keeping)
         case .forgetChunks(let client, let id):
-            storing(client) { row throws(StoreError) in
-                try archive.forgetChunks(id, client: client, row: row)
+            storing(client) { inbox throws(StoreError) in
+                try inbox.archive.forgetChunks(id)
             }
             changed(client)
         case .verifyAttachment(let client, let id): verifyAttachment(id, client: client)
@@ -113,8 +111,8 @@ extension Node {
         expiresAt: Messaging.Timestamp?,
         _ keeping: NodeAction.Keeping
     ) {
-        storing(client) { row throws(StoreError) in
-            try archive.keep(chunk, keeping, expiresAt: expiresAt, client: client, row: row)
+        storing(client) { inbox throws(StoreError) in
+            try inbox.archive.keep(chunk, keeping, expiresAt: expiresAt)
         }
         if case .disk = keeping {
             changed(client)
@@ -124,8 +122,10 @@ extension Node {
 
     /// What leaves the node goes now, or behind what is on its way to the disk.
     func leave(_ effect: EffectQueue.Effect, for client: ClientID) {
-        if !effects.enqueue(effect, for: client) { release(effect, isDurable: true) }
-        if effects.count(for: client) > 1_024 { pauseLinks(of: client) }
+        guard let inbox = inboxes[client], commits.enqueue(effect, inbox.effects) else {
+            return release(effect, isDurable: true)
+        }
+        if inbox.effects.count > 1_024 { pauseLinks(of: inbox) }
     }
 
     func release(_ effect: EffectQueue.Effect, isDurable: Bool) {
@@ -136,7 +136,7 @@ extension Node {
             switch action {
             case .transmit(let link, let frame): transmit(frame, on: link)
             case .transmitMessage(let link, let client, let id, let age):
-                guard let listed = archive.read(id, client: client, row: rows[client], now: now) else { return }
+                guard let listed = inboxes[client]?.archive.read(id, now: now) else { return }
                 transmit(.content(listed.message.content, age: age), on: link)
             case .close(let link): close(link)
             case .notify(let event): notify(event)
@@ -153,16 +153,20 @@ extension Node {
 
     /// What a locked storage cannot be told of a message on the disk it is told when it is unlocked.
     private func putOff(_ action: NodeAction) {
+        func deferIt(_ client: ClientID, _ action: NodeAction) { inboxes[client]?.deferred.append(action) }
+        func isHeld(_ id: Messaging.MessageID, _ client: ClientID) -> Bool {
+            inboxes[client]?.archive.isHeld(id) ?? false
+        }
         switch action {
         // Whether somebody has it can be seen in its record alone.
         case .setState(_, _, .sent), .setState(_, _, .cancelled): return
         case .setState(let client, let id, _), .setDelivery(let client, let id, _), .forgetChunks(let client, let id),
             .reschedule(let client, let id, _):
-            if !archive.isHeld(id, client: client) { putOff[client, default: []].append(action) }
+            if !isHeld(id, client) { deferIt(client, action) }
         case .erase(let client, let ids):
-            let stored = ids.filter { !archive.isHeld($0, client: client) }
-            if !stored.isEmpty { putOff[client, default: []].append(.erase(client, stored)) }
-        case .eraseSent(let client, _): putOff[client, default: []].append(action)
+            let stored = ids.filter { !isHeld($0, client) }
+            if !stored.isEmpty { deferIt(client, .erase(client, stored)) }
+        case .eraseSent(let client, _): deferIt(client, action)
         case .save, .keep, .forgetMemory, .explode, .destroy, .saveTombstone, .removeTombstone, .armExplosion,
             .register, .unregister, .dial, .transmit, .transmitMessage, .close, .pauseReading, .knock, .notify, .wake,
             .sleep, .keepChunk, .verifyAttachment, .serveChunks, .transmitChunk, .forward, .relayed,
@@ -173,35 +177,38 @@ extension Node {
 
     /// The storage is unlocked: what was put off, before anything else is written.
     func performPutOff() {
-        let waiting = putOff.filter { rows[$0.key] != nil }
-        for client in waiting.keys.sorted() {
-            putOff[client] = nil
-            perform(waiting[client] ?? [])
+        for inbox in inboxes.all where !inbox.deferred.isEmpty {
+            let waiting = inbox.deferred
+            inbox.deferred = []
+            perform(waiting)
         }
     }
 
-    func storing(_ client: ClientID, _ body: (RowID) throws(StoreError) -> Void) {
-        guard let row = rows[client] else { return }
-        do throws(StoreError) { try body(row) } catch {
+    func storing(_ client: ClientID, _ body: (Inbox) throws(StoreError) -> Void) {
+        guard let inbox = inboxes[client] else { return }
+        do throws(StoreError) { try body(inbox) } catch {
             storageFailed(client, error)
         }
     }
 
     /// From now on a message of ours may wait in this inbox: what is saved of it must not say otherwise.
     private func unsettle(_ client: ClientID) {
-        if settled.remove(client) != nil { save(client) }
+        guard let inbox = inboxes[client], inbox.isSettled else { return }
+        inbox.isSettled = false
+        save(client)
     }
 
     private func save(_ client: ClientID) {
+        guard let inbox = inboxes[client] else { return }
         guard !store.isLocked else {
-            unsaved.insert(client)
+            inbox.isUnsaved = true
             return
         }
-        guard let record = core.record(client), let row = rows[client] else { return }
-        followNotes(record)
-        let snapshot = snapshot(record)
+        guard let record = core.record(client) else { return }
+        followNotes(record, inbox)
+        let snapshot = snapshot(record, inbox)
         do throws(StoreError) {
-            try store.saveState(row, StoredCodec.encode(record: snapshot))
+            try store.saveState(inbox.row, StoredCodec.encode(record: snapshot))
         } catch {
             return storageFailed(client, error)
         }
@@ -209,20 +216,21 @@ extension Node {
     }
 
     /// What is saved of an inbox that is awake.
-    func snapshot(_ record: InboxRecord) -> InboxSnapshot {
-        activitySaved[record.client] = core.lastActivity(record.client)
+    func snapshot(_ record: InboxRecord, _ inbox: Inbox) -> InboxSnapshot {
+        let lastActivity = core.lastActivity(inbox.client)
+        inbox.activitySaved = lastActivity
         return InboxSnapshot(
             record: record,
-            counters: counters(of: record.client),
-            lastActivity: core.lastActivity(record.client),
-            outboxCount: settled.contains(record.client) ? 0 : nil,
-            notes: notes[record.client]
+            counters: counters(of: inbox),
+            lastActivity: lastActivity,
+            outboxCount: inbox.isSettled ? 0 : nil,
+            notes: inbox.notes
         )
     }
 
     func changed(_ client: ClientID) {
-        guard !store.isLocked else { return }
-        effects.changed(client)
+        guard !store.isLocked, let inbox = inboxes[client] else { return }
+        commits.changed(inbox.effects)
         scheduleCommit()
     }
 
@@ -253,7 +261,7 @@ extension Node {
     package func whenCommitted() -> EventLoopFuture<Void> {
         guard !isStopped, !store.isLocked else { return loop.makeSucceededVoidFuture() }
         let promise = loop.makePromise(of: Void.self)
-        commitWaiters.append((effects.nextCommit, promise))
+        commitWaiters.append((commits.nextCommit, promise))
         scheduleCommit()
         return promise.futureResult
     }
@@ -270,9 +278,9 @@ extension Node {
         isLateCommitDue = false
         guard !isStopped, !store.isLocked else {
             ended?(false)
-            return answerWaiters(upTo: effects.nextCommit, isStopped ? .failure(.locked) : .success(()))
+            return answerWaiters(upTo: commits.nextCommit, isStopped ? .failure(.locked) : .success(()))
         }
-        let sequence = effects.beginCommit()
+        let sequence = commits.beginCommit()
         store.commit { result in
             if case .success = result { ended?(true) } else { ended?(false) }
             self.loop.execute {
@@ -284,17 +292,17 @@ extension Node {
     private func committed(_ sequence: UInt64, _ result: Result<Void, StoreError>) {
         switch result {
         case .success:
-            for (client, released) in effects.complete(sequence) {
+            for (queue, released) in commits.complete(sequence) {
                 for effect in released { release(effect, isDurable: true) }
-                resumeLinks(of: client)
+                if let inbox = inboxes[queue.client] { resumeLinks(of: inbox) }
             }
         case .failure(let error):
             log.error("a change could not be made durable", metadata: ["error": "\(error)"])
             lastStorageFailure = error
             storageTrouble = (error, now)
-            for (client, dropped) in effects.fail(sequence) {
+            for (queue, dropped) in commits.fail(sequence) {
                 for effect in dropped { release(effect, isDurable: false) }
-                reload(client)
+                if let inbox = inboxes[queue.client] { reload(inbox) }
             }
         }
         answerWaiters(upTo: sequence, result)
@@ -307,9 +315,12 @@ extension Node {
         log.error("a change could not be stored", metadata: ["client": "\(client)", "error": "\(error)"])
         lastStorageFailure = error
         storageTrouble = (error, now)
-        effects.changed(client)
+        guard let inbox = inboxes[client] else { return }
+        commits.changed(inbox.effects)
         loop.assumeIsolated().execute {
-            self.assumeIsolated { $0.reload(client) }
+            self.assumeIsolated { node in
+                if let inbox = node.inboxes[client] { node.reload(inbox) }
+            }
         }
     }
 }

@@ -34,7 +34,9 @@ extension Node {
     }
 
     func hasRoom(_ client: ClientID, byteCount: Int64) -> Bool {
-        guard let row = rows[client], !store.isLocked, let stored = try? store.storedAmount(row) else { return false }
+        guard let row = inboxes[client]?.row, !store.isLocked, let stored = try? store.storedAmount(row) else {
+            return false
+        }
         return room.isFor(file: byteCount, besides: stored.byteCount)
     }
 
@@ -83,7 +85,7 @@ extension Node {
 
     func transmitChunk(_ id: Messaging.MessageID, _ index: Int, client: ClientID, on link: LinkID) {
         do throws(StoreError) {
-            let chunk = try archive.chunk(index, of: id, client: client, row: rows[client], now: readClock().hide)
+            let chunk = try inboxes[client]?.archive.chunk(index, of: id, now: readClock().hide)
             // What is not here is asked for again, and then answered.
             if let chunk { transmit(.attachmentChunk(chunk), on: link) }
         } catch {
@@ -97,7 +99,7 @@ extension Node {
     private static let verificationChunkCount = 16
 
     func verifyAttachment(_ id: Messaging.MessageID, client: ClientID) {
-        guard let message = archive.read(id, client: client, row: rows[client], now: readClock().hide)?.message,
+        guard let message = inboxes[client]?.archive.read(id, now: readClock().hide)?.message,
             let attachment = message.content.attachment
         else { return }
         let attempt = (verifications[FileName(client: client, id: id)]?.attempt ?? 0) + 1
@@ -120,7 +122,7 @@ extension Node {
         guard let verification = verifications[FileName(client: client, id: id)], verification.attempt == attempt,
             !isStopped
         else { return }
-        guard rows[client] != nil else {
+        guard let inbox = inboxes[client] else {
             verifications[FileName(client: client, id: id)] = nil
             return
         }
@@ -129,13 +131,7 @@ extension Node {
         while verification.next < end {
             let chunk: AttachmentChunk?
             do throws(StoreError) {
-                chunk = try archive.chunk(
-                    verification.next,
-                    of: id,
-                    client: client,
-                    row: rows[client],
-                    now: readClock().hide
-                )
+                chunk = try inbox.archive.chunk(verification.next, of: id, now: readClock().hide)
             } catch {
                 // The disk's fault, not the file's: from the start on the next link.
                 verifications[FileName(client: client, id: id)] = nil
@@ -163,13 +159,14 @@ extension Node {
     // MARK: Loading
 
     /// Reactions and chunks of an inbox that is awake for the first time, or was loaded anew.
-    func restoreHidden(_ client: ClientID, row: RowID) {
-        guard archive.hiddenIsKnown.insert(client).inserted else { return }
+    func restoreHidden(_ inbox: Inbox) {
+        guard !inbox.archive.isHiddenKnown else { return }
+        inbox.archive.isHiddenKnown = true
         do throws(StoreError) {
-            let undelivered = try archive.restoreHidden(client: client, row: row, now: now)
-            for message in undelivered { core.restoreOutbox(message, client: client) }
+            let undelivered = try inbox.archive.restoreHidden(now: now)
+            for message in undelivered { core.restoreOutbox(message, client: inbox.client) }
         } catch {
-            log.error("reactions could not be read", metadata: ["client": "\(client)", "error": "\(error)"])
+            log.error("reactions could not be read", metadata: ["client": "\(inbox.client)", "error": "\(error)"])
         }
     }
 }

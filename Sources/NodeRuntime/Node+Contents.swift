@@ -60,10 +60,8 @@ extension Node {
         // Behind the inbox's return to what is durable.
         loop.assumeIsolated().execute {
             self.assumeIsolated { node in
-                guard let row = node.rows[client], node.archive.contains(id, client: client, row: row) else {
-                    return promise.fail(error)
-                }
-                do throws(StoreError) { try node.archive.erase([id], client: client, row: row) } catch {
+                guard let inbox = node.inboxes[client], inbox.archive.contains(id) else { return promise.fail(error) }
+                do throws(StoreError) { try inbox.archive.erase([id]) } catch {
                     return promise.succeed(id)
                 }
                 node.turn { turn in
@@ -77,7 +75,7 @@ extension Node {
                 node.changed(client)
                 node.whenCommitted().whenComplete { _ in
                     self.assumeIsolated { node in
-                        let isLeft = node.archive.contains(id, client: client, row: node.rows[client])
+                        let isLeft = node.inboxes[client]?.archive.contains(id) ?? false
                         if isLeft { promise.succeed(id) } else { promise.fail(error) }
                     }
                 }
@@ -93,8 +91,8 @@ extension Node {
         -> (client: ClientID, id: Messaging.MessageID)
     {
         let machine = try self.conversation(conversation)
-        guard let row = rows[machine.client], !text.isEmpty,
-            let id = try messageID(text, machine, row), message(id, client: machine.client) != nil
+        guard let inbox = inboxes[machine.client], !text.isEmpty,
+            let id = try messageID(text, inbox), message(id, client: machine.client) != nil
         else { throw .unknownMessage(text) }
         return (machine.client, id)
     }
@@ -137,7 +135,7 @@ extension Node {
 
     /// Who stands by which sign; `nil` for ourselves.
     package func reactions(to message: Messaging.MessageID, client: ClientID) -> [(sender: PublicKey?, emoji: String)] {
-        archive.reactions(to: message, client: client, row: rows[client], clock: readClock())
+        inboxes[client]?.archive.reactions(to: message, clock: readClock()) ?? []
     }
 
     /// How many chunks of a file are here.
@@ -149,7 +147,7 @@ extension Node {
             if let known = core.conversation(client)?.progress(of: message.content.id) { return known }
             // Not asked for since the start of the node.
             let count = (0..<total).count {
-                archive.hasChunk($0, of: message.content.id, client: client, row: rows[client])
+                inboxes[client]?.archive.hasChunk($0, of: message.content.id) ?? false
             }
             return (count, total)
         case .failed: return (0, total)

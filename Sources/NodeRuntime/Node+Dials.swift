@@ -10,11 +10,16 @@ extension Node {
     func dial(_ client: ClientID, _ dial: NodeAction.Dial) {
         stirDiscovery()
         let group = DialGroup(client: client, dial: dial)
-        guard transport != nil, let key = keys[client], !key.isWiped, !isTroubled(client) else { return failed(group) }
+        guard transport != nil, isAbleToDial(client) else { return failed(group) }
         let number = nextGroup
         nextGroup += 1
         groups[number] = group
         begin(number)
+    }
+
+    private func isAbleToDial(_ client: ClientID) -> Bool {
+        guard let inbox = inboxes[client], let key = inbox.key else { return false }
+        return !key.isWiped && !inbox.isTroubled(now: now)
     }
 
     private func begin(_ number: UInt64) {
@@ -32,7 +37,7 @@ extension Node {
     /// Dials through NATs. What else is under way goes on.
     func dial(_ client: ClientID, _ dial: NodeAction.Dial, punchingWith nonce: PunchNonce) {
         let group = DialGroup(client: client, dial: dial)
-        guard let transport, let key = keys[client], !key.isWiped, !isTroubled(client) else { return failed(group) }
+        guard let transport, isAbleToDial(client) else { return failed(group) }
         let number = nextGroup
         nextGroup += 1
         let active = ActiveDial(client: client, dial: dial, group: number, shown: ShownToken())
@@ -50,7 +55,7 @@ extension Node {
     }
 
     private func makeDial(_ active: ActiveDial, _ endpoints: [Messaging.Endpoint]) -> LinkTransport.Dial? {
-        keys[active.client].map { key in
+        (inboxes[active.client]?.key).map { key in
             LinkTransport.Dial(
                 endpoints: endpoints.map { Transport.Endpoint(host: $0.host, port: Int($0.port)) },
                 token: { [unowned self] in assumeIsolated { $0.token(for: active) } },
@@ -108,8 +113,7 @@ extension Node {
         let token: RoutingToken?
         switch active.dial.route {
         case .member:
-            let name = LinkName(client: active.client, remote: active.dial.remote)
-            token = dialTokens[name]?.nextToken(day: isSecond ? now.day : nil)
+            token = inboxes[active.client]?.dialTokens[active.dial.remote]?.nextToken(day: isSecond ? now.day : nil)
         case .invite(let id): token = sharedToken(.derive(invite: id), isOfAnyDay: isSecond)
         case .contact(let secret):
             let shared = SecretBytes(copying: secret)
@@ -128,7 +132,7 @@ extension Node {
     /// Of the transport: the listener has answered, and act 3 has not left yet.
     func dialAnswered(_ number: UInt64, _ token: RoutingToken) {
         guard let active = dials[number], active.dial.route == .member else { return }
-        if dialTokens[LinkName(client: active.client, remote: active.dial.remote)]?.answered(token) ?? false {
+        if inboxes[active.client]?.dialTokens[active.dial.remote]?.answered(token) ?? false {
             saveCounters(active.client)
         }
     }
@@ -136,8 +140,7 @@ extension Node {
     /// The first frame has come over a link.
     func confirmToken(of link: ActiveLink) {
         guard link.connection.role == .initiator else { return }
-        let name = LinkName(client: link.client, remote: link.connection.peer.publicKey)
-        if dialTokens[name]?.confirmed(link.connection.token) ?? false { saveCounters(link.client) }
+        if link.inbox.dialTokens[link.remote]?.confirmed(link.connection.token) ?? false { saveCounters(link.client) }
     }
 
     /// Of the transport: a node closed before act 2.
@@ -173,8 +176,8 @@ extension Node {
         guard !isStopped, group.round == .first, group.hearing != .none else { return false }
         switch group.dial.route {
         case .member:
-            let name = LinkName(client: group.client, remote: group.dial.remote)
-            return dialTokens[name]?.wantsDay(wasRefused: group.hearing == .unknown) ?? false
+            return inboxes[group.client]?.dialTokens[group.dial.remote]?.wantsDay(wasRefused: group.hearing == .unknown)
+                ?? false
         case .invite, .contact: return true
         }
     }

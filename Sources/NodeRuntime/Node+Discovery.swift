@@ -69,7 +69,7 @@ extension Node {
         switch route {
         case .member(let remote):
             guard let listening = routing.lan(ofMember: number) else { return }
-            let announcing = dialTokens[LinkName(client: client, remote: remote)]?.lan
+            let announcing = inboxes[client]?.dialTokens[remote]?.lan
             lan?.machine.add(number, listening: listening, announcing: announcing)
             stirDiscovery()
         case .invite(let id): lan?.machine.add(number, listening: Self.lanSecret(id), announcing: nil)
@@ -100,9 +100,9 @@ extension Node {
     }
 
     /// An inbox has gone to sleep: it looks for nobody.
-    func stopLooking(_ client: ClientID) {
+    func stopLooking(_ inbox: Inbox) {
         guard lan != nil else { return }
-        for number in (routeNumbers[client] ?? [:]).values { lan?.machine.setAnnouncing(number, nil) }
+        for number in inbox.routes.values { lan?.machine.setAnnouncing(number, nil) }
     }
 
     func stopListening(for number: UInt64) { lan?.machine.remove(number) }
@@ -149,7 +149,7 @@ extension Node {
     }
 
     private func missingPairs(_ time: Messaging.Timestamp) -> [UInt64] {
-        core.missedMembers(now: time).compactMap { routeNumbers[$0.client]?[.member($0.member)] }
+        core.missedMembers(now: time).compactMap { inboxes[$0.client]?.routes[.member($0.member)] }
     }
 
     // MARK: What is heard
@@ -261,7 +261,7 @@ extension Node {
 
     /// A link has opened: should it be lost, that is news.
     func noteLink(of client: ClientID, _ connection: PeerConnection) {
-        guard lan != nil, let number = routeNumbers[client]?[.member(connection.peer.publicKey)] else { return }
+        guard lan != nil, let number = inboxes[client]?.routes[.member(connection.peer.publicKey)] else { return }
         lan?.machine.linked(number)
     }
 

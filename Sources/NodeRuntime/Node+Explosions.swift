@@ -29,7 +29,7 @@ struct FanOut: Codable {
 extension Node {
     /// Keys first (section 7). The tombstone is the intent: found with a live inbox at the next start, the inbox goes.
     func explode(_ client: ClientID, _ record: ExplodeStateMachine.Record, fanOut: [Messaging.Member]) {
-        guard let key = keys[client] else { return }
+        guard let key = inboxes[client]?.key else { return }
         let conversation = record.conversation
         explodedClients[conversation] = client
         armed[conversation] = nil
@@ -80,7 +80,7 @@ extension Node {
             if let record = core.tombstone(conversation) { register(tombstone: record) }
             for row in lost {
                 do throws(StoreError) { try store.destroyRow(row) } catch { undestroyed[conversation] = error }
-                if let client = unread.removeValue(forKey: row)?.client { letGo(client) }
+                if let inbox = unread.removeValue(forKey: row)?.inbox { letGo(inbox) }
             }
             for client in asleep { undestroyed[conversation] = destroyRow(client) ?? undestroyed[conversation] }
             perform(begun)
@@ -89,11 +89,11 @@ extension Node {
     }
 
     private func lightFuse(_ client: ClientID, at time: Timestamp) {
-        guard let row = rows[client] else { return }
-        unarmed[client] = time
+        guard let inbox = inboxes[client] else { return }
+        inbox.unarmedEnd = time
         do throws(StoreError) {
-            try store.scheduleDestruction(of: row, at: time.milliseconds)
-            unarmed[client] = nil
+            try store.scheduleDestruction(of: inbox.row, at: time.milliseconds)
+            inbox.unarmedEnd = nil
         } catch {
             // While this node runs the conversation ends at its time all the same.
             say("a scheduled destruction could not be written", of: error)
@@ -113,8 +113,8 @@ extension Node {
             return RoutingSecret.derive(own: key, remote: member, conversation: conversation.bytes, role: role).knock
         }
         switch role {
-        case .initiator: return dialTokens[LinkName(client: client, remote: member)]?.knock
-        case .responder: return routeNumbers[client]?[.member(member)].flatMap { routing.knock(ofMember: $0) }
+        case .initiator: return inboxes[client]?.dialTokens[member]?.knock
+        case .responder: return inboxes[client]?.routes[.member(member)].flatMap { routing.knock(ofMember: $0) }
         }
     }
 
@@ -258,7 +258,7 @@ extension Node {
     func saveWhatWasRefused() {
         guard !store.isLocked, !store.isReadOnly else { return }
         for conversation in unsavedTombstones.sorted() { saveTombstone(conversation) }
-        for (client, time) in unarmed.sorted(by: { $0.key < $1.key }) { lightFuse(client, at: time) }
+        for inbox in inboxes.all { if let end = inbox.unarmedEnd { lightFuse(inbox.client, at: end) } }
         let taken = unsavedFanOuts.sorted().filter { saveFanOut($0) }
         guard !taken.isEmpty else { return }
         whenCommitted().assumeIsolated().whenSuccess { [unowned self] in

@@ -9,8 +9,8 @@ import Wire
 
 /// An inbox that the disk did not give when it was to be read.
 struct UnreadInbox {
-    /// As far as they are known.
-    var client: ClientID?
+    /// Unless it has not been read since the start.
+    var inbox: Inbox?
     var conversation: ConversationID?
     var error: any Error
     var retryAt: Timestamp
@@ -79,17 +79,17 @@ extension Node {
     private func skip(
         _ row: RowID,
         _ error: any Error,
-        of lost: (client: ClientID, conversation: ConversationID?)? = nil
+        of lost: (inbox: Inbox, conversation: ConversationID?)? = nil
     ) {
         let before = unread.removeValue(forKey: row)
-        let client = lost?.client ?? before?.client
+        let inbox = lost?.inbox ?? before?.inbox
         switch error {
-        case StoreError.unknownRow: if let client { letGo(client) }
+        case StoreError.unknownRow: if let inbox { letGo(inbox) }
         case let error as StoreError where error.mayPass, NodeError.store(let error) where error.mayPass:
             say("an inbox could not be read; trying again", of: error)
             let retryAt = now + Self.storagePause
             unread[row] = UnreadInbox(
-                client: client,
+                inbox: inbox,
                 conversation: lost?.conversation ?? before?.conversation,
                 error: error,
                 retryAt: retryAt
@@ -118,10 +118,12 @@ extension Node {
             do {
                 try load(row)
                 unread[row] = nil
-                guard let client = rows.first(where: { $0.value == row })?.key else { continue }
-                log.notice("an inbox could be read again", metadata: ["client": "\(client)"])
-                perform(putOff.removeValue(forKey: client) ?? [])
-                if core.watchers(of: client) > 0 { wakeIfPossible(client, .userInteraction) }
+                guard let inbox = inboxes.inbox(at: row) else { continue }
+                log.notice("an inbox could be read again", metadata: ["client": "\(inbox.client)"])
+                let deferred = inbox.deferred
+                inbox.deferred = []
+                perform(deferred)
+                if core.watchers(of: inbox.client) > 0 { wakeIfPossible(inbox.client, .userInteraction) }
             } catch {
                 skip(row, error)
             }
@@ -137,10 +139,11 @@ extension Node {
         let snapshot = try StoredCodec.decode(InboxSnapshot.self, bytes)
         let client = snapshot.record.client
         // Two inboxes with one clientId: the second is not taken.
-        guard rows[client] == nil else { throw NodeError.clientIDMismatch(client) }
+        guard inboxes[client] == nil else { throw NodeError.clientIDMismatch(client) }
         let key = try Self.identityKey(row, in: store)
-        rows[client] = row
-        keys[client] = key
+        let inbox = unread[row]?.inbox ?? Inbox(client: client, row: row, store: store, memory: memory)
+        inbox.key = key
+        inboxes.add(inbox)
         if case .conversation(let record) = snapshot.record.role,
             let tombstone = core.tombstone(record.genesis.conversation)
         {
@@ -151,34 +154,34 @@ extension Node {
             reports[tombstone.conversation] = nil
             return
         }
-        guard case .conversation = snapshot.record.role else { return enter(snapshot, key: key, sessionGoesOn: false) }
+        guard case .conversation = snapshot.record.role else {
+            return enter(snapshot, inbox, key: key, sessionGoesOn: false)
+        }
         // Conversations sleep until it is known which of them are to be awake.
-        enterSleeping(snapshot, key: key)
+        enterSleeping(snapshot, inbox, key: key)
     }
 
-    private func enterSleeping(_ snapshot: InboxSnapshot, key: IdentityKey) {
-        let client = snapshot.record.client
-        notes[client] = snapshot.notes
-        savedCounters[client] = snapshot.counters
-        let undelivered = snapshot.outboxCount == 0 ? [] : self.undelivered(client)
+    private func enterSleeping(_ snapshot: InboxSnapshot, _ inbox: Inbox, key: IdentityKey) {
+        inboxes.note(snapshot.notes, of: inbox)
+        inbox.savedCounters = snapshot.counters
+        let undelivered = snapshot.outboxCount == 0 ? [] : self.undelivered(inbox)
         turn {
             core.load(
                 sleeping: snapshot.record,
                 key: key,
                 undelivered: undelivered,
-                lastActivity: lastActivity(snapshot),
+                lastActivity: lastActivity(snapshot, inbox),
                 &$0
             )
         }
-        savedCounters[client] = nil
-        keys[client] = nil
-        if let row = rows[client] { store.release(row) }
+        inbox.savedCounters = []
+        inbox.key = nil
+        store.release(inbox.row)
     }
 
-    private func enter(_ snapshot: InboxSnapshot, key: IdentityKey, sessionGoesOn: Bool) {
-        let client = snapshot.record.client
-        notes[client] = snapshot.notes
-        savedCounters[client] = snapshot.counters
+    private func enter(_ snapshot: InboxSnapshot, _ inbox: Inbox, key: IdentityKey, sessionGoesOn: Bool) {
+        inboxes.note(snapshot.notes, of: inbox)
+        inbox.savedCounters = snapshot.counters
         turn {
             core.load(
                 snapshot.record,
@@ -188,15 +191,14 @@ extension Node {
                 $0
             )
         }
-        savedCounters[client] = nil
-        restoreOutbox(client)
+        inbox.savedCounters = []
+        restoreOutbox(inbox)
     }
 
     /// When a message last came or went, as far as the disk knows: as of the last state, or by the newest message. No message
     /// is worth a state of its own, so a node that was killed knows it from these.
-    private func lastActivity(_ snapshot: InboxSnapshot) -> Messaging.Timestamp? {
-        let newest = rows[snapshot.record.client].flatMap { newestMessageTime($0) }
-        return [snapshot.lastActivity, newest].compactMap { $0 }.max()
+    private func lastActivity(_ snapshot: InboxSnapshot, _ inbox: Inbox) -> Messaging.Timestamp? {
+        [snapshot.lastActivity, newestMessageTime(inbox.row)].compactMap { $0 }.max()
     }
 
     private func newestMessageTime(_ row: RowID) -> Messaging.Timestamp? {
@@ -219,65 +221,68 @@ extension Node {
         return time
     }
 
-    private func restoreOutbox(_ client: ClientID) {
-        guard core.conversation(client) != nil, let row = rows[client] else { return }
-        for message in undelivered(client) { core.restoreOutbox(message, client: client) }
-        restoreHidden(client, row: row)
+    private func restoreOutbox(_ inbox: Inbox) {
+        guard core.conversation(inbox.client) != nil else { return }
+        for message in undelivered(inbox) { core.restoreOutbox(message, client: inbox.client) }
+        restoreHidden(inbox)
     }
 
     /// An inbox's storage has failed: everything since the last durable state is void.
-    func reload(_ client: ClientID) {
-        for effect in effects.drop(client) { release(effect, isDurable: false) }
+    func reload(_ inbox: Inbox) {
+        let client = inbox.client
+        for effect in commits.drop(inbox.effects) { release(effect, isDurable: false) }
         // What the disk has may be other than what was to be written, of a file that is being handed over, too.
-        archive.outgoing.removeAll(client)
+        inbox.archive.outgoing.removeAll()
         cancelUploads(into: client)
-        guard !isStopped, let row = rows[client] else { return }
+        guard !isStopped, inboxes[client] === inbox else { return }
         guard !store.isLocked else {
-            voided.insert(client)
-            for link in links.values.filter({ $0.client == client }) { link.connection.abort() }
+            inbox.isVoided = true
+            for link in inbox.links { link.connection.abort() }
             return
         }
-        voided.remove(client)
+        inbox.isVoided = false
         let wasAsleep = core.isSleeping(client)
-        settled.remove(client)
-        for (id, link) in links.sorted(by: { $0.key < $1.key }) where link.client == client {
-            links[id] = nil
+        inbox.isSettled = false
+        for link in inbox.links {
+            forget(link)
             link.connection.abort()
             // Its end finds nothing of it here.
-            servedLinks.remove(id)
-            endStreams(on: id)
+            servedLinks.remove(link.id)
+            endStreams(on: link.id)
         }
         // The disk's trouble is not the other member's: the session goes on if it did.
         let sessionGoesOn = core.conversation(client)?.sessionGoesOn ?? false
-        unregisterAll(client)
+        unregisterAll(inbox)
         // Who has it open has it open.
         let watchers = core.watchers(of: client)
         let conversation = core.conversationID(client)
         core.remove(client)
         for _ in 0..<watchers { core.setWatched(client, true) }
         // A disk that is full stays so for a while: the member is not called back at once.
-        troubled[client] = now + Self.storagePause
+        inbox.troubledUntil = now + Self.storagePause
         let snapshot: InboxSnapshot
         let key: IdentityKey
         do {
-            guard let bytes = try store.loadState(row) else {
-                if try store.isUsed(row) { throw NodeError.store(.damaged(what: "the state of inbox \(row)")) }
+            guard let bytes = try store.loadState(inbox.row) else {
+                if try store.isUsed(inbox.row) {
+                    throw NodeError.store(.damaged(what: "the state of inbox \(inbox.row)"))
+                }
                 // Made, but never saved: nobody knows of it.
                 destroyRow(client)
                 return
             }
             snapshot = try StoredCodec.decode(InboxSnapshot.self, bytes)
-            key = try keys[client] ?? Self.identityKey(row, in: store)
+            key = try inbox.key ?? Self.identityKey(inbox.row, in: store)
         } catch {
-            rows[client] = nil
-            keys[client] = nil
-            return skip(row, error, of: (client, conversation))
+            inboxes.remove(inbox)
+            inbox.key = nil
+            return skip(inbox.row, error, of: (inbox, conversation))
         }
-        keys[client] = key
-        archive.hiddenIsKnown.remove(client)
-        archive.forgetStored(client)
-        if wasAsleep, case .conversation = snapshot.record.role { return enterSleeping(snapshot, key: key) }
-        enter(snapshot, key: key, sessionGoesOn: sessionGoesOn)
+        inbox.key = key
+        inbox.archive.isHiddenKnown = false
+        inbox.archive.forgetStored()
+        if wasAsleep, case .conversation = snapshot.record.role { return enterSleeping(snapshot, inbox, key: key) }
+        enter(snapshot, inbox, key: key, sessionGoesOn: sessionGoesOn)
     }
 
     /// The secp256k1 key of an inbox: derived from its row, so that it dies with it.
@@ -300,10 +305,11 @@ extension Node {
         let key = try Self.identityKey(row, in: store)
         var random = Randomness.system
         let client = ClientID.generate(&random)
-        rows[client] = row
-        keys[client] = key
-        settled.insert(client)
-        archive.hiddenIsKnown.insert(client)
+        let inbox = Inbox(client: client, row: row, store: store, memory: memory)
+        inbox.key = key
+        inbox.isSettled = true
+        inbox.archive.isHiddenKnown = true
+        inboxes.add(inbox)
         turn { core.addUnused(client, key: key, $0) }
         return client
     }
@@ -341,39 +347,33 @@ extension Node {
     /// - Returns: why the keys may still be there; the store tries again.
     @discardableResult
     func destroyRow(_ client: ClientID) -> StoreError? {
-        var failure: StoreError?
-        if let row = rows[client] {
-            do throws(StoreError) { try store.destroyRow(row) } catch {
-                failure = error
-                lastStorageFailure = error
-                log.critical(
-                    "an inbox's keys could not be destroyed; trying again",
-                    metadata: ["error": "\(error)"]
-                )
-            }
+        guard let inbox = inboxes[client] else {
+            if core.contains(client) { core.remove(client) }
+            return nil
         }
-        letGo(client)
+        var failure: StoreError?
+        do throws(StoreError) { try store.destroyRow(inbox.row) } catch {
+            failure = error
+            lastStorageFailure = error
+            log.critical("an inbox's keys could not be destroyed; trying again", metadata: ["error": "\(error)"])
+        }
+        letGo(inbox)
         return failure
     }
 
     /// Wipes what is in memory of an inbox whose keys are gone. Open links stay until they have said why.
-    func letGo(_ client: ClientID) {
-        rows[client] = nil
-        keys[client] = nil
-        notes.remove(client)
-        voided.remove(client)
-        putOff[client] = nil
+    func letGo(_ inbox: Inbox) {
+        let client = inbox.client
+        inboxes.remove(inbox)
+        inboxes.forgetNotes(of: inbox)
+        inbox.key = nil
+        inbox.deferred = []
         cancelUploads(into: client)
-        unsaved.remove(client)
-        settled.remove(client)
-        archive.forget(client)
-        troubled[client] = nil
-        unarmed[client] = nil
-        activitySaved[client] = nil
-        unregisterAll(client)
+        inbox.archive.forget()
+        unregisterAll(inbox)
         // What waited for this inbox's disk has nothing to wait for any more.
-        for effect in effects.drop(client) { release(effect, isDurable: true) }
-        resumeLinks(of: client)
+        for effect in commits.drop(inbox.effects) { release(effect, isDurable: true) }
+        resumeLinks(of: inbox)
         if core.contains(client) { core.remove(client) }
     }
 }

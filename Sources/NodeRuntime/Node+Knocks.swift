@@ -159,7 +159,9 @@ extension Node {
                 .deliver(conversation, member)
             )
         case .ask(let client, let member, let endpoints):
-            guard let key = keys[client], !key.isWiped, let conversation = core.conversationID(client) else { return }
+            guard let key = inboxes[client]?.key, !key.isWiped, let conversation = core.conversationID(client) else {
+                return
+            }
             let secret = RoutingSecret.derive(
                 own: key,
                 remote: member,

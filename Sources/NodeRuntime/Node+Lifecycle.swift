@@ -18,24 +18,25 @@ extension Node {
             return
         }
         if store.isLocked { throw .locked }
-        let (snapshot, key) = try sleepingState(client)
-        keys[client] = key
-        let undelivered = snapshot.outboxCount == 0 ? [] : self.undelivered(client)
-        if snapshot.outboxCount == 0 { settled.insert(client) }
-        savedCounters[client] = snapshot.counters
-        defer { savedCounters[client] = nil }
+        guard let inbox = inboxes[client] else { throw .unknownConversation(client.description) }
+        let (snapshot, key) = try sleepingState(inbox)
+        inbox.key = key
+        let undelivered = snapshot.outboxCount == 0 ? [] : self.undelivered(inbox)
+        if snapshot.outboxCount == 0 { inbox.isSettled = true }
+        inbox.savedCounters = snapshot.counters
+        defer { inbox.savedCounters = [] }
         do throws(NodeError) {
             try request { turn throws(CommandError) in
                 ((), try core.wake(snapshot.record, key: key, undelivered: undelivered, reason, &turn))
             }
-            archive.wake(client)
+            inboxes.noteWaking(inbox)
             // Reactions of ours that wait are hidden records; what is being handed over is not to be looked through.
-            if snapshot.outboxCount != 0, archive.uploading.isEmpty { archive.hiddenIsKnown.remove(client) }
-            if let row = rows[client] { restoreHidden(client, row: row) }
+            if snapshot.outboxCount != 0, memory.uploading.isEmpty { inbox.archive.isHiddenKnown = false }
+            restoreHidden(inbox)
         } catch {
             if core.isSleeping(client) {
-                keys[client] = nil
-                settled.remove(client)
+                inbox.key = nil
+                inbox.isSettled = false
             }
             throw error
         }
@@ -49,15 +50,15 @@ extension Node {
     }
 
     /// What the disk has of an inbox that sleeps, and its key, which follows from its row.
-    private func sleepingState(_ client: ClientID) throws(NodeError) -> (InboxSnapshot, IdentityKey) {
-        guard let row = rows[client] else { throw .unknownConversation(client.description) }
+    private func sleepingState(_ inbox: Inbox) throws(NodeError) -> (InboxSnapshot, IdentityKey) {
+        let client = inbox.client
         do {
-            guard let bytes = try store.loadState(row) else {
+            guard let bytes = try store.loadState(inbox.row) else {
                 throw NodeError.store(.damaged(what: "the state of inbox \(client)"))
             }
             let snapshot = try StoredCodec.decode(InboxSnapshot.self, bytes)
             guard snapshot.record.client == client else { throw NodeError.clientIDMismatch(client) }
-            return (snapshot, try Self.identityKey(row, in: store))
+            return (snapshot, try Self.identityKey(inbox.row, in: store))
         } catch let error as NodeError {
             throw error
         } catch let error as StoreError {
@@ -70,24 +71,23 @@ extension Node {
     /// A conversation as it is, without waking it: for lists and for what is only shown.
     func peek(_ client: ClientID) -> ConversationStateMachine? {
         if let machine = core.conversation(client) { return machine }
-        guard core.isSleeping(client), !store.isLocked, let (snapshot, key) = try? sleepingState(client) else {
-            return nil
-        }
-        let undelivered = snapshot.outboxCount == 0 ? [] : self.undelivered(client)
+        guard core.isSleeping(client), !store.isLocked, let inbox = inboxes[client],
+            let (snapshot, key) = try? sleepingState(inbox)
+        else { return nil }
+        let undelivered = snapshot.outboxCount == 0 ? [] : self.undelivered(inbox)
         return core.preview(snapshot.record, key: key, undelivered: undelivered, now: now)
     }
 
     /// Our own messages on the disk that are not acknowledged, oldest first; without what they say, for which the disk is
     /// asked when they are sent.
-    func undelivered(_ client: ClientID) -> [Message] {
-        guard let row = rows[client] else { return [] }
+    func undelivered(_ inbox: Inbox) -> [Message] {
         var found: [Message] = []
         do throws(StoreError) {
-            try store.visit(row, now: now.milliseconds) { _, stored in
+            try store.visit(inbox.row, now: now.milliseconds) { _, stored in
                 guard let (message, _) = try? StoredCodec.decodeMessage(stored.payload), message.sender == nil,
                     message.content.type != .systemMessage, message.state == .queued || message.state == .sent
                 else { return true }
-                var current = archive.current(message, client: client)
+                var current = inbox.archive.current(message)
                 current.content.payload = []
                 current.content.fallback = ""
                 current.content.body = .opaque
@@ -95,7 +95,7 @@ extension Node {
                 return true
             }
         } catch {
-            log.error("an outbox could not be read", metadata: ["client": "\(client)", "error": "\(error)"])
+            log.error("an outbox could not be read", metadata: ["client": "\(inbox.client)", "error": "\(error)"])
         }
         return found
     }
@@ -105,35 +105,35 @@ extension Node {
     /// The core has closed the links of an inbox: its record is saved, and nothing of it stays in memory but its row, its
     /// summary, its routes, and contents that are in memory only.
     func putToSleep(_ client: ClientID) {
-        guard let row = rows[client], let conversation = core.conversation(client) else { return }
-        settled.remove(client)
-        saveSleeping(client, outboxCount: conversation.outboxCount)
+        guard let inbox = inboxes[client], let conversation = core.conversation(client) else { return }
+        inbox.isSettled = false
+        saveSleeping(inbox, outboxCount: conversation.outboxCount)
         var turn = makeTurn()
         core.fallAsleep(client, &turn)
-        keys[client] = nil
-        troubled[client] = nil
-        for member in conversation.currentMembers { dialTokens[LinkName(client: client, remote: member.key)] = nil }
-        stopLooking(client)
-        archive.sleep(client)
-        store.release(row)
+        inbox.key = nil
+        inbox.troubledUntil = nil
+        inbox.dialTokens = [:]
+        stopLooking(inbox)
+        inboxes.noteSleep(inbox)
+        store.release(inbox.row)
     }
 
-    private func saveSleeping(_ client: ClientID, outboxCount: Int) {
-        guard let record = core.record(client), let row = rows[client], !store.isLocked else { return }
-        unsaved.remove(client)
+    private func saveSleeping(_ inbox: Inbox, outboxCount: Int) {
+        guard let record = core.record(inbox.client), !store.isLocked else { return }
+        inbox.isUnsaved = false
         let snapshot = InboxSnapshot(
             record: record,
-            counters: counters(of: client),
-            lastActivity: core.lastActivity(client),
+            counters: counters(of: inbox),
+            lastActivity: core.lastActivity(inbox.client),
             outboxCount: outboxCount,
-            notes: notes[client]
+            notes: inbox.notes
         )
         do throws(StoreError) {
-            try store.saveState(row, StoredCodec.encode(record: snapshot))
+            try store.saveState(inbox.row, StoredCodec.encode(record: snapshot))
         } catch {
-            return storageFailed(client, error)
+            return storageFailed(inbox.client, error)
         }
-        effects.changed(client)
+        commits.changed(inbox.effects)
         scheduleCommit()
     }
 
@@ -141,12 +141,12 @@ extension Node {
     /// fell asleep.
     func saveActivity() {
         guard !store.isLocked, !store.isReadOnly else { return }
-        for client in core.clients {
-            guard core.conversation(client) != nil, let activity = core.lastActivity(client),
-                activity != activitySaved[client], let record = core.record(client), let row = rows[client]
+        for inbox in inboxes.all {
+            guard core.conversation(inbox.client) != nil, let activity = core.lastActivity(inbox.client),
+                activity != inbox.activitySaved, let record = core.record(inbox.client)
             else { continue }
             do throws(StoreError) {
-                try store.saveState(row, StoredCodec.encode(record: snapshot(record)))
+                try store.saveState(inbox.row, StoredCodec.encode(record: snapshot(record, inbox)))
             } catch {
                 log.warning("the next start will not know what was active", metadata: ["error": "\(error)"])
             }
@@ -165,13 +165,14 @@ extension Node {
     /// - Returns: `false` when it has to be read after all.
     func load(_ entry: InboxTableEntry, _ row: RowID) -> Bool {
         let client = entry.summary.client
-        guard rows[client] == nil, core.tombstone(entry.summary.conversation) == nil else { return false }
-        rows[client] = row
-        notes[client] = entry.notes
+        guard inboxes[client] == nil, core.tombstone(entry.summary.conversation) == nil else { return false }
+        let inbox = Inbox(client: client, row: row, store: store, memory: memory)
+        inboxes.add(inbox)
+        inboxes.note(entry.notes, of: inbox)
         var turn = makeTurn()
         core.load(sleeping: entry.summary, &turn)
         for route in entry.routes {
-            let number = takeRouteNumber(client, .member(route.remote))
+            let number = takeRouteNumber(inbox, .member(route.remote))
             routing.addMember(
                 number,
                 secret: RoutingSecret(SecretBytes(copying: route.secret)),
@@ -180,7 +181,7 @@ extension Node {
             listen(for: number)
         }
         for invite in entry.invites {
-            let number = takeRouteNumber(client, .invite(invite))
+            let number = takeRouteNumber(inbox, .invite(invite))
             routing.addShared(number, secret: .derive(shared: SecretBytes(copying: invite.bytes), purpose: "invite"))
             listen(for: number)
         }
@@ -193,10 +194,10 @@ extension Node {
         summarizedAt = now
         var entries: [(row: RowID, payload: [UInt8])] = []
         for summary in core.sleepers where summary.outboxCount == 0 {
-            guard let row = rows[summary.client] else { continue }
+            guard let inbox = inboxes[summary.client] else { continue }
             var routes: [InboxTableEntry.Route] = []
             var invites: [InviteID] = []
-            for (route, number) in routeNumbers[summary.client] ?? [:] {
+            for (route, number) in inbox.routes {
                 switch route {
                 case .member(let remote):
                     guard let secret = routing.secretBytes(ofMember: number) else { continue }
@@ -210,9 +211,9 @@ extension Node {
                 summary: summary,
                 routes: routes,
                 invites: invites,
-                notes: notes[summary.client]
+                notes: inbox.notes
             )
-            entries.append((row, entry.encoded))
+            entries.append((inbox.row, entry.encoded))
         }
         do throws(StoreError) { try store.saveSummaries(entries) } catch {
             log.warning("the next start will take longer", metadata: ["error": "\(error)"])
@@ -240,7 +241,7 @@ extension Node {
     }
 
     /// - Throws: ``NodeError/locked``.
-    package func inboxes() throws(NodeError) -> [InboxState] {
+    package func inboxStates() throws(NodeError) -> [InboxState] {
         try unlocked()
         return core.clients.map(inboxState)
     }

@@ -46,14 +46,24 @@ final class ShownToken: @unchecked Sendable {
     var token: RoutingToken?
 }
 
-struct ActiveLink {
-    var client: ClientID
-    var connection: PeerConnection
+final class ActiveLink {
+    let id: LinkID
+    let inbox: Inbox
+    let connection: PeerConnection
     var pauses = ReadingPauses()
     /// Nothing has come over it yet.
     var isSilent = true
     /// Pieces of relayed streams that are not there.
     var lostPieces = IdleFrames.relayed
+
+    var client: ClientID { inbox.client }
+    var remote: PublicKey { connection.peer.publicKey }
+
+    init(_ connection: PeerConnection, inbox: Inbox) {
+        id = LinkID(connection.id)
+        self.inbox = inbox
+        self.connection = connection
+    }
 }
 
 /// Links: the transport's events into the core, the core's dials and frames into the transport.
@@ -101,14 +111,14 @@ extension Node {
         case .member(let id), .shared(let id): number = id
         case .knockOnly: return nil
         }
-        guard case .inbox(let client, let route)? = routeTargets[number], !isTroubled(client),
-            let key = keys[client] ?? sleepingKey(client)
+        guard case .inbox(let client, let route)? = routeTargets[number], let inbox = inboxes[client],
+            !inbox.isTroubled(now: now), let key = inbox.key ?? sleepingKey(inbox)
         else { return nil }
         switch route {
         case .member(let remote):
             // As an unknown token: it costs no curve operation.
             guard !core.isShunned(remote, by: client, now: now) else { return nil }
-            if routing.show(token) { saveShownCounters(client) }
+            if routing.show(token) { saveShownCounters(inbox) }
             return RouteMatch(identity: key, route: number, remote: remote)
         case .invite, .contact: return RouteMatch(identity: key, route: number, remote: nil)
         }
@@ -116,23 +126,21 @@ extension Node {
 
     /// The key of a sleeping inbox follows from its row. Woken it is when the handshake has shown that it is a member, so
     /// that a token somebody has overheard wakes nobody.
-    private func sleepingKey(_ client: ClientID) -> IdentityKey? {
-        guard core.isSleeping(client), !store.isLocked, let row = rows[client] else { return nil }
-        return try? Self.identityKey(row, in: store)
+    private func sleepingKey(_ inbox: Inbox) -> IdentityKey? {
+        guard core.isSleeping(inbox.client), !store.isLocked else { return nil }
+        return try? Self.identityKey(inbox.row, in: store)
     }
 
-    func isTroubled(_ client: ClientID) -> Bool { troubled[client].map { now < $0 } ?? false }
-
     func register(_ client: ClientID, _ route: NodeAction.Route) {
-        guard let key = keys[client] else { return }
-        guard !key.isWiped else { return owedRoutes.append((client, route)) }
-        let known = routeNumbers[client]?[route]
-        let number = known ?? takeRouteNumber(client, route)
+        guard let inbox = inboxes[client], let key = inbox.key else { return }
+        guard !key.isWiped else { return inbox.owedRoutes.append(route) }
+        let known = inbox.routes[route]
+        let number = known ?? takeRouteNumber(inbox, route)
         defer { listen(for: number) }
         switch route {
         case .member(let remote):
             guard let conversation = core.conversationID(client) else { return }
-            let saved = savedCounters[client]?.first { $0.remote == remote }
+            let saved = inbox.savedCounters.first { $0.remote == remote }
             if known == nil {
                 let accept = RoutingSecret.derive(
                     own: key,
@@ -143,15 +151,15 @@ extension Node {
                 routing.addMember(number, secret: accept, counters: saved?.accept ?? ListenerCounters())
             }
             // Who sleeps dials nobody.
-            let name = LinkName(client: client, remote: remote)
-            guard !core.isSleeping(client), dialTokens[name] == nil else { return }
+            guard !core.isSleeping(client), inbox.dialTokens[remote] == nil else { return }
             let dial = RoutingSecret.derive(
                 own: key,
                 remote: remote,
                 conversation: conversation.bytes,
                 role: .initiator
             )
-            dialTokens[name] = saved.map { DialTokens(secret: dial, saved: $0.dial) } ?? DialTokens(secret: dial)
+            inbox.dialTokens[remote] =
+                saved.map { DialTokens(secret: dial, saved: $0.dial) } ?? DialTokens(secret: dial)
         case .invite(let id):
             guard known == nil else { return }
             routing.addShared(number, secret: .derive(shared: SecretBytes(copying: id.bytes), purpose: "invite"))
@@ -168,9 +176,9 @@ extension Node {
         }
     }
 
-    func takeRouteNumber(_ client: ClientID, _ route: NodeAction.Route) -> UInt64 {
-        let number = takeRouteNumber(.inbox(client, route))
-        routeNumbers[client, default: [:]][route] = number
+    func takeRouteNumber(_ inbox: Inbox, _ route: NodeAction.Route) -> UInt64 {
+        let number = takeRouteNumber(.inbox(inbox.client, route))
+        inbox.routes[route] = number
         return number
     }
 
@@ -181,15 +189,18 @@ extension Node {
     }
 
     func unregister(_ client: ClientID, _ route: NodeAction.Route) {
-        owedRoutes.removeAll { $0.client == client && $0.route == route }
-        guard let number = routeNumbers[client]?.removeValue(forKey: route) else { return }
-        if routeNumbers[client]?.isEmpty ?? false { routeNumbers[client] = nil }
+        if let inbox = inboxes[client] { unregister(inbox, route) }
+    }
+
+    private func unregister(_ inbox: Inbox, _ route: NodeAction.Route) {
+        inbox.owedRoutes.removeAll { $0 == route }
+        guard let number = inbox.routes.removeValue(forKey: route) else { return }
         routeTargets[number] = nil
         stopListening(for: number)
         switch route {
         case .member(let remote):
             routing.remove(.member(number))
-            dialTokens[LinkName(client: client, remote: remote)] = nil
+            inbox.dialTokens[remote] = nil
         case .invite, .contact: routing.remove(.shared(number))
         }
     }
@@ -201,9 +212,9 @@ extension Node {
         }
     }
 
-    func unregisterAll(_ client: ClientID) {
-        owedRoutes.removeAll { $0.client == client }
-        for route in (routeNumbers[client] ?? [:]).keys { unregister(client, route) }
+    func unregisterAll(_ inbox: Inbox) {
+        inbox.owedRoutes = []
+        for route in inbox.routes.keys { unregister(inbox, route) }
     }
 
     func register(tombstone record: ExplodeStateMachine.Record) {
@@ -222,25 +233,18 @@ extension Node {
     }
 
     /// Where the counters of an inbox's tokens stand.
-    func counters(of client: ClientID) -> [InboxSnapshot.Counters] {
+    func counters(of inbox: Inbox) -> [InboxSnapshot.Counters] {
         var result: [InboxSnapshot.Counters] = []
-        for (route, number) in routeNumbers[client] ?? [:] {
+        for (route, number) in inbox.routes {
             guard case .member(let remote) = route else { continue }
-            result.append(
-                InboxSnapshot.Counters(
-                    remote: remote,
-                    dial: dialCounters(client, remote),
-                    accept: routing.counters(ofMember: number)
-                )
-            )
+            // One that is being loaded may not have its dialer yet.
+            let dial =
+                inbox.dialTokens[remote]?.counters ?? inbox.savedCounters.first { $0.remote == remote }?.dial
+                ?? DialCounters()
+            let accept = routing.counters(ofMember: number)
+            result.append(InboxSnapshot.Counters(remote: remote, dial: dial, accept: accept))
         }
         return result.sorted { $0.remote < $1.remote }
-    }
-
-    /// Those of an inbox that is being loaded may not have their dialer yet.
-    private func dialCounters(_ client: ClientID, _ remote: PublicKey) -> DialCounters {
-        dialTokens[LinkName(client: client, remote: remote)]?.counters
-            ?? savedCounters[client]?.first { $0.remote == remote }?.dial ?? DialCounters()
     }
 
     // MARK: Links
@@ -256,7 +260,7 @@ extension Node {
             client = active.client
             dialSucceeded(active, connection)
             if active.dial.route == .member {
-                _ = dialTokens[LinkName(client: client, remote: active.dial.remote)]?.answered(connection.token)
+                _ = inboxes[client]?.dialTokens[active.dial.remote]?.answered(connection.token)
                 saveCounters(client)
             }
         } else {
@@ -276,7 +280,10 @@ extension Node {
             if hasMoved { saveCounters(client) }
         }
         if core.contact?.client == client, isBlocked(connection.peer.publicKey) { return connection.abort() }
-        links[id] = ActiveLink(client: client, connection: connection)
+        guard let inbox = inboxes[client] else { return connection.abort() }
+        let link = ActiveLink(connection, inbox: inbox)
+        links[id] = link
+        inbox.add(link)
         note(.linkOpened(client, LinkDescription(connection)))
         noteLink(of: client, connection)
         if !connection.isRelayed { dropRelays(of: client, to: connection.peer.publicKey) }
@@ -306,34 +313,34 @@ extension Node {
 
     /// Lazily, with the next commit: counters that a crash takes are within the window of the other side.
     func saveCounters(_ client: ClientID) {
-        guard !store.isLocked, let record = core.record(client), let row = rows[client] else { return }
-        try? store.saveState(row, StoredCodec.encode(record: snapshot(record)))
+        guard !store.isLocked, let record = core.record(client), let inbox = inboxes[client] else { return }
+        try? store.saveState(inbox.row, StoredCodec.encode(record: snapshot(record, inbox)))
     }
 
     /// A member has shown so many tokens that were not finished that a crash would lose too many. A sleeping inbox is woken
     /// for it. Who shows tokens without end makes us write once a second at most.
-    private func saveShownCounters(_ client: ClientID) {
-        guard counterSaves.take(now: now) == nil else {
-            lateCounters.insert(client)
+    private func saveShownCounters(_ inbox: Inbox) {
+        inbox.owesCounters = counterSaves.take(now: now) != nil
+        guard !inbox.owesCounters else {
+            owesCounters = true
             return
         }
-        if core.isSleeping(client) { wakeIfPossible(client, .pushNotification) }
-        saveCounters(client)
+        if core.isSleeping(inbox.client) { wakeIfPossible(inbox.client, .pushNotification) }
+        saveCounters(inbox.client)
     }
 
     /// With each tick.
     func saveLateCounters() {
-        guard !lateCounters.isEmpty, !store.isLocked else { return }
-        let late = lateCounters.sorted()
-        lateCounters = []
-        for client in late { saveShownCounters(client) }
+        guard owesCounters, !store.isLocked else { return }
+        owesCounters = false
+        for inbox in inboxes.all where inbox.owesCounters { saveShownCounters(inbox) }
     }
 
     private func receive(_ bytes: [UInt8], on connection: PeerConnection) {
         let id = LinkID(connection.id)
         guard let link = links[id] else { return receiveAsGuest(bytes, on: connection) }
         if link.isSilent {
-            links[id]?.isSilent = false
+            link.isSilent = false
             confirmToken(of: link)
         }
         let frame: Frame
@@ -344,7 +351,7 @@ extension Node {
             return connection.abort(.protocolViolation)
         }
         if case .pong(let nonce) = frame { pongReceived(nonce, on: id) }
-        count(frame, of: link.client, isSent: false)
+        count(frame, of: link.inbox, isSent: false)
         turn { core.receive(frame, on: id, verify: InviteSlug.verify, &$0) }
         welcomeUnlessGuest(id)
     }
@@ -370,7 +377,8 @@ extension Node {
     private func linkClosed(_ connection: PeerConnection, _ reason: LinkCloseReason) {
         let id = LinkID(connection.id)
         noteLastHeard(id)
-        guard let link = links.removeValue(forKey: id) else { return guestLinkClosed(id) }
+        guard let link = links[id] else { return guestLinkClosed(id) }
+        forget(link)
         note(.linkClosed(link.client, LinkDescription(connection), reason))
         servedLinks.remove(id)
         stirDiscovery()
@@ -378,18 +386,23 @@ extension Node {
         turn { core.linkClosed(id, &$0) }
     }
 
-    func transmit(_ frame: Frame, on link: LinkID) {
-        guard let client = links[link]?.client, let connection = links[link]?.connection else { return }
-        count(frame, of: client, isSent: true)
+    func forget(_ link: ActiveLink) {
+        links[link.id] = nil
+        link.inbox.remove(link)
+    }
+
+    func transmit(_ frame: Frame, on id: LinkID) {
+        guard let link = links[id] else { return }
+        count(frame, of: link.inbox, isSent: true)
         if case .ping(let nonce) = frame { pings[nonce]?.sentAt = loop.now }
         // A link that cannot take more is closed by the transport; the outbox sends again on the next.
-        try? connection.send(FrameCodec.encode(frame))
-        touchedLinks.insert(link)
+        try? link.connection.send(FrameCodec.encode(frame))
+        touchedLinks.insert(id)
     }
 
     /// Cuts the links of one of our inboxes to another one.
     func abortLinks(of client: ClientID, to remote: PublicKey) {
-        for link in links(of: client) where link.peer.publicKey == remote { link.abort() }
+        for link in inboxes[client]?.links ?? [] where link.remote == remote { link.connection.abort() }
     }
 
     func close(_ link: LinkID) {
@@ -409,17 +422,12 @@ extension Node {
     }
 
     /// The disk is slower than the peer: read on when it has caught up.
-    func pauseLinks(of client: ClientID) {
-        for link in links(of: client) { pauseReading(LinkID(link.id), .disk) }
+    func pauseLinks(of inbox: Inbox) {
+        for link in inbox.links { pauseReading(link.id, .disk) }
     }
 
-    func resumeLinks(of client: ClientID) {
-        for link in links(of: client) { resumeReading(LinkID(link.id), .disk) }
-    }
-
-    /// In the order in which they were opened: what is done to each may reach the network.
-    private func links(of client: ClientID) -> [PeerConnection] {
-        links.values.lazy.filter { $0.client == client }.map(\.connection).sorted { $0.id < $1.id }
+    func resumeLinks(of inbox: Inbox) {
+        for link in inbox.links { resumeReading(link.id, .disk) }
     }
 
     // MARK: Addresses

@@ -33,8 +33,10 @@ extension Node {
         // What waits for a commit must not wait for the unlock.
         if isCommitScheduled || isLateCommitDue { commit() }
         store.lock()
-        for key in keys.values { key.wipe() }
-        archive.outgoing.removeAll()
+        for inbox in inboxes.unordered {
+            inbox.key?.wipe()
+            inbox.archive.outgoing.removeAll()
+        }
         schedule()
     }
 
@@ -100,7 +102,7 @@ extension Node {
         do {
             if hasLoaded {
                 restoreKeys()
-                for client in voided.sorted() { reload(client) }
+                for inbox in inboxes.all where inbox.isVoided { reload(inbox) }
                 performPutOff()
                 saveWhatWaited()
             } else {
@@ -120,15 +122,17 @@ extension Node {
 
     /// Derives the identity keys again, and makes the routes for which there was no key.
     private func restoreKeys() {
-        for (client, key) in keys where key.isWiped {
-            guard let row = rows[client] else { continue }
-            do { key.restore(from: try Self.identityKey(row, in: store)) } catch {
+        for inbox in inboxes.all {
+            guard let key = inbox.key, key.isWiped else { continue }
+            do { key.restore(from: try Self.identityKey(inbox.row, in: store)) } catch {
                 say("the key of an inbox could not be derived", of: error)
             }
         }
-        let owed = owedRoutes
-        owedRoutes = []
-        for (client, route) in owed { register(client, route) }
+        for inbox in inboxes.all where !inbox.owedRoutes.isEmpty {
+            let owed = inbox.owedRoutes
+            inbox.owedRoutes = []
+            for route in owed { register(inbox.client, route) }
+        }
     }
 
     /// The inbox for contacts is gone when the disk has refused its first state.
@@ -142,40 +146,37 @@ extension Node {
     private func saveWhatWaited() {
         saveWhatWasRefused()
         storeWhatWaited()
-        let waiting = Set(archive.waiting)
-        for client in rows.keys.sorted() where !waiting.contains(client) { core.releaseMemory(client) }
-        perform(unsaved.sorted().map { .save($0) })
-        unsaved = []
+        for inbox in inboxes.all where !inbox.archive.isWaiting { core.releaseMemory(inbox.client) }
+        let unsaved = inboxes.all.filter(\.isUnsaved)
+        perform(unsaved.map { .save($0.client) })
+        for inbox in unsaved { inbox.isUnsaved = false }
         scheduleCommit()
     }
 
     /// Writes what has waited in memory for the disk, and tells its senders once it is there. What the disk refuses, or has
     /// no room for, waits on and is tried again.
     func storeWhatWaited() {
-        guard !store.isLocked, !store.isReadOnly else { return }
-        let waiting = archive.waiting.filter { client in
-            rows[client] != nil && troubled[client].map { $0 <= now } ?? true
-        }
+        guard memory.waitingCount > 0, !store.isLocked, !store.isReadOnly else { return }
+        let waiting = inboxes.all.filter { $0.archive.isWaiting && !$0.isTroubled(now: now) }
         guard !waiting.isEmpty else { return }
         // A commit that fails would have to be undone: what is in memory is given away for good.
-        do throws(StoreError) { try store.probe(for: archive.waitingByteCount) } catch {
-            for client in waiting { keepWaiting(client, error) }
+        do throws(StoreError) { try store.probe(for: waiting.reduce(0) { $0 + $1.archive.waitingByteCount }) } catch {
+            for inbox in waiting { keepWaiting(inbox, error) }
             return
         }
-        for client in waiting {
-            guard let row = rows[client] else { continue }
-            let (stored, failure) = archive.storeWaiting(client: client, row: row, now: now)
-            changed(client)
-            turn { core.stored(stored, client: client, &$0) }
-            if let failure { keepWaiting(client, failure) } else { core.releaseMemory(client) }
+        for inbox in waiting where inboxes[inbox.client] === inbox {
+            let (stored, failure) = inbox.archive.storeWaiting(now: now)
+            changed(inbox.client)
+            turn { core.stored(stored, client: inbox.client, &$0) }
+            if let failure { keepWaiting(inbox, failure) } else { core.releaseMemory(inbox.client) }
         }
     }
 
-    private func keepWaiting(_ client: ClientID, _ error: StoreError) {
+    private func keepWaiting(_ inbox: Inbox, _ error: StoreError) {
         if storageTrouble == nil {
             log.error("contents that waited could not be stored", metadata: ["error": "\(error)"])
         }
         storageTrouble = (error, now)
-        troubled[client] = now + Self.storagePause
+        inbox.troubledUntil = now + Self.storagePause
     }
 }

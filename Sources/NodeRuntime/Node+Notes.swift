@@ -8,18 +8,18 @@ extension Node {
 
     /// What the user calls a conversation.
     package func alias(of client: ClientID) -> String? {
-        if let own = notes[client].alias { return own }
+        if let own = inboxes[client]?.notes.alias { return own }
         // Of a conversation that was joined again, the copy that is left from before may have it.
         guard let conversation = core.conversationID(client), core.client(of: conversation) == client else {
             return nil
         }
-        return core.clients(of: conversation).compactMap { notes[$0].alias }.first
+        return core.clients(of: conversation).compactMap { inboxes[$0]?.notes.alias }.first
     }
 
     /// - Throws: ``NodeError/alias(_:)``; another one while an inbox, whose alias this may be, cannot be read.
     func checkAlias(_ alias: String, for client: ClientID? = nil) throws(NodeError) {
         do throws(AliasRefusal) { try AliasRefusal.check(alias) } catch { throw .alias(error) }
-        if let holder = notes.holder(of: alias), holder != client {
+        if let holder = inboxes.holder(of: alias), holder != client {
             throw .alias(.taken(core.conversationID(holder)))
         }
         if let unreadError { throw unreadError }
@@ -38,14 +38,25 @@ extension Node {
     package func assignAlias(_ alias: String?, to client: ClientID) throws(NodeError) {
         try unlocked()
         if let alias { try checkAlias(alias, for: client) }
-        guard notes[client].alias != alias || alias == nil else { return }
+        guard let inbox = inboxes[client] else { throw .unknownConversation(client.description) }
+        guard inbox.notes.alias != alias || alias == nil else { return }
         try wake(client, .userInteraction)
-        notes[client].alias = alias
-        notes[client].takesName = false
+        var notes = inbox.notes
+        notes.alias = alias
+        notes.takesName = false
+        inboxes.note(notes, of: inbox)
         lastStorageFailure = nil
         perform([.save(client)])
         schedule()
         if let failure = lastStorageFailure { throw .store(failure) }
+    }
+
+    /// Of an inbox that has just been taken for a conversation.
+    func setAlias(_ alias: String?, of client: ClientID) {
+        guard let inbox = inboxes[client] else { return }
+        var notes = inbox.notes
+        notes.alias = alias
+        inboxes.note(notes, of: inbox)
     }
 
     /// The alias of a conversation that is being made: what was asked for, else its name. A name that means another
@@ -59,16 +70,16 @@ extension Node {
 
     /// The conversation that goes by this alias; of one that was joined again, the copy that goes on.
     func aliased(_ text: String) throws(NodeError) -> ClientID? {
-        guard let holder = notes.holder(of: text) else { return nil }
+        guard let holder = inboxes.holder(of: text) else { return nil }
         // It is there, and the disk does not give it: nobody else is meant.
         guard let conversation = core.conversationID(holder) else { throw unreadError ?? .unknownConversation(text) }
         return core.client(of: conversation) ?? holder
     }
 
     /// Before an inbox is saved: its notes follow what has become of it.
-    func followNotes(_ record: InboxRecord) {
+    func followNotes(_ record: InboxRecord, _ inbox: Inbox) {
         let client = record.client
-        var changed = notes[client]
+        var changed = inbox.notes
         switch record.role {
         case .unused, .contact: return
         case .joining(let join):
@@ -81,7 +92,7 @@ extension Node {
             }
             if changed.alias != nil { changed.takesName = false }
         }
-        if changed != notes[client] { notes[client] = changed }
+        if changed != inbox.notes { inboxes.note(changed, of: inbox) }
     }
 
     /// The name, or with a number behind it the first that is free: no conversation is called so by its user or by its
@@ -90,7 +101,7 @@ extension Node {
         guard unread.isEmpty, AliasRefusal.isFit(name) else { return nil }
         let copies = core.conversationID(client).map(core.clients(of:)) ?? []
         // The copy from before has it.
-        if copies.contains(where: { $0 != client && notes[$0].alias != nil }) { return nil }
+        if copies.contains(where: { $0 != client && inboxes[$0]?.notes.alias != nil }) { return nil }
         var names: Set<String> = []
         for other in core.clients where other != client && !copies.contains(other) {
             if let name = core.directory.name(of: other) { names.insert(ShownName.folded(name)) }
@@ -99,7 +110,7 @@ extension Node {
         for number in 1...(names.count + core.clients.count + 2) {
             let candidate = number == 1 ? name : "\(name)-\(number)"
             guard candidate.utf8.count <= Limits.nameByteCount else { return nil }
-            if notes.holder(of: candidate) == nil, !names.contains(ShownName.folded(candidate)) { return candidate }
+            if inboxes.holder(of: candidate) == nil, !names.contains(ShownName.folded(candidate)) { return candidate }
         }
         return nil
     }
@@ -111,14 +122,17 @@ extension Node {
     package func noteInvitation(_ invite: InviteID, of text: String, to peerName: String) throws(NodeError) {
         let client = try resolve(text)
         guard let key = try peer(peerName).0.contact?.key else { throw .peerWithoutCard(peerName) }
-        notes[client].sentInvites.append(InboxNotes.SentInvite(invite: invite, peer: key))
+        guard let inbox = inboxes[client] else { return }
+        var notes = inbox.notes
+        notes.sentInvites.append(InboxNotes.SentInvite(invite: invite, peer: key))
+        inboxes.note(notes, of: inbox)
         perform([.save(client)])
     }
 
     /// The named peer that a member was invited as; `nil` for a member that came otherwise, or whose peer is not in
     /// `peers.json` any more.
     package func peerName(of member: PublicKey, in client: ClientID) -> String? {
-        guard let guest = notes[client].guests.first(where: { $0.member == member }) else { return nil }
+        guard let guest = inboxes[client]?.notes.guests.first(where: { $0.member == member }) else { return nil }
         return peers.peers.first { $0.contact?.key == guest.peer }?.name
     }
 }

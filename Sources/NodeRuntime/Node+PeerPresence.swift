@@ -54,7 +54,7 @@ extension Node {
         let remote = link.connection.peer.publicKey
         let key =
             core.contact?.client == link.client
-            ? remote : notes[link.client].guests.first { $0.member == remote }?.peer
+            ? remote : link.inbox.notes.guests.first { $0.member == remote }?.peer
         return key.flatMap { key in peers.peers.contains { $0.contact?.key == key } ? key : nil }
     }
 

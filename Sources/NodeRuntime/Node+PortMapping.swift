@@ -48,7 +48,7 @@ extension Node {
 
     /// Nobody but this home can compute it, and a home does so always anew.
     func portMappingKey() -> [UInt8]? {
-        guard let contact = core.contact?.client, let identity = keys[contact], !identity.isWiped else {
+        guard let contact = core.contact?.client, let identity = inboxes[contact]?.key, !identity.isWiped else {
             return nil
         }
         let shared = identity.secret.sharedSecret(with: identity.publicKey)

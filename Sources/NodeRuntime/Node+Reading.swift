@@ -26,26 +26,24 @@ extension Node {
         try wake(try resolve(conversation), .userInteraction)
         let machine = try self.conversation(conversation)
         let client = machine.client
-        guard let row = rows[client] else { throw .unknownConversation(conversation) }
+        guard let inbox = inboxes[client] else { throw .unknownConversation(conversation) }
         var start: Messaging.MessageID?
         if let after {
-            guard let id = try messageID(after, machine, row) else { throw .unknownMessage(after) }
+            guard let id = try messageID(after, inbox) else { throw .unknownMessage(after) }
             start = id
         }
         let now = now
-        let counts = archive.reactions[client]
+        let counts = inbox.archive.reactions
         func shown(_ listed: MessageArchive.Listed) -> ReadMessage {
             ReadMessage(
                 message: listed.message.opened(at: now) ?? listed.message,
                 isStored: listed.isStored,
-                reactionCount: counts?[listed.message.content.id].count ?? 0
+                reactionCount: counts[listed.message.content.id].count
             )
         }
         let page: MessageArchive.Page?
         do throws(StoreError) {
-            page = try archive.page(
-                client: client,
-                row: row,
+            page = try inbox.archive.page(
                 last: last,
                 after: start,
                 now: readClock().hide
@@ -68,18 +66,16 @@ extension Node {
     /// The message of an inbox that a user means.
     /// - Parameter text: its id or the beginning of it.
     /// - Throws: ``NodeError/ambiguous(_:matches:)``.
-    func messageID(_ text: String, _ machine: ConversationStateMachine, _ row: RowID) throws(NodeError)
+    func messageID(_ text: String, _ inbox: Inbox) throws(NodeError)
         -> Messaging.MessageID?
     {
         if let whole = Messaging.MessageID(hex: text) { return whole }
         guard !text.isEmpty else { return nil }
         let matches: [Messaging.MessageID]
         do throws(StoreError) {
-            matches = try archive.ids(
+            matches = try inbox.archive.ids(
                 beginningWith: text.lowercased(),
                 limit: Self.shownMatches,
-                client: machine.client,
-                row: row,
                 now: readClock().hide
             )
         } catch {
@@ -92,23 +88,24 @@ extension Node {
     /// A message as it is now; `nil` when it cannot be read any more.
     package func message(_ id: Messaging.MessageID, client: ClientID) -> ReadMessage? {
         if let machine = core.conversation(client), isOver(machine) { return nil }
-        return archive.read(id, client: client, row: rows[client], now: readClock().hide).map {
+        guard let inbox = inboxes[client] else { return nil }
+        return inbox.archive.read(id, now: readClock().hide).map {
             ReadMessage(
                 message: $0.message,
                 isStored: $0.isStored,
-                reactionCount: archive.reactionCount(at: id, client: client)
+                reactionCount: inbox.archive.reactionCount(at: id)
             )
         }
     }
 
     /// Whether what an inbox has on the disk cannot be read now, and will be again after the unlock.
     package func isLockedAway(_ client: ClientID) -> Bool {
-        store.isLocked && rows[client] != nil && !(core.conversation(client).map(isOver) ?? false)
+        store.isLocked && inboxes[client] != nil && !(core.conversation(client).map(isOver) ?? false)
     }
 
     /// A watcher has shown this message.
     package func markShown(_ id: Messaging.MessageID, client: ClientID) {
-        let byteCount = archive.markShown(id, client: client)
+        let byteCount = inboxes[client]?.archive.markShown(id) ?? 0
         if byteCount > 0 { core.releaseMemory(client, byteCount: byteCount) }
         if let shown = message(id, client: client), let machine = core.conversation(client) {
             opened([shown.message], machine, now: now)

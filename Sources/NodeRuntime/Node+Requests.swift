@@ -121,13 +121,13 @@ extension Node {
         let alias = try newAlias(alias, name: name)
         let client: ClientID
         do { client = try takeInbox() } catch { throw Self.wrap(error) }
-        notes[client].alias = alias
+        setAlias(alias, of: client)
         do throws(NodeError) {
             _ = try request { turn throws(CommandError) in
                 ((), try core.createConversation(client, name: name, profile: profile, &turn))
             }
         } catch {
-            notes.remove(client)
+            if let inbox = inboxes[client] { inboxes.forgetNotes(of: inbox) }
             throw error
         }
         note(.conversationCreated(client))
@@ -182,7 +182,7 @@ extension Node {
         let (client, invite) = try command(text) { machine, turn throws(CommandError) in
             try machine.invite(lifetime: lifetime, singleUse: singleUse, &turn)
         }
-        guard let key = keys[client] else { throw .stopping }
+        guard let key = inboxes[client]?.key else { throw .stopping }
         let signed = SignedInvite(payload: InviteSlug.encodePayload(invite), signedBy: key.secret)
         guard let verified = InviteSlug.verify(signed) else { throw .stopping }
         return whenDurable(client).map { (verified, slug: InviteSlug.encode(signed)) }
@@ -226,13 +226,13 @@ extension Node {
         if let alias { try checkAlias(alias) }
         let client: ClientID
         do { client = try takeInbox() } catch { throw Self.wrap(error) }
-        notes[client].alias = alias
+        setAlias(alias, of: client)
         do throws(NodeError) {
             _ = try request { turn throws(CommandError) in
                 ((), try core.join(client, invite: invite, profile: profile, &turn))
             }
         } catch {
-            notes.remove(client)
+            if let inbox = inboxes[client] { inboxes.forgetNotes(of: inbox) }
             throw error
         }
         note(.joinBegan(client))

@@ -106,7 +106,10 @@ extension Node {
     /// Works while the storage is locked.
     package func status() -> Status {
         probeDisk(after: .second)
-        let deadlines = [store.nextDeadline.map { Timestamp(milliseconds: $0) }, archive.nextDeadline]
+        let deadlines = [
+            store.nextDeadline.map { Timestamp(milliseconds: $0) },
+            inboxes.unordered.lazy.compactMap(\.archive.nextDeadline).min(),
+        ]
         return Status(
             isLocked: store.isLocked,
             erasure: store.erasurePromise,
@@ -124,7 +127,9 @@ extension Node {
     }
 
     /// Messages of others that nobody has read and that end with the node's process.
-    package var unreadInMemoryCount: Int { archive.unreadInMemoryCount }
+    package var unreadInMemoryCount: Int {
+        inboxes.unordered.reduce(0) { $0 + $1.archive.unreadInMemoryCount }
+    }
 
     /// Destroys what is due, as the timer would.
     package func reapNow() { tick() }

@@ -61,27 +61,27 @@ extension Node {
             defaultPolicy: defaultPolicy,
             sessionGrace: options.sessionGrace,
             // Not a copy of the archive: what the turn changes would be copied with it.
-            isKnown: { [unowned self] client, id in archive.contains(id, client: client, row: rows[client]) },
+            isKnown: { [unowned self] client, id in inboxes[client]?.archive.contains(id) ?? false },
             hasRoom: { [unowned self] client in hasRoom(client) },
             isNamedPeer: { [unowned self] key in peers.peers.contains { $0.contact?.key == key } },
             contents: ContentLookup(
                 message: { [unowned self] client, id in
-                    archive.read(id, client: client, row: rows[client], now: readClock().hide)?.message
+                    inboxes[client]?.archive.read(id, now: readClock().hide)?.message
                 },
                 isStored: { [unowned self] client, id in
-                    archive.read(id, client: client, row: rows[client], now: readClock().hide)?.isStored ?? false
+                    inboxes[client]?.archive.read(id, now: readClock().hide)?.isStored ?? false
                 },
                 hasChunk: { [unowned self] client, id, index in
-                    archive.hasChunk(index, of: id, client: client, row: rows[client])
+                    inboxes[client]?.archive.hasChunk(index, of: id) ?? false
                 },
                 hasRoom: { [unowned self] client, byteCount in hasRoom(client, byteCount: byteCount) },
                 memoryAvailable: { [unowned self] in
-                    Limits.attachmentMemoryTotalByteCount - archive.heldChunkByteCount
+                    Limits.attachmentMemoryTotalByteCount - memory.chunkByteCount
                 },
                 attachmentByteCount: attachmentByteCount,
                 sendsReadReceipts: configuration.readReceipts ?? false,
-                awaitsStorage: { [unowned self] client, id in archive.awaitsStorage(id, client: client) },
-                wasShown: { [unowned self] client, id in archive.wasShown(id, client: client) }
+                awaitsStorage: { [unowned self] client, id in inboxes[client]?.archive.awaitsStorage(id) ?? false },
+                wasShown: { [unowned self] client, id in inboxes[client]?.archive.wasShown(id) ?? false }
             ),
             defaultCap: defaultCap,
             sourceOf: { [unowned self] link in links[link]?.connection.sourcePrefix }
@@ -91,7 +91,7 @@ extension Node {
     /// Whether the inbox may store more of what peers send.
     private func hasRoom(_ client: ClientID) -> Bool {
         // Counted by the store; while it is locked nothing is stored.
-        guard let row = rows[client], let stored = try? store.storedAmount(row) else { return true }
+        guard let row = inboxes[client]?.row, let stored = try? store.storedAmount(row) else { return true }
         return room.isFor(byteCount: stored.byteCount, recordCount: stored.recordCount)
     }
 
@@ -119,7 +119,6 @@ extension Node {
         probeDisk(after: Self.probePause)
         saveWhatWasRefused()
         saveLateCounters()
-        troubled = troubled.filter { $0.value > reading.confirmed }
         loadUnread()
         storeWhatWaited()
         if looks {
@@ -153,27 +152,27 @@ extension Node {
         let now = reading.confirmed
         let isTime = pace.expiry(now) <= now
         let isDue =
-            archive.wakeAt.map { $0 <= now } ?? false || store.nextExpiry.map { $0 <= now.milliseconds } ?? false
+            nextExpiryInMemory.map { $0 <= now } ?? false || store.nextExpiry.map { $0 <= now.milliseconds } ?? false
         if isTime, isDue { pace.expired(at: now) }
         let report = store.reap(hide: reading.hide.milliseconds, destroy: reading.confirmed.milliseconds)
-        let isIdle = report.expired.isEmpty && report.rows.isEmpty
-        let clients = isIdle ? [:] : Dictionary(uniqueKeysWithValues: rows.map { ($1, $0) })
         for expired in report.expired {
-            guard let client = clients[expired.row], let id = Messaging.MessageID(expired.id) else { continue }
-            if reading.isInDoubt { withheld.append((client, id)) } else { archive.expired(id, client: client) }
-            publish(client, .messageExpired(id))
+            guard let inbox = inboxes.inbox(at: expired.row), let id = Messaging.MessageID(expired.id) else { continue }
+            if reading.isInDoubt { withheld.append((inbox, id)) } else { inbox.archive.expired(id) }
+            publish(inbox.client, .messageExpired(id))
         }
         if !reading.isInDoubt, !withheld.isEmpty {
             // What has come back is as it was.
-            for (client, id) in withheld {
-                let isBack = rows[client].map { (try? store.contains($0, id: id.bytes)) ?? false } ?? false
-                if !isBack { archive.expired(id, client: client) }
+            for (inbox, id) in withheld {
+                let isBack = (try? store.contains(inbox.row, id: id.bytes)) ?? false
+                if !isBack { inbox.archive.expired(id) }
             }
             withheld = []
         }
-        for (client, id) in isTime ? archive.expire(now: now) : [] { publish(client, .messageExpired(id)) }
+        for inbox in isTime ? inboxes.all : [] {
+            for id in inbox.archive.expire(now: now) { publish(inbox.client, .messageExpired(id)) }
+        }
         for row in report.rows {
-            if let client = clients[row] ?? unread.removeValue(forKey: row)?.client { letGo(client) }
+            if let inbox = inboxes.inbox(at: row) ?? unread.removeValue(forKey: row)?.inbox { letGo(inbox) }
         }
         // Tried again every second, said once a minute: a disk that stays as it is must not be filled with words.
         if !report.failures.isEmpty, failuresToldAt.map({ reading.confirmed - $0 >= .minute }) ?? true {
@@ -188,6 +187,9 @@ extension Node {
         }
         if report.recordsOverwritten > 0 { scheduleCommit() }
     }
+
+    /// Not after the first expiry of a message in memory.
+    private var nextExpiryInMemory: Timestamp? { inboxes.unordered.lazy.compactMap(\.archive.wakeAt).min() }
 
     /// Says once a minute what is tried again all the time: a disk that stays as it is must not be filled with words.
     func say(_ text: String, of error: any Error) {
@@ -208,7 +210,7 @@ extension Node {
         if let deadline = core.nextDeadline { next = min(next, deadline) }
         if let deadline = store.nextTask { next = min(next, Timestamp(milliseconds: deadline)) }
         if let deadline = store.nextExpiry { next = min(next, pace.expiry(Timestamp(milliseconds: deadline))) }
-        if let deadline = archive.wakeAt { next = min(next, pace.expiry(deadline)) }
+        if let deadline = nextExpiryInMemory { next = min(next, pace.expiry(deadline)) }
         if routing.isRolling { next = min(next, now + Self.rollPause) }
         // A locked storage gives nothing; it is asked again at the unlock.
         if !store.isLocked, let retry = unread.values.map(\.retryAt).min() { next = min(next, retry) }

@@ -71,14 +71,14 @@ extension Node {
             text: text,
             replyTo: target
         )
-        archive.uploading.insert(prepared.message)
+        memory.uploading.insert(prepared.message)
         return prepared.message
     }
 
     private func checkRoom(_ prepared: PreparedAttachment, byteCount: Int64, client: ClientID) throws(NodeError) {
         switch prepared.keeping {
         case .memory, .untilUnlocked:
-            guard archive.heldChunkByteCount + byteCount <= Limits.attachmentMemoryTotalByteCount else {
+            guard memory.chunkByteCount + byteCount <= Limits.attachmentMemoryTotalByteCount else {
                 throw .command(.fileMemoryFull(limit: Limits.attachmentMemoryTotalByteCount))
             }
         case .disk:
@@ -172,7 +172,7 @@ extension Node {
             throw error
         }
         uploads[id] = nil
-        archive.uploading.remove(id)
+        memory.uploading.remove(id)
         upload.whenEnded?()
         return sent
     }
@@ -184,11 +184,11 @@ extension Node {
     package func cancelUpload(_ id: UploadID) {
         guard let upload = uploads.removeValue(forKey: id) else { return }
         upload.whenEnded?()
-        archive.uploading.remove(id)
-        archive.forgetHeldChunks(id, upload.client)
-        storing(upload.client) { row throws(StoreError) in
+        memory.uploading.remove(id)
+        inboxes[upload.client]?.archive.forgetHeldChunks(id)
+        storing(upload.client) { inbox throws(StoreError) in
             guard !store.isLocked else { return }
-            try archive.forgetChunks(id, count: upload.chunkCount, client: upload.client, row: row)
+            try inbox.archive.forgetChunks(id, count: upload.chunkCount)
         }
         changed(upload.client)
     }
@@ -236,13 +236,7 @@ extension Node {
         for index in first..<min(total, first + max(0, min(count, Limits.attachmentWindow))) {
             let chunk: AttachmentChunk?
             do throws(StoreError) {
-                chunk = try archive.chunk(
-                    index,
-                    of: file.message,
-                    client: file.client,
-                    row: rows[file.client],
-                    now: readClock().hide
-                )
+                chunk = try inboxes[file.client]?.archive.chunk(index, of: file.message, now: readClock().hide)
             } catch {
                 throw .store(error)
             }

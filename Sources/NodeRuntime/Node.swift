@@ -50,7 +50,7 @@ package actor Node {
     var peers: PeersFile
     /// `peers.json` as it was last looked at; `nil` for a node whose peers do not come from a file.
     var peersStamp: HomeFile.Stamp?
-    var archive: MessageArchive
+    let memory = MessageMemory()
     let store: Store
     let log: Logger
     var transport: LinkTransport?
@@ -59,8 +59,6 @@ package actor Node {
     var listeners: [TCPListener] = []
     /// ``advertised`` as of the last tick: asking the system for its addresses takes longer than a turn.
     var advertisedNow: [Messaging.Endpoint]?
-    /// What the last state of each inbox says of when a message last came or went.
-    var activitySaved: [ClientID: Messaging.Timestamp] = [:]
     /// Likewise those ways that go through rendezvous nodes.
     var relayPlacesNow: [RelayPlace]?
     /// They are others than those that were announced.
@@ -76,7 +74,7 @@ package actor Node {
     var announced: [Messaging.Endpoint]?
     var clock: NodeClock
     /// Messages that are over only if a step of the clock forward is true.
-    var withheld: [(client: ClientID, message: Messaging.MessageID)] = []
+    var withheld: [(inbox: Inbox, message: Messaging.MessageID)] = []
     /// When it was last said that something could not be destroyed.
     var failuresToldAt: Timestamp?
     /// When each of what is tried again was said last.
@@ -86,22 +84,10 @@ package actor Node {
     var lastMark: Timestamp?
 
     // Inboxes
-    var rows: [ClientID: RowID] = [:]
-    /// Wiped while the storage is locked.
-    var keys: [ClientID: IdentityKey] = [:]
-    /// What this node knows of its conversations that no member has said.
-    var notes = NotesTable()
-    /// Routes that were asked for while the keys were wiped.
-    var owedRoutes: [(client: ClientID, route: NodeAction.Route)] = []
-    /// Awake inboxes whose saved state says that none of their messages waits.
-    var settled: Set<ClientID> = []
+    var inboxes = InboxTable()
     /// When the summaries of sleeping inboxes were last written.
     var summarizedAt: Timestamp?
     var tombstoneIDs: [ConversationID: TombstoneID] = [:]
-    /// Records that changed while the storage was locked.
-    var unsaved: Set<ClientID> = []
-    /// What has become of messages on the disk while the storage was locked; in order.
-    var putOff: [ClientID: [NodeAction]] = [:]
     /// Tombstones of explosions that happened while the storage was locked.
     var unsavedTombstones: Set<ConversationID> = []
     /// The lists by which the members of exploded conversations are told.
@@ -110,8 +96,6 @@ package actor Node {
     var unsavedFanOuts: Set<ConversationID> = []
     /// Prepared tombstones of explosions to come.
     var armed: [ConversationID: ExplodeStateMachine.Record] = [:]
-    /// Inboxes whose scheduled destruction the store has refused so far.
-    var unarmed: [ClientID: Timestamp] = [:]
     /// Exploded conversations whose key page could not be overwritten yet, and why.
     var undestroyed: [ConversationID: StoreError] = [:]
     /// By which our receipt is brought to the creator of a conversation that has just exploded.
@@ -125,8 +109,6 @@ package actor Node {
     /// When a disk in trouble was looked at last.
     var probedAt: Timestamp?
     static let probePause: Milliseconds = 5 * .second
-    /// Inboxes whose storage has just failed: no links until then.
-    var troubled: [ClientID: Timestamp] = [:]
     static let storagePause: Milliseconds = 2 * .second
     /// Routes whose tokens are made for a new day in one turn, and the pause between two turns.
     static let rollBatchCount = 64
@@ -137,20 +119,16 @@ package actor Node {
     var skipped: [String] = []
     /// Inboxes that the disk did not give, and that are read again.
     var unread: [RowID: UnreadInbox] = [:]
-    /// Inboxes whose newest changes were refused when the storage was locked already: they go on from what is durable
-    /// once it is unlocked.
-    var voided: Set<ClientID> = []
 
     // Links
     var routing: RoutingTable
     var routeTargets: [UInt64: RouteTarget] = [:]
-    var routeNumbers: [ClientID: [NodeAction.Route: UInt64]] = [:]
     var tombstoneRoutes: [ConversationID: [RouteTarget.Knocker: UInt64]] = [:]
     var nextRoute: UInt64 = 1
-    var dialTokens: [LinkName: DialTokens] = [:]
-    /// Writes for the sake of tokens that were shown, and inboxes whose turn comes with the next tick.
+    /// Writes for the sake of tokens that were shown.
     var counterSaves = TokenBucket(interval: Limits.counterSaveInterval, burst: Limits.counterSaveBurst)
-    var lateCounters: Set<ClientID> = []
+    /// Some inbox waits for the next tick to write its counters.
+    var owesCounters = false
     var dials: [UInt64: ActiveDial] = [:]
     var groups: [UInt64: DialGroup] = [:]
     var nextGroup: UInt64 = 1
@@ -172,11 +150,9 @@ package actor Node {
     var lan: LanSearch?
     /// `nil` unless gateways are asked for port mappings.
     var mappings: PortMappings?
-    /// Counters of inboxes that are being loaded.
-    var savedCounters: [ClientID: [InboxSnapshot.Counters]] = [:]
 
     // Effects that wait for the disk
-    var effects = EffectQueue()
+    var commits = CommitLedger()
     var isCommitScheduled = false
     var isLateCommitDue = false
     var isLateCommitScheduled = false
@@ -187,7 +163,8 @@ package actor Node {
     // The log
     /// Whose conversations have exploded since the start: the tombstone does not know.
     var explodedClients: [ConversationID: ClientID] = [:]
-    var acknowledgements: [ClientID: AcknowledgementCounts] = [:]
+    /// Inboxes whose acknowledgements the log has yet to tell of.
+    var acknowledged: [Inbox] = []
     var rendezvousNoted: [RendezvousNote] = []
 
     // Watchers
@@ -258,7 +235,6 @@ package actor Node {
             committingOn: surroundings.commitThread
         )
         self.store = store
-        archive = MessageArchive(store: store)
         room = StorageRoom(
             home: options.home,
             limits: configuration.storage ?? NodeConfiguration.Storage(),
@@ -347,7 +323,9 @@ package actor Node {
     }
 
     private func close() {
-        for effect in effects.dropAll() { release(effect, isDurable: false) }
+        for inbox in inboxes.all {
+            for effect in commits.drop(inbox.effects) { release(effect, isDurable: false) }
+        }
         for ping in pings.values {
             ping.end.cancel()
             ping.promise.fail(NodeError.stopping)
@@ -357,6 +335,6 @@ package actor Node {
         saveEventMark()
         transport?.close()
         store.close()
-        keys = [:]
+        for inbox in inboxes.unordered { inbox.key = nil }
     }
 }

@@ -47,7 +47,7 @@ struct LinkDescription {
 }
 
 /// Acknowledgements of a batch of frames.
-struct AcknowledgementCounts {
+struct AcknowledgementCounts: Equatable {
     var sent = 0
     var received = 0
 }
@@ -242,21 +242,22 @@ extension Node {
     }
 
     /// Acknowledgements that have come or gone, for the line about the batch.
-    func count(_ frame: Frame, of client: ClientID, isSent: Bool) {
+    func count(_ frame: Frame, of inbox: Inbox, isSent: Bool) {
         guard case .acknowledgement = frame, log.logLevel <= .debug else { return }
-        if isSent {
-            acknowledgements[client, default: AcknowledgementCounts()].sent += 1
-        } else {
-            acknowledgements[client, default: AcknowledgementCounts()].received += 1
-        }
+        if inbox.acknowledgements == AcknowledgementCounts() { acknowledged.append(inbox) }
+        if isSent { inbox.acknowledgements.sent += 1 } else { inbox.acknowledgements.received += 1 }
     }
 
     /// The frames of a batch have been handled.
     func noteAcknowledgements() {
-        guard !acknowledgements.isEmpty else { return }
-        let counted = acknowledgements
-        acknowledgements = [:]
-        for (client, counts) in counted.sorted(by: { $0.key < $1.key }) { note(.acknowledged(client, counts)) }
+        guard !acknowledged.isEmpty else { return }
+        let counted = acknowledged
+        acknowledged = []
+        for inbox in counted.sorted(by: { $0.client < $1.client }) {
+            let counts = inbox.acknowledgements
+            inbox.acknowledgements = AcknowledgementCounts()
+            note(.acknowledged(inbox.client, counts))
+        }
     }
 
     /// What has become of our reservations since the last look. Peers are told apart by number: the log has no names.

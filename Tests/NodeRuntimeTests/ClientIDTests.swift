@@ -53,7 +53,7 @@ import Wire
         try await node.start(passphrase: nil)
         let damage = await node.status().damage
         #expect(damage.contains { $0.lowercased().contains("clientidmismatch") }, "\(damage)")
-        let inboxes = try await node.inboxes().map(\.client)
+        let inboxes = try await node.inboxStates().map(\.client)
         #expect(inboxes.filter { $0 == client }.count == 1 && Set(inboxes).count == inboxes.count)
         await node.stop()
         try await group.shutdownGracefully()

@@ -21,22 +21,20 @@ struct InboxNotesTests {
 
     @Test("An alias has one holder, however it is written; the second is left out, and a removed one is free")
     func holders() {
-        var table = NotesTable()
-        table[clients[0]].alias = "Night shift"
+        var table = AliasTable()
+        #expect(table.replace(nil, by: "Night shift", of: clients[0]) == "Night shift")
         for text in ["Night shift", "night shift", "NIGHTSHIFT", "night\u{200b}shift"] {
             #expect(table.holder(of: text) == clients[0], "\(text)")
         }
-        table[clients[1]].alias = "nightshift"
-        #expect(table[clients[1]].alias == nil && table.holder(of: "nightshift") == clients[0])
+        #expect(table.replace(nil, by: "nightshift", of: clients[1]) == nil)
+        #expect(table.holder(of: "nightshift") == clients[0])
         // The same inbox may write its own otherwise, and give it up for another.
-        table[clients[0]].alias = "nightshift"
-        #expect(table[clients[0]].alias == "nightshift")
-        table[clients[0]].alias = "day"
+        #expect(table.replace("Night shift", by: "nightshift", of: clients[0]) == "nightshift")
+        #expect(table.replace("nightshift", by: "day", of: clients[0]) == "day")
         #expect(table.holder(of: "nightshift") == nil && table.holder(of: "day") == clients[0])
-        table[clients[1]].alias = "nightshift"
-        table.remove(clients[1])
-        table.remove(clients[2])
-        #expect(table.holder(of: "nightshift") == nil && table[clients[1]] == InboxNotes())
+        #expect(table.replace(nil, by: "nightshift", of: clients[1]) == "nightshift")
+        #expect(table.replace("nightshift", by: nil, of: clients[1]) == nil)
+        #expect(table.holder(of: "nightshift") == nil)
     }
 
     @Test(
@@ -110,11 +108,11 @@ struct InboxNotesTests {
         try await withNode { node, _ in
             _ = try node.createConversation(name: "ops", profile: nil)
             let holder = try node.resolve("ops")
-            let before = try node.inboxes().count
+            let before = try node.inboxStates().count
             for (name, alias) in [("ops", nil), ("OPS", nil), ("other", "ops"), ("other", "4f1c09ab")] {
                 #expect(throws: NodeError.self) { try node.createConversation(name: name, profile: nil, alias: alias) }
             }
-            #expect(try node.inboxes().count == before && node.conversations().count == 1)
+            #expect(try node.inboxStates().count == before && node.conversations().count == 1)
             // A name that the core refuses leaves no alias behind.
             #expect(throws: NodeError.self) { try node.createConversation(name: "x", profile: "\u{7}", alias: "free") }
             _ = try node.createConversation(name: "ops", profile: nil, alias: "free")

@@ -45,9 +45,9 @@ import Transport
 
 extension Node {
     private func teaKnock() throws -> (client: ClientID, machine: ConversationStateMachine, token: RoutingToken) {
-        let client = try #require(keys.keys.first { core.conversation($0) != nil })
+        let client = try #require(inboxes.all.map(\.client).first { core.conversation($0) != nil })
         let machine = try #require(core.conversation(client))
-        let own = try #require(keys[client])
+        let own = try #require(inboxes[client]?.key)
         let other = try #require(machine.currentMembers.first { $0.key != own.publicKey })
         let secret = RoutingSecret.derive(
             own: own,
@@ -79,7 +79,7 @@ extension Node {
 
     fileprivate func takeTrueNotice(from source: UInt64) throws {
         let (client, machine, token) = try teaKnock()
-        _ = receiveKnock(token, notice(machine, key: try #require(keys[client])), from: source)
+        _ = receiveKnock(token, notice(machine, key: try #require(inboxes[client]?.key)), from: source)
     }
 
     fileprivate func answers(toQuestion conversation: ConversationID, times: Int, from source: UInt64) throws -> Int {

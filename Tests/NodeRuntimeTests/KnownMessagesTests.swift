@@ -8,62 +8,68 @@ import Testing
     private var random = Randomness.seeded(1)
 
     private mutating func names(_ count: Int) -> [MessageID] { (0..<count).map { _ in MessageID.random(&random) } }
-    private mutating func client() -> ClientID { ClientID.generate(&random) }
 
     @Test mutating func `what was forgotten is known; what is on the disk only where the disk cannot be asked`() {
-        var known = KnownMessages()
-        let (one, other) = (client(), client())
+        var known = KnownMessages(budget: MessageMemory())
         let ids = names(2)
-        known.insert(ids[0], one, isStored: false)
-        known.insert(ids[1], one, isStored: true)
-        #expect(known.contains(ids[0], one, orStored: false) && known.contains(ids[0], one, orStored: true))
-        #expect(!known.contains(ids[1], one, orStored: false) && known.contains(ids[1], one, orStored: true))
-        for id in ids { #expect(!known.contains(id, other, orStored: true)) }
+        known.insert(ids[0], isStored: false)
+        known.insert(ids[1], isStored: true)
+        #expect(known.contains(ids[0], orStored: false) && known.contains(ids[0], orStored: true))
+        #expect(!known.contains(ids[1], orStored: false) && known.contains(ids[1], orStored: true))
     }
 
-    @Test mutating func `the oldest goes first, of all inboxes together`() {
-        var known = KnownMessages(limit: 4)
-        let clients = [client(), client()]
+    @Test mutating func `beyond the bound of all inboxes the oldest of this one goes first`() {
+        let memory = MessageMemory(knownLimit: 6, knownOwnCount: 2)
+        var known = [KnownMessages(budget: memory), KnownMessages(budget: memory)]
         let ids = names(10)
-        for (index, id) in ids.enumerated() { known.insert(id, clients[index % 2], isStored: false) }
-        #expect(known.count == 4)
+        for id in ids[..<3] { known[0].insert(id, isStored: false) }
+        for id in ids[3...] { known[1].insert(id, isStored: false) }
+        // A flood of one inbox takes nothing from another one.
+        #expect(known.map(\.count) == [3, 3] && memory.knownCount == 6)
         for (index, id) in ids.enumerated() {
-            #expect(known.contains(id, clients[index % 2], orStored: false) == (index >= 6))
+            #expect(known[0].contains(id, orStored: false) == (index < 3))
+            #expect(known[1].contains(id, orStored: false) == (index >= 7))
         }
     }
 
-    @Test mutating func `one that comes again keeps its place`() {
-        var known = KnownMessages(limit: 2)
-        let one = client()
-        let ids = names(3)
-        for id in [ids[0], ids[1], ids[0], ids[2]] { known.insert(id, one, isStored: false) }
-        #expect(ids.map { known.contains($0, one, orStored: false) } == [false, true, true])
+    @Test mutating func `an inbox has room for some of its own, whatever others hold`() {
+        let memory = MessageMemory(knownLimit: 3, knownOwnCount: 2)
+        var (full, other) = (KnownMessages(budget: memory), KnownMessages(budget: memory))
+        let ids = names(8)
+        for id in ids[..<5] { full.insert(id, isStored: false) }
+        for id in ids[5...] { other.insert(id, isStored: false) }
+        #expect(full.count == 3 && other.count == 2)
+        #expect(ids[6...].allSatisfy { other.contains($0, orStored: false) })
     }
 
-    @Test mutating func `of an inbox that is gone nothing is left, and its numbers may come again`() {
-        var known = KnownMessages(limit: 4)
-        let (gone, other) = (client(), client())
-        let ids = names(6)
-        for id in ids[..<3] { known.insert(id, gone, isStored: id == ids[1]) }
-        known.insert(ids[3], other, isStored: false)
-        known.removeAll(gone)
-        #expect(known.count == 1 && known.contains(ids[3], other, orStored: false))
-        for id in ids[..<3] { #expect(!known.contains(id, gone, orStored: true)) }
-        // What was removed has left its room, and what comes after it goes in order.
-        for id in [ids[0], ids[4], ids[5]] { known.insert(id, gone, isStored: false) }
-        #expect(known.count == 4)
-        known.insert(ids[1], gone, isStored: false)
-        #expect(!known.contains(ids[3], other, orStored: false))
-        #expect([0, 1, 4, 5].allSatisfy { known.contains(ids[$0], gone, orStored: false) })
+    @Test mutating func `one that comes again keeps its place`() {
+        var known = KnownMessages(budget: MessageMemory(knownLimit: 2, knownOwnCount: 2))
+        let ids = names(3)
+        for id in [ids[0], ids[1], ids[0], ids[2]] { known.insert(id, isStored: false) }
+        #expect(ids.map { known.contains($0, orStored: false) } == [false, true, true])
+    }
+
+    @Test mutating func `of an inbox that is gone nothing is left, and its ids may come again`() {
+        let memory = MessageMemory(knownLimit: 4, knownOwnCount: 2)
+        var (gone, other) = (KnownMessages(budget: memory), KnownMessages(budget: memory))
+        let ids = names(4)
+        for id in ids[..<3] { gone.insert(id, isStored: id == ids[1]) }
+        other.insert(ids[3], isStored: false)
+        gone.removeAll()
+        #expect(memory.knownCount == 1 && gone.count == 0 && other.contains(ids[3], orStored: false))
+        for id in ids[..<3] { #expect(!gone.contains(id, orStored: true)) }
+        for id in ids[..<3] { gone.insert(id, isStored: false) }
+        #expect(memory.knownCount == 4 && ids[..<3].allSatisfy { gone.contains($0, orStored: false) })
     }
 
     @Test mutating func `after the disk has refused something it is asked again`() {
-        var known = KnownMessages()
-        let one = client()
+        let memory = MessageMemory()
+        var known = KnownMessages(budget: memory)
         let ids = names(2)
-        known.insert(ids[0], one, isStored: true)
-        known.insert(ids[1], one, isStored: false)
-        known.removeStored(one)
-        #expect(!known.contains(ids[0], one, orStored: true) && known.contains(ids[1], one, orStored: false))
+        known.insert(ids[0], isStored: true)
+        known.insert(ids[1], isStored: false)
+        known.removeStored()
+        #expect(!known.contains(ids[0], orStored: true) && known.contains(ids[1], orStored: false))
+        #expect(memory.knownCount == 1)
     }
 }

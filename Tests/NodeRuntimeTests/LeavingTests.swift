@@ -49,7 +49,7 @@ private final class Machine: Sendable {
                 case .awake(let machine): machine.conversation
                 }
             },
-            try await node.inboxes().map(\.client)
+            try await node.inboxStates().map(\.client)
         )
     }
 

@@ -8,7 +8,6 @@ import Testing
 
 @Suite("Message archive") struct MessageArchiveTests {
     private var random = Randomness.seeded(1)
-    private let client: ClientID
     private let sender: PublicKey
     private let disk = SimulatedDisk()
     private let store: Store
@@ -17,13 +16,12 @@ import Testing
     private let now = Timestamp(milliseconds: 1_800_000_000_000)
 
     init() throws {
-        client = ClientID.generate(&random)
         sender = try SecretKey(SecretBytes(copying: [UInt8](repeating: 7, count: 32))).publicKey
         try Store.create(home: "/home", protection: .keyFile, passphrase: nil, fileSystem: disk)
         store = try Store.open(home: "/home", fileSystem: disk, now: now.milliseconds, committingOn: .caller)
         try store.unlock(passphrase: nil)
         row = try store.createRow()
-        archive = MessageArchive(store: store)
+        archive = MessageArchive(store: store, row: row, memory: MessageMemory())
     }
 
     private mutating func message(lasting lifetime: Milliseconds? = nil) -> Message {
@@ -45,20 +43,20 @@ import Testing
     }
 
     private mutating func keep(_ message: Message, _ keeping: NodeAction.Keeping) throws {
-        try archive.keep(message, keeping, client: client, row: row, now: now)
+        try archive.keep(message, keeping, now: now)
     }
 
     private func isKnown(_ message: Message) -> Bool {
-        archive.contains(message.content.id, client: client, row: row)
+        archive.contains(message.content.id)
     }
 
     @Test mutating func `what was in memory only stays known after a close, and not after the inbox has gone`() throws {
         let seen = message()
         try keep(seen, .memory)
-        archive.forgetMemory(client)
-        #expect(archive.read(seen.content.id, client: client, row: row, now: now) == nil)
+        archive.forgetMemory()
+        #expect(archive.read(seen.content.id, now: now) == nil)
         #expect(isKnown(seen))
-        archive.forget(client)
+        archive.forget()
         #expect(!isKnown(seen))
     }
 
@@ -69,19 +67,19 @@ import Testing
         try keep(lasting, .untilUnlocked(.oneDay))
         try keep(short, .untilUnlocked(.oneHour))
         let id = lasting.content.id
-        #expect(archive.awaitsStorage(id, client: client) && archive.waiting == [client])
-        archive.forgetMemory(client)
-        #expect(archive.awaitsStorage(id, client: client), "closing is no unlock")
-        let (stored, failure) = archive.storeWaiting(client: client, row: row, now: now + .minute)
+        #expect(archive.awaitsStorage(id) && archive.isWaiting)
+        archive.forgetMemory()
+        #expect(archive.awaitsStorage(id), "closing is no unlock")
+        let (stored, failure) = archive.storeWaiting(now: now + .minute)
         #expect(stored == [StoredContent(id: id, sender: sender)] && failure == nil)
-        #expect(!archive.awaitsStorage(id, client: client) && archive.waiting.isEmpty)
-        #expect(archive.read(id, client: client, row: row, now: now)?.isStored == true)
+        #expect(!archive.awaitsStorage(id) && !archive.isWaiting)
+        #expect(archive.read(id, now: now)?.isStored == true)
         #expect(isKnown(lasting) && isKnown(short))
         store.commit { _ in }
         #expect(try store.messageCount(row, now: now.milliseconds) == 1)
         // It came again when the storage was locked and nobody could see that it is there.
         try keep(lasting, .untilUnlocked(.oneDay))
-        #expect(archive.storeWaiting(client: client, row: row, now: now + .minute).stored.map(\.id) == [id])
+        #expect(archive.storeWaiting(now: now + .minute).stored.map(\.id) == [id])
         #expect(try store.messageCount(row, now: now.milliseconds) == 1)
         store.lock()
         #expect(isKnown(lasting), "its number is in memory")
@@ -91,11 +89,11 @@ import Testing
         let waiting = message(lasting: .day)
         try keep(waiting, .untilUnlocked(.oneDay))
         store.lock()
-        let (stored, failure) = archive.storeWaiting(client: client, row: row, now: now)
+        let (stored, failure) = archive.storeWaiting(now: now)
         #expect(stored.isEmpty && failure == .locked)
-        #expect(archive.awaitsStorage(waiting.content.id, client: client))
+        #expect(archive.awaitsStorage(waiting.content.id))
         try store.unlock(passphrase: nil)
-        #expect(archive.storeWaiting(client: client, row: row, now: now).stored.count == 1)
+        #expect(archive.storeWaiting(now: now).stored.count == 1)
     }
 
     @Test mutating func `what waits for the disk counts against the bound though a watcher has shown it`() throws {
@@ -103,8 +101,8 @@ import Testing
         try keep(waiting, .untilUnlocked(.oneDay))
         try keep(ephemeral, .memory)
         #expect(archive.unreadInMemoryCount == 1)
-        #expect(archive.markShown(waiting.content.id, client: client) == 0)
-        #expect(archive.markShown(ephemeral.content.id, client: client) == ephemeral.byteCount)
+        #expect(archive.markShown(waiting.content.id) == 0)
+        #expect(archive.markShown(ephemeral.content.id) == ephemeral.byteCount)
         #expect(archive.waitingByteCount == waiting.byteCount && archive.unreadInMemoryCount == 0)
     }
 

@@ -9,7 +9,6 @@ import Testing
 /// What is shown of an inbox: a page at a time, from the disk and from memory.
 @Suite("Message pages") struct MessagePagesTests {
     private var random = Randomness.seeded(1)
-    private let client: ClientID
     private let sender: PublicKey
     private let disk = SimulatedDisk()
     private let store: Store
@@ -18,13 +17,12 @@ import Testing
     private var now = Timestamp(milliseconds: 1_800_000_000_000)
 
     init() throws {
-        client = ClientID.generate(&random)
         sender = try SecretKey(SecretBytes(copying: [UInt8](repeating: 7, count: 32))).publicKey
         try Store.create(home: "/home", protection: .keyFile, passphrase: nil, fileSystem: disk)
         store = try Store.open(home: "/home", fileSystem: disk, now: now.milliseconds, committingOn: .caller)
         try store.unlock(passphrase: nil)
         row = try store.createRow()
-        archive = MessageArchive(store: store)
+        archive = MessageArchive(store: store, row: row, memory: MessageMemory())
     }
 
     /// A message of its own number, on the disk or in memory; it comes a millisecond after the one before.
@@ -61,7 +59,7 @@ import Testing
             state: fromUs ? .queued : .received,
             expiresAt: lasting.map { now + $0 }
         )
-        try archive.keep(message, keeping, client: client, row: row, now: now)
+        try archive.keep(message, keeping, now: now)
         return message.content.id
     }
 
@@ -73,7 +71,7 @@ import Testing
         .Page?
     {
         var taken = 0
-        return try archive.page(client: client, row: row, last: last, after: after, now: now) { _ in
+        return try archive.page(last: last, after: after, now: now) { _ in
             taken += 1
             return taken <= room
         }
@@ -154,9 +152,8 @@ import Testing
         try come(4, .disk(.oneDay))
         try come(5, .memory)
         store.commit { _ in }
-        archive.sleep(client)
+        archive.sleep()
         store.release(row)
-        archive.wake(client)
         try come(6, .disk(.oneDay))
         #expect(try numbers() == [1, 3, 4, 5, 6])
         #expect(try pages(of: 1).flatMap { $0 } == [1, 3, 4, 5, 6])
@@ -169,7 +166,7 @@ import Testing
         for number in 2..<8 { try come(number, number % 2 == 0 ? .untilUnlocked(.oneDay) : .memory) }
         try store.unlock(passphrase: nil)
         #expect(try numbers() == Array(0..<8), "before it is written")
-        #expect(archive.storeWaiting(client: client, row: row, now: now).failure == nil)
+        #expect(archive.storeWaiting(now: now).failure == nil)
         try come(8, .disk(.oneDay))
         try come(9, .memory)
         #expect(try numbers() == Array(0..<10))
@@ -179,7 +176,7 @@ import Testing
 
     @Test mutating func `only what a page shows counts as read, and what lies between`() throws {
         let ids = try fill(9)
-        let size = try #require(archive.read(ids[1], client: client, row: row, now: now)?.message.byteCount)
+        let size = try #require(archive.read(ids[1], now: now)?.message.byteCount)
         #expect(archive.unreadInMemoryCount == 6)
         var page = try #require(try page(last: 1))
         #expect(archive.unreadInMemoryCount == 5 && page.freedByteCount == size && !page.isAllRead)
@@ -211,7 +208,7 @@ import Testing
         #expect(try numbers() == [2, 3] && numbers(last: 3) == [2, 3])
         #expect(try numbers(after: ids[0]) == [2, 3] && numbers(after: ids[1]) == [2, 3])
         store.reap(hide: now.milliseconds, destroy: now.milliseconds)
-        #expect(archive.expire(now: now).map(\.1) == [ids[1]])
+        #expect(archive.expire(now: now) == [ids[1]])
         #expect(try numbers(after: ids[0]) == nil && numbers(after: ids[1]) == nil)
     }
 
@@ -221,14 +218,14 @@ import Testing
         let before = disk.operations
         for id in ids {
             let digits = String(id.description.prefix(9))
-            #expect(try archive.ids(beginningWith: digits, limit: 9, client: client, row: row, now: now) == [id])
+            #expect(try archive.ids(beginningWith: digits, limit: 9, now: now) == [id])
         }
         let digit = String(ids[0].description.prefix(1))
         let matching = ids.filter { $0.description.hasPrefix(digit) }
-        let found = try archive.ids(beginningWith: digit, limit: 99, client: client, row: row, now: now)
+        let found = try archive.ids(beginningWith: digit, limit: 99, now: now)
         #expect(Set(found) == Set(matching) && found.count == matching.count)
-        #expect(try archive.ids(beginningWith: "", limit: 7, client: client, row: row, now: now).count == 7)
-        #expect(try archive.ids(beginningWith: "xy", limit: 7, client: client, row: row, now: now).isEmpty)
+        #expect(try archive.ids(beginningWith: "", limit: 7, now: now).count == 7)
+        #expect(try archive.ids(beginningWith: "xy", limit: 7, now: now).isEmpty)
         #expect(disk.operations == before)
     }
 
@@ -250,15 +247,15 @@ import Testing
         let nowhere = MessageID.random(&random)
         _ = try react(to: nowhere, .disk(.oneHour), lasting: 500)
         _ = try react(to: nowhere, .memory, lasting: 500)
-        #expect(archive.reactionCount(at: target, client: client) == 2)
-        #expect(archive.reactionCount(at: nowhere, client: client) == 2)
+        #expect(archive.reactionCount(at: target) == 2)
+        #expect(archive.reactionCount(at: nowhere) == 2)
         now = now + 1_000
         store.reap(hide: now.milliseconds, destroy: now.milliseconds)
         _ = archive.expire(now: now)
-        #expect(archive.reactions[client]?[target] == [held] && archive.reactions[client]?[nowhere] == [])
-        #expect(!archive.contains(short, client: client, row: row))
-        archive.forgetMemory(client)
-        #expect(archive.reactions[client]?.count == 0)
+        #expect(archive.reactions[target] == [held] && archive.reactions[nowhere] == [])
+        #expect(!archive.contains(short))
+        archive.forgetMemory()
+        #expect(archive.reactions.count == 0)
     }
 
     @Test mutating func `a reaction that goes to the disk at the unlock stays known, and goes with its message`() throws
@@ -267,12 +264,12 @@ import Testing
         store.lock()
         let id = try react(to: target, .untilUnlocked(.oneDay))
         try store.unlock(passphrase: nil)
-        #expect(archive.storeWaiting(client: client, row: row, now: now).failure == nil)
-        #expect(archive.reactions[client]?[target] == [id])
+        #expect(archive.storeWaiting(now: now).failure == nil)
+        #expect(archive.reactions[target] == [id])
         let clock = NodeClock.Reading(hide: now, confirmed: now)
-        #expect(archive.reactions(to: target, client: client, row: row, clock: clock).count == 1)
-        try archive.erase([target], client: client, row: row)
-        #expect(archive.reactions[client]?.count == 0)
+        #expect(archive.reactions(to: target, clock: clock).count == 1)
+        try archive.erase([target])
+        #expect(archive.reactions.count == 0)
     }
 
     @Test mutating func `after a start reactions are found in the order in which they came, and ours that wait`() throws
@@ -280,10 +277,10 @@ import Testing
         let target = try come(1, .disk(.oneDay))
         let ids = try (0..<20).map { try react(to: target, .disk(.oneDay), fromUs: $0 % 10 == 0) }
         store.commit { _ in }
-        var again = MessageArchive(store: store)
-        let waiting = try again.restoreHidden(client: client, row: row, now: now)
+        var again = MessageArchive(store: store, row: row, memory: MessageMemory())
+        let waiting = try again.restoreHidden(now: now)
         #expect(waiting.map(\.content.id) == [ids[0], ids[10]])
-        #expect(again.reactions[client]?[target] == ids)
+        #expect(again.reactions[target] == ids)
     }
 
     @Test mutating func `chunks whose file has no message are destroyed at a start, and nothing else is opened for it`()
@@ -297,16 +294,16 @@ import Testing
             let count = index == 2 ? 100 : Limits.chunkByteCount
             let bytes = [UInt8](repeating: UInt8(index), count: count)
             let chunk = AttachmentChunk(message: message, index: index, isDeflated: false, bytes: bytes)
-            try archive.keep(chunk, .disk(.oneDay), expiresAt: now + .day, client: client, row: row)
+            try archive.keep(chunk, .disk(.oneDay), expiresAt: now + .day)
         }
         let reaction = try react(to: file, .disk(.oneDay))
         store.commit { _ in }
-        var again = MessageArchive(store: store)
-        _ = try again.restoreHidden(client: client, row: row, now: now)
+        var again = MessageArchive(store: store, row: row, memory: MessageMemory())
+        _ = try again.restoreHidden(now: now)
         for index in [0, 2] {
-            let isHere = [file, lost].map { again.hasChunk(index, of: $0, client: client, row: row) }
+            let isHere = [file, lost].map { again.hasChunk(index, of: $0) }
             #expect(isHere == [true, false])
         }
-        #expect(again.reactions[client]?[file] == [reaction])
+        #expect(again.reactions[file] == [reaction])
     }
 }

@@ -7,7 +7,7 @@ import NodeRuntime
 extension ControlHandlers {
     func addInboxes(_ router: inout ControlRouter) {
         on(&router, InboxListMethod.self) { node, _ in
-            InboxListMethod.Result(inboxes: try node.inboxes().map(NodeView.inbox))
+            InboxListMethod.Result(inboxes: try node.inboxStates().map(NodeView.inbox))
         }
         durably(&router, InboxWakeMethod.self) { node, params in NodeView.inbox(try node.wakeInbox(params.inbox)) }
         durably(&router, InboxSleepMethod.self) { node, params in NodeView.inbox(try node.sleepInbox(params.inbox)) }

@@ -1,0 +1,63 @@
+import Messaging
+import Primitives
+import Store
+import Transport
+
+/// One inbox as the shell holds it: all that is of this inbox and of no other. It outlives its sleep, and goes with its
+/// keys.
+final class Inbox {
+    let client: ClientID
+    let row: RowID
+    /// `nil` while it sleeps; wiped while the storage is locked.
+    var key: IdentityKey?
+    /// What this node knows of the conversation that no member has said. Set by ``InboxTable/note(_:of:)``.
+    var notes = InboxNotes()
+
+    // What is kept
+    var archive: MessageArchive
+    /// What leaves the node waits here for the disk.
+    let effects: EffectQueue
+    /// It is awake, and its saved state says that none of its messages waits.
+    var isSettled = false
+    /// Its record changed while the storage was locked.
+    var isUnsaved = false
+    /// Its newest changes were refused when the storage was locked already: it goes on from what is durable at the unlock.
+    var isVoided = false
+    /// What has become of messages on the disk while the storage was locked; in order.
+    var deferred: [NodeAction] = []
+    /// What the last saved state says of when a message last came or went.
+    var activitySaved: Messaging.Timestamp?
+    /// When its conversation is to be destroyed, while the store has refused to note that.
+    var unarmedEnd: Timestamp?
+    /// Its storage has just failed: no links until then.
+    var troubledUntil: Timestamp?
+
+    // How it is reached
+    /// The routing table's numbers of its routes.
+    var routes: [NodeAction.Route: UInt64] = [:]
+    /// Routes that were asked for while the keys were wiped.
+    var owedRoutes: [NodeAction.Route] = []
+    /// By which it dials its members; empty while it sleeps.
+    var dialTokens: [PublicKey: DialTokens] = [:]
+    /// Counters of its tokens, while it is being loaded.
+    var savedCounters: [InboxSnapshot.Counters] = []
+    /// A write of its counters waits for the next tick.
+    var owesCounters = false
+    /// In the order in which they were opened.
+    private(set) var links: [ActiveLink] = []
+
+    /// Acknowledgements since the log was last told of them.
+    var acknowledgements = AcknowledgementCounts()
+
+    init(client: ClientID, row: RowID, store: Store, memory: MessageMemory) {
+        self.client = client
+        self.row = row
+        archive = MessageArchive(store: store, row: row, memory: memory)
+        effects = EffectQueue(client: client)
+    }
+
+    func isTroubled(now: Timestamp) -> Bool { troubledUntil.map { now < $0 } ?? false }
+
+    func add(_ link: ActiveLink) { links.append(link) }
+    func remove(_ link: ActiveLink) { links.removeAll { $0 === link } }
+}

@@ -1,0 +1,68 @@
+import Messaging
+import Store
+
+/// The inboxes of a node, and what is found in them without looking at all of them.
+struct InboxTable {
+    private var inboxes: [ClientID: Inbox] = [:]
+    private var clients: [RowID: Inbox] = [:]
+    private var aliases = AliasTable()
+    /// Sleeping inboxes that hold contents in memory, the one that sleeps longest first.
+    private var asleep: [Inbox] = []
+
+    subscript(client: ClientID) -> Inbox? { inboxes[client] }
+
+    func inbox(at row: RowID) -> Inbox? { clients[row] }
+
+    /// In the order of their names: the order of a dictionary must not reach an action.
+    var all: [Inbox] { inboxes.values.sorted { $0.client < $1.client } }
+
+    /// In no order.
+    var unordered: Dictionary<ClientID, Inbox>.Values { inboxes.values }
+
+    mutating func add(_ inbox: Inbox) {
+        inboxes[inbox.client] = inbox
+        clients[inbox.row] = inbox
+    }
+
+    /// It is not here, or no longer; its alias stays its own until ``forgetNotes(of:)``.
+    mutating func remove(_ inbox: Inbox) {
+        noteWaking(inbox)
+        guard inboxes[inbox.client] === inbox else { return }
+        inboxes[inbox.client] = nil
+        clients[inbox.row] = nil
+    }
+
+    // MARK: Notes
+
+    /// An alias that another inbox has already is left out.
+    mutating func note(_ notes: InboxNotes, of inbox: Inbox) {
+        var notes = notes
+        notes.alias = aliases.replace(inbox.notes.alias, by: notes.alias, of: inbox.client)
+        inbox.notes = notes
+    }
+
+    mutating func forgetNotes(of inbox: Inbox) { note(InboxNotes(), of: inbox) }
+
+    /// The inbox whose alias reads like this one; it may be one that the disk does not give.
+    func holder(of alias: String) -> ClientID? { aliases.holder(of: alias) }
+
+    // MARK: Memory of those that sleep
+
+    /// Contents that are in memory only stay when an inbox falls asleep, within a bound: those read and delivered go first
+    /// of the inboxes that sleep longest.
+    mutating func noteSleep(_ inbox: Inbox) {
+        inbox.archive.sleep()
+        noteWaking(inbox)
+        guard !inbox.archive.held.isEmpty else { return }
+        asleep.append(inbox)
+        var total = asleep.reduce(0) { $0 + $1.archive.heldBytes }
+        while total > Limits.memoryTotalByteCount, let oldest = asleep.first {
+            asleep.removeFirst()
+            total -= oldest.archive.heldBytes
+            // What waits for the disk is not acknowledged, and bounded by what its inbox may hold.
+            oldest.archive.forgetMemory()
+        }
+    }
+
+    mutating func noteWaking(_ inbox: Inbox) { if !asleep.isEmpty { asleep.removeAll { $0 === inbox } } }
+}
