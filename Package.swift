@@ -83,7 +83,7 @@ let package = Package(
             name: "mayfly",
             dependencies: [
                 "NodeRuntime", "Control", "Gateways", "Store", "PortMapping", "Transport", "Wire", "Messaging",
-                "Primitives", "Processes", "CLinux", "CWipingHeap", "CQREncode", nioCore, nioPosix, logging,
+                "Primitives", "Processes", "CLinux", "CWipingHeap", "CQREncode", nioCore, nioPosix, logging, heap,
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
                 .product(name: "UnixSignals", package: "swift-service-lifecycle"),

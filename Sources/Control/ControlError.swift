@@ -1,5 +1,5 @@
 /// Why a command did not do what was asked: the closed list behind the exit codes of the command line.
-package enum FailureKind: String, Hashable, Sendable, Codable, CaseIterable {
+package enum FailureKind: String, JSONChoice, Hashable, Sendable {
     /// Anything that has no kind of its own.
     case failed
     /// The request itself is wrong: unknown method, missing or malformed field.

@@ -1,4 +1,4 @@
-import Synchronization
+import NIOCore
 
 /// The id of a request (JSON-RPC 2.0, section 4): a string, a whole number or null. Responses carry it back.
 package enum RequestID: Hashable, Sendable {
@@ -28,36 +28,6 @@ package struct ControlRequest: Hashable, Sendable {
         self.params = params
     }
 
-    /// The parameters as the type of a method. A field that the method does not have is refused, so that a misspelled
-    /// option is never ignored.
-    package func decodeParams<Params: Codable>(_ type: Params.Type) throws(ControlError) -> Params {
-        do {
-            let decoded = try params.decoded(as: type)
-            if case .object(let members) = params {
-                let known = Self.fieldNames(of: type)
-                if let unknown = members.keys.filter({ !known.contains($0) }).min() {
-                    throw JSONMismatch([NamedKey(unknown)], "`\(method)` has no such parameter")
-                }
-            }
-            return decoded
-        } catch let mismatch as JSONMismatch {
-            throw .invalidParameter(mismatch)
-        } catch {
-            throw .internalFailure("cannot read the parameters of `\(method)`")
-        }
-    }
-
-    /// The names of a method's parameters. Finding them takes longer than reading a request.
-    private static func fieldNames<Params: Codable>(of type: Params.Type) -> Set<String> {
-        let key = ObjectIdentifier(type)
-        if let known = knownFieldNames.withLock({ $0[key] }) { return known }
-        let names = Set(FieldSchema.fields(of: type).map(\.name))
-        knownFieldNames.withLock { $0[key] = names }
-        return names
-    }
-
-    private static let knownFieldNames = Mutex<[ObjectIdentifier: Set<String>]>([:])
-
     /// The request as one JSON value.
     package var jsonValue: JSONValue {
         var members: [String: JSONValue] = ["jsonrpc": "2.0", "method": .string(method)]
@@ -73,45 +43,147 @@ package struct UnreadableRequest: Error, Hashable, Sendable {
     package let error: ControlError
 }
 
-extension ControlRequest {
-    /// Reads one line of the socket, without its newline.
-    package init(line: some Collection<UInt8>) throws(UnreadableRequest) {
-        let value: JSONValue
-        do {
-            value = try JSONReader.read(line)
+/// One line of the socket as a request: its envelope is checked, its parameters are read by who knows their type.
+enum RequestLine {
+    /// Reads a line, without its newline.
+    /// - Parameter body: reads one value from the parameters, an object.
+    static func read<Value>(
+        _ line: UnsafeBufferPointer<UInt8>,
+        _ body: (RequestID?, String, inout JSONReader) throws(UnreadableRequest) -> Value
+    ) throws(UnreadableRequest) -> Value {
+        do throws(JSONSyntaxError) {
+            try JSONSyntax.check(line)
         } catch {
             throw UnreadableRequest(id: .null, error: .parse(error.message))
         }
-        guard case .object(let members) = value else {
-            if case .array = value {
-                let error = ControlError.invalidRequest("batches are not supported, send one request a line")
-                throw UnreadableRequest(id: .null, error: error)
-            }
-            throw UnreadableRequest(id: .null, error: .invalidRequest("expected an object, found \(value.kindName)"))
+        var reader = JSONReader(checked: line)
+        let kind = reader.kind()
+        guard kind == .object else {
+            throw UnreadableRequest(
+                id: .null,
+                error: .invalidRequest(
+                    kind == .array
+                        ? "batches are not supported, send one request a line"
+                        : "expected an object, found \(kind.name)"
+                )
+            )
         }
+        let envelope = reader.envelope()
         let id: RequestID?
-        switch members["id"] {
-        case .none: id = nil
-        case .integer(let number): id = .integer(number)
-        case .string(let text) where text.utf8.count <= 256: id = .string(text)
-        case .null: id = .null
-        case .bool, .number, .string, .array, .object:
+        switch envelope.id {
+        case .valid(let valid): id = valid
+        case .absent: id = nil
+        case .invalid:
             let error = ControlError.invalidRequest("`id` is a whole number or a string of up to 256 bytes")
             throw UnreadableRequest(id: .null, error: error)
         }
-        guard members["jsonrpc"] == "2.0" else {
+        guard envelope.version == "2.0" else {
             throw UnreadableRequest(id: id ?? .null, error: .invalidRequest(#"`jsonrpc` must be "2.0""#))
         }
-        guard case .string(let method) = members["method"], !method.isEmpty, method.utf8.count <= 128 else {
+        guard let method = envelope.method, !method.isEmpty, method.utf8.count <= 128 else {
             throw UnreadableRequest(id: id ?? .null, error: .invalidRequest("`method` must be a string"))
         }
-        switch members["params"] ?? [:] {
-        case .object(let params): self.init(id: id, method: method, params: .object(params))
-        case .array(let elements) where elements.isEmpty: self.init(id: id, method: method)
-        case .null, .bool, .integer, .number, .string, .array:
-            let mismatch = JSONMismatch([], "`params` must be an object")
+        switch envelope.params {
+        case .object(let place):
+            reader.move(to: place)
+            return try body(id, method, &reader)
+        case .absent: return try withNoParameters { reader throws(UnreadableRequest) in try body(id, method, &reader) }
+        case .other:
+            let mismatch = JSONMismatch("", "`params` must be an object")
             throw UnreadableRequest(id: id ?? .null, error: .invalidParameter(mismatch))
         }
+    }
+
+    private static func withNoParameters<Value>(
+        _ body: (inout JSONReader) throws(UnreadableRequest) -> Value
+    ) throws(UnreadableRequest) -> Value {
+        let bytes: StaticString = "{}"
+        var reader = JSONReader(
+            checked: UnsafeBufferPointer(start: bytes.utf8Start, count: bytes.utf8CodeUnitCount)
+        )
+        return try body(&reader)
+    }
+}
+
+/// What every request has.
+private struct Envelope {
+    enum ID {
+        case absent
+        case valid(RequestID)
+        case invalid
+    }
+
+    enum Params {
+        case absent
+        /// It stands there.
+        case object(Int)
+        case other
+    }
+
+    var id = ID.absent
+    var version: String?
+    var method: String?
+    var params = Params.absent
+}
+
+extension JSONReader {
+    fileprivate mutating func envelope() -> Envelope {
+        var envelope = Envelope()
+        visitObject { object in
+            envelope.id = object.value(of: "id") { reader in Self.id(&reader) } ?? .absent
+            envelope.version = object.value(of: "jsonrpc") { reader in try? reader.string() } ?? nil
+            envelope.method = object.value(of: "method") { reader in try? reader.string() } ?? nil
+            envelope.params = object.value(of: "params") { reader in Self.params(&reader) } ?? .absent
+        }
+        return envelope
+    }
+
+    private static func id(_ reader: inout JSONReader) -> Envelope.ID {
+        switch reader.kind() {
+        case .null: return .valid(.null)
+        case .string:
+            guard let text = try? reader.string(), text.utf8.count <= 256 else { return .invalid }
+            return .valid(.string(text))
+        case .number:
+            guard case .integer(let value)? = try? reader.number() else { return .invalid }
+            return .valid(.integer(value))
+        case .bool, .array, .object: return .invalid
+        }
+    }
+
+    private static func params(_ reader: inout JSONReader) -> Envelope.Params {
+        switch reader.kind() {
+        case .object: return .object(reader.place)
+        case .array:
+            var isEmpty = true
+            do throws(JSONMismatch) {
+                try reader.array { element in
+                    isEmpty = false
+                    element.skip()
+                }
+            } catch {
+                return .other
+            }
+            return isEmpty ? .absent : .other
+        case .null, .bool, .number, .string: return .other
+        }
+    }
+}
+
+extension ControlRequest {
+    /// Reads one line of the socket, without its newline.
+    package init(line: some Collection<UInt8>) throws(UnreadableRequest) {
+        let contiguous = ContiguousArray(line)
+        var outcome: Result<ControlRequest, UnreadableRequest>?
+        contiguous.withUnsafeBufferPointer { bytes in
+            outcome = Result { () throws(UnreadableRequest) in
+                try RequestLine.read(bytes) { id, method, params in
+                    ControlRequest(id: id, method: method, params: JSONValue(from: &params))
+                }
+            }
+        }
+        guard let outcome else { throw UnreadableRequest(id: .null, error: .parse("the line is empty")) }
+        self = try outcome.get()
     }
 }
 
@@ -133,14 +205,16 @@ package enum ControlResponse: Hashable, Sendable {
 
     /// One line of the socket, with its newline.
     package var line: [UInt8] {
-        let value: JSONValue =
-            switch self {
-            case .success(let id, let result): ["jsonrpc": "2.0", "id": id.jsonValue, "result": result]
-            case .failure(let id, let error): ["jsonrpc": "2.0", "id": id.jsonValue, "error": error.jsonValue]
-            case .notification(let method, let params):
-                ["jsonrpc": "2.0", "method": .string(method), "params": params]
-            }
-        return value.utf8 + [UInt8(ascii: "\n")]
+        var writer = JSONWriter()
+        switch self {
+        case .success(let id, let result):
+            writer.beginSuccess(id)
+            result.write(to: &writer)
+            writer.endLine()
+        case .failure(let id, let error): writer.failure(id, error)
+        case .notification(let method, let params): writer.notification(method, params)
+        }
+        return Array(writer.buffer.readableBytesView)
     }
 
     /// Reads one line of the socket, without its newline.
@@ -169,11 +243,41 @@ package enum ControlResponse: Hashable, Sendable {
     }
 }
 
-struct NamedKey: CodingKey {
-    let stringValue: String
-    var intValue: Int? { nil }
+// Lines as the server writes them; the members of an object are sorted by name.
+extension JSONWriter {
+    /// Begins the line of a result, which is written next; ``endLine()`` follows.
+    mutating func beginSuccess(_ id: RequestID) {
+        literal(#"{"id":"#)
+        id.write(to: &self)
+        literal(#","jsonrpc":"2.0","result":"#)
+    }
 
-    init(_ name: String) { self.stringValue = name }
-    init?(stringValue: String) { self.init(stringValue) }
-    init?(intValue: Int) { return nil }
+    mutating func endLine() { literal("}\n") }
+
+    mutating func failure(_ id: RequestID, _ error: ControlError) {
+        literal(#"{"error":"#)
+        error.jsonValue.write(to: &self)
+        literal(#","id":"#)
+        id.write(to: &self)
+        literal(#","jsonrpc":"2.0"}"#)
+        literal("\n")
+    }
+
+    mutating func notification(_ method: String, _ params: some JSONWritable) {
+        literal(#"{"jsonrpc":"2.0","method":"#)
+        string(method)
+        literal(#","params":"#)
+        params.write(to: &self)
+        endLine()
+    }
+}
+
+extension RequestID {
+    func write(to writer: inout JSONWriter) {
+        switch self {
+        case .integer(let value): writer.integer(value)
+        case .string(let value): writer.string(value)
+        case .null: writer.literal("null")
+        }
+    }
 }

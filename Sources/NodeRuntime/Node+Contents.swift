@@ -6,82 +6,159 @@ import Wire
 
 /// Replies, reactions, foreign types and files, as the user asks for them.
 extension Node {
-    package typealias Sent = (client: ClientID, EventLoopFuture<Messaging.MessageID>)
+    /// A message that was made, and what does not change on its way.
+    package struct Sent: Sendable {
+        package let client: ClientID
+        package let message: Messaging.MessageID
+        /// On the disk, or only in memory.
+        package let isStored: Bool
+        package let expiresAt: Timestamp?
+    }
 
-    /// Sends what `body` makes. What the disk refuses is taken back: see ``takeBack(_:_:_:)``.
+    /// Called on the loop, once all messages of a request are durable, or in memory as their lifetime says. It is given those that the
+    /// disk has refused: nothing of them is left.
+    package typealias WhenDurable = @Sendable (_ refused: [Messaging.MessageID: any Error]) -> Void
+
+    /// Sends what `body` makes. What the disk refuses is taken back: see ``takeBack(_:_:_:_:)``.
     func sending(
         _ conversation: String,
+        _ whenDurable: @escaping WhenDurable,
         _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> (
             message: Message, actions: [NodeAction]
         )
     ) throws(NodeError) -> Sent {
         let client = try resolve(conversation)
         try wake(client, .userInteraction)
-        return try sending(client, body)
+        return try sending(client, whenDurable, body)
     }
 
     func sending(
         _ client: ClientID,
+        _ whenDurable: @escaping WhenDurable,
         _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> (
             message: Message, actions: [NodeAction]
         )
     ) throws(NodeError) -> Sent {
-        var made: Messaging.MessageID?
-        do throws(NodeError) {
-            let id = try request { turn throws(CommandError) in
-                try core.command(client, &turn) { machine, turn throws(CommandError) in
-                    let (message, actions) = try body(&machine, &turn)
-                    made = message.content.id
-                    return (message.content.id, actions)
-                }
-            }
-            return (
-                client,
-                whenDurable(client).map { id }.flatMapError { error in
-                    self.assumeIsolated { $0.takeBack(id, client, error) }
-                }
-            )
-        } catch {
-            guard case .store = error, let made else { throw error }
-            return (client, takeBack(made, client, error))
+        try sending(client, count: 1, whenDurable) { _, machine, turn throws(CommandError) in
+            try body(&machine, &turn)
+        }[0].get()
+    }
+
+    /// Sends several texts in one turn, each as a message of its own.
+    /// - Returns: what became of each, in their order.
+    package func send(
+        _ conversation: String,
+        texts: [String],
+        whenDurable: @escaping WhenDurable
+    ) throws(NodeError) -> [Result<Sent, NodeError>] {
+        let client = try resolve(conversation)
+        try wake(client, .userInteraction)
+        return try sending(client, count: texts.count, whenDurable) { index, machine, turn throws(CommandError) in
+            try machine.send(texts[index], &turn)
         }
     }
 
-    /// A message that could not be made durable: part of it may be on the disk all the same, and would be sent when there
-    /// is room again, although its user was told that it failed. It is overwritten where it is, which needs no room.
-    /// - Returns: a future that fails with `error` when nothing of the message is left; with the message's id when even
-    ///   that failed: then it is queued.
-    private func takeBack(
-        _ id: Messaging.MessageID,
+    private func sending(
         _ client: ClientID,
-        _ error: any Error
-    ) -> EventLoopFuture<Messaging.MessageID> {
-        let promise = loop.makePromise(of: Messaging.MessageID.self)
+        count: Int,
+        _ whenDurable: @escaping WhenDurable,
+        _ body: (Int, inout ConversationStateMachine, inout Turn) throws(CommandError) -> (
+            message: Message, actions: [NodeAction]
+        )
+    ) throws(NodeError) -> [Result<Sent, NodeError>] {
+        var made: [Result<Sent, NodeError>] = []
+        do throws(NodeError) {
+            try request { turn throws(CommandError) in
+                let actions = try core.command(client, &turn) { machine, turn throws(CommandError) in
+                    var actions: [NodeAction] = []
+                    for index in 0..<count {
+                        do throws(CommandError) {
+                            let (message, more) = try body(index, &machine, &turn)
+                            made.append(.success(Self.sent(message, more, machine)))
+                            actions += more
+                        } catch {
+                            made.append(.failure(.command(error)))
+                        }
+                    }
+                    return ((), actions)
+                }
+                return ((), actions.1)
+            }
+        } catch {
+            let ids = made.compactMap { try? $0.get().message }
+            guard case .store = error, !ids.isEmpty else { throw error }
+            takeBack(ids, client, error, whenDurable)
+            return made
+        }
+        let ids = made.compactMap { try? $0.get().message }
+        guard !ids.isEmpty else { return made }
+        leave(
+            .run { [unowned self] isDurable in
+                assumeIsolated { node in
+                    if isDurable { return whenDurable([:]) }
+                    node.takeBack(ids, client, node.lastStorageFailure.map(NodeError.store) ?? .stopping, whenDurable)
+                }
+            },
+            for: client
+        )
+        return made
+    }
+
+    private static func sent(
+        _ message: Message,
+        _ actions: [NodeAction],
+        _ machine: ConversationStateMachine
+    ) -> Sent {
+        var isStored = false
+        for case .keep(_, let kept, .disk) in actions where kept.content.id == message.content.id { isStored = true }
+        // A message ends with its conversation, if not before.
+        let end = machine.record.schedule.map { min($0.expiresAt, message.expiresAt ?? .latest) } ?? message.expiresAt
+        return Sent(client: machine.client, message: message.content.id, isStored: isStored, expiresAt: end)
+    }
+
+    /// Messages that could not be made durable: part of them may be on the disk all the same, and would be sent when there
+    /// is room again, although their user was told that they failed. They are overwritten where they are, which needs no
+    /// room. A message that cannot even be overwritten is queued, and is none of the refused ones.
+    private func takeBack(
+        _ ids: [Messaging.MessageID],
+        _ client: ClientID,
+        _ error: NodeError,
+        _ whenDurable: @escaping WhenDurable
+    ) {
         // Behind the inbox's return to what is durable.
         loop.assumeIsolated().execute {
             self.assumeIsolated { node in
-                guard let inbox = node.inboxes[client], inbox.archive.contains(id) else { return promise.fail(error) }
-                do throws(StoreError) { try inbox.archive.erase([id]) } catch {
-                    return promise.succeed(id)
-                }
-                node.turn { turn in
-                    // Only its names: what is left of it must not be written anew.
-                    _ = try? node.core.command(client, &turn) { machine, turn throws(CommandError) in
-                        _ = try machine.cancel(id, &turn)
-                        return ((), [])
+                var refused: [Messaging.MessageID: any Error] = [:]
+                var erased: [Messaging.MessageID] = []
+                for id in ids {
+                    guard let inbox = node.inboxes[client], inbox.archive.contains(id) else {
+                        refused[id] = error
+                        continue
                     }
-                    return []
+                    do throws(StoreError) { try inbox.archive.erase([id]) } catch { continue }
+                    erased.append(id)
+                    node.turn { turn in
+                        // Only its names: what is left of it must not be written anew.
+                        _ = try? node.core.command(client, &turn) { machine, turn throws(CommandError) in
+                            _ = try machine.cancel(id, &turn)
+                            return ((), [])
+                        }
+                        return []
+                    }
                 }
+                guard !erased.isEmpty else { return whenDurable(refused) }
                 node.changed(client)
-                node.whenCommitted().whenComplete { _ in
+                node.whenCommitted().assumeIsolated().whenComplete { [erased, refused] _ in
                     self.assumeIsolated { node in
-                        let isLeft = node.inboxes[client]?.archive.contains(id) ?? false
-                        if isLeft { promise.succeed(id) } else { promise.fail(error) }
+                        var refused = refused
+                        for id in erased where !(node.inboxes[client]?.archive.contains(id) ?? false) {
+                            refused[id] = error
+                        }
+                        whenDurable(refused)
                     }
                 }
             }
         }
-        return promise.futureResult
     }
 
     /// The message that a user means.
@@ -99,22 +176,28 @@ extension Node {
 
     /// Answers a message.
     /// - Parameter replyTo: the beginning of its id.
-    package func reply(_ conversation: String, text: String, to replyTo: String) throws(NodeError) -> Sent {
+    package func reply(
+        _ conversation: String,
+        text: String,
+        to replyTo: String,
+        whenDurable: @escaping WhenDurable
+    ) throws(NodeError) -> Sent {
         let (_, target) = try resolveMessage(replyTo, in: conversation)
-        return try sending(conversation) { machine, turn throws(CommandError) in
+        return try sending(conversation, whenDurable) { machine, turn throws(CommandError) in
             try machine.reply(text, to: target, &turn)
         }
     }
 
-    /// Puts a sign at a message, or takes it back.
+    /// Adds or removes an emoji reaction.
     package func react(
         _ conversation: String,
         to message: String,
         emoji: String,
-        isRemoved: Bool
+        isRemoved: Bool,
+        whenDurable: @escaping WhenDurable
     ) throws(NodeError) -> Sent {
         let (_, target) = try resolveMessage(message, in: conversation)
-        return try sending(conversation) { machine, turn throws(CommandError) in
+        return try sending(conversation, whenDurable) { machine, turn throws(CommandError) in
             try machine.react(emoji, to: target, isRemoved: isRemoved, &turn)
         }
     }
@@ -124,9 +207,10 @@ extension Node {
         _ conversation: String,
         type: ContentType,
         payload: [UInt8],
-        fallback: String
+        fallback: String,
+        whenDurable: @escaping WhenDurable
     ) throws(NodeError) -> Sent {
-        try sending(conversation) { machine, turn throws(CommandError) in
+        try sending(conversation, whenDurable) { machine, turn throws(CommandError) in
             try machine.send(type, payload: payload, fallback: fallback, &turn)
         }
     }

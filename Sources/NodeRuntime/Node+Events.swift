@@ -8,43 +8,18 @@ extension Node {
         note(event)
         let entry = events.append(event)
         if case .invited(let id, let key) = event.kind { answer(invitation: id, from: key) }
-        for watcher in watchers.keys.sorted() { watchers[watcher]?(entry) }
-        if let message = event.kind.message {
-            tellWatchers(of: message, entry)
-        } else {
-            for message in messageWatchers.keys.sorted() { tellWatchers(of: message, entry) }
-        }
-    }
-
-    private func tellWatchers(of message: Messaging.MessageID, _ entry: EventLog.Entry) {
-        guard let told = messageWatchers[message] else { return }
-        for watcher in told.keys.sorted() { messageWatchers[message]?[watcher]?(entry) }
+        for watcher in watchers { watcher.told(entry) }
     }
 
     /// Calls `body` with each event from now on.
     package func watch(_ body: @escaping (EventLog.Entry) -> Void) -> UInt64 {
         defer { nextWatcher += 1 }
-        watchers[nextWatcher] = body
+        watchers.append((nextWatcher, body))
         return nextWatcher
     }
 
     /// Ends what ``watch(_:)`` began.
-    package func unwatch(_ watcher: UInt64) { watchers[watcher] = nil }
-
-    /// Calls `body` with each event from now on that is about this message, or about no message.
-    package func watch(
-        _ message: Messaging.MessageID,
-        _ body: @escaping (EventLog.Entry) -> Void
-    ) -> UInt64 {
-        defer { nextWatcher += 1 }
-        messageWatchers[message, default: [:]][nextWatcher] = body
-        return nextWatcher
-    }
-
-    package func unwatch(_ message: Messaging.MessageID, _ watcher: UInt64) {
-        messageWatchers[message]?[watcher] = nil
-        if messageWatchers[message]?.isEmpty ?? false { messageWatchers[message] = nil }
-    }
+    package func unwatch(_ watcher: UInt64) { watchers.removeAll { $0.number == watcher } }
 
     /// The events that are still kept.
     package var eventLog: EventLog { events }
@@ -77,18 +52,6 @@ extension Node {
             try HomeFile.save(events.mark, EventLog.Mark.fileName, home: options.home)
         } catch {
             log.warning("how many events this run saw could not be saved", metadata: ["error": "\(error)"])
-        }
-    }
-}
-
-extension Event.Kind {
-    /// The message that this is about.
-    fileprivate var message: Messaging.MessageID? {
-        switch self {
-        case .message(let id), .messageState(let id, _, _), .messageExpired(let id), .messageDelivery(let id, _, _),
-            .attachmentProgress(let id, _, _, _):
-            id
-        default: nil
         }
     }
 }

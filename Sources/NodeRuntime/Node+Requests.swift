@@ -291,16 +291,6 @@ extension Node {
         }
     }
 
-    // MARK: Messages
-
-    /// Sends a text.
-    /// - Returns: its id, when it is durable or in memory, as its lifetime says.
-    package func send(_ conversation: String, text: String) throws(NodeError)
-        -> (client: ClientID, EventLoopFuture<Messaging.MessageID>)
-    {
-        try sending(conversation) { machine, turn throws(CommandError) in try machine.send(text, &turn) }
-    }
-
     // MARK: Lifetime
 
     /// Proposes a lifetime; see ``LifetimeStateMachine``.

@@ -146,7 +146,7 @@ extension Node {
 
     /// Sends a file whose bytes have all come.
     /// - Returns: its message, when it is durable or in memory, as its lifetime says.
-    package func commitUpload(_ id: UploadID) throws(NodeError) -> Sent {
+    package func commitUpload(_ id: UploadID, whenDurable: @escaping WhenDurable = { _ in }) throws(NodeError) -> Sent {
         guard let upload = uploads[id] else { throw .unknownUpload(id.description) }
         let sent: Sent
         do throws(NodeError) {
@@ -164,7 +164,7 @@ extension Node {
                 replyTo: upload.replyTo
             )
             let prepared = upload.prepared
-            sent = try sending(upload.client) { machine, turn throws(CommandError) in
+            sent = try sending(upload.client, whenDurable) { machine, turn throws(CommandError) in
                 try machine.send(attachment, prepared, &turn)
             }
         } catch {

@@ -169,9 +169,8 @@ package actor Node {
 
     // Watchers
     var events: EventLog
-    var watchers: [UInt64: (EventLog.Entry) -> Void] = [:]
-    /// Watchers that are not told of other messages than theirs.
-    var messageWatchers: [Messaging.MessageID: [UInt64: (EventLog.Entry) -> Void]] = [:]
+    /// In the order in which they came.
+    var watchers: [(number: UInt64, told: (EventLog.Entry) -> Void)] = []
     var nextWatcher: UInt64 = 1
     var pings: [UInt64: PendingPing] = [:]
     var peerSightings: [String: PeerSighting] = [:]

@@ -87,7 +87,7 @@ func quoted(_ word: String) -> String {
 }
 
 /// Reads what the node answered.
-func understand<Value: Decodable>(_ value: JSONValue, as type: Value.Type) throws(ControlError) -> Value {
+func understand<Value: JSONConvertible>(_ value: JSONValue, as type: Value.Type) throws(ControlError) -> Value {
     do {
         return try value.decoded(as: type)
     } catch {

@@ -9,12 +9,13 @@ import Testing
 final class ControlNode: Sendable {
     let home: String
     let server: ControlServer
-    private let group: MultiThreadedEventLoopGroup
+    /// The one of the service.
+    let eventLoop: any EventLoop
 
-    private init(home: String, server: ControlServer, group: MultiThreadedEventLoopGroup) {
+    private init(home: String, server: ControlServer, eventLoop: any EventLoop) {
         self.home = home
         self.server = server
-        self.group = group
+        self.eventLoop = eventLoop
     }
 
     static func makeHome(suffix: String = "") throws -> String {
@@ -29,15 +30,33 @@ final class ControlNode: Sendable {
     static func serving(
         home: String? = nil,
         user: UInt32 = geteuid(),
-        _ handler: @escaping ControlHandler = { request, connection in
-            connection.eventLoop.makeSucceededFuture(["method": .string(request.method), "params": request.params])
+        _ handler: @escaping ControlHandler = { request, session in
+            session.eventLoop.makeSucceededFuture(["method": .string(request.method), "params": request.params])
         },
         _ body: @Sendable @escaping (ControlNode) throws -> Void
     ) async throws {
+        try await serving(home: home, user: user, service: HandlerService(handler: handler), body)
+    }
+
+    /// Serves the methods of a service for the duration of `body`.
+    static func serving(
+        home: String? = nil,
+        user: UInt32 = geteuid(),
+        service: any ControlService,
+        _ body: @Sendable @escaping (ControlNode) throws -> Void
+    ) async throws {
         let home = try home ?? makeHome()
-        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-        let server = try await ControlServer.start(home: home, on: group.next(), user: user, handler: handler).get()
-        let node = ControlNode(home: home, server: server, group: group)
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+        let controlLoop = group.next()
+        let serviceLoop = group.next()
+        let server = try await ControlServer.start(
+            home: home,
+            on: controlLoop,
+            for: serviceLoop,
+            user: user,
+            service: service
+        ).get()
+        let node = ControlNode(home: home, server: server, eventLoop: serviceLoop)
         let outcome: Result<Void, any Error>
         do {
             // Clients block; they get a thread of their own so that they never hold up the cooperative pool.
@@ -53,11 +72,46 @@ final class ControlNode: Sendable {
         try outcome.get()
     }
 
-    /// The one that the server is on.
-    var eventLoop: any EventLoop { group.next() }
-
     func client() throws -> ControlClient { try ControlClient(home: home) }
     func rawClient() throws -> RawClient { try RawClient(path: "\(home)/control.sock") }
+}
+
+/// Answers a request of any name. Called on the service's loop.
+typealias ControlHandler = @Sendable (ControlRequest, ControlSession) throws -> EventLoopFuture<JSONValue>
+
+/// Gives all requests to a handler.
+private struct HandlerService: ControlService {
+    let handler: ControlHandler
+
+    func call(
+        _ method: String,
+        id: RequestID?,
+        params: inout JSONReader,
+        session: ControlSession
+    ) throws(ControlError) -> ControlCall {
+        let request = ControlRequest(id: id, method: method, params: JSONValue(from: &params))
+        return MethodCall<AnyMethod>(id: id, name: method, session: session, params: .init()) { [handler] call in
+            do {
+                try handler(request, call.session).hop(to: call.session.eventLoop).assumeIsolated()
+                    .whenComplete { call.complete($0) }
+            } catch {
+                call.fail(error)
+            }
+        }
+    }
+
+    func perform(_ calls: [ControlCall]) { for call in calls { call.perform() } }
+}
+
+private enum AnyMethod: ControlMethod {
+    static let name = "any"
+    static let summary = "Whatever the handler of a test makes of it."
+    typealias Params = Nothing
+    typealias Result = JSONValue
+}
+
+extension ControlSession {
+    func notify(_ event: JSONValue) -> NotifyOutcome { notify(Self.line(of: event)) }
 }
 
 /// A socket that can misbehave.
@@ -125,5 +179,22 @@ func failure<Value>(_ body: () throws -> Value) -> ControlError? {
         return nil
     } catch {
         return error as? ControlError
+    }
+}
+
+extension ControlSession {
+    /// Completes when the client goes.
+    var closed: EventLoopFuture<Void> {
+        let promise = eventLoop.makePromise(of: Void.self)
+        _ = onClose { promise.succeed() }
+        return promise.futureResult
+    }
+}
+
+extension EventLoopPromise where Value == JSONValue {
+    /// Fails when the client goes, as a waiting handler must.
+    func futureResultDroppedAt(_ closed: EventLoopFuture<Void>) -> EventLoopFuture<JSONValue> {
+        closed.whenComplete { _ in fail(ControlError(.failed, "the client went away")) }
+        return futureResult
     }
 }

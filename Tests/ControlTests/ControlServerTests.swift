@@ -101,17 +101,18 @@ import Testing
 
     @Test func `the router tells unknown, unsupported and wrong parameters apart`() async throws {
         var router = ControlRouter()
-        router.on(PeerShowMethod.self) { _, _ in throw ControlError(.notFound, "no such peer") }
-        router.on(ConversationCreateMethod.self) { params, connection in
-            let result = ConversationCreateMethod.Result(
-                conversation: "c1",
-                inbox: "i1",
-                name: params.name,
-                inviteTag: params.peers?.joined() ?? "-"
+        router.on(PeerShowMethod.self) { call in call.fail(ControlError(.notFound, "no such peer")) }
+        router.on(ConversationCreateMethod.self) { call in
+            call.succeed(
+                ConversationCreateMethod.Result(
+                    conversation: "c1",
+                    inbox: "i1",
+                    name: call.params.name,
+                    inviteTag: call.params.peers?.joined() ?? "-"
+                )
             )
-            return connection.eventLoop.makeSucceededFuture(result)
         }
-        try await ControlNode.serving(router.handler) { node in
+        try await ControlNode.serving(service: router) { node in
             let client = try node.client()
             func failure(_ method: String, _ params: JSONValue) -> ControlError? {
                 do throws(ControlError) {
@@ -178,9 +179,13 @@ import Testing
         let gone = group.next().makePromise(of: Void.self)
         let arrived = group.next().makePromise(of: Void.self)
         let handler: ControlHandler = { _, connection in
-            connection.closed.cascade(to: gone)
+            let answer = connection.eventLoop.makePromise(of: JSONValue.self)
+            _ = connection.onClose {
+                answer.fail(ControlError(.failed, "the client went away"))
+                gone.succeed()
+            }
             arrived.succeed()
-            return connection.eventLoop.makePromise(of: JSONValue.self).futureResultDroppedAt(connection.closed)
+            return answer.futureResult
         }
         try await ControlNode.serving(handler) { node in
             var raw: RawClient? = try node.rawClient()
@@ -210,13 +215,5 @@ import Testing
             #expect(try raw.line() == nil)
             _ = try clients[0].call("m")
         }
-    }
-}
-
-extension EventLoopPromise where Value == JSONValue {
-    /// Fails when the client goes, as a waiting handler must.
-    func futureResultDroppedAt(_ closed: EventLoopFuture<Void>) -> EventLoopFuture<JSONValue> {
-        closed.whenComplete { _ in fail(ControlError(.failed, "the client went away")) }
-        return futureResult
     }
 }

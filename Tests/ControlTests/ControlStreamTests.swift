@@ -7,7 +7,7 @@ import Testing
 
 /// Subscribes connections and publishes to all of them.
 private final class Subscribers: Sendable {
-    let connections = Mutex<[ControlConnection]>([])
+    let connections = Mutex<[ControlSession]>([])
 }
 
 @Suite(.timeLimit(.minutes(30))) struct ControlStreamTests {

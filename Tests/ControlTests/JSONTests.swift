@@ -89,7 +89,9 @@ import Testing
     }
 
     @Test func `a mismatch names the field`() throws {
-        let value = try read(#"{"message":"m","state":"sent","stored":1,"expiresAt":null}"#)
+        let value = try read(
+            #"{"message":"0123456789abcdef0123456789abcdef","state":"sent","stored":1,"expiresAt":null}"#
+        )
         #expect {
             try value.decoded(as: SendMethod.Result.self)
         } throws: { error in

@@ -52,12 +52,15 @@ import Testing
         // Files go by `attachment.begin`, since a line does not hold them.
         #expect(
             send.map(\.name) == [
-                "conversation", "text", "wait", "timeout", "replyTo", "type", "payload", "fallback",
+                "conversation", "text", "texts", "wait", "timeout", "replyTo", "type", "payload", "fallback",
             ]
         )
-        #expect(send.map(\.type) == ["string", "string", "string", "interval"] + Array(repeating: "string", count: 4))
-        #expect(send.map(\.isOptional) == [false] + Array(repeating: true, count: 7))
-        #expect(send[2].values == ["queued", "sent", "delivered"])
+        #expect(
+            send.map(\.type) == ["string", "string", "[string]", "string", "interval"]
+                + Array(repeating: "string", count: 4)
+        )
+        #expect(send.map(\.isOptional) == [false] + Array(repeating: true, count: 8))
+        #expect(send[3].values == ["queued", "sent", "delivered"])
         let read = FieldSchema.fields(of: ReadMethod.Result.self)
         let file = read[0].fields.first { $0.name == "file" }
         #expect(file?.fields.map(\.name) == ["name", "mediaType", "byteCount", "state", "percent"])
@@ -87,7 +90,7 @@ import Testing
             locked: false,
             state: "ready"
         )
-        let value = try JSONValue(encoding: conversation)
+        let value = JSONValue(of: conversation)
         #expect(value["expiresAt"] == .null)
         #expect(value["name"] == .null)
         #expect(value["inbox"] == nil)
@@ -105,28 +108,29 @@ import Testing
         #expect(lifetime.first { $0.name == "proposal" }?.fields.map(\.name).contains("member") == true)
         #expect(EventKind.message.fields.contains("member") && EventKind.inboxAwake.fields == ["wakeReason"])
         let own = Message(
-            message: "m1",
-            conversation: "c1",
+            message: HexID(1, 2),
+            conversation: HexID(3, 4),
             from: "me",
             type: "t",
             sentAt: Timestamp(milliseconds: 0),
             stored: false,
             state: "sent"
         )
-        #expect((try? JSONValue(encoding: own))?["member"] == .null)
+        #expect(JSONValue(of: own)["member"] == .null)
     }
 
     @Test func `an event is flat and a detail cannot replace a common field`() {
         let event = Event(
             cursor: 7,
             event: .message,
-            conversation: "c1",
+            conversation: HexID(1, 2),
             at: Timestamp(milliseconds: 0),
-            details: ["text": "hi", "cursor": 99]
+            details: .fields([.init("text", .text("hi")), .init("cursor", .number(99)), .init("a", .null)])
         )
+        let id = "00000000000000010000000000000002"
         #expect(
             event.jsonValue.text
-                == #"{"at":"1970-01-01T00:00:00Z","conversation":"c1","cursor":7,"event":"message","text":"hi"}"#
+                == #"{"a":null,"at":"1970-01-01T00:00:00Z","conversation":"\#(id)","cursor":7,"event":"message","text":"hi"}"#
         )
     }
 

@@ -40,9 +40,10 @@
                 ].map { Array($0.utf8) }
             },
             run: { bytes in
-                guard let value = try? JSONReader.read(bytes) else { return }
+                guard let value: JSONValue = try? JSONReader.read(bytes) else { return }
                 // `1e0` is a number that is written as an integer: the texts are compared.
-                try expect((try? JSONReader.read(value.utf8))?.text == value.text, "\(value) does not come back")
+                let again: JSONValue? = try? JSONReader.read(value.utf8)
+                try expect(again?.text == value.text, "\(value) does not come back")
                 _ = try? value.decoded(as: JSONValue.self)
             }
         ),
@@ -54,9 +55,10 @@
                 let event = Event(
                     cursor: 7,
                     event: .message,
-                    conversation: "c1",
+                    conversation: HexID(1, 2),
                     at: Timestamp(milliseconds: 1_795_247_146_133),
-                    details: ["text": "hi", "inbox": "i1"]
+                    inbox: "i1",
+                    details: ["text": .text("hi")]
                 )
                 let responses: [ControlResponse] = [
                     .success(id: .integer(1), result: ["ok": true]),
@@ -88,9 +90,8 @@
 
     /// What a method reads, written again, reads as the same.
     private func checkParameters<Method: ControlMethod>(_ method: Method.Type, _ request: ControlRequest) throws {
-        guard let params = try? request.decodeParams(Method.Params.self) else { return }
-        let again = ControlRequest(id: request.id, method: request.method, params: try JSONValue(encoding: params))
-        let decoded = try? again.decodeParams(Method.Params.self)
+        guard let params = try? request.params.decoded(as: Method.Params.self) else { return }
+        let decoded = try? JSONValue(of: params).decoded(as: Method.Params.self)
         try expect(decoded == params, "\(params) comes back as \(String(describing: decoded))")
     }
 
@@ -104,13 +105,12 @@
 
     private func example(of field: FieldSchema) -> JSONValue {
         if field.type.hasPrefix("[") {
-            let element = FieldSchema(
-                name: "",
+            let shape = FieldSchema.Shape(
                 type: String(field.type.dropFirst().dropLast()),
-                isOptional: false,
                 values: field.values,
                 fields: field.fields
             )
+            let element = FieldSchema(name: "", shape: shape, isOptional: false)
             return .array([example(of: element)])
         }
         if let value = field.values.last { return .string(value) }

@@ -15,8 +15,11 @@ import Testing
         try await pair.agree(.oneHour)
         await pair.bob.lock()
         let arrived = await pair.bob.next { if case .message = $0 { true } else { false } }
-        let (client, sent) = try await pair.ann.send("tea", text: "while you slept")
-        let id = try await sent.get()
+        let durable = pair.ann.loop.makePromise(of: Int.self)
+        let made = try await pair.ann.send("tea", texts: ["while you slept"]) { durable.succeed($0.count) }
+        let sent = try #require(made.first).get()
+        let (client, id) = (sent.client, sent.message)
+        #expect(try await durable.futureResult.get() == 0 && sent.isStored)
         _ = try await arrived.get()
         await pair.ann.lock()
         let delivered = await pair.ann.next { if case .messageState(id, .delivered, _) = $0 { true } else { false } }

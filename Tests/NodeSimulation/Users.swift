@@ -235,10 +235,17 @@ extension NodeSimulation {
         nextText += 1
         let at = time.milliseconds
         var client: ClientID?
-        let made = machine.ask { node in
-            let outcome = try? node.send(conversation.text, text: text)
-            client = outcome?.client
-            return outcome?.1
+        let made = machine.ask { node -> EventLoopFuture<Messaging.MessageID>? in
+            let promise = node.loop.makePromise(of: Void.self)
+            let outcome = try? node.send(conversation.text, texts: [text]) { refused in
+                if let error = refused.values.first { promise.fail(error) } else { promise.succeed() }
+            }
+            guard case .success(let sent)? = outcome?.first else {
+                promise.fail(NodeError.stopping)
+                return nil
+            }
+            client = sent.client
+            return promise.futureResult.map { sent.message }
         }
         machine.when(made) { [unowned self] id in
             guard let client, let made = machine.ask({ $0.message(id, client: client) }) ?? nil else { return }
@@ -287,7 +294,9 @@ extension NodeSimulation {
                 let target = pick(messages.filter { $0.message.content.type == .text })
             else { return }
             let id = target.message.content.id.description
-            if (try? node.react(conversation.text, to: id, emoji: "+", isRemoved: chance(20))) != nil {
+            if (try? node.react(conversation.text, to: id, emoji: "+", isRemoved: chance(20), whenDurable: { _ in }))
+                != nil
+            {
                 count("reactions")
             }
         }

@@ -1,38 +1,66 @@
-/// Why a text is not JSON that we accept. `offset` counts bytes from the start of the text.
-package enum JSONSyntaxError: Error, Hashable, Sendable {
-    case unexpectedEnd
-    case unexpectedByte(offset: Int)
-    case invalidNumber(offset: Int)
-    case invalidString(offset: Int)
-    case duplicateKey(String)
-    case tooDeep(limit: Int)
-    case trailingBytes(offset: Int)
+/// Why a value does not fit the type asked for.
+package struct JSONMismatch: Error, Hashable, Sendable {
+    /// Where, as a person writes it: `timeout`, `with[2]`, `file.name`. Empty for the value itself.
+    package let field: String
+    /// What is wrong with it.
+    package let message: String
 
-    /// One phrase for a person.
-    package var message: String {
-        switch self {
-        case .unexpectedEnd: "the JSON text ends too early"
-        case .unexpectedByte(let offset): "unexpected byte at offset \(offset)"
-        case .invalidNumber(let offset): "malformed number at offset \(offset)"
-        case .invalidString(let offset): "malformed string at offset \(offset)"
-        case .duplicateKey(let key): "the member `\(key)` appears twice"
-        case .tooDeep(let limit): "nested deeper than \(limit) levels"
-        case .trailingBytes(let offset): "something follows the JSON value at offset \(offset)"
-        }
+    package init(_ field: String, _ message: String) {
+        self.field = field
+        self.message = message
+    }
+
+    /// The same, seen from the object or array that holds the value.
+    func inside(_ outer: String) -> JSONMismatch {
+        guard !field.isEmpty else { return JSONMismatch(outer, message) }
+        return JSONMismatch(field.hasPrefix("[") ? outer + field : "\(outer).\(field)", message)
     }
 }
 
-/// A strict RFC 8259 reader: one value, UTF-8, no byte order mark, no duplicate members, bounded nesting.
+/// Reads values straight from the bytes of a text that ``JSONSyntax`` has passed.
 ///
-/// The caller bounds the length; recursion is at most `depthLimit` frames.
+/// On other bytes it reads anything, but never outside of them.
 package struct JSONReader {
     private let bytes: UnsafeBufferPointer<UInt8>
-    private let depthLimit: Int
-    private var offset = 0
+    private var offset: Int
+    /// Members of the objects that are being read; an object knows where its own begin.
+    private var members: [Member] = []
 
-    private init(bytes: UnsafeBufferPointer<UInt8>, depthLimit: Int) {
+    /// Where a member of an object stands.
+    private struct Member {
+        /// Without the quotation marks.
+        var name: Range<Int>
+        var hasEscapes: Bool
+        var value: Int
+        var isRead = false
+    }
+
+    /// - Parameter bytes: one JSON text that was checked.
+    init(checked bytes: UnsafeBufferPointer<UInt8>, at offset: Int = 0) {
         self.bytes = bytes
-        self.depthLimit = depthLimit
+        self.offset = offset
+    }
+
+    /// Checks `text` and reads it.
+    package static func read<Value>(
+        _ text: some Collection<UInt8>,
+        depthLimit: Int = ControlLimits.nestingDepth,
+        _ body: (inout JSONReader) throws(JSONMismatch) -> Value
+    ) throws(JSONSyntaxError) -> Result<Value, JSONMismatch> {
+        let contiguous = ContiguousArray(text)
+        var syntax: JSONSyntaxError?
+        var value: Result<Value, JSONMismatch>?
+        contiguous.withUnsafeBufferPointer { bytes in
+            do throws(JSONSyntaxError) {
+                try JSONSyntax.check(bytes, depthLimit: depthLimit)
+                var reader = JSONReader(checked: bytes)
+                value = Result { () throws(JSONMismatch) in try body(&reader) }
+            } catch {
+                syntax = error
+            }
+        }
+        if let syntax { throw syntax }
+        return value ?? .failure(JSONMismatch("", "is missing"))
     }
 
     /// Reads the one value in `text`.
@@ -40,195 +68,267 @@ package struct JSONReader {
         _ text: some Collection<UInt8>,
         depthLimit: Int = ControlLimits.nestingDepth
     ) throws(JSONSyntaxError) -> JSONValue {
-        let contiguous = ContiguousArray(text)
-        var outcome: Result<JSONValue, JSONSyntaxError> = .failure(.unexpectedEnd)
-        contiguous.withUnsafeBufferPointer { bytes in
-            var reader = JSONReader(bytes: bytes, depthLimit: depthLimit)
-            outcome = Result { () throws(JSONSyntaxError) in try reader.readWhole() }
+        switch try read(text, depthLimit: depthLimit, { reader in JSONValue(from: &reader) }) {
+        case .success(let value): value
+        case .failure: .null
         }
-        return try outcome.get()
     }
 
-    private mutating func readWhole() throws(JSONSyntaxError) -> JSONValue {
-        let value = try readValue(depth: 0)
+    // MARK: Values
+
+    enum Kind {
+        case null, bool, number, string, array, object
+
+        /// What a person calls it.
+        var name: String {
+            switch self {
+            case .null: "null"
+            case .bool: "a boolean"
+            case .number: "a number"
+            case .string: "a string"
+            case .array: "an array"
+            case .object: "an object"
+            }
+        }
+    }
+
+    /// Of the value that comes next.
+    mutating func kind() -> Kind {
         skipSpace()
-        guard offset == bytes.count else { throw .trailingBytes(offset: offset) }
+        switch current {
+        case UInt8(ascii: "{"): return .object
+        case UInt8(ascii: "["): return .array
+        case UInt8(ascii: "\""): return .string
+        case UInt8(ascii: "t"), UInt8(ascii: "f"): return .bool
+        case UInt8(ascii: "n"): return .null
+        default: return .number
+        }
+    }
+
+    /// The value that comes next is none of what was expected.
+    mutating func mismatch(_ expected: String, found: String? = nil) -> JSONMismatch {
+        JSONMismatch("", "expected \(expected), found \(found ?? kind().name)")
+    }
+
+    mutating func string() throws(JSONMismatch) -> String {
+        guard kind() == .string else { throw mismatch("a string") }
+        let (content, hasEscapes) = skipString()
+        return hasEscapes ? Self.unescaped(bytes[content]) : String(decoding: bytes[content], as: UTF8.self)
+    }
+
+    /// The bytes of a string that has nothing escaped, without its quotation marks; `nil` for one that has.
+    mutating func plainString<Value>(
+        _ body: (UnsafeBufferPointer<UInt8>) -> Value?
+    ) throws(JSONMismatch) -> Value? {
+        guard kind() == .string else { throw mismatch("a string") }
+        let (content, hasEscapes) = skipString()
+        return hasEscapes ? nil : body(UnsafeBufferPointer(rebasing: bytes[content]))
+    }
+
+    mutating func bool() throws(JSONMismatch) -> Bool {
+        guard kind() == .bool else { throw mismatch("a boolean") }
+        let value = current == UInt8(ascii: "t")
+        skipWord()
         return value
     }
 
-    private mutating func readValue(depth: Int) throws(JSONSyntaxError) -> JSONValue {
-        skipSpace()
-        switch try peek() {
-        case UInt8(ascii: "{"): return try readObject(depth: depth + 1)
-        case UInt8(ascii: "["): return try readArray(depth: depth + 1)
-        case UInt8(ascii: "\""): return .string(try readString())
-        case UInt8(ascii: "t"): return try readWord("true", .bool(true))
-        case UInt8(ascii: "f"): return try readWord("false", .bool(false))
-        case UInt8(ascii: "n"): return try readWord("null", .null)
-        case UInt8(ascii: "-"), UInt8(ascii: "0")...UInt8(ascii: "9"): return try readNumber()
-        default: throw .unexpectedByte(offset: offset)
-        }
+    /// Takes a null, if that is what comes next.
+    mutating func null() -> Bool {
+        guard kind() == .null else { return false }
+        skipWord()
+        return true
     }
 
-    private mutating func readObject(depth: Int) throws(JSONSyntaxError) -> JSONValue {
-        guard depth <= depthLimit else { throw .tooDeep(limit: depthLimit) }
-        offset += 1
-        var members: [String: JSONValue] = [:]
-        skipSpace()
-        if try peek() == UInt8(ascii: "}") {
-            offset += 1
-            return .object(members)
-        }
-        while true {
-            skipSpace()
-            guard try peek() == UInt8(ascii: "\"") else { throw .unexpectedByte(offset: offset) }
-            let key = try readString()
-            skipSpace()
-            try expect(UInt8(ascii: ":"))
-            guard members.updateValue(try readValue(depth: depth), forKey: key) == nil else {
-                throw .duplicateKey(key)
-            }
-            skipSpace()
-            if try peek() == UInt8(ascii: ",") {
-                offset += 1
-                continue
-            }
-            try expect(UInt8(ascii: "}"))
-            return .object(members)
-        }
+    /// A number: whole if it has neither fraction nor exponent and fits, which most do.
+    enum Number {
+        case integer(Int64)
+        case double(Double)
     }
 
-    private mutating func readArray(depth: Int) throws(JSONSyntaxError) -> JSONValue {
-        guard depth <= depthLimit else { throw .tooDeep(limit: depthLimit) }
-        offset += 1
-        var elements: [JSONValue] = []
-        skipSpace()
-        if try peek() == UInt8(ascii: "]") {
-            offset += 1
-            return .array(elements)
-        }
-        while true {
-            elements.append(try readValue(depth: depth))
-            skipSpace()
-            if try peek() == UInt8(ascii: ",") {
-                offset += 1
-                continue
-            }
-            try expect(UInt8(ascii: "]"))
-            return .array(elements)
-        }
-    }
-
-    private mutating func readWord(_ word: StaticString, _ value: JSONValue) throws(JSONSyntaxError) -> JSONValue {
-        for index in 0..<word.utf8CodeUnitCount {
-            guard try peek() == word.utf8Start[index] else { throw .unexpectedByte(offset: offset) }
-            offset += 1
-        }
-        return value
-    }
-
-    private mutating func readNumber() throws(JSONSyntaxError) -> JSONValue {
+    mutating func number(_ expected: String = "a number") throws(JSONMismatch) -> Number {
+        guard kind() == .number else { throw mismatch(expected) }
         let start = offset
-        var isInteger = true
-        if bytes[offset] == UInt8(ascii: "-") { offset += 1 }
-        let firstDigit = offset
-        let integerDigits = skipDigits()
-        guard integerDigits > 0, integerDigits == 1 || bytes[firstDigit] != UInt8(ascii: "0") else {
-            throw .invalidNumber(offset: start)
-        }
-        if offset < bytes.count, bytes[offset] == UInt8(ascii: ".") {
-            isInteger = false
-            offset += 1
-            guard skipDigits() > 0 else { throw .invalidNumber(offset: start) }
-        }
-        if offset < bytes.count, bytes[offset] | 0x20 == UInt8(ascii: "e") {
-            isInteger = false
-            offset += 1
-            if offset < bytes.count, bytes[offset] == UInt8(ascii: "+") || bytes[offset] == UInt8(ascii: "-") {
-                offset += 1
+        skipWord()
+        var position = start
+        let isNegative = start < offset && bytes[start] == UInt8(ascii: "-")
+        if isNegative { position += 1 }
+        if offset - position <= 18 {
+            var value: Int64 = 0
+            while position < offset, (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(bytes[position]) {
+                value = value * 10 + Int64(bytes[position] - UInt8(ascii: "0"))
+                position += 1
             }
-            guard skipDigits() > 0 else { throw .invalidNumber(offset: start) }
+            if position == offset { return .integer(isNegative ? -value : value) }
         }
         let text = String(decoding: bytes[start..<offset], as: UTF8.self)
-        if isInteger, let value = Int64(text) { return .integer(value) }
-        guard let value = Double(text), value.isFinite else { throw .invalidNumber(offset: start) }
-        return .number(value)
+        if let value = Int64(text) { return .integer(value) }
+        return .double(Double(text) ?? 0)
     }
 
-    private mutating func skipDigits() -> Int {
-        let start = offset
-        while offset < bytes.count, bytes[offset] >= UInt8(ascii: "0"), bytes[offset] <= UInt8(ascii: "9") {
-            offset += 1
+    mutating func integer<Value: FixedWidthInteger>(_ type: Value.Type = Value.self) throws(JSONMismatch) -> Value {
+        let expected = "a whole number"
+        let wide: Int64
+        switch try number(expected) {
+        case .integer(let value): wide = value
+        case .double(let value):
+            guard let value = Int64(exactly: value) else {
+                throw JSONMismatch("", "expected \(expected), found a number")
+            }
+            wide = value
         }
-        return offset - start
+        guard let narrow = Value(exactly: wide) else {
+            throw JSONMismatch("", "\(wide) is outside \(Value.min)…\(Value.max)")
+        }
+        return narrow
     }
 
-    private mutating func readString() throws(JSONSyntaxError) -> String {
-        let start = offset
+    mutating func double() throws(JSONMismatch) -> Double {
+        switch try number() {
+        case .integer(let value): Double(value)
+        case .double(let value): value
+        }
+    }
+
+    /// Calls `body` before each element, which it has to read.
+    mutating func array(
+        _ body: (inout JSONReader) throws(JSONMismatch) -> Void
+    ) throws(JSONMismatch) {
+        guard kind() == .array else { throw mismatch("an array") }
         offset += 1
-        // Most strings have nothing to decode: they are taken as they are.
-        let rest = bytes[offset...]
-        guard let end = rest.firstIndex(where: { $0 == UInt8(ascii: "\"") || $0 == UInt8(ascii: "\\") || $0 < 0x20 })
-        else { throw .unexpectedEnd }
-        var decoded = Array(rest[..<end])
-        offset = end
+        var index = 0
         while true {
-            let byte = try peek()
-            offset += 1
-            switch byte {
-            case UInt8(ascii: "\""):
-                guard let text = String(validating: decoded, as: UTF8.self) else {
-                    throw .invalidString(offset: start)
-                }
-                return text
-            case UInt8(ascii: "\\"):
-                try readEscape(into: &decoded)
-            case 0..<0x20:
-                throw .invalidString(offset: start)
-            default:
-                decoded.append(byte)
+            skipSpace()
+            if offset >= bytes.count { return }
+            switch current {
+            case UInt8(ascii: "]"):
+                offset += 1
+                return
+            case UInt8(ascii: ","): offset += 1
+            default: break
             }
+            let start = offset
+            do throws(JSONMismatch) { try body(&self) } catch { throw error.inside("[\(index)]") }
+            if offset == start { skip() }
+            index += 1
         }
     }
 
-    private mutating func readEscape(into decoded: inout [UInt8]) throws(JSONSyntaxError) {
-        let start = offset
-        let byte = try peek()
+    // MARK: Objects
+
+    /// Reads the members that the record has. Others are left out.
+    mutating func record<Record: JSONRecord>(_ record: inout Record) throws(JSONMismatch) {
+        let first = try openObject()
+        let end = offset
+        var fields = RecordReader(reader: takeAll(), first: first)
+        try record.visit(&fields)
+        self = fields.reader
+        members.removeSubrange(first...)
+        offset = end
+    }
+
+    /// The whole reader: a copy of ``members`` would be made for the first change.
+    private mutating func takeAll() -> JSONReader {
+        let all = self
+        members = []
+        return all
+    }
+
+    /// Reads the members that the record has.
+    /// - Throws: also when there is another one; its name is `field`.
+    mutating func strictRecord<Record: JSONRecord>(
+        _ record: inout Record,
+        unknown: (String) -> String
+    ) throws(JSONMismatch) {
+        let first = try openObject()
+        var fields = RecordReader(reader: takeAll(), first: first)
+        try record.visit(&fields)
+        let others = fields.reader.members[first...].filter { !$0.isRead }.map { fields.reader.name(of: $0) }
+        if let other = others.min() { throw JSONMismatch(other, unknown(other)) }
+    }
+
+    /// Shows `body` the members of the object that comes next.
+    mutating func visitObject(_ body: (inout RecordReader) -> Void) {
+        guard kind() == .object, let first = try? openObject() else { return }
+        let end = offset
+        var fields = RecordReader(reader: takeAll(), first: first)
+        body(&fields)
+        self = fields.reader
+        members.removeSubrange(first...)
+        offset = end
+    }
+
+    /// Calls `body` before the value of each member, which it has to read.
+    mutating func object(
+        _ body: (String, inout JSONReader) throws(JSONMismatch) -> Void
+    ) throws(JSONMismatch) {
+        let first = try openObject()
+        let end = offset
+        let found = Array(members[first...])
+        members.removeSubrange(first...)
+        for member in found {
+            offset = member.value
+            let name = name(of: member)
+            do throws(JSONMismatch) { try body(name, &self) } catch { throw error.inside(name) }
+        }
+        offset = end
+    }
+
+    /// Finds the members of the object that comes next, and takes it.
+    /// - Returns: where they begin among ``members``.
+    private mutating func openObject() throws(JSONMismatch) -> Int {
+        guard kind() == .object else { throw mismatch("an object") }
+        let first = members.count
         offset += 1
-        switch byte {
-        case UInt8(ascii: "\""), UInt8(ascii: "\\"), UInt8(ascii: "/"): decoded.append(byte)
-        case UInt8(ascii: "b"): decoded.append(0x08)
-        case UInt8(ascii: "f"): decoded.append(0x0C)
-        case UInt8(ascii: "n"): decoded.append(0x0A)
-        case UInt8(ascii: "r"): decoded.append(0x0D)
-        case UInt8(ascii: "t"): decoded.append(0x09)
-        case UInt8(ascii: "u"):
-            var code = UInt32(try readHex4(start: start))
-            if (0xD800..<0xDC00).contains(code) {
-                try expect(UInt8(ascii: "\\"))
-                try expect(UInt8(ascii: "u"))
-                let low = UInt32(try readHex4(start: start))
-                guard (0xDC00..<0xE000).contains(low) else { throw .invalidString(offset: start) }
-                code = 0x10000 + (code - 0xD800) << 10 + (low - 0xDC00)
+        while true {
+            skipSpace()
+            guard offset < bytes.count else { return first }
+            switch current {
+            case UInt8(ascii: "}"):
+                offset += 1
+                return first
+            case UInt8(ascii: "\""):
+                let (name, hasEscapes) = skipString()
+                skipSpace()
+                if offset < bytes.count, current == UInt8(ascii: ":") { offset += 1 }
+                members.append(Member(name: name, hasEscapes: hasEscapes, value: offset))
+                skip()
+            default: offset += 1
             }
-            guard let scalar = Unicode.Scalar(code) else { throw .invalidString(offset: start) }
-            decoded.append(contentsOf: String(Character(scalar)).utf8)
-        default:
-            throw .invalidString(offset: start)
         }
     }
 
-    private mutating func readHex4(start: Int) throws(JSONSyntaxError) -> UInt16 {
-        var value: UInt16 = 0
-        for _ in 0..<4 {
-            guard let digit = Character(Unicode.Scalar(try peek())).hexDigitValue else {
-                throw .invalidString(offset: start)
-            }
-            value = value << 4 | UInt16(digit)
-            offset += 1
-        }
-        return value
+    private func name(of member: Member) -> String {
+        member.hasEscapes
+            ? Self.unescaped(bytes[member.name]) : String(decoding: bytes[member.name], as: UTF8.self)
     }
+
+    /// The place of the value of a member; `nil` if it is absent.
+    fileprivate mutating func find(_ name: StaticString, after first: Int) -> Int? {
+        for index in members.indices[first...] where isNamed(name, members[index]) {
+            members[index].isRead = true
+            return members[index].value
+        }
+        return nil
+    }
+
+    private func isNamed(_ name: StaticString, _ member: Member) -> Bool {
+        if member.hasEscapes { return Self.unescaped(bytes[member.name]) == "\(name)" }
+        guard member.name.count == name.utf8CodeUnitCount else { return false }
+        for index in 0..<name.utf8CodeUnitCount where bytes[member.name.lowerBound + index] != name.utf8Start[index] {
+            return false
+        }
+        return true
+    }
+
+    /// Where the value stands that comes next.
+    var place: Int { offset }
+
+    /// Goes on from another place.
+    mutating func move(to place: Int) { offset = place }
+
+    // MARK: Bytes
+
+    private var current: UInt8 { offset < bytes.count ? bytes[offset] : 0 }
 
     private mutating func skipSpace() {
         while offset < bytes.count {
@@ -239,13 +339,131 @@ package struct JSONReader {
         }
     }
 
-    private func peek() throws(JSONSyntaxError) -> UInt8 {
-        guard offset < bytes.count else { throw .unexpectedEnd }
-        return bytes[offset]
+    /// Past a number, `true`, `false` or `null`.
+    private mutating func skipWord() {
+        while offset < bytes.count {
+            switch bytes[offset] {
+            case 0x20, 0x09, 0x0A, 0x0D, UInt8(ascii: ","), UInt8(ascii: "]"), UInt8(ascii: "}"): return
+            default: offset += 1
+            }
+        }
     }
 
-    private mutating func expect(_ byte: UInt8) throws(JSONSyntaxError) {
-        guard try peek() == byte else { throw .unexpectedByte(offset: offset) }
+    /// - Returns: where its content stands.
+    private mutating func skipString() -> (content: Range<Int>, hasEscapes: Bool) {
         offset += 1
+        let start = offset
+        var hasEscapes = false
+        while offset < bytes.count {
+            switch bytes[offset] {
+            case UInt8(ascii: "\""):
+                offset += 1
+                return (start..<offset - 1, hasEscapes)
+            case UInt8(ascii: "\\"):
+                hasEscapes = true
+                offset = min(offset + 2, bytes.count)
+            default: offset += 1
+            }
+        }
+        return (start..<offset, hasEscapes)
+    }
+
+    /// Past the value that comes next.
+    mutating func skip() {
+        var depth = 0
+        repeat {
+            skipSpace()
+            guard offset < bytes.count else { return }
+            switch bytes[offset] {
+            case UInt8(ascii: "\""): _ = skipString()
+            case UInt8(ascii: "{"), UInt8(ascii: "["):
+                depth += 1
+                offset += 1
+            case UInt8(ascii: "}"), UInt8(ascii: "]"):
+                depth -= 1
+                offset += 1
+            case UInt8(ascii: ","), UInt8(ascii: ":"): offset += 1
+            default: skipWord()
+            }
+        } while depth > 0
+    }
+
+    /// The text of a checked string that stands there with its quotation marks.
+    static func decodedString(_ quoted: Slice<UnsafeBufferPointer<UInt8>>) -> String {
+        unescaped(quoted.dropFirst().dropLast())
+    }
+
+    private static func unescaped(_ content: Slice<UnsafeBufferPointer<UInt8>>) -> String {
+        var decoded: [UInt8] = []
+        decoded.reserveCapacity(content.count)
+        var rest = content
+        func hex4() -> UInt32 {
+            var value: UInt32 = 0
+            for _ in 0..<4 { value = value << 4 | UInt32(rest.popFirst().flatMap(HexDigit.value) ?? 0) }
+            return value
+        }
+        while let byte = rest.popFirst() {
+            guard byte == UInt8(ascii: "\\") else {
+                decoded.append(byte)
+                continue
+            }
+            switch rest.popFirst() {
+            case UInt8(ascii: "b"): decoded.append(0x08)
+            case UInt8(ascii: "f"): decoded.append(0x0C)
+            case UInt8(ascii: "n"): decoded.append(0x0A)
+            case UInt8(ascii: "r"): decoded.append(0x0D)
+            case UInt8(ascii: "t"): decoded.append(0x09)
+            case UInt8(ascii: "u"):
+                var code = hex4()
+                if (0xD800..<0xDC00).contains(code) {
+                    rest = rest.dropFirst(2)
+                    code = 0x10000 + (code - 0xD800) << 10 + (hex4() & 0x3FF)
+                }
+                decoded.append(contentsOf: String(Character(Unicode.Scalar(code) ?? "\u{FFFD}")).utf8)
+            case let other?: decoded.append(other)
+            case nil: break
+            }
+        }
+        return String(decoding: decoded, as: UTF8.self)
+    }
+}
+
+/// Gives a record its fields, one after the other, from an object that was found.
+struct RecordReader: FieldVisitor {
+    fileprivate var reader: JSONReader
+    fileprivate let first: Int
+
+    mutating func field<Value: JSONConvertible>(
+        _ name: StaticString,
+        _ value: inout Value
+    ) throws(JSONMismatch) {
+        guard let place = reader.find(name, after: first) else { throw JSONMismatch("\(name)", "is missing") }
+        reader.move(to: place)
+        do throws(JSONMismatch) { value = try Value(from: &reader) } catch { throw error.inside("\(name)") }
+    }
+
+    mutating func field<Value: JSONConvertible>(
+        _ name: StaticString,
+        _ value: inout Value?
+    ) throws(JSONMismatch) {
+        value = nil
+        guard let place = reader.find(name, after: first) else { return }
+        reader.move(to: place)
+        guard !reader.null() else { return }
+        do throws(JSONMismatch) { value = try Value(from: &reader) } catch { throw error.inside("\(name)") }
+    }
+
+    mutating func nullable<Value: JSONConvertible>(
+        _ name: StaticString,
+        _ value: inout Value?
+    ) throws(JSONMismatch) {
+        try field(name, &value)
+    }
+
+    /// What `read` makes of a member that may be anything; `nil` when it is absent.
+    mutating func value<Value>(of name: StaticString, _ read: (inout JSONReader) -> Value) -> Value? {
+        guard let place = reader.find(name, after: first) else { return nil }
+        reader.move(to: place)
+        return read(&reader)
     }
 }

@@ -62,40 +62,68 @@ extension JSONValue: ExpressibleByStringLiteral, ExpressibleByBooleanLiteral, Ex
     }
 }
 
-extension JSONValue: Codable {
-    package init(from decoder: any Decoder) throws {
-        if let decoder = decoder as? JSONValueDecoder {
-            self = decoder.value
-            return
-        }
-        let container = try decoder.singleValueContainer()
-        if container.decodeNil() {
-            self = .null
-        } else if let value = try? container.decode(Bool.self) {
-            self = .bool(value)
-        } else if let value = try? container.decode(Int64.self) {
-            self = .integer(value)
-        } else if let value = try? container.decode(Double.self) {
-            self = .number(value)
-        } else if let value = try? container.decode(String.self) {
-            self = .string(value)
-        } else if let value = try? container.decode([JSONValue].self) {
-            self = .array(value)
-        } else {
-            self = .object(try container.decode([String: JSONValue].self))
+extension JSONValue: JSONConvertible {
+    /// Reads whatever comes next. A checked text is nested no deeper than its check allows.
+    package init(from reader: inout JSONReader) {
+        do throws(JSONMismatch) { self = try Self.read(&reader) } catch { self = .null }
+    }
+
+    private static func read(_ reader: inout JSONReader) throws(JSONMismatch) -> JSONValue {
+        switch reader.kind() {
+        case .null:
+            _ = reader.null()
+            return .null
+        case .bool: return .bool(try reader.bool())
+        case .number:
+            switch try reader.number() {
+            case .integer(let value): return .integer(value)
+            case .double(let value): return .number(value)
+            }
+        case .string: return .string(try reader.string())
+        case .array: return .array(try [JSONValue](from: &reader))
+        case .object:
+            var members: [String: JSONValue] = [:]
+            try reader.object { name, reader in members[name] = JSONValue(from: &reader) }
+            return .object(members)
         }
     }
 
-    package func encode(to encoder: any Encoder) throws {
-        var container = encoder.singleValueContainer()
+    package func write(to writer: inout JSONWriter) {
         switch self {
-        case .null: try container.encodeNil()
-        case .bool(let value): try container.encode(value)
-        case .integer(let value): try container.encode(value)
-        case .number(let value): try container.encode(value)
-        case .string(let value): try container.encode(value)
-        case .array(let value): try container.encode(value)
-        case .object(let value): try container.encode(value)
+        case .null: writer.literal("null")
+        case .bool(let value): value.write(to: &writer)
+        case .integer(let value): writer.integer(value)
+        case .number(let value): writer.number(value)
+        case .string(let value): writer.string(value)
+        case .array(let elements): elements.write(to: &writer)
+        case .object(let members): writer.object(sorted: members.sorted { $0.key < $1.key })
         }
     }
+
+    package static var schema: FieldSchema.Shape { FieldSchema.Shape(type: "any") }
+}
+
+extension JSONValue {
+    /// The JSON form of a value.
+    package init(of value: some JSONWritable) {
+        self = (try? JSONReader.read(JSONWriter.bytes(of: value))) ?? .null
+    }
+
+    /// Reads this value as a `Value`; says which field does not fit.
+    package func decoded<Value: JSONConvertible>(as type: Value.Type) throws(JSONMismatch) -> Value {
+        let read: Result<Value, JSONMismatch>
+        do throws(JSONSyntaxError) {
+            read = try JSONReader.read(utf8, depthLimit: .max) { reader throws(JSONMismatch) in try Value(from: &reader)
+            }
+        } catch {
+            throw JSONMismatch("", error.message)
+        }
+        return try read.get()
+    }
+
+    /// The compact text of this value; see ``JSONWriter``.
+    package var text: String { String(decoding: utf8, as: UTF8.self) }
+
+    /// ``text`` as bytes.
+    package var utf8: [UInt8] { JSONWriter.bytes(of: self) }
 }

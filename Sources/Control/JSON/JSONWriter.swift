@@ -1,85 +1,231 @@
-extension JSONValue {
-    /// The compact text of this value: one line of UTF-8, keys sorted. What a terminal obeys instead of showing it is
-    /// escaped, since lines end there and texts are a peer's: control characters, line separators, and what changes the
-    /// direction of writing.
-    package var text: String { String(decoding: utf8, as: UTF8.self) }
+import NIOCore
 
-    /// ``text`` as bytes.
-    package var utf8: [UInt8] {
-        var output: [UInt8] = []
-        append(to: &output)
-        return output
+/// Writes values straight into a buffer: compact, on one line, the members of objects sorted by name, so that equal values
+/// have equal text.
+///
+/// What a terminal obeys instead of showing it is escaped, since lines end there and texts are a peer's: control
+/// characters, line separators, and what changes the direction of writing.
+package struct JSONWriter {
+    package var buffer: ByteBuffer
+    /// Members of the objects that are being written; an object knows where its own begin.
+    private var members: [Member] = []
+
+    private struct Member {
+        /// The name, without its quotation marks.
+        var name: Range<Int>
+        /// The name, the colon and the value, without the comma in front.
+        var bytes: Range<Int>
     }
 
-    private func append(to output: inout [UInt8]) {
-        switch self {
-        case .null: output.append(contentsOf: "null".utf8)
-        case .bool(let value): output.append(contentsOf: (value ? "true" : "false").utf8)
-        case .integer(let value): output.append(contentsOf: String(value).utf8)
-        case .number(let value): Self.append(value, to: &output)
-        case .string(let value): Self.append(value, to: &output)
-        case .array(let elements):
-            output.append(UInt8(ascii: "["))
-            for (index, element) in elements.enumerated() {
-                if index > 0 { output.append(UInt8(ascii: ",")) }
-                element.append(to: &output)
+    package init(_ buffer: ByteBuffer = ByteBuffer()) {
+        self.buffer = buffer
+    }
+
+    /// The text of a value.
+    package static func bytes(of value: some JSONWritable) -> [UInt8] {
+        var writer = JSONWriter()
+        value.write(to: &writer)
+        return Array(writer.buffer.readableBytesView)
+    }
+
+    // MARK: Values
+
+    package mutating func literal(_ text: StaticString) { buffer.writeStaticString(text) }
+
+    package mutating func integer(_ value: Int64) {
+        guard value >= 0 else {
+            buffer.writeString(String(value))
+            return
+        }
+        // Nineteen digits at most, from the last to the first.
+        buffer.writeWithUnsafeMutableBytes(minimumWritableBytes: 20) { target in
+            var digits = 1
+            var bound = value / 10
+            while bound > 0 {
+                digits += 1
+                bound /= 10
             }
-            output.append(UInt8(ascii: "]"))
-        case .object(let members):
-            output.append(UInt8(ascii: "{"))
-            for (index, member) in members.sorted(by: { $0.key < $1.key }).enumerated() {
-                if index > 0 { output.append(UInt8(ascii: ",")) }
-                Self.append(member.key, to: &output)
-                output.append(UInt8(ascii: ":"))
-                member.value.append(to: &output)
+            var rest = value
+            for index in stride(from: digits - 1, through: 0, by: -1) {
+                target[index] = UInt8(truncatingIfNeeded: rest % 10) + UInt8(ascii: "0")
+                rest /= 10
             }
-            output.append(UInt8(ascii: "}"))
+            return digits
         }
     }
 
-    private static func append(_ value: Double, to output: inout [UInt8]) {
+    package mutating func number(_ value: Double) {
         if let whole = Int64(exactly: value) {
-            output.append(contentsOf: String(whole).utf8)
+            integer(whole)
         } else if value.isFinite {
-            output.append(contentsOf: value.description.utf8)
+            buffer.writeString(value.description)
         } else {
             // JSON has no infinities; a value that is not a number reads as absent.
-            output.append(contentsOf: "null".utf8)
+            literal("null")
         }
     }
 
-    private static func append(_ value: String, to output: inout [UInt8]) {
-        output.append(UInt8(ascii: "\""))
+    package mutating func string(_ value: String) {
+        buffer.writeInteger(UInt8(ascii: "\""))
         var text = value
-        text.withUTF8 { append($0, to: &output) }
-        output.append(UInt8(ascii: "\""))
+        text.withUTF8 { escaped($0) }
+        buffer.writeInteger(UInt8(ascii: "\""))
     }
 
-    private static func append(_ text: UnsafeBufferPointer<UInt8>, to output: inout [UInt8]) {
+    /// Bytes as lower-case hexadecimal.
+    @inline(__always)
+    mutating func quotedHex(_ byteCount: Int, _ byte: (Int) -> UInt8) {
+        buffer.writeWithUnsafeMutableBytes(minimumWritableBytes: 2 * byteCount + 2) { target in
+            target[0] = UInt8(ascii: "\"")
+            for index in 0..<byteCount {
+                let value = byte(index)
+                target[2 * index + 1] = Self.hexDigit(value >> 4)
+                target[2 * index + 2] = Self.hexDigit(value & 15)
+            }
+            target[2 * byteCount + 1] = UInt8(ascii: "\"")
+            return 2 * byteCount + 2
+        }
+    }
+
+    @inline(__always)
+    private static func hexDigit(_ value: UInt8) -> UInt8 {
+        value < 10 ? UInt8(ascii: "0") + value : UInt8(ascii: "a") - 10 + value
+    }
+
+    package mutating func array<Elements: Sequence>(
+        _ elements: Elements,
+        _ write: (inout JSONWriter, Elements.Element) -> Void
+    ) {
+        buffer.writeInteger(UInt8(ascii: "["))
+        var isFirst = true
+        for element in elements {
+            if !isFirst { buffer.writeInteger(UInt8(ascii: ",")) }
+            isFirst = false
+            write(&self, element)
+        }
+        buffer.writeInteger(UInt8(ascii: "]"))
+    }
+
+    // MARK: Objects
+
+    package mutating func record(_ record: some JSONRecord) {
+        object { fields in
+            var record = record
+            record.visit(&fields)
+        }
+    }
+
+    /// An object with the members that `body` shows.
+    package mutating func object(_ body: (inout RecordWriter) -> Void) {
+        buffer.writeInteger(UInt8(ascii: "{"))
+        let first = members.count
+        let writer = self
+        self = JSONWriter()
+        var fields = RecordWriter(writer: writer, first: first)
+        body(&fields)
+        self = fields.writer
+        sortMembers(from: first)
+        members.removeSubrange(first...)
+        buffer.writeInteger(UInt8(ascii: "}"))
+    }
+
+    /// An object with names that are known only now.
+    mutating func object(sorted members: [(key: String, value: JSONValue)]) {
+        buffer.writeInteger(UInt8(ascii: "{"))
+        for (index, member) in members.enumerated() {
+            if index > 0 { buffer.writeInteger(UInt8(ascii: ",")) }
+            string(member.key)
+            buffer.writeInteger(UInt8(ascii: ":"))
+            member.value.write(to: &self)
+        }
+        buffer.writeInteger(UInt8(ascii: "}"))
+    }
+
+    /// Writes a member, unless it is one that is there and may be there once only.
+    fileprivate mutating func member(
+        _ name: UnsafeBufferPointer<UInt8>,
+        after first: Int,
+        isOnce: Bool,
+        _ write: (inout JSONWriter) -> Void
+    ) {
+        if isOnce, members[first...].contains(where: { isNamed(name, $0) }) { return }
+        if members.count > first { buffer.writeInteger(UInt8(ascii: ",")) }
+        let start = buffer.writerIndex
+        let count = name.count
+        buffer.writeWithUnsafeMutableBytes(minimumWritableBytes: count + 3) { target in
+            target[0] = UInt8(ascii: "\"")
+            if let source = name.baseAddress {
+                target.baseAddress?.advanced(by: 1).copyMemory(from: source, byteCount: count)
+            }
+            target[count + 1] = UInt8(ascii: "\"")
+            target[count + 2] = UInt8(ascii: ":")
+            return count + 3
+        }
+        write(&self)
+        members.append(Member(name: start + 1..<start + 1 + count, bytes: start..<buffer.writerIndex))
+    }
+
+    private func isNamed(_ name: UnsafeBufferPointer<UInt8>, _ member: Member) -> Bool {
+        member.name.count == name.count
+            && buffer.withUnsafeReadableBytes { bytes in
+                let start = member.name.lowerBound - buffer.readerIndex
+                return UnsafeRawBufferPointer(rebasing: bytes[start..<start + name.count]).elementsEqual(name)
+            }
+    }
+
+    /// Puts the members in the order of their names, unless they are.
+    private mutating func sortMembers(from first: Int) {
+        guard members.count > first + 1, let start = members[first...].first?.bytes.lowerBound,
+            (first + 1..<members.count).contains(where: { precedes(members[$0].name, members[$0 - 1].name) })
+        else { return }
+        let sorted = members[first...].sorted { precedes($0.name, $1.name) }
+        guard var moved = buffer.getSlice(at: start, length: buffer.writerIndex - start) else { return }
+        // A copy: a slice shares the storage that is written to.
+        moved = ByteBuffer(bytes: moved.readableBytesView)
+        var place = start
+        for (index, member) in sorted.enumerated() {
+            if index > 0 { place += buffer.setInteger(UInt8(ascii: ","), at: place) }
+            moved.moveReaderIndex(to: member.bytes.lowerBound - start)
+            guard let bytes = moved.readSlice(length: member.bytes.count) else { return }
+            place += buffer.setBuffer(bytes, at: place)
+        }
+    }
+
+    private func precedes(_ one: Range<Int>, _ other: Range<Int>) -> Bool {
+        buffer.withUnsafeReadableBytes { bytes in
+            let offset = buffer.readerIndex
+            return bytes[one.lowerBound - offset..<one.upperBound - offset]
+                .lexicographicallyPrecedes(bytes[other.lowerBound - offset..<other.upperBound - offset])
+        }
+    }
+
+    // MARK: Texts
+
+    private mutating func escaped(_ text: UnsafeBufferPointer<UInt8>) {
         // Most texts have nothing to escape: they are copied as they are.
         var start = text.startIndex
-        let isSpecial = isSpecial
+        let isSpecial = Self.isSpecial
         while let special = text[start...].firstIndex(where: { isSpecial[Int($0)] }) {
-            output.append(contentsOf: text[start..<special])
+            buffer.writeBytes(UnsafeRawBufferPointer(rebasing: UnsafeRawBufferPointer(text)[start..<special]))
             start = special + 1
             switch text[special] {
-            case UInt8(ascii: "\""): output.append(contentsOf: #"\""#.utf8)
-            case UInt8(ascii: "\\"): output.append(contentsOf: #"\\"#.utf8)
-            case 0x0A: output.append(contentsOf: #"\n"#.utf8)
-            case 0x0D: output.append(contentsOf: #"\r"#.utf8)
-            case 0x09: output.append(contentsOf: #"\t"#.utf8)
-            case let byte where byte < 0x80: escape(UInt16(byte), to: &output)
+            case UInt8(ascii: "\""): literal(#"\""#)
+            case UInt8(ascii: "\\"): literal(#"\\"#)
+            case 0x0A: literal(#"\n"#)
+            case 0x0D: literal(#"\r"#)
+            case 0x09: literal(#"\t"#)
+            case let byte where byte < 0x80: escape(UInt16(byte))
             case let lead:
-                let (unit, count) = character(at: special, in: text)
-                if let unit, isObeyed(unit) {
-                    escape(unit, to: &output)
+                let (unit, count) = Self.character(at: special, in: text)
+                if let unit, Self.isObeyed(unit) {
+                    escape(unit)
                     start = special + count
                 } else {
-                    output.append(lead)
+                    buffer.writeInteger(lead)
                 }
             }
         }
-        output.append(contentsOf: text[start...])
+        buffer.writeBytes(UnsafeRawBufferPointer(rebasing: UnsafeRawBufferPointer(text)[start...]))
     }
 
     /// Bytes with which something begins that may have to be escaped.
@@ -109,11 +255,52 @@ extension JSONValue {
         return (unit, count)
     }
 
-    private static func escape(_ unit: UInt16, to output: inout [UInt8]) {
-        let digits = String(unit, radix: 16)
-        output.append(contentsOf: #"\u"#.utf8)
-        output.append(contentsOf: String(repeating: "0", count: 4 - digits.utf8.count).utf8)
-        output.append(contentsOf: digits.utf8)
+    private mutating func escape(_ unit: UInt16) {
+        literal(#"\u"#)
+        for shift in [12, 8, 4, 0] { buffer.writeInteger(Self.hexDigit(UInt8(unit >> shift & 15))) }
+    }
+}
+
+/// Takes the fields of a record, one after the other, into an object that was begun.
+package struct RecordWriter: FieldVisitor {
+    fileprivate var writer: JSONWriter
+    fileprivate let first: Int
+    /// Of several members of one name only the first is written.
+    var leavesOutDuplicates = false
+
+    fileprivate init(writer: JSONWriter, first: Int) {
+        self.writer = writer
+        self.first = first
+    }
+
+    package mutating func field<Value: JSONConvertible>(_ name: StaticString, _ value: inout Value) {
+        member(name, value)
+    }
+
+    package mutating func field<Value: JSONConvertible>(_ name: StaticString, _ value: inout Value?) {
+        if let value { member(name, value) }
+    }
+
+    package mutating func nullable<Value: JSONConvertible>(_ name: StaticString, _ value: inout Value?) {
+        if let value { member(name, value) } else { null(name) }
+    }
+
+    mutating func member(_ name: StaticString, _ value: some JSONWritable) {
+        let bytes = UnsafeBufferPointer(start: name.utf8Start, count: name.utf8CodeUnitCount)
+        writer.member(bytes, after: first, isOnce: leavesOutDuplicates) { value.write(to: &$0) }
+    }
+
+    mutating func null(_ name: StaticString) {
+        let bytes = UnsafeBufferPointer(start: name.utf8Start, count: name.utf8CodeUnitCount)
+        writer.member(bytes, after: first, isOnce: leavesOutDuplicates) { $0.literal("null") }
+    }
+
+    /// - Parameter name: with nothing that would have to be escaped.
+    mutating func member(_ name: String, _ value: some JSONWritable) {
+        var name = name
+        name.withUTF8 { bytes in
+            writer.member(bytes, after: first, isOnce: leavesOutDuplicates) { value.write(to: &$0) }
+        }
     }
 }
 

@@ -28,7 +28,7 @@ struct DoctorCommand: NodeCommand {
         }
         let code = checks.contains { $0.state == .failed } ? FailureKind.failed.exitCode : 0
         for check in checks {
-            if terminal.json { terminal.result(try JSONValue(encoding: check), exitCode: code) }
+            if terminal.json { terminal.result(JSONValue(of: check), exitCode: code) }
         }
         if !terminal.json {
             terminal.table(

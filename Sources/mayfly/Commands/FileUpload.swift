@@ -56,7 +56,7 @@ struct FileUpload {
         if terminal.json {
             terminal.result(value)
         } else {
-            SendCommand.show(try understand(value, as: SendMethod.Result.self), terminal)
+            SendCommand.show(try understand(value, as: SentMessage.self), terminal)
         }
     }
 

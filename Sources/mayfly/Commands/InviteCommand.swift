@@ -114,7 +114,7 @@ extension InviteCommand {
             do {
                 value = try connect().call(InviteInspectMethod.self, .init(slug: slug))
             } catch let error as ControlError where error.kind == .noNode {
-                value = try JSONValue(encoding: try InviteInspection.inspect(slug: slug))
+                value = JSONValue(of: try InviteInspection.inspect(slug: slug))
             }
             guard !terminal.json else { return terminal.result(value) }
             let invite = try understand(value, as: Invite.self)

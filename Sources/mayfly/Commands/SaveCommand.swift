@@ -24,13 +24,6 @@ struct SaveCommand: NodeCommand {
     @Flag(help: "Write over a file that is there.") var force = false
     @OptionGroup var global: GlobalOptions
 
-    /// What `--json` prints.
-    private struct Saved: Codable, Hashable, Sendable {
-        var message: String
-        var path: String
-        var byteCount: Int64
-    }
-
     func perform(_ terminal: Terminal) throws {
         let client = try connect()
         var piece = try read(client, from: nil)
@@ -46,8 +39,9 @@ struct SaveCommand: NodeCommand {
             try replace(force ? try Self.followed(path) : path, with: &piece, client)
         }
         if terminal.json {
-            let saved = Saved(message: piece.message, path: path, byteCount: piece.byteCount)
-            if let value = try? JSONValue(encoding: saved) { terminal.result(value) }
+            terminal.result([
+                "message": .string(piece.message), "path": .string(path), "byteCount": .integer(piece.byteCount),
+            ])
         } else {
             terminal.fields([("saved", safe(path)), ("size", FileUpload.size(piece.byteCount))])
         }

@@ -9,11 +9,16 @@ struct SendCommand: NodeCommand {
         discussion: """
             TEXT is `-` for standard input, less one line break at its end. A text that starts with a dash goes after `--`.
 
+            With --lines each line of standard input is one message; empty lines are left out. Lines that are there \
+            already are sent in one request. There is one result a line, in the order of the lines; the exit code is \
+            that of the first line that failed, and the lines behind it are sent all the same.
+
             Examples:
               mayfly send room 'hello'
               journalctl -n 20 | mayfly send room -
               mayfly send room 'are you there?' --wait delivered --timeout 30
               mayfly send room 'the log' --file /tmp/log.txt
+              tail -f /var/log/syslog | mayfly send room --lines
               mayfly send room --reply-to 4f1c 'yes'
               mayfly send room --type example.org/poll:1.0 --payload-file poll.bin --fallback 'A poll'
             """
@@ -47,6 +52,7 @@ struct SendCommand: NodeCommand {
     var timeout: Interval?
     @Option(help: ArgumentHelp("The message that this one answers.", valueName: "message")) var replyTo: String?
     @Option(help: ArgumentHelp("Send this file, or `-`.", valueName: "path")) var file: String?
+    @Flag(help: "Send each line of standard input as a message of its own.") var lines = false
     @Option(help: ArgumentHelp("Send a content of another type.", valueName: "authority/type:1.0")) var type: String?
     @Option(help: ArgumentHelp("Its payload, or `-`.", valueName: "path")) var payloadFile: String?
     @Option(help: ArgumentHelp("What receivers that don't know the type show.", valueName: "text"))
@@ -55,7 +61,10 @@ struct SendCommand: NodeCommand {
 
     func validate() throws {
         if file == "-", text == "-" { throw ValidationError("only one of TEXT and --file can be standard input") }
-        if text == nil, file == nil, type == nil {
+        if lines, text != nil || file != nil || type != nil || replyTo != nil {
+            throw ValidationError("--lines goes with no TEXT, --file, --type or --reply-to")
+        }
+        if text == nil, file == nil, type == nil, !lines {
             throw ValidationError("there is nothing to send: give TEXT or --file")
         }
         if type != nil, text != nil || file != nil || replyTo != nil {
@@ -71,6 +80,10 @@ struct SendCommand: NodeCommand {
             try FileUpload(path: file, command: self).perform(terminal)
             return
         }
+        if lines {
+            try LinesUpload(command: self).perform(terminal)
+            return
+        }
         let timeout = timeout ?? Interval(milliseconds: 60_000)
         let payload = try payloadFile.map { try InputFile.read($0, byteLimit: Self.payloadByteLimit) } ?? []
         let params = SendMethod.Params(
@@ -83,12 +96,12 @@ struct SendCommand: NodeCommand {
             payload: type == nil ? nil : Base64.encode(payload),
             fallback: fallback
         )
-        try call(SendMethod.self, params, timeout: timeout.withGrace, terminal) { Self.show($0, terminal) }
+        try call(SendMethod.self, params, timeout: timeout.withGrace, terminal) { Self.show($0.sent, terminal) }
     }
 
-    static func show(_ sent: SendMethod.Result, _ terminal: Terminal) {
+    static func show(_ sent: SentMessage, _ terminal: Terminal) {
         terminal.fields([
-            ("message", short(safe(sent.message))), ("state", sent.state.rawValue),
+            ("message", short(sent.message.description)), ("state", sent.state.rawValue),
             ("kept", sent.stored ? "on disk" : "in memory only"),
             ("expires", sent.expiresAt.map { shown($0, now: wallClock()) }),
         ])

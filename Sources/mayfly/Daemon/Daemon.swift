@@ -51,11 +51,13 @@ enum Daemon {
         nodeOptions.discover = options.discover
         nodeOptions.isRendezvous = options.isRendezvous
         nodeOptions.mapPorts = options.mapPorts
-        let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+        // One thread for the node, one for the lines of the control socket.
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
         let service = NodeService(
             options: nodeOptions,
             passphraseFile: options.passphraseFile,
             loop: group.next(),
+            controlLoop: group.next(),
             log: logger
         )
         // The group's own notes ("Starting service lifecycle…") say nothing to the person who runs a node.
@@ -112,6 +114,8 @@ private struct NodeService: Service {
     let options: Node.Options
     let passphraseFile: String?
     let loop: any EventLoop
+    /// Of the control socket.
+    let controlLoop: any EventLoop
     let log: Logger
 
     func run() async throws {
@@ -126,13 +130,19 @@ private struct NodeService: Service {
         do {
             if let hooks { await follow(node, hooks) }
             try await start(node)
-            let router = ControlHandlers(node: node, stop: stop, hooks: hooks).router
             let stack = StackWiper(loop)
+            let controlStack = StackWiper(controlLoop)
             await follow(node, stack)
-            server = try await ControlServer.start(home: options.home, on: loop) { request, connection in
-                stack.wipeSoon()
-                return try router.handler(request, connection)
-            }.get()
+            server = try await ControlServer.start(
+                home: options.home,
+                on: controlLoop,
+                for: loop,
+                whenRead: {
+                    controlStack.wipeSoon()
+                    loop.execute { stack.wipeSoon() }
+                },
+                service: ControlHandlers.router(node, stop: stop, hooks: hooks)
+            ).get()
         } catch {
             await node.stop()
             await hooks?.stop()

@@ -1,0 +1,55 @@
+/// One field of a method's parameters or result, as `mayfly schema` prints it.
+package struct FieldSchema: Hashable, Sendable {
+    package let name: String
+    /// `string`, `boolean`, `integer`, `number`, `timestamp`, `interval`, `any`, `object`, or one of these in brackets.
+    package let type: String
+    /// The field may be absent, or null.
+    package let isOptional: Bool
+    /// The values of an enumeration.
+    package let values: [String]
+    /// The fields of an object, or of the objects in an array.
+    package let fields: [FieldSchema]
+
+    /// The kind of a value, whatever its name.
+    package struct Shape: Hashable, Sendable {
+        package var type: String
+        package var values: [String] = []
+        package var fields: [FieldSchema] = []
+    }
+
+    package init(name: String, shape: Shape, isOptional: Bool) {
+        self.name = name
+        self.type = shape.type
+        self.isOptional = isOptional
+        self.values = shape.values
+        self.fields = shape.fields
+    }
+
+    /// The fields of a record; none of anything else.
+    package static func fields<Value: JSONConvertible>(of type: Value.Type) -> [FieldSchema] { type.schema.fields }
+
+    package var jsonValue: JSONValue {
+        var value: [String: JSONValue] = ["name": .string(name), "type": .string(type)]
+        if isOptional { value["optional"] = true }
+        if !values.isEmpty { value["values"] = .array(values.map(JSONValue.string)) }
+        if !fields.isEmpty { value["fields"] = .array(fields.map(\.jsonValue)) }
+        return .object(value)
+    }
+}
+
+/// Collects the fields that a record shows.
+struct FieldCollector: FieldVisitor {
+    var found: [FieldSchema] = []
+
+    mutating func field<Value: JSONConvertible>(_ name: StaticString, _ value: inout Value) {
+        found.append(FieldSchema(name: "\(name)", shape: Value.schema, isOptional: false))
+    }
+
+    mutating func field<Value: JSONConvertible>(_ name: StaticString, _ value: inout Value?) {
+        found.append(FieldSchema(name: "\(name)", shape: Value.schema, isOptional: true))
+    }
+
+    mutating func nullable<Value: JSONConvertible>(_ name: StaticString, _ value: inout Value?) {
+        field(name, &value)
+    }
+}

@@ -1,0 +1,300 @@
+/// Nodes known by name.
+package enum PeerMethods {
+    package static let all: [any ControlMethod.Type] = [
+        PeerAddMethod.self, PeerListMethod.self, PeerShowMethod.self, PeerRemoveMethod.self, PeerPingMethod.self,
+        PeerBlockMethod.self, PeerUnblockMethod.self, PeerSetMethod.self, PeerCardMethod.self,
+        PeerImportMethod.self, PeerExportMethod.self,
+    ]
+}
+
+/// A node known by name.
+package struct Peer: JSONRecord, Hashable, Sendable {
+    package var name = ""
+    /// `tcp://host:port`; over UDP it is reached at the same one.
+    package var endpoints: [String] = []
+    /// The card of its contact inbox; null when only endpoints are known.
+    package var contact: String?
+    package var blocked = false
+    /// What is done with its invitations: `ask`, `accept` or `refuse`.
+    package var invitations = ""
+    /// There is a link to it now: to its contact inbox, or to a member that came by an invite that was sent to it.
+    package var online = false
+    /// Now, while there is a link.
+    package var lastSeen: Timestamp?
+    /// How it was reached when it was last heard: `lan`, `direct`, `relayed` or `punched`.
+    package var path: String?
+    /// Last measured round trip, in milliseconds.
+    package var rttMs: Double?
+    /// The link over which it was last heard.
+    package var link: Link?
+    /// Whether others may reach this node through it.
+    package var rendezvous = false
+
+    package init(
+        name: String,
+        endpoints: [String],
+        contact: String? = nil,
+        blocked: Bool,
+        invitations: String,
+        online: Bool = false,
+        lastSeen: Timestamp? = nil,
+        path: String? = nil,
+        rttMs: Double? = nil,
+        link: Link? = nil,
+        rendezvous: Bool = false
+    ) {
+        self.name = name
+        self.endpoints = endpoints
+        self.contact = contact
+        self.blocked = blocked
+        self.invitations = invitations
+        self.online = online
+        self.lastSeen = lastSeen
+        self.path = path
+        self.rttMs = rttMs
+        self.link = link
+        self.rendezvous = rendezvous
+    }
+
+    package init() {}
+
+    package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("name", &name)
+        try fields.field("endpoints", &endpoints)
+        try fields.nullable("contact", &contact)
+        try fields.field("blocked", &blocked)
+        try fields.field("invitations", &invitations)
+        try fields.field("online", &online)
+        try fields.nullable("lastSeen", &lastSeen)
+        try fields.nullable("path", &path)
+        try fields.nullable("rttMs", &rttMs)
+        try fields.nullable("link", &link)
+        try fields.field("rendezvous", &rendezvous)
+    }
+}
+
+/// `peer.add`: names a node, by its card or its endpoints.
+package enum PeerAddMethod: ControlMethod {
+    package static let name = "peer.add"
+    package static let summary = "Names a node, by its card or its endpoints."
+    package typealias Result = Peer
+
+    /// What `peer.add` is asked.
+    package struct Params: JSONRecord, Hashable, Sendable {
+        package var name = ""
+        /// The contact card it printed with `peer card`.
+        package var card: String?
+        package var endpoints: [String]?
+
+        package init(name: String, card: String? = nil, endpoints: [String]? = nil) {
+            self.name = name
+            self.card = card
+            self.endpoints = endpoints
+        }
+
+        package init() {}
+
+        package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("name", &name)
+            try fields.field("card", &card)
+            try fields.field("endpoints", &endpoints)
+        }
+    }
+}
+
+/// `peer.list`: lists the named nodes.
+package enum PeerListMethod: ControlMethod {
+    package static let name = "peer.list"
+    package static let summary = "Lists the named nodes."
+    package typealias Params = Nothing
+
+    /// What `peer.list` answers.
+    package struct Result: JSONRecord, Hashable, Sendable {
+        package var peers: [Peer] = []
+
+        package init(peers: [Peer]) {
+            self.peers = peers
+        }
+
+        package init() {}
+
+        package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("peers", &peers)
+        }
+    }
+}
+
+/// `peer.show`: shows one named node.
+package enum PeerShowMethod: ControlMethod {
+    package static let name = "peer.show"
+    package static let summary = "Shows one named node."
+    package typealias Result = Peer
+    package typealias Params = PeerParams
+}
+
+/// `peer.remove`: forgets a named node.
+package enum PeerRemoveMethod: ControlMethod {
+    package static let name = "peer.remove"
+    package static let summary = "Forgets a named node."
+    package typealias Result = Acknowledged
+    package typealias Params = PeerParams
+}
+
+/// `peer.ping`: reaches a named node and measures the round trip.
+package enum PeerPingMethod: ControlMethod {
+    package static let name = "peer.ping"
+    package static let summary = "Reaches a named node and measures the round trip."
+    package typealias Result = Peer
+
+    /// What `peer.ping` is asked.
+    package struct Params: JSONRecord, Hashable, Sendable {
+        package var name = ""
+        package var timeout: Interval?
+
+        package init(name: String, timeout: Interval? = nil) {
+            self.name = name
+            self.timeout = timeout
+        }
+
+        package init() {}
+
+        package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("name", &name)
+            try fields.field("timeout", &timeout)
+        }
+    }
+}
+
+/// `peer.block`: refuses links from a named node.
+package enum PeerBlockMethod: ControlMethod {
+    package static let name = "peer.block"
+    package static let summary = "Refuses links from a named node."
+    package typealias Result = Peer
+    package typealias Params = PeerParams
+}
+
+/// `peer.unblock`: allows links from a named node again.
+package enum PeerUnblockMethod: ControlMethod {
+    package static let name = "peer.unblock"
+    package static let summary = "Allows links from a named node again."
+    package typealias Result = Peer
+    package typealias Params = PeerParams
+}
+
+/// `peer.set`: changes one property of a named node.
+package enum PeerSetMethod: ControlMethod {
+    package static let name = "peer.set"
+    package static let summary = "Changes one property of a named node."
+    package typealias Result = Peer
+
+    /// What `peer.set` is asked.
+    package struct Params: JSONRecord, Hashable, Sendable {
+        package var name = ""
+        /// `invitations`, `endpoints` or `rendezvous`.
+        package var key = ""
+        package var value = ""
+
+        package init(name: String, key: String, value: String) {
+            self.name = name
+            self.key = key
+            self.value = value
+        }
+
+        package init() {}
+
+        package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("name", &name)
+            try fields.field("key", &key)
+            try fields.field("value", &value)
+        }
+    }
+}
+
+/// `peer.card`: shows the card by which others can name this node.
+package enum PeerCardMethod: ControlMethod {
+    package static let name = "peer.card"
+    package static let summary = "Shows the card by which others can name this node."
+    package typealias Params = Nothing
+
+    /// What `peer.card` answers.
+    package struct Result: JSONRecord, Hashable, Sendable {
+        package var name: String?
+        package var endpoints: [String] = []
+        package var contact = ""
+
+        package init(name: String? = nil, endpoints: [String], contact: String) {
+            self.name = name
+            self.endpoints = endpoints
+            self.contact = contact
+        }
+
+        package init() {}
+
+        package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("name", &name)
+            try fields.field("endpoints", &endpoints)
+            try fields.field("contact", &contact)
+        }
+    }
+}
+
+/// `peer.import`: adds the nodes of a peers file.
+package enum PeerImportMethod: ControlMethod {
+    package static let name = "peer.import"
+    package static let summary = "Adds the nodes of a peers file."
+
+    /// What `peer.import` is asked.
+    package struct Params: JSONRecord, Hashable, Sendable {
+        /// The content of a peers.json file.
+        package var document: JSONValue = .null
+
+        package init(document: JSONValue) {
+            self.document = document
+        }
+
+        package init() {}
+
+        package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("document", &document)
+        }
+    }
+
+    /// What `peer.import` answers.
+    package struct Result: JSONRecord, Hashable, Sendable {
+        /// The nodes added or changed.
+        package var peers: [Peer] = []
+
+        package init(peers: [Peer]) {
+            self.peers = peers
+        }
+
+        package init() {}
+
+        package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("peers", &peers)
+        }
+    }
+}
+
+/// `peer.export`: writes the named nodes as a peers file.
+package enum PeerExportMethod: ControlMethod {
+    package static let name = "peer.export"
+    package static let summary = "Writes the named nodes as a peers file."
+    package typealias Params = Nothing
+
+    /// What `peer.export` answers.
+    package struct Result: JSONRecord, Hashable, Sendable {
+        /// The content of a peers.json file.
+        package var document: JSONValue = .null
+
+        package init(document: JSONValue) {
+            self.document = document
+        }
+
+        package init() {}
+
+        package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("document", &document)
+        }
+    }
+}

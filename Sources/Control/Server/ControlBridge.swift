@@ -1,0 +1,85 @@
+import NIOCore
+
+/// Carries requests from the control loop to the service's loop and answers back: one hop for all requests that one read
+/// brought, one hop for all answers that one turn of the service's loop made.
+final class ControlBridge: @unchecked Sendable {
+    // @unchecked: `outgoing` and `isScheduled` are touched on the service's loop alone, which is checked.
+
+    /// What the service has for the control loop, in order.
+    enum Delivery {
+        case answer(ControlCall)
+        /// - Parameter isCounted: the line is part of the backlog of its connection.
+        case event(ControlConnection, ByteBuffer, isCounted: Bool)
+        case streamBegan(ControlConnection)
+        case streamEnded(ControlConnection)
+    }
+
+    let controlLoop: any EventLoop
+    let serviceLoop: any EventLoop
+    private let service: any ControlService
+    private var outgoing: [Delivery] = []
+    private var isScheduled = false
+
+    init(from controlLoop: any EventLoop, to serviceLoop: any EventLoop, _ service: any ControlService) {
+        self.controlLoop = controlLoop
+        self.serviceLoop = serviceLoop
+        self.service = service
+    }
+
+    /// Gives calls to the service. On the control loop.
+    func submit(_ calls: [ControlCall]) {
+        controlLoop.assertInEventLoop()
+        serviceLoop.execute { [service] in service.perform(calls) }
+    }
+
+    func makeCall(
+        _ method: String,
+        id: RequestID?,
+        params: inout JSONReader,
+        session: ControlSession
+    ) throws(ControlError) -> ControlCall {
+        try service.call(method, id: id, params: &params, session: session)
+    }
+
+    /// On the service's loop.
+    func deliver(_ delivery: Delivery) {
+        serviceLoop.assertInEventLoop()
+        outgoing.append(delivery)
+        guard !isScheduled else { return }
+        isScheduled = true
+        serviceLoop.execute { self.flush() }
+    }
+
+    private func flush() {
+        isScheduled = false
+        let batch = Batch(deliveries: outgoing)
+        outgoing = []
+        controlLoop.execute { batch.deliver() }
+    }
+
+    /// What one turn of the service made.
+    private struct Batch: @unchecked Sendable {
+        // @unchecked: the service's loop gives it away.
+        let deliveries: [Delivery]
+
+        func deliver() {
+            var touched: [ControlConnection] = []
+            func touch(_ connection: ControlConnection) {
+                if connection.touch() { touched.append(connection) }
+            }
+            for delivery in deliveries {
+                switch delivery {
+                case .answer(let call):
+                    touch(call.session.connection)
+                    call.session.connection.add(call)
+                case .event(let connection, let line, let isCounted):
+                    touch(connection)
+                    connection.add(line, isCounted: isCounted)
+                case .streamBegan(let connection): connection.isStreaming = true
+                case .streamEnded(let connection): connection.isStreaming = false
+                }
+            }
+            for connection in touched { connection.flush() }
+        }
+    }
+}

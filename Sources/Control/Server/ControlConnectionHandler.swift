@@ -1,0 +1,246 @@
+import NIOCore
+
+/// Turns the bytes of one connection into requests, and answers into bytes.
+///
+///     accepted ──credentials──▶ serving ──end of input──▶ draining ──last answer──▶ closed
+///         └──refused──▶ closed     └──oversize line──▶ closed
+///
+/// While ``ControlLimits/requestsInFlight`` requests are under way nothing is read, so a client that pipelines without
+/// reading its answers is stopped by its own socket. All requests that one read brought cross to the service in one hop.
+final class ControlConnectionHandler: ChannelDuplexHandler {
+    typealias InboundIn = ByteBuffer
+    typealias OutboundIn = ByteBuffer
+    typealias OutboundOut = ByteBuffer
+
+    enum Admission {
+        /// Serve processes of this user, and of root.
+        case onlyUser(UInt32)
+        /// Say that there are too many connections, and close.
+        case full
+    }
+
+    private enum State {
+        /// Waiting for the kernel's word on who is there.
+        case accepted
+        case serving
+        /// The client has sent all it will send; what is under way is still answered.
+        case draining
+        /// Nothing is read or answered any more.
+        case closed
+    }
+
+    private let connection: ControlConnection
+    private let session: ControlSession
+    private let bridge: ControlBridge
+    private let admission: Admission
+    /// Called after requests were read.
+    private let whenRead: @Sendable () -> Void
+    private var state = State.accepted
+    private var splitter = LineSplitter(byteLimit: ControlLimits.requestByteCount)
+    private var requestsInFlight = 0
+    private var isReadHeld = false
+    private var isDispatching = false
+    /// More may come before the end of this read.
+    private var isReading = false
+    /// Calls for the next hop.
+    private var calls: [ControlCall] = []
+    /// Answers to what was no call wait.
+    private var needsFlush = false
+    /// The client has sent all it will send before it is known who it is.
+    private var hasInputEnded = false
+
+    init(
+        connection: ControlConnection,
+        session: ControlSession,
+        bridge: ControlBridge,
+        admission: Admission,
+        whenRead: @escaping @Sendable () -> Void
+    ) {
+        self.connection = connection
+        self.session = session
+        self.bridge = bridge
+        self.admission = admission
+        self.whenRead = whenRead
+    }
+
+    func handlerAdded(context: ChannelHandlerContext) {
+        connection.written = { [unowned self] callCount in finish(callCount) }
+    }
+
+    func handlerRemoved(context: ChannelHandlerContext) {
+        connection.written = nil
+    }
+
+    func channelActive(context: ChannelHandlerContext) {
+        context.fireChannelActive()
+        switch admission {
+        case .full:
+            refuse(ControlError(.failed, "too many connections to the node", hint: "close some clients"))
+        case .onlyUser(let user):
+            checkPeer(context.channel, user: user)
+        }
+    }
+
+    private func refuse(_ error: ControlError) {
+        state = .closed
+        connection.refuse(error)
+    }
+
+    private func checkPeer(_ channel: any Channel, user: UInt32) {
+        guard let options = channel as? any SocketOptionProvider else {
+            preconditionFailure("the control socket is a socket channel")
+        }
+        let credentials: EventLoopFuture<ControlSocket.PeerCredentials> = options.unsafeGetSocketOption(
+            level: .socket,
+            name: .init(rawValue: ControlSocket.peerCredentialsOption)
+        )
+        credentials.assumeIsolated().whenComplete { [self] outcome in
+            guard case .accepted = state else { return }
+            switch outcome {
+            case .success(let peer) where peer.mayCommand(nodeOf: user):
+                state = hasInputEnded ? .draining : .serving
+                dispatch()
+            case .success, .failure:
+                refuse(ControlError(.refused, "this node serves only the user who runs it", code: -32002))
+            }
+        }
+    }
+
+    func read(context: ChannelHandlerContext) {
+        if requestsInFlight >= ControlLimits.requestsInFlight {
+            isReadHeld = true
+        } else {
+            context.read()
+        }
+    }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        if case .closed = state { return }
+        var bytes = unwrapInboundIn(data)
+        splitter.append(&bytes)
+        isReading = true
+        dispatch()
+    }
+
+    func channelReadComplete(context: ChannelHandlerContext) {
+        isReading = false
+        submit()
+        context.fireChannelReadComplete()
+    }
+
+    func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
+        if let event = event as? ChannelEvent, event == .inputClosed {
+            switch state {
+            case .accepted: hasInputEnded = true
+            case .serving:
+                state = .draining
+                dispatch()
+            case .draining, .closed: break
+            }
+        }
+        context.fireUserInboundEventTriggered(event)
+    }
+
+    func channelInactive(context: ChannelHandlerContext) {
+        state = .closed
+        context.fireChannelInactive()
+    }
+
+    func errorCaught(context: ChannelHandlerContext, error: any Error) {
+        // The client has gone (reset, broken pipe); there is nobody left to tell.
+        state = .closed
+        context.close(promise: nil)
+    }
+
+    /// Reads every request that has arrived, as far as the limit allows.
+    private func dispatch() {
+        guard !isDispatching else { return }
+        isDispatching = true
+        defer { isDispatching = false }
+        while isServing, requestsInFlight < ControlLimits.requestsInFlight {
+            let line: ByteBuffer?
+            do {
+                line = try nextLine()
+            } catch {
+                submit()
+                refuse(.parse("the line is longer than \(ControlLimits.requestByteCount) bytes"))
+                return
+            }
+            guard let line else { break }
+            requestsInFlight += 1
+            read(line)
+        }
+        if !isReading { submit() }
+        finishIfDrained()
+    }
+
+    private func nextLine() throws(LineSplitter.LineTooLong) -> ByteBuffer? {
+        if let line = try splitter.nextLine() { return line }
+        // Nothing more comes: what is left is a line, too.
+        if case .draining = state { return splitter.takeRest() }
+        return nil
+    }
+
+    private var isServing: Bool {
+        switch state {
+        case .serving, .draining: true
+        case .accepted, .closed: false
+        }
+    }
+
+    /// Makes a call of a line, or answers that there is none to be made.
+    private func read(_ line: ByteBuffer) {
+        line.withUnsafeReadableBytes { bytes in
+            do throws(UnreadableRequest) {
+                try RequestLine.read(bytes.assumingMemoryBound(to: UInt8.self)) {
+                    (id, method, params) throws(UnreadableRequest) in
+                    do throws(ControlError) {
+                        calls.append(try bridge.makeCall(method, id: id, params: &params, session: session))
+                    } catch {
+                        guard let id else {
+                            connection.addNothing()
+                            needsFlush = true
+                            return
+                        }
+                        throw UnreadableRequest(id: id, error: error)
+                    }
+                }
+            } catch {
+                connection.add(error)
+                needsFlush = true
+            }
+        }
+    }
+
+    /// Gives the calls to the service, and the answers to what was none to the client.
+    private func submit() {
+        if !calls.isEmpty {
+            bridge.submit(calls)
+            calls = []
+            whenRead()
+        }
+        if needsFlush {
+            needsFlush = false
+            connection.flush()
+        }
+    }
+
+    /// The kernel has the answers of so many requests.
+    private func finish(_ count: Int) {
+        requestsInFlight -= count
+        dispatch()
+        if isReadHeld, requestsInFlight < ControlLimits.requestsInFlight {
+            isReadHeld = false
+            connection.resumeReading()
+        }
+    }
+
+    /// After the end of input: closes when every answer is out, unless events are still wanted.
+    private func finishIfDrained() {
+        guard case .draining = state, requestsInFlight == 0, !connection.isStreaming, !connection.hasUnwritten else {
+            return
+        }
+        state = .closed
+        connection.close()
+    }
+}

@@ -1,0 +1,78 @@
+/// What answers the requests of the control socket.
+package protocol ControlService: Sendable {
+    /// Makes a call of a request. On the control loop.
+    /// - Parameter params: of which the service reads one value; an empty object when the request has none.
+    func call(
+        _ method: String,
+        id: RequestID?,
+        params: inout JSONReader,
+        session: ControlSession
+    ) throws(ControlError) -> ControlCall
+
+    /// Performs all calls that one read of a connection brought, in their order. On the service's loop.
+    func perform(_ calls: [ControlCall])
+}
+
+/// The node's table of methods: parameters are read on the control loop, bodies run on the loop of the node.
+///
+///     var router = ControlRouter()
+///     router.on(StatusMethod.self) { call in call.succeed(status) }
+package struct ControlRouter: ControlService {
+    private var methods: [String: any ServedMethod] = [:]
+    private let batch: @Sendable (_ perform: () -> Void) -> Void
+
+    /// - Parameter batch: runs its argument, which performs a batch of calls, on the service's loop.
+    package init(batch: @escaping @Sendable (_ perform: () -> Void) -> Void = { perform in perform() }) {
+        self.batch = batch
+        on(SchemaMethod.self) { call in call.succeed(MethodCatalogue.schema) }
+    }
+
+    /// Answers `method` with `body`, which is called on the service's loop with parameters already checked.
+    package mutating func on<Method: ControlMethod>(_ method: Method.Type, _ body: @escaping MethodCall<Method>.Body) {
+        methods[method.name] = MethodBody<Method>(body: body)
+    }
+
+    /// Methods of the catalogue without a body are answered "not supported by this version", all others "unknown".
+    package func call(
+        _ method: String,
+        id: RequestID?,
+        params: inout JSONReader,
+        session: ControlSession
+    ) throws(ControlError) -> ControlCall {
+        if let served = methods[method] { return try served.call(id, &params, session) }
+        guard MethodCatalogue.method(named: method) == nil else { throw .unsupportedMethod(method) }
+        throw .unknownMethod(method)
+    }
+
+    package func perform(_ calls: [ControlCall]) {
+        batch { for call in calls { call.perform() } }
+    }
+}
+
+/// A method with what answers it.
+private protocol ServedMethod: Sendable {
+    func call(
+        _ id: RequestID?,
+        _ params: inout JSONReader,
+        _ session: ControlSession
+    ) throws(ControlError) -> ControlCall
+}
+
+private struct MethodBody<Method: ControlMethod>: ServedMethod {
+    let body: MethodCall<Method>.Body
+
+    func call(
+        _ id: RequestID?,
+        _ params: inout JSONReader,
+        _ session: ControlSession
+    ) throws(ControlError) -> ControlCall {
+        var read = Method.Params()
+        do throws(JSONMismatch) {
+            // A misspelled option is never ignored.
+            try params.strictRecord(&read) { _ in "`\(Method.name)` has no such parameter" }
+        } catch {
+            throw ControlError.invalidParameter(error)
+        }
+        return MethodCall<Method>(id: id, session: session, params: read, body: body)
+    }
+}

@@ -1,0 +1,124 @@
+import Glibc
+import NIOCore
+import NIOPosix
+
+/// The node's end of the control socket: JSON-RPC 2.0, one object a line, on an event loop of its own.
+package final class ControlServer: Sendable {
+    private let socket: ControlSocket
+    private let identity: ControlSocket.FileIdentity?
+    private let listener: any Channel
+    private let connections: NIOLoopBound<Connections>
+    private let bridge: ControlBridge
+
+    /// The connections being served.
+    final class Connections {
+        var open: [ObjectIdentifier: any Channel] = [:]
+        var nextNumber = 1
+    }
+
+    private init(
+        socket: ControlSocket,
+        identity: ControlSocket.FileIdentity?,
+        listener: any Channel,
+        connections: NIOLoopBound<Connections>,
+        bridge: ControlBridge
+    ) {
+        self.bridge = bridge
+        self.socket = socket
+        self.identity = identity
+        self.listener = listener
+        self.connections = connections
+    }
+
+    /// Listens on the socket of `home` and serves it until ``close()``.
+    ///
+    /// - Parameters:
+    ///   - home: the node's home directory; it must exist.
+    ///   - loop: the control loop, on which lines are read and written.
+    ///   - serviceLoop: the loop on which `service` performs calls.
+    ///   - user: whose processes may command the node, besides root's.
+    ///   - whenRead: called on the control loop after requests were read.
+    /// - Returns: fails with a ``ControlError``: "home in use" when a living node answers on the socket.
+    package static func start(
+        home: String,
+        on loop: any EventLoop,
+        for serviceLoop: any EventLoop,
+        user: UInt32 = geteuid(),
+        whenRead: @escaping @Sendable () -> Void = {},
+        service: any ControlService
+    ) -> EventLoopFuture<ControlServer> {
+        let bridge = ControlBridge(from: loop, to: serviceLoop, service)
+        return loop.submit { () -> EventLoopFuture<ControlServer> in
+            let socket = ControlSocket(home: home)
+            let descriptor = try socket.listen()
+            let connections = NIOLoopBound(Connections(), eventLoop: loop)
+            return ServerBootstrap(group: loop)
+                .childChannelOption(.allowRemoteHalfClosure, value: true)
+                .childChannelInitializer { channel in
+                    channel.eventLoop.makeCompletedFuture {
+                        try admit(channel, to: connections.value, user: user, bridge: bridge, whenRead: whenRead)
+                    }
+                }
+                .withBoundSocket(descriptor)
+                .map { listener in
+                    ControlServer(
+                        socket: socket,
+                        identity: socket.fileIdentity,
+                        listener: listener,
+                        connections: connections,
+                        bridge: bridge
+                    )
+                }
+        }.flatMap { $0 }
+    }
+
+    private static func admit(
+        _ channel: any Channel,
+        to connections: Connections,
+        user: UInt32,
+        bridge: ControlBridge,
+        whenRead: @escaping @Sendable () -> Void
+    ) throws {
+        let key = ObjectIdentifier(channel)
+        let number = connections.nextNumber
+        connections.nextNumber += 1
+        let isFull = connections.open.count >= ControlLimits.connections
+        let connection = ControlConnection(channel: channel)
+        let session = ControlSession(number: number, bridge: bridge, connection: connection)
+        if !isFull { connections.open[key] = channel }
+        let bound = NIOLoopBound(connections, eventLoop: channel.eventLoop)
+        channel.closeFuture.whenComplete { _ in
+            if !isFull { bound.value.open[key] = nil }
+            bridge.serviceLoop.execute { session.clientHasGone() }
+        }
+        try channel.pipeline.syncOperations.addHandler(
+            ControlConnectionHandler(
+                connection: connection,
+                session: session,
+                bridge: bridge,
+                admission: isFull ? .full : .onlyUser(user),
+                whenRead: whenRead
+            )
+        )
+    }
+
+    /// Removes the socket, then closes the listener and every connection.
+    ///
+    /// Responses already written are given to the kernel first; requests under way are dropped. When it completes, every
+    /// subscription has ended and every ``ControlSession/onClose(_:)`` was called.
+    package func close() -> EventLoopFuture<Void> {
+        let loop = listener.eventLoop
+        return loop.flatSubmit { [self] in
+            if let identity { socket.remove(identity) }
+            // What hangs on the end of a channel is done with its closeFuture, a turn after its close.
+            let closing = ([listener] + connections.value.open.values).map { channel in
+                channel.close(promise: nil)
+                return channel.closeFuture
+            }
+            // The sessions learn of it in hops that were made before this one.
+            return EventLoopFuture.whenAllComplete(closing, on: loop).flatMap { [bridge] _ in
+                bridge.serviceLoop.submit {}
+            }
+        }
+    }
+}

@@ -1,0 +1,46 @@
+/// The link to another inbox.
+package struct Link: JSONRecord, Hashable, Sendable {
+    /// `tcp` or `udp`; of a relayed one, what the link to the rendezvous node runs over.
+    package var transport = ""
+    /// `ipv4` or `ipv6`.
+    package var family = ""
+    /// Where the other side is, as seen from here.
+    package var address = ""
+    /// When its handshake ended.
+    package var since: Timestamp = Timestamp(milliseconds: 0)
+    /// Round trip as the transport measures it, in milliseconds; null before it has.
+    package var rttMs: Double?
+    /// Sealed bytes since then, in both directions.
+    package var bytesIn: Int64 = 0
+    package var bytesOut: Int64 = 0
+
+    package init(
+        transport: String,
+        family: String,
+        address: String,
+        since: Timestamp,
+        rttMs: Double? = nil,
+        bytesIn: Int64,
+        bytesOut: Int64
+    ) {
+        self.transport = transport
+        self.family = family
+        self.address = address
+        self.since = since
+        self.rttMs = rttMs
+        self.bytesIn = bytesIn
+        self.bytesOut = bytesOut
+    }
+
+    package init() {}
+
+    package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("transport", &transport)
+        try fields.field("family", &family)
+        try fields.field("address", &address)
+        try fields.field("since", &since)
+        try fields.nullable("rttMs", &rttMs)
+        try fields.field("bytesIn", &bytesIn)
+        try fields.field("bytesOut", &bytesOut)
+    }
+}

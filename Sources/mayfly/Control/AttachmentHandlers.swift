@@ -1,0 +1,70 @@
+import Control
+import Messaging
+import NIOCore
+import NodeRuntime
+
+/// Files, piece by piece.
+struct AttachmentHandlers: Sendable {
+    let sends: PendingSends
+
+    func add(to router: inout NodeRouter) {
+        router.call(AttachmentBeginMethod.self) { node, call in
+            let params = call.params
+            let session = call.session
+            let id = try node.beginUpload(
+                params.conversation,
+                name: params.name,
+                byteCount: params.byteCount,
+                text: params.text ?? "",
+                replyTo: params.replyTo
+            )
+            // An upload ends with the client that hands it over.
+            let closeAction = session.onClose { [node] in node.assumeIsolated { $0.cancelUpload(id) } }
+            node.whenUploadEnds(id) { session.removeOnClose(closeAction) }
+            call.succeed(AttachmentBeginMethod.Result(upload: id.description))
+        }
+        router.later(AttachmentAppendMethod.self) { node, call in
+            let params = call.params
+            guard let bytes = Base64.decode(params.data) else { throw ControlError(.usage, "`data` is not Base64") }
+            return try node.append(bytes, to: try Self.upload(params.upload))
+                .map { AttachmentAppendMethod.Result(byteCount: $0) }
+        }
+        router.call(AttachmentCommitMethod.self) { node, call in
+            let params = call.params
+            let upload = try Self.upload(params.upload)
+            try sends.send(stage: params.wait, timeout: params.timeout, call.session, node) { whenDurable in
+                [.success(try node.commitUpload(upload, whenDurable: whenDurable))]
+            } answer: { outcomes in
+                call.complete(outcomes.single)
+            }
+        }
+        router.durably(AttachmentCancelMethod.self) { node, params in
+            node.cancelUpload(try Self.upload(params.upload))
+            return Acknowledged()
+        }
+        router.on(AttachmentReadMethod.self) { node, params in
+            let file = try node.attachment(params.message, in: params.conversation)
+            let first = params.from ?? 0
+            let chunks = 0..<max(1, file.attachment.chunkCount)
+            guard chunks.contains(first) else {
+                throw ControlError(.usage, "`from` is not a piece of this file: 0 to \(chunks.upperBound - 1)")
+            }
+            let count = AttachmentMethods.pieceByteCount / Limits.chunkByteCount
+            let bytes = try node.read(file, from: first, count: count)
+            let next = first + count
+            return AttachmentReadMethod.Result(
+                message: file.message.description,
+                name: file.attachment.safeName,
+                mediaType: file.attachment.mediaType,
+                byteCount: file.attachment.byteCount,
+                data: Base64.encode(bytes),
+                next: next < file.attachment.chunkCount ? next : nil
+            )
+        }
+    }
+
+    private static func upload(_ text: String) throws -> UploadID {
+        guard let id = UploadID(hex: text) else { throw NodeError.unknownUpload(text) }
+        return id
+    }
+}

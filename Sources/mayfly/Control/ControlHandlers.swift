@@ -1,0 +1,28 @@
+import Control
+import NIOCore
+import NodeRuntime
+
+/// The methods of the control socket, answered by the node. A request that waits for nothing is answered in the turn of
+/// the node's loop in which it came.
+enum ControlHandlers {
+    /// - Parameters:
+    ///   - stop: succeeds when the node is asked to stop.
+    ///   - hooks: `nil` when the configuration has none.
+    static func router(_ node: Node, stop: EventLoopPromise<Void>, hooks: HookRunner?) -> ControlRouter {
+        var router = NodeRouter(node)
+        let sends = PendingSends(node, router.deadlines)
+        NodeHandlers(stop: stop, hooks: hooks).add(to: &router)
+        PeerHandlers.add(to: &router)
+        ConversationHandlers.add(to: &router)
+        InviteHandlers.add(to: &router)
+        JoinHandlers(deadlines: router.deadlines).add(to: &router)
+        MessageHandlers(sends: sends).add(to: &router)
+        AttachmentHandlers(sends: sends).add(to: &router)
+        LifetimeHandlers.add(to: &router)
+        ExplosionHandlers.add(to: &router)
+        OutboxHandlers.add(to: &router)
+        InboxHandlers.add(to: &router)
+        EventHandlers.add(to: &router)
+        return router.router
+    }
+}

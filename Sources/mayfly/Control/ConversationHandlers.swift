@@ -1,0 +1,113 @@
+import Control
+import Messaging
+import NIOCore
+import NodeRuntime
+
+/// Conversations and their members.
+enum ConversationHandlers {
+    static func add(to router: inout NodeRouter) {
+        addMembership(&router)
+        router.later(ConversationCreateMethod.self) { node, call in
+            let params = call.params
+            for name in params.peers ?? [] {
+                let (peer, _) = try node.peer(name)
+                if peer.isBlocked { throw NodeError.peerBlocked(name) }
+                if peer.card == nil { throw NodeError.peerWithoutCard(name) }
+            }
+            return try node.createConversation(
+                name: params.name,
+                profile: params.profile,
+                alias: params.alias
+            ).flatMap { [node] made in
+                node.assumeIsolated { node in
+                    let result = ConversationCreateMethod.Result(
+                        conversation: made.conversation.description,
+                        inbox: made.client.description,
+                        alias: node.alias(of: made.client),
+                        name: made.record.name,
+                        inviteTag: made.invites?.tag.description ?? ""
+                    )
+                    return invite(params.peers ?? [], to: made, node).map { result }
+                }
+            }
+        }
+        router.on(ConversationListMethod.self) { node, _ in
+            let listed = try node.conversations()
+            return ConversationListMethod.Result(conversations: listed.map { NodeView.conversation($0, node) })
+        }
+        router.on(ConversationShowMethod.self) { node, params in
+            NodeView.conversation(try node.conversation(params.conversation), node)
+        }
+        router.on(ConversationMembersMethod.self) { node, params in
+            NodeView.conversation(try node.conversation(params.conversation), node)
+        }
+        router.durably(ConversationCloseMethod.self) { node, params in
+            try node.close(params.conversation)
+            return NodeView.conversation(try node.conversation(params.conversation), node)
+        }
+        router.reaching(
+            ConversationLeaveMethod.self,
+            { $0.conversation },
+            { node, params in
+                var view = NodeView.conversation(try node.conversation(params.conversation), node)
+                _ = try node.leave(params.conversation)
+                view.state = "left"
+                return node.whenCommitted().map { [view] in view }
+            }
+        )
+        router.durably(ConversationLockMethod.self) { node, params in
+            try node.setLocked(params.conversation, true)
+            return NodeView.conversation(try node.conversation(params.conversation), node)
+        }
+        router.durably(ConversationUnlockMethod.self) { node, params in
+            try node.setLocked(params.conversation, false)
+            return NodeView.conversation(try node.conversation(params.conversation), node)
+        }
+    }
+
+    private static func addMembership(_ router: inout NodeRouter) {
+        router.durably(ConversationAliasMethod.self) { node, params in
+            let client = try node.setAlias(params.conversation, to: params.alias)
+            return NodeView.conversation(try node.conversation(client.description), node)
+        }
+        router.durably(ConversationRenameMethod.self) { node, params in
+            let client = try node.conversation(params.conversation).client
+            try node.rename(params.conversation, to: params.name)
+            return NodeView.conversation(try node.conversation(client.description), node)
+        }
+        router.durably(ConversationProfileMethod.self) { node, params in
+            try node.setProfile(params.conversation, to: params.profile)
+            return NodeView.conversation(try node.conversation(params.conversation), node)
+        }
+        router.durably(ConversationRemoveMethod.self) { node, params in
+            try node.removeMember(params.conversation, params.member)
+            return NodeView.conversation(try node.conversation(params.conversation), node)
+        }
+    }
+
+    /// One single-use invite for each peer, sent to its contact inbox.
+    private static func invite(
+        _ peers: [String],
+        to conversation: ConversationStateMachine,
+        _ node: isolated Node
+    ) -> EventLoopFuture<Void> {
+        let id = conversation.conversation.description
+        let name = conversation.record.name
+        return EventLoopFuture.andAllSucceed(
+            peers.map { peer in
+                do {
+                    return try node.invite(id, lifetime: Limits.inviteLifetime, singleUse: true)
+                        .flatMapThrowing { [node] invite, slug in
+                            try node.assumeIsolated { node in
+                                try node.noteInvitation(invite.invite.id, of: id, to: peer)
+                                try node.sendInvitation(slug, invite: invite, name: name, to: peer)
+                            }
+                        }
+                } catch {
+                    return node.loop.makeFailedFuture(error)
+                }
+            },
+            on: node.loop
+        )
+    }
+}

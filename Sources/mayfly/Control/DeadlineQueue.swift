@@ -1,0 +1,72 @@
+import HeapModule
+import NIOCore
+
+/// Deadlines of all that waits, with one timer for the earliest.
+///
+/// Used on its loop only.
+final class DeadlineQueue: @unchecked Sendable {
+    // @unchecked: every mutable property is touched on the loop alone, which each entry point asserts.
+
+    private struct Entry: Comparable {
+        let deadline: NIODeadline
+        let number: UInt64
+
+        static func < (one: Entry, other: Entry) -> Bool {
+            (one.deadline, one.number) < (other.deadline, other.number)
+        }
+    }
+
+    private let loop: any EventLoop
+    private var entries = Heap<Entry>()
+    /// What happens at the deadlines that were not taken back.
+    private var actions: [UInt64: () -> Void] = [:]
+    private var nextNumber: UInt64 = 1
+    private var timer: Scheduled<Void>?
+    private var timerDeadline: NIODeadline?
+
+    init(_ loop: any EventLoop) { self.loop = loop }
+
+    /// How many deadlines have neither passed nor been taken back.
+    var count: Int { actions.count }
+
+    /// Calls `body` after a time, unless it is taken back before.
+    func add(after time: TimeAmount, _ body: @escaping () -> Void) -> UInt64 {
+        loop.assertInEventLoop()
+        defer { nextNumber += 1 }
+        let entry = Entry(deadline: .now() + time, number: nextNumber)
+        entries.insert(entry)
+        actions[entry.number] = body
+        schedule()
+        return entry.number
+    }
+
+    /// Takes a deadline back.
+    func remove(_ number: UInt64) {
+        loop.assertInEventLoop()
+        actions[number] = nil
+        // Entries of deadlines that were taken back stay until they are the majority.
+        if entries.count > 64, entries.count > 2 * actions.count {
+            entries = Heap(entries.unordered.filter { actions[$0.number] != nil })
+        }
+    }
+
+    private func schedule() {
+        while let first = entries.min, actions[first.number] == nil { entries.removeMin() }
+        guard let first = entries.min else { return }
+        if let timerDeadline, timerDeadline <= first.deadline { return }
+        timer?.cancel()
+        timerDeadline = first.deadline
+        timer = loop.assumeIsolated().scheduleTask(deadline: first.deadline) { self.fire() }
+    }
+
+    private func fire() {
+        timer = nil
+        timerDeadline = nil
+        let now = NIODeadline.now()
+        while let first = entries.min, first.deadline <= now {
+            entries.removeMin()
+            actions.removeValue(forKey: first.number)?()
+        }
+        schedule()
+    }
+}

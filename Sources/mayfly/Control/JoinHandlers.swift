@@ -1,0 +1,122 @@
+import Control
+import Messaging
+import NIOCore
+import NodeRuntime
+
+/// Joins.
+struct JoinHandlers: Sendable {
+    let deadlines: DeadlineQueue
+
+    func add(to router: inout NodeRouter) {
+        router.call(JoinMethod.self) { node, call in
+            let params = call.params
+            let client: ClientID
+            do throws(NodeError) {
+                client = try node.join(
+                    try NodeView.slug(params.slug, node),
+                    profile: params.profile,
+                    alias: params.alias
+                )
+            } catch {
+                // Asked again: the same join, or the conversation that it led to.
+                guard case .command(.alreadyMember(let known)) = error else { throw error }
+                if let machine = try? node.conversation(known.description), machine.record.isRemoved {
+                    throw ControlError(
+                        .refused,
+                        "you were removed from this conversation",
+                        hint: "`mayfly conversation leave \(known)` first, then join with a new invite"
+                    )
+                }
+                if let alias = params.alias { try node.assignAlias(alias, to: known) }
+                client = known
+            }
+            if params.wait == false {
+                let started = try NodeView.join(client, node)
+                node.whenCommitted().assumeIsolated().whenComplete { outcome in
+                    call.complete(outcome.map { started }.mapError { controlError($0) })
+                }
+                return
+            }
+            wait(for: client, call, node)
+        }
+        router.on(JoinListMethod.self) { node, _ in
+            let joins = try node.joins().map { try NodeView.join($0.client, node) }
+            return JoinListMethod.Result(joins: node.invitations().map(NodeView.invitation) + joins)
+        }
+        router.on(JoinRetryMethod.self) { node, params in try NodeView.join(try node.retryJoin(params.join), node) }
+        router.durably(JoinCancelMethod.self) { node, params in
+            let prefix = params.join.lowercased()
+            let invitations = node.invitations().filter { $0.id.description.hasPrefix(prefix) }
+            // Neither is given up for the other.
+            let ids =
+                invitations.map(\.id.description)
+                + (try node.joins()).map(\.client.description).filter { $0.hasPrefix(prefix) }
+            if !prefix.isEmpty, ids.count > 1 { throw NodeError.ambiguous(params.join, matches: ids) }
+            if !prefix.isEmpty, let invitation = invitations.first {
+                node.dismissInvitation(invitation.id)
+                var status = NodeView.invitation(invitation)
+                status.state = .cancelled
+                return status
+            }
+            var status = try NodeView.join(try node.resolveJoin(params.join).client, node)
+            try node.cancelJoin(params.join)
+            status.state = .cancelled
+            return status
+        }
+    }
+
+    /// Answers a call when its join has ended: asked now, and again after every event.
+    private func wait(for client: ClientID, _ call: MethodCall<JoinMethod>, _ node: isolated Node) {
+        if let answer = JoinWait.answer(client, node) { return call.complete(answer) }
+        let wait = JoinWait(client, call, deadlines)
+        wait.begin(node)
+    }
+}
+
+/// A request that waits for the end of a join. Used on the node's loop only.
+private final class JoinWait: @unchecked Sendable {
+    // @unchecked: every mutable property is touched on the node's loop alone.
+
+    private let client: ClientID
+    private let call: MethodCall<JoinMethod>
+    private let deadlines: DeadlineQueue
+    /// `nil` before the wait begins and after its end.
+    private var watcher: UInt64?
+    private var deadline: UInt64 = 0
+    private var closeAction: UInt64 = 0
+
+    init(_ client: ClientID, _ call: MethodCall<JoinMethod>, _ deadlines: DeadlineQueue) {
+        self.client = client
+        self.call = call
+        self.deadlines = deadlines
+    }
+
+    /// How the join has ended; `nil` while it goes on.
+    static func answer(_ client: ClientID, _ node: isolated Node) -> Result<JoinStatus, any Error>? {
+        // The join goes on; a locked node does not say how.
+        if node.isLocked { return .failure(controlError(NodeError.locked)) }
+        return NodeView.endedJoin(client, node).map { .success($0) }
+    }
+
+    func begin(_ node: isolated Node) {
+        watcher = node.watch { [self, unowned node] _ in
+            node.assumeIsolated { node in if let answer = Self.answer(client, node) { end(node, answer) } }
+        }
+        let timeout = call.params.timeout?.milliseconds ?? 60_000
+        deadline = deadlines.add(after: .milliseconds(timeout)) { [self, unowned node] in
+            node.assumeIsolated { node in
+                end(node, Result { try NodeView.join(client, node) }.mapError { controlError($0) })
+            }
+        }
+        closeAction = call.session.onClose { [self, unowned node] in node.assumeIsolated { end($0, nil) } }
+    }
+
+    private func end(_ node: isolated Node, _ answer: Result<JoinStatus, any Error>?) {
+        guard let watcher else { return }
+        self.watcher = nil
+        node.unwatch(watcher)
+        deadlines.remove(deadline)
+        call.session.removeOnClose(closeAction)
+        if let answer { call.complete(answer) }
+    }
+}

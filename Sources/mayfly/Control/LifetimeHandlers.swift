@@ -1,0 +1,146 @@
+import Control
+import Messaging
+import NIOCore
+import NodeRuntime
+
+/// How long messages are kept.
+enum LifetimeHandlers {
+    static func add(to router: inout NodeRouter) {
+        addCapsAndAgreements(&router)
+        router.on(LifetimeShowMethod.self) { node, params in try NodeView.lifetime(params.conversation, node) }
+        router.reaching(
+            LifetimeProposeMethod.self,
+            { $0.conversation },
+            { node, params in
+                do {
+                    try node.propose(params.conversation, try terms(params))
+                } catch {
+                    // Proposing what is in force is done already.
+                    guard case .command(.lifetime(.alreadyAgreed))? = error as? NodeError else { throw error }
+                }
+                return node.loop.makeSucceededFuture(try NodeView.lifetime(params.conversation, node))
+            }
+        )
+        addAccept(&router)
+        router.reaching(
+            LifetimeRejectMethod.self,
+            { $0.conversation },
+            { node, params in
+                try node.reject(params.conversation)
+                return node.loop.makeSucceededFuture(try NodeView.lifetime(params.conversation, node))
+            }
+        )
+        router.reaching(
+            LifetimeWithdrawMethod.self,
+            { $0.conversation },
+            { node, params in
+                try node.withdraw(params.conversation)
+                return node.loop.makeSucceededFuture(try NodeView.lifetime(params.conversation, node))
+            }
+        )
+        router.durably(LifetimePolicyMethod.self) { node, params in
+            if let text = params.policy {
+                guard let policy = Messaging.LifetimePolicy(text) else {
+                    throw ControlError(
+                        .usage,
+                        "`\(text)` is not a policy",
+                        hint: "write accept-up-to:7d, ask or refuse"
+                    )
+                }
+                if let conversation = params.conversation {
+                    try node.setPolicy(conversation, policy)
+                } else {
+                    try node.setDefaultPolicy(policy)
+                }
+            }
+            guard let conversation = params.conversation else {
+                return Control.LifetimePolicy(policy: node.policyByDefault.text)
+            }
+            let machine = try node.conversation(conversation)
+            return Control.LifetimePolicy(
+                policy: (machine.policy ?? node.policyByDefault).text,
+                conversation: machine.conversation.description
+            )
+        }
+    }
+
+    /// Consent is to what the user has looked at: while the members are reached, a proposer may put another one in its place.
+    private static func addAccept(_ router: inout NodeRouter) {
+        router.later(LifetimeAcceptMethod.self) { node, call in
+            let params = call.params
+            // Shorter ones can be made to fit.
+            if let proposal = params.proposal, proposal.utf8.count < 12 {
+                throw ControlError(.usage, "`\(proposal)` is too short", hint: "give 12 digits of the id, or more")
+            }
+            let before = try? node.conversation(params.conversation).pendingProposal?.proposal.id
+            return node.whenReached(params.conversation).flatMap { [node] in
+                node.assumeIsolated { node in
+                    do {
+                        guard let now = try node.conversation(params.conversation).pendingProposal?.proposal.id else {
+                            throw NodeError.command(.lifetime(.noProposal))
+                        }
+                        let named = params.proposal.map { now.description.hasPrefix($0.lowercased()) }
+                        guard named ?? (now == before) else { throw NodeError.command(.lifetime(.otherProposal)) }
+                        return try node.accept(params.conversation, only: now).flatMapThrowing { [node] in
+                            try node.assumeIsolated { try NodeView.lifetime(params.conversation, $0) }
+                        }
+                    } catch {
+                        return node.loop.makeFailedFuture(error)
+                    }
+                }
+            }
+        }
+    }
+
+    /// What `lifetime.propose` was asked.
+    private static func terms(_ params: LifetimeProposeMethod.Params) throws -> LifetimeTerms {
+        let terms = LifetimeTerms(
+            Lifetime(params.lifetime),
+            attachment: params.attachments.map { Lifetime($0) },
+            unopened: params.unopened?.milliseconds,
+            timer: params.timer == .read ? .read : .send
+        )
+        if let unopened = terms.unopened, !LifetimeTerms.unopenedRange.contains(unopened) {
+            throw ControlError(.usage, "--unopened: between 1 min and 30 d", hint: "for example --unopened 1h")
+        }
+        guard terms.isValid else {
+            throw ControlError(
+                .usage,
+                "what is not kept has no timer and cannot stay unopened",
+                hint: "propose a lifetime with it: mayfly lifetime propose C 1d --unopened 1h"
+            )
+        }
+        return terms
+    }
+
+    private static func addCapsAndAgreements(_ router: inout NodeRouter) {
+        router.durably(LifetimeCapMethod.self) { node, params in
+            if let text = params.cap {
+                let cap = Messaging.LifetimeCap(text)
+                if cap == nil, text != "default" || params.conversation == nil {
+                    throw ControlError(
+                        .usage,
+                        "`\(text)` is no cap",
+                        hint: "write ephemeral, 1h, 6h, 1d, 7d, 30d or none"
+                    )
+                }
+                if let conversation = params.conversation {
+                    try node.setCap(conversation, cap)
+                } else {
+                    try node.setDefaultCap(cap ?? .none)
+                }
+            }
+            guard let conversation = params.conversation else {
+                return Control.LifetimeCap(cap: node.capByDefault.text)
+            }
+            let machine = try node.conversation(conversation)
+            return Control.LifetimeCap(
+                cap: (machine.cap ?? node.capByDefault).text,
+                conversation: machine.conversation.description
+            )
+        }
+        router.on(LifetimeAgreementsMethod.self) { node, params in
+            try NodeView.agreements(params.conversation, params.agreement, node)
+        }
+    }
+}

@@ -1,0 +1,152 @@
+import Control
+import Messaging
+import NIOCore
+import NodeRuntime
+
+/// Sending and reading, replies, reactions and their settings.
+struct MessageHandlers: Sendable {
+    let sends: PendingSends
+
+    func add(to router: inout NodeRouter) {
+        router.call(SendMethod.self) { node, call in
+            if let texts = call.params.texts { try send(texts, call, node) } else { try sendOne(call, node) }
+        }
+        router.call(ReactMethod.self) { node, call in
+            let params = call.params
+            try sends.send(stage: params.wait, timeout: params.timeout, call.session, node) { whenDurable in
+                let sent = try node.react(
+                    params.conversation,
+                    to: params.message,
+                    emoji: params.reaction,
+                    isRemoved: params.remove ?? false,
+                    whenDurable: whenDurable
+                )
+                return [.success(sent)]
+            } answer: { outcomes in
+                call.complete(outcomes.single)
+            }
+        }
+        router.on(ReadMethod.self) { node, params in
+            if let last = params.last, last < 1 {
+                throw ControlError(.usage, "`last` is \(last)", hint: "it is a number of messages, 1 or more")
+            }
+            var page = AnswerPage()
+            let (conversation, messages) = try node.read(
+                params.conversation,
+                last: params.last,
+                after: params.since
+            ) {
+                page.take(byteCount: NodeView.largestByteCount(of: $0, $1))
+            }
+            node.markRead(messages, client: conversation.client)
+            return ReadMethod.Result(
+                messages: messages.map { NodeView.message($0, conversation, node) },
+                more: page.isFull ? true : nil
+            )
+        }
+        router.durably(ConversationSetMethod.self) { node, params in
+            guard params.key == "read-receipts" else {
+                throw ControlError(.usage, "`\(params.key)` cannot be set", hint: "keys: read-receipts")
+            }
+            if let value = params.value {
+                guard value == "on" || value == "off" else {
+                    throw ControlError(.usage, "read-receipts: `\(value)` is neither on nor off")
+                }
+                if let conversation = params.conversation {
+                    try node.setReadReceipts(conversation, value == "on")
+                } else {
+                    try node.setDefaultReadReceipts(value == "on")
+                }
+            }
+            let isOn =
+                try params.conversation.map { try node.sendsReadReceipts($0) } ?? node.sendsReadReceiptsByDefault
+            return ConversationSetMethod.Result(
+                conversation: try params.conversation.map { try node.conversation($0).conversation.description },
+                key: params.key,
+                value: isOn ? "on" : "off"
+            )
+        }
+    }
+
+    /// Sends several texts; a text that is refused is an outcome like the others.
+    private func send(_ texts: [String], _ call: MethodCall<SendMethod>, _ node: isolated Node) throws {
+        let params = call.params
+        guard params.text == nil, params.type == nil, params.replyTo == nil, params.payload == nil,
+            params.fallback == nil
+        else {
+            throw ControlError(.usage, "`texts` goes with no other content", field: "texts")
+        }
+        guard !texts.isEmpty else { throw ControlError(.usage, "there is nothing to send", field: "texts") }
+        try sends.send(stage: params.wait, timeout: params.timeout, call.session, node) { whenDurable in
+            try node.send(params.conversation, texts: texts, whenDurable: whenDurable)
+        } answer: { outcomes in
+            call.succeed(SendMethod.Result(results: outcomes.map(TextOutcome.init)))
+        }
+    }
+
+    /// Sends one content.
+    private func sendOne(_ call: MethodCall<SendMethod>, _ node: isolated Node) throws {
+        let params = call.params
+        try sends.send(stage: params.wait, timeout: params.timeout, call.session, node) { whenDurable in
+            try Self.make(params, node, whenDurable)
+        } answer: { outcomes in
+            call.complete(outcomes.single.map { SendMethod.Result($0) })
+        }
+    }
+
+    private static func make(
+        _ params: SendMethod.Params,
+        _ node: isolated Node,
+        _ whenDurable: @escaping Node.WhenDurable
+    ) throws -> [Result<Node.Sent, NodeError>] {
+        if let type = params.type {
+            guard params.text == nil, params.replyTo == nil else {
+                throw ControlError(
+                    .usage,
+                    "a content of another type has a payload, not a text or a message it answers"
+                )
+            }
+            guard let payload = Base64.decode(params.payload ?? "") else {
+                throw ControlError(.usage, "`payload` is not Base64")
+            }
+            let sent = try node.send(
+                params.conversation,
+                type: ContentType(type),
+                payload: payload,
+                fallback: params.fallback ?? "",
+                whenDurable: whenDurable
+            )
+            return [.success(sent)]
+        }
+        guard let text = params.text else {
+            throw ControlError(.usage, "there is nothing to send", hint: "give a text, or a type with a payload")
+        }
+        if let replyTo = params.replyTo {
+            let sent = try node.reply(params.conversation, text: text, to: replyTo, whenDurable: whenDurable)
+            return [.success(sent)]
+        }
+        return try node.send(params.conversation, texts: [text], whenDurable: whenDurable)
+    }
+}
+
+extension [PendingSend.Outcome] {
+    /// Of the one message of a request.
+    var single: Result<SentMessage, any Error> {
+        switch first {
+        case .done(let sent)?: .success(sent)
+        case .failed(let error, _)?: .failure(error)
+        case .waiting?, nil: .failure(ControlError.internalFailure("a message has no outcome"))
+        }
+    }
+}
+
+extension TextOutcome {
+    init(_ outcome: PendingSend.Outcome) {
+        switch outcome {
+        case .done(let sent): self.init(sent)
+        case .failed(let error, let message): self.init(error, message: message.map { HexID($0.bytes) })
+        case .waiting(let sent, _):
+            self.init(.internalFailure("a message has no outcome"), message: HexID(sent.message.bytes))
+        }
+    }
+}

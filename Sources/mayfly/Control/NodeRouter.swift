@@ -1,0 +1,87 @@
+import Control
+import Messaging
+import NIOCore
+import NodeRuntime
+
+/// The table of methods under construction, each answered on the node's loop.
+struct NodeRouter {
+    let node: Node
+    /// All that waits for a time.
+    let deadlines: DeadlineQueue
+    private(set) var router: ControlRouter
+
+    init(_ node: Node) {
+        self.node = node
+        deadlines = DeadlineQueue(node.loop)
+        router = ControlRouter()
+    }
+
+    /// Answers `method` in this turn.
+    mutating func on<Method: ControlMethod>(
+        _ method: Method.Type,
+        _ body: @escaping @Sendable (isolated Node, Method.Params) throws -> Method.Result
+    ) {
+        router.on(method) { [node] call in
+            node.assumeIsolated { node in
+                do { call.succeed(try body(node, call.params)) } catch { call.fail(controlError(error)) }
+            }
+        }
+    }
+
+    /// Answers `method` when what it has changed is on the disk: what was answered is true after a crash.
+    mutating func durably<Method: ControlMethod>(
+        _ method: Method.Type,
+        _ body: @escaping @Sendable (isolated Node, Method.Params) throws -> Method.Result
+    ) {
+        later(method) { node, call in
+            let result = try body(node, call.params)
+            return node.whenCommitted().map { result }
+        }
+    }
+
+    /// Answers `method` when the future does.
+    mutating func later<Method: ControlMethod>(
+        _ method: Method.Type,
+        _ body: @escaping @Sendable (isolated Node, MethodCall<Method>) throws -> EventLoopFuture<Method.Result>
+    ) {
+        router.on(method) { [node] call in
+            node.assumeIsolated { node in
+                do {
+                    try body(node, call).assumeIsolated().whenComplete { outcome in
+                        call.complete(outcome.mapError { controlError($0) })
+                    }
+                } catch {
+                    call.fail(controlError(error))
+                }
+            }
+        }
+    }
+
+    /// Answers `method` by what `body` does to the call, now or later.
+    mutating func call<Method: ControlMethod>(
+        _ method: Method.Type,
+        _ body: @escaping @Sendable (isolated Node, MethodCall<Method>) throws -> Void
+    ) {
+        router.on(method) { [node] call in
+            node.assumeIsolated { node in
+                do { try body(node, call) } catch { call.fail(controlError(error)) }
+            }
+        }
+    }
+
+    /// Answers `method` once the members of its conversation have a link, or have not taken one for a while: a member's
+    /// inbox may be asleep.
+    mutating func reaching<Method: ControlMethod>(
+        _ method: Method.Type,
+        _ conversation: @escaping @Sendable (Method.Params) -> String,
+        _ body: @escaping @Sendable (isolated Node, Method.Params) throws -> EventLoopFuture<Method.Result>
+    ) {
+        later(method) { node, call in
+            node.whenReached(conversation(call.params)).flatMap { [node] in
+                node.assumeIsolated { node in
+                    do { return try body(node, call.params) } catch { return node.loop.makeFailedFuture(error) }
+                }
+            }
+        }
+    }
+}

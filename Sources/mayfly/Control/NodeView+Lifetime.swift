@@ -1,0 +1,134 @@
+import Control
+import Messaging
+import NodeRuntime
+import Wire
+
+/// Proposals and agreements as they are shown.
+extension NodeView {
+    static func lifetime(_ text: String, _ node: isolated Node) throws(NodeError) -> LifetimeStatus {
+        let machine = try node.conversation(text)
+        return LifetimeStatus(
+            conversation: machine.conversation.description,
+            lifetime: LifetimeValue(machine.lifetime),
+            state: machine.pendingProposal != nil ? .pending : machine.agreement != nil ? .agreed : .none,
+            proposal: proposal(of: machine, node),
+            agreement: machine.agreement.map { agreement($0, machine, node) }
+        )
+    }
+
+    static func proposal(of machine: ConversationStateMachine, _ node: isolated Node) -> Control.LifetimeProposal? {
+        guard let pending = machine.pendingProposal else { return nil }
+        let proposal = pending.proposal
+        var shown = Control.LifetimeProposal(
+            lifetime: LifetimeValue(proposal.lifetime),
+            from: name(proposal.proposer, machine, node),
+            member: pending.isOurs ? nil : member(proposal.proposer),
+            proposedAt: timestamp(proposal.proposedAt)
+        )
+        shown.attachments = proposal.terms.attachment.map { LifetimeValue($0) }
+        shown.unopened = proposal.terms.unopened.map { Interval(milliseconds: $0) }
+        shown.timer = proposal.terms.timer == .send ? nil : .read
+        shown.waiting = machine.unanswered.map { name($0, machine, node) }
+        shown.id = proposal.id.description
+        return shown
+    }
+
+    static func agreement(
+        _ agreement: Agreement,
+        _ machine: ConversationStateMachine,
+        _ node: isolated Node
+    ) -> LifetimeAgreement {
+        // When the last one has signed.
+        let agreedAt = agreement.accepts.map(\.acceptedAt).max() ?? agreement.proposal.proposedAt
+        var shown = LifetimeAgreement(
+            id: agreement.id.description,
+            lifetime: LifetimeValue(agreement.lifetime),
+            agreedAt: timestamp(agreedAt),
+            members: agreement.signers.map { name($0, machine, node) }
+        )
+        shown.attachments = agreement.terms.attachment.map { LifetimeValue($0) }
+        shown.unopened = agreement.terms.unopened.map { Interval(milliseconds: $0) }
+        shown.timer = agreement.terms.timer == .send ? nil : .read
+        return shown
+    }
+
+    /// Agreements whole, so that they can be proven.
+    /// - Parameter id: the beginning of one's id; `nil` for all.
+    static func agreements(
+        _ text: String,
+        _ id: String?,
+        _ node: isolated Node
+    ) throws -> LifetimeAgreementsMethod.Result {
+        let machine = try node.conversation(text)
+        let matches = machine.agreements.filter { agreement in
+            id.map { agreement.id.description.hasPrefix($0.lowercased()) } ?? true
+        }
+        if let id {
+            if id.isEmpty || matches.isEmpty {
+                throw ControlError(
+                    .notFound,
+                    "no agreement `\(id)` is kept",
+                    hint: "`mayfly lifetime agreements \(text)` shows what there is"
+                )
+            }
+            if matches.count > 1 { throw NodeError.ambiguous(id, matches: matches.map(\.id.description)) }
+        }
+        return LifetimeAgreementsMethod.Result(agreements: matches.map { record($0, machine, node) })
+    }
+
+    private static func record(
+        _ agreement: Agreement,
+        _ machine: ConversationStateMachine,
+        _ node: isolated Node
+    ) -> LifetimeAgreementRecord {
+        let state =
+            machine.agreement?.id == agreement.id
+            ? "inForce" : machine.standing?.id == agreement.id ? "suspended" : "ended"
+        func value(_ bytes: [UInt8]) -> JSONValue { (try? JSONReader.read(bytes)) ?? .null }
+        return LifetimeAgreementRecord(
+            agreement: self.agreement(agreement, machine, node),
+            state: state,
+            verified: agreement.isValid(conversation: machine.conversation),
+            proposal: value(SeedJSON.encode(agreement.proposal)),
+            accepts: agreement.accepts.map { value(SeedJSON.encode($0)) }
+        )
+    }
+
+    /// The terms in an event.
+    static func details(_ terms: LifetimeTerms) -> [Control.Event.Field] {
+        var details: [Control.Event.Field] = [.init("lifetime", .text(terms.lifetime.rawValue))]
+        if let attachment = terms.attachment { details.append(.init("attachments", .text(attachment.rawValue))) }
+        if let unopened = terms.unopened {
+            details.append(.init("unopened", .interval(Interval(milliseconds: unopened))))
+        }
+        if terms.timer == .read { details.append(.init("timer", .text(terms.timer.rawValue))) }
+        return details
+    }
+}
+
+extension LifetimeValue {
+    /// Both lists are the specification's.
+    init(_ lifetime: Lifetime) {
+        switch lifetime {
+        case .ephemeral: self = .ephemeral
+        case .oneHour: self = .oneHour
+        case .sixHours: self = .sixHours
+        case .oneDay: self = .oneDay
+        case .sevenDays: self = .sevenDays
+        case .thirtyDays: self = .thirtyDays
+        }
+    }
+}
+
+extension Lifetime {
+    init(_ value: LifetimeValue) {
+        switch value {
+        case .ephemeral: self = .ephemeral
+        case .oneHour: self = .oneHour
+        case .sixHours: self = .sixHours
+        case .oneDay: self = .oneDay
+        case .sevenDays: self = .sevenDays
+        case .thirtyDays: self = .thirtyDays
+        }
+    }
+}

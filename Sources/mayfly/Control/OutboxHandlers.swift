@@ -1,0 +1,38 @@
+import Control
+import Messaging
+import NIOCore
+import NodeRuntime
+
+/// Messages that are not acknowledged yet.
+enum OutboxHandlers {
+    static func add(to router: inout NodeRouter) {
+        router.on(OutboxListMethod.self) { node, params in
+            let only = try params.conversation.map { try node.resolve($0) }
+            let from = try params.from.map { text in
+                guard let place = Node.OutboxPlace(text) else {
+                    throw ControlError(.usage, "`from` is no place in the outbox", hint: "give the `next` of an answer")
+                }
+                return place
+            }
+            var page = AnswerPage()
+            var messages: [OutboxEntry] = []
+            var last: Node.OutboxPlace?
+            try node.visitOutbox(of: only, after: from) { item, place in
+                let entry = NodeView.outbox(item, node)
+                guard page.take(byteCount: NodeView.largestByteCount(of: entry)) else { return false }
+                messages.append(entry)
+                last = place
+                return true
+            }
+            return OutboxListMethod.Result(messages: messages, next: page.isFull ? last?.description : nil)
+        }
+        router.durably(OutboxCancelMethod.self) { node, params in
+            var entry = NodeView.outbox(try node.cancelMessage(params.message), node)
+            entry.state = "cancelled"
+            return entry
+        }
+        router.on(OutboxRetryMethod.self) { node, params in
+            NodeView.outbox(try node.retryMessage(params.message), node)
+        }
+    }
+}

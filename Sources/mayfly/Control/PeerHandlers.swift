@@ -1,0 +1,115 @@
+import Control
+import FoundationEssentials
+import Messaging
+import NIOCore
+import NodeRuntime
+
+/// Peers by name.
+enum PeerHandlers {
+    static func add(to router: inout NodeRouter) {
+        router.on(PeerAddMethod.self) { node, params in
+            let endpoints = try Daemon.endpoints(params.endpoints ?? [], option: "--endpoint")
+            _ = try node.addPeer(params.name, card: params.card, endpoints: endpoints)
+            return try peer(params.name, node)
+        }
+        router.on(PeerListMethod.self) { node, _ in
+            PeerListMethod.Result(peers: try NodeView.peers(node))
+        }
+        router.on(PeerShowMethod.self) { node, params in try peer(params.name, node) }
+        router.on(PeerRemoveMethod.self) { node, params in
+            try node.removePeer(params.name)
+            return Acknowledged()
+        }
+        router.on(PeerBlockMethod.self) { node, params in
+            try node.blockPeer(params.name)
+            return try peer(params.name, node)
+        }
+        router.on(PeerUnblockMethod.self) { node, params in
+            _ = try node.changePeer(params.name) { $0.blocked = nil }
+            return try peer(params.name, node)
+        }
+        router.on(PeerSetMethod.self) { node, params in
+            switch params.key {
+            case "invitations":
+                guard let value = PeersFile.Invitations(rawValue: params.value) else {
+                    throw ControlError(.usage, "invitations: `\(params.value)` is not one of ask, accept, refuse")
+                }
+                _ = try node.changePeer(params.name) { $0.invitations = value }
+                return try peer(params.name, node)
+            case "endpoints":
+                let endpoints = try Daemon.endpoints(
+                    params.value.split(separator: ",").map(String.init),
+                    option: "endpoints"
+                )
+                _ = try node.changePeer(params.name) { $0.endpoints = endpoints.isEmpty ? nil : endpoints }
+                return try peer(params.name, node)
+            case "rendezvous":
+                guard ["on", "off"].contains(params.value) else {
+                    throw ControlError(.usage, "rendezvous: `\(params.value)` is not one of on, off")
+                }
+                try node.setRendezvous(params.name, params.value == "on")
+                return try peer(params.name, node)
+            default:
+                throw ControlError(
+                    .usage,
+                    "`\(params.key)` cannot be set",
+                    hint: "keys: invitations, endpoints, rendezvous"
+                )
+            }
+        }
+        router.later(PeerPingMethod.self) { node, call in
+            let params = call.params
+            let timeout = try positiveTime(params.timeout) ?? 10_000
+            return try node.ping(params.name, timeout: timeout).flatMapThrowing { [node] _ in
+                try node.assumeIsolated { try peer(params.name, $0) }
+            }
+        }
+        router.on(PeerCardMethod.self) { node, _ in
+            let card = try node.card()
+            return PeerCardMethod.Result(
+                name: node.configuredName,
+                endpoints: card.endpoints.map(\.description),
+                contact: card.description
+            )
+        }
+        router.on(PeerExportMethod.self) { node, _ in
+            let encoded = try JSONEncoder().encode(try node.peersFile())
+            return PeerExportMethod.Result(document: try JSONReader.read(encoded))
+        }
+        router.on(PeerImportMethod.self) { node, params in
+            let file: PeersFile
+            do {
+                file = try JSONDecoder().decode(PeersFile.self, from: Data(params.document.utf8))
+            } catch let error as DecodingError {
+                let (field, message) = words(error)
+                throw ControlError(
+                    .usage,
+                    "this is not a peers file: `\(field)` \(message)",
+                    hint: "see peers.example.json",
+                    field: field
+                )
+            }
+            try node.importPeers(file)
+            return PeerImportMethod.Result(peers: try NodeView.peers(node))
+        }
+    }
+
+    private static func peer(_ name: String, _ node: isolated Node) throws(NodeError) -> Peer {
+        NodeView.peer(try node.peer(name).0, node.peerPresences()[name])
+    }
+
+    /// Where a document is wrong, and how.
+    private static func words(_ error: DecodingError) -> (field: String, message: String) {
+        func place(_ path: [any CodingKey]) -> String {
+            let text = path.map { key in key.intValue.map { "[\($0)]" } ?? ".\(key.stringValue)" }.joined()
+            return String(text.drop { $0 == "." })
+        }
+        switch error {
+        case .keyNotFound(let key, let context): return (place(context.codingPath + [key]), "is missing")
+        case .typeMismatch(_, let context), .valueNotFound(_, let context):
+            return (place(context.codingPath), "is of another type")
+        case .dataCorrupted(let context): return (place(context.codingPath), context.debugDescription)
+        @unknown default: return ("", "does not fit")
+        }
+    }
+}

@@ -1,0 +1,228 @@
+import Control
+import Messaging
+import NIOCore
+import NodeRuntime
+
+/// What a `send` has asked for: messages that were made, and how far they are to come before it is answered.
+final class PendingSend: @unchecked Sendable {
+    // @unchecked: every mutable property is touched on the node's loop alone.
+
+    /// What became of one message.
+    enum Outcome {
+        case waiting(Node.Sent, reached: DeliveryStage)
+        case done(SentMessage)
+        /// The message is `nil` for one that was not made.
+        case failed(ControlError, Messaging.MessageID?)
+    }
+
+    fileprivate let stage: DeliveryStage
+    fileprivate var outcomes: [Outcome] = []
+    fileprivate var waitingCount = 0
+    /// All messages are on the disk, or in memory as their lifetime says.
+    fileprivate var refused: [Messaging.MessageID: any Error]?
+    fileprivate var deadline: UInt64?
+    fileprivate var closeAction: UInt64?
+    /// Takes ``closeAction`` back.
+    fileprivate var endSession: ((UInt64) -> Void)?
+    /// Called once, when nothing waits any more.
+    fileprivate var answer: (([Outcome]) -> Void)?
+
+    fileprivate init(_ stage: DeliveryStage, _ answer: @escaping ([Outcome]) -> Void) {
+        self.stage = stage
+        self.answer = answer
+    }
+}
+
+/// All requests that wait for messages of this node, answered from the events of those messages.
+///
+/// Used on the node's loop only.
+final class PendingSends: @unchecked Sendable {
+    // @unchecked: every mutable property is touched on the node's loop alone.
+
+    private struct Slot {
+        let request: PendingSend
+        let index: Int
+    }
+
+    private let node: Node
+    private let deadlines: DeadlineQueue
+    private var slots: [Messaging.MessageID: Slot] = [:]
+    /// States of messages that are being made: an event may come before the message has a slot. `nil` otherwise.
+    private var early: [(Messaging.MessageID, DeliveryState)]?
+    private var watcher: UInt64?
+
+    init(_ node: Node, _ deadlines: DeadlineQueue) {
+        self.node = node
+        self.deadlines = deadlines
+    }
+
+    /// Makes messages and answers when they have come as far as asked.
+    /// - Parameters:
+    ///   - make: makes them; what it is given is called when all of them are durable.
+    ///   - answer: gets an outcome for each.
+    func send(
+        stage: DeliveryStage?,
+        timeout: Interval?,
+        _ session: ControlSession,
+        _ node: isolated Node,
+        make: (@escaping Node.WhenDurable) throws -> [Result<Node.Sent, NodeError>],
+        answer: @escaping ([PendingSend.Outcome]) -> Void
+    ) throws {
+        if watcher == nil { watcher = node.watch { [self] entry in happened(entry) } }
+        let request = PendingSend(stage ?? .queued, answer)
+        early = []
+        defer { early = nil }
+        let made = try make { [self] refused in
+            request.refused = refused
+            // While the messages are being made they have no slots yet.
+            if !request.outcomes.isEmpty { becameDurable(request, timeout: timeout, session) }
+        }
+        for (index, one) in made.enumerated() {
+            switch one {
+            case .success(let sent):
+                request.outcomes.append(.waiting(sent, reached: .queued))
+                request.waitingCount += 1
+                slots[sent.message] = Slot(request: request, index: index)
+            case .failure(let error): request.outcomes.append(.failed(controlError(error), nil))
+            }
+        }
+        for (message, state) in early ?? [] { advance(message, state) }
+        if request.refused != nil || request.waitingCount == 0 { becameDurable(request, timeout: timeout, session) }
+    }
+
+    private func becameDurable(_ request: PendingSend, timeout: Interval?, _ session: ControlSession) {
+        for index in request.outcomes.indices {
+            guard case .waiting(let sent, let reached) = request.outcomes[index] else { continue }
+            if let error = request.refused?[sent.message] {
+                end(request, index, .failed(controlError(error), nil))
+            } else if reached.isAtLeast(request.stage) {
+                end(request, index, .done(SentMessage(sent, reached)))
+            }
+        }
+        guard !answerIfDone(request) else { return }
+        request.deadline = deadlines.add(after: .milliseconds(timeout?.milliseconds ?? 60_000)) { [self] in
+            timedOut(request)
+        }
+        request.closeAction = session.onClose { [self] in
+            request.answer = nil
+            for index in request.outcomes.indices { end(request, index, .done(SentMessage())) }
+            _ = answerIfDone(request)
+        }
+        request.endSession = { number in session.removeOnClose(number) }
+    }
+
+    private func timedOut(_ request: PendingSend) {
+        request.deadline = nil
+        for index in request.outcomes.indices {
+            guard case .waiting(let sent, _) = request.outcomes[index] else { continue }
+            let words = "message \(sent.message) was not \(request.stage.rawValue) in time; it stays in the outbox"
+            end(request, index, .failed(controlError(NodeError.timedOut(words)), sent.message))
+        }
+        _ = answerIfDone(request)
+    }
+
+    private func end(_ request: PendingSend, _ index: Int, _ outcome: PendingSend.Outcome) {
+        guard case .waiting(let sent, _) = request.outcomes[index] else { return }
+        slots[sent.message] = nil
+        request.waitingCount -= 1
+        request.outcomes[index] = outcome
+    }
+
+    /// - Returns: whether nothing waits any more.
+    private func answerIfDone(_ request: PendingSend) -> Bool {
+        guard request.waitingCount == 0 else { return false }
+        if let deadline = request.deadline { deadlines.remove(deadline) }
+        request.deadline = nil
+        if let number = request.closeAction { request.endSession?(number) }
+        request.closeAction = nil
+        request.endSession = nil
+        let answer = request.answer
+        request.answer = nil
+        answer?(request.outcomes)
+        return true
+    }
+
+    // MARK: Events
+
+    private func happened(_ entry: EventLog.Entry) {
+        switch entry.event.kind {
+        case .messageState(let message, let state, _):
+            if early != nil { early?.append((message, state)) }
+            advance(message, state)
+        case .messageExpired(let message): fail(message, Self.gone(message))
+        case .exploded, .locked:
+            // Their messages go without an event of their own.
+            node.assumeIsolated { node in
+                for (message, slot) in slots {
+                    guard case .waiting(let sent, _) = slot.request.outcomes[slot.index],
+                        node.message(message, client: sent.client) == nil
+                    else { continue }
+                    fail(message, node.isLockedAway(sent.client) ? controlError(NodeError.locked) : Self.gone(message))
+                }
+            }
+        default: break
+        }
+    }
+
+    private static func gone(_ message: Messaging.MessageID) -> ControlError {
+        ControlError(.expired, "message \(message) has expired or its conversation has exploded")
+    }
+
+    private func advance(_ message: Messaging.MessageID, _ state: DeliveryState) {
+        guard let slot = slots[message], case .waiting(let sent, let before) = slot.request.outcomes[slot.index]
+        else { return }
+        let reached: DeliveryStage
+        switch state {
+        case .queued, .received, .receiving: reached = .queued
+        case .sent: reached = .sent
+        case .delivered, .read: reached = .delivered
+        case .failed:
+            return fail(
+                message,
+                ControlError(
+                    .refused,
+                    "a member did not take the file of message \(message)",
+                    hint: "it is larger than that member takes, or did not arrive as it was sent"
+                )
+            )
+        case .expiredUndelivered:
+            return fail(message, ControlError(.expired, "message \(message) expired undelivered"))
+        case .cancelled: return fail(message, ControlError(.failed, "message \(message) was cancelled"))
+        }
+        let furthest = before.isAtLeast(reached) ? before : reached
+        guard slot.request.refused != nil, furthest.isAtLeast(slot.request.stage) else {
+            slot.request.outcomes[slot.index] = .waiting(sent, reached: furthest)
+            return
+        }
+        end(slot.request, slot.index, .done(SentMessage(sent, furthest)))
+        _ = answerIfDone(slot.request)
+    }
+
+    private func fail(_ message: Messaging.MessageID, _ error: ControlError) {
+        guard let slot = slots[message] else { return }
+        end(slot.request, slot.index, .failed(error, message))
+        _ = answerIfDone(slot.request)
+    }
+}
+
+extension DeliveryStage {
+    fileprivate func isAtLeast(_ other: DeliveryStage) -> Bool {
+        switch other {
+        case .queued: true
+        case .sent: self != .queued
+        case .delivered: self == .delivered
+        }
+    }
+}
+
+extension SentMessage {
+    /// All that an answer says is known when the message is made, but how far it has come.
+    fileprivate init(_ sent: Node.Sent, _ reached: DeliveryStage) {
+        self.init(
+            message: HexID(sent.message.bytes),
+            state: reached,
+            stored: sent.isStored,
+            expiresAt: sent.expiresAt.map(NodeView.timestamp)
+        )
+    }
+}

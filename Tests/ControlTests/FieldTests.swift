@@ -1,0 +1,143 @@
+import Control
+import Testing
+
+/// A record whose fields are not shown in the order of their names.
+private struct Sample: JSONRecord, Hashable {
+    var zebra = 0
+    var ant: String?
+    var bees: [Inner] = []
+    var moth: Bool?
+    var id = HexID()
+
+    struct Inner: JSONRecord, Hashable {
+        var y = 0.5
+        var x: Timestamp?
+
+        init() {}
+
+        mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+            try fields.field("y", &y)
+            try fields.nullable("x", &x)
+        }
+    }
+
+    init() {}
+
+    mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        try fields.field("zebra", &zebra)
+        try fields.field("ant", &ant)
+        try fields.field("bees", &bees)
+        try fields.nullable("moth", &moth)
+        try fields.field("id", &id)
+    }
+}
+
+@Suite struct FieldTests {
+    private func text(_ value: some JSONWritable) -> String {
+        String(decoding: JSONWriter.bytes(of: value), as: UTF8.self)
+    }
+
+    private func read<Value: JSONConvertible>(_ text: String, as type: Value.Type) throws -> Value {
+        try JSONReader.read(text.utf8) { reader throws(JSONMismatch) in try Value(from: &reader) }.get()
+    }
+
+    private let id = "0123456789abcdef00000000000000ff"
+
+    @Test func `members are sorted at every level and absent fields are left out`() throws {
+        var sample = Sample()
+        sample.zebra = -3
+        sample.bees = [Sample.Inner(), Sample.Inner()]
+        sample.id = try #require(HexID(hex: id))
+        #expect(
+            text(sample) == #"{"bees":[{"x":null,"y":0.5},{"x":null,"y":0.5}],"id":"\#(id)","moth":null,"zebra":-3}"#
+        )
+        sample.ant = "é\"\u{1}"
+        sample.moth = true
+        #expect(text(sample).hasPrefix(#"{"ant":"é\"\u0001","bees""#))
+        #expect(try read(text(sample), as: Sample.self) == sample)
+    }
+
+    @Test func `fields are read in any order, with other members among them and names in escapes`() throws {
+        let line =
+            #" { "id":"\#(id.uppercased())", "new":{"zebra":[1,{"ant":"]}"}]}, "moth":null , "\u0061nt":"x", "bees" : [ { "y" : 2 } ],"zebra":7.0e0}"#
+        let sample = try read(line, as: Sample.self)
+        #expect(sample.zebra == 7 && sample.ant == "x" && sample.moth == nil)
+        #expect(sample.bees.map(\.y) == [2] && sample.id.description == id)
+    }
+
+    @Test(
+        arguments: [
+            (#"{"bees":[],"id":"ID"}"#, "zebra", "is missing"),
+            (#"{"zebra":null,"bees":[],"id":"ID"}"#, "zebra", "expected a whole number, found null"),
+            (#"{"zebra":1.5,"bees":[],"id":"ID"}"#, "zebra", "expected a whole number, found a number"),
+            (#"{"zebra":1,"bees":[{"y":1},{"y":"1"}],"id":"ID"}"#, "bees[1].y", "expected a number, found a string"),
+            (#"{"zebra":1,"bees":[{"y":1},[]],"id":"ID"}"#, "bees[1]", "expected an object, found an array"),
+            (#"{"zebra":1,"bees":{},"id":"ID"}"#, "bees", "expected an array, found an object"),
+            (
+                #"{"zebra":1,"bees":[{"y":1,"x":"noon"}],"id":"ID"}"#, "bees[0].x",
+                "expected an ISO 8601 time such as 2026-11-21T06:53:53Z"
+            ),
+            (#"{"zebra":1,"bees":[],"id":"12"}"#, "id", "expected an id of 32 or 64 hexadecimal digits"),
+            // Of several faults the first field's is told.
+            (#"{"bees":7,"zebra":"x","id":1}"#, "zebra", "expected a whole number, found a string"),
+        ]
+    )
+    func `a mismatch names the field and what was there`(line: String, field: String, message: String) throws {
+        let line = line.replacing("ID", with: id)
+        #expect(throws: JSONMismatch(field, message)) { try read(line, as: Sample.self) }
+    }
+
+    @Test func `a number that does not fit its type is refused`() {
+        #expect(throws: JSONMismatch("", "expected a whole number, found a number")) {
+            try read("9223372036854775808", as: Int.self)
+        }
+    }
+
+    @Test func `many members are found and a duplicate among them too`() throws {
+        let many = (0..<200).map { #""m\#($0)":\#($0)"# }
+        let value: JSONValue = try JSONReader.read("{\(many.joined(separator: ","))}".utf8)
+        #expect(value["m199"] == 199)
+        for twice in [0, 20, 150, 199] {
+            let line = "{\((many + [#""\u006d\#(twice)":1"#]).joined(separator: ","))}"
+            #expect(throws: JSONSyntaxError.duplicateKey("m\(twice)")) {
+                let _: JSONValue = try JSONReader.read(line.utf8)
+            }
+        }
+    }
+
+    @Test func `the same name in two objects is no duplicate`() throws {
+        let line = #"{"a":{"a":1,"b":[{"a":2},{"a":3}]},"b":{"a":4}}"#
+        let value: JSONValue = try JSONReader.read(line.utf8)
+        #expect(value.text == line)
+    }
+
+    @Test func `every record shows all that it holds`() {
+        func check<Method: ControlMethod>(_ method: Method.Type) {
+            #expect(
+                FieldSchema.fields(of: Method.Params.self).count == Mirror(reflecting: Method.Params()).children.count
+            )
+            guard let result = Method.Result.self as? any JSONRecord.Type, method.name != "send" else { return }
+            let held = Mirror(reflecting: result.init()).children.count
+            #expect(result.schema.fields.count == held, "\(method.name)")
+        }
+        for method in MethodCatalogue.methods { check(method) }
+    }
+
+    @Test func `one text is answered as before and several with a result for each`() throws {
+        let id = try #require(HexID(hex: id))
+        let sent = SentMessage(message: id, state: .sent, stored: true)
+        #expect(
+            text(SendMethod.Result(sent)) == #"{"expiresAt":null,"message":"\#(self.id)","state":"sent","stored":true}"#
+        )
+        let results = SendMethod.Result(results: [
+            TextOutcome(sent), TextOutcome(ControlError(.usage, "the text is empty")),
+            TextOutcome(ControlError(.timedOut, "late", hint: "wait"), message: id),
+        ])
+        #expect(
+            text(results)
+                == #"{"results":[{"expiresAt":null,"message":"\#(self.id)","state":"sent","stored":true},{"error":{"kind":"usage","message":"the text is empty"}},{"error":{"hint":"wait","kind":"timedOut","message":"late"},"message":"\#(self.id)"}]}"#
+        )
+        #expect(try read(text(results), as: SendMethod.Result.self) == results)
+        #expect(try read(text(SendMethod.Result(sent)), as: SendMethod.Result.self) == SendMethod.Result(sent))
+    }
+}
