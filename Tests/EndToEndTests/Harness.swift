@@ -516,11 +516,13 @@ final class Background {
     private let output: String
 
     /// Runs it with `--json`.
-    init(_ node: TestNode, _ arguments: [String]) throws {
-        output = "\(node.directory)/\(UUID().uuidString.prefix(8)).out"
+    init(_ node: TestNode, _ arguments: [String], input: String = "") throws {
+        let name = "\(node.directory)/\(UUID().uuidString.prefix(8))"
+        output = "\(name).out"
+        try Data(input.utf8).write(to: URL(filePath: "\(name).in"))
         child = try Child(
             [Program.mayfly] + arguments + ["--json", "--home", node.home],
-            input: try Descriptor("/dev/null", O_RDONLY),
+            input: try Descriptor("\(name).in", O_RDONLY),
             output: try Descriptor(output, O_WRONLY | O_CREAT),
             errors: try Descriptor("/dev/null", O_WRONLY)
         )

@@ -120,7 +120,7 @@ extension HookRunner {
 extension HookRunner.Occurrence {
     /// Leaves out all that only members may know: conversation, text, addresses, names.
     init(_ entry: EventLog.Entry, _ node: isolated Node) {
-        let event = NodeView.event(entry, node)
+        let event = EventView.event(entry, node)
         self.init(
             event: event.event.rawValue,
             inbox: entry.event.client?.description,

@@ -3,8 +3,8 @@ import Messaging
 import NodeRuntime
 import Primitives
 
-/// Invites and joins as they are shown.
-extension NodeView {
+/// Joins as they are shown.
+enum JoinView {
     static func slug(_ text: String, _ node: isolated Node) throws(NodeError) -> String {
         // An invitation of a peer may be named by its id.
         let matches = node.invitations().filter { $0.id.description.hasPrefix(text.lowercased()) }
@@ -20,7 +20,7 @@ extension NodeView {
             name: invitation.name,
             from: invitation.from,
             message: "\(from) invites you\(name); accept: mayfly join \(invitation.id.description.prefix(12))",
-            startedAt: timestamp(invitation.receivedAt)
+            startedAt: Control.Timestamp(invitation.receivedAt)
         )
     }
 
@@ -34,10 +34,10 @@ extension NodeView {
             join: client.description,
             state: .joining,
             inviteTag: join.record.invite.tag.description,
-            startedAt: timestamp(join.record.startedAt),
-            expiresAt: timestamp(join.record.startedAt + Limits.joinLifetime),
+            startedAt: Control.Timestamp(join.record.startedAt),
+            expiresAt: Control.Timestamp(join.record.startedAt + Limits.joinLifetime),
             attempts: join.attempts,
-            nextAttempt: join.nextAttempt.map(timestamp)
+            nextAttempt: join.nextAttempt.map { Control.Timestamp($0) }
         )
     }
 
@@ -65,47 +65,5 @@ extension NodeView {
             )
         case .failure: return JoinStatus(join: client.description, state: .cancelled)
         }
-    }
-
-    static func issuedInvite(
-        _ issued: IssuerStateMachine.IssuedInvite,
-        _ conversation: ConversationStateMachine
-    ) -> Control.Invite {
-        // The join secret was not kept, so the text cannot be shown again.
-        Control.Invite(
-            slug: nil,
-            url: nil,
-            invite: issued.id.description,
-            tag: issued.tag.description,
-            expiresAt: timestamp(min(issued.expiresAt, conversation.record.schedule?.expiresAt ?? .latest)),
-            singleUse: issued.singleUse,
-            creator: InboxID(conversation.key.publicKey).description,
-            lifetime: LifetimeValue(conversation.lifetime),
-            signature: .valid,
-            name: conversation.record.name,
-            admitted: issued.admitted.count
-        )
-    }
-}
-
-extension Control.Invite {
-    init(_ verified: VerifiedInvite, slug: String) {
-        let invite = verified.invite
-        let slug = slug.filter { !$0.isWhitespace }
-        let bare = slug.hasPrefix("mayfly:join/") ? String(slug.dropFirst("mayfly:join/".count)) : slug
-        self.init(
-            slug: "mayfly:join/" + bare,
-            url: "mayfly:join/" + bare,
-            invite: invite.id.description,
-            tag: invite.tag.description,
-            expiresAt: NodeView.timestamp(invite.expiresAt),
-            singleUse: invite.singleUse,
-            creator: invite.creator.description,
-            lifetime: LifetimeValue(invite.lifetime),
-            signature: .valid,
-            conversationExpiresAt: invite.conversationExpiresAt.map(NodeView.timestamp),
-            name: invite.name,
-            about: invite.description
-        )
     }
 }

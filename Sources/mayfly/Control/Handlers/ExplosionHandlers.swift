@@ -9,7 +9,7 @@ enum ExplosionHandlers {
         router.later(ExplodeMethod.self) { node, call in
             let params = call.params
             if let record = try destroyed(params.conversation, node) {
-                return node.loop.makeSucceededFuture(NodeView.explosion(record, node))
+                return node.loop.makeSucceededFuture(ExplosionView.explosion(record, node))
             }
             var time = Node.ExplosionTime.now
             switch (params.at, params.delay) {
@@ -48,7 +48,7 @@ enum ExplosionHandlers {
                 )
             }
         }
-        router.on(ExplodeListMethod.self) { node, params in try NodeView.explosions(after: params.from, node) }
+        router.on(ExplodeListMethod.self) { node, params in try ExplosionView.explosions(after: params.from, node) }
     }
 
     /// What has exploded already; `nil` for what lives.
@@ -60,7 +60,7 @@ enum ExplosionHandlers {
     }
 
     private static func explosion(_ text: String, _ node: isolated Node) throws -> ExplosionStatus {
-        if let record = try node.explosion(text) { return NodeView.explosion(record, node) }
-        return NodeView.explosion(try node.conversation(text), node)
+        if let record = try node.explosion(text) { return ExplosionView.explosion(record, node) }
+        return ExplosionView.explosion(try node.conversation(text), node)
     }
 }

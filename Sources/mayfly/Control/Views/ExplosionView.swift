@@ -3,18 +3,18 @@ import Messaging
 import NodeRuntime
 
 /// Ends of conversations as they are shown.
-extension NodeView {
+enum ExplosionView {
     /// Of a conversation that has exploded.
     static func explosion(_ record: ExplodeStateMachine.Record, _ node: isolated Node) -> ExplosionStatus {
         var status = ExplosionStatus(
             conversation: record.conversation.description,
-            expiresAt: timestamp(record.explodedAt),
+            expiresAt: Control.Timestamp(record.explodedAt),
             state: "exploded",
-            confirmed: record.members.filter { record.confirmed[$0] != nil }.map(member),
-            waiting: ExplodeStateMachine(record: record).waiting.map(member),
+            confirmed: record.members.filter { record.confirmed[$0] != nil }.map { MemberName.id($0) },
+            waiting: ExplodeStateMachine(record: record).waiting.map { MemberName.id($0) },
             receipts: record.members.compactMap { key in
                 record.confirmed[key].map {
-                    ExplosionStatus.Receipt(member: member(key), destroyedAt: timestamp($0))
+                    ExplosionStatus.Receipt(member: MemberName.id(key), destroyedAt: Control.Timestamp($0))
                 }
             },
             trace: !record.isTraceless
@@ -42,11 +42,13 @@ extension NodeView {
         let members = machine.currentMembers.map(\.key)
         return ExplosionStatus(
             conversation: machine.conversation.description,
-            expiresAt: timestamp(schedule.expiresAt),
+            expiresAt: Control.Timestamp(schedule.expiresAt),
             state: "scheduled",
-            confirmed: members.filter(schedule.confirmed.contains).map(member),
-            waiting: members.filter { !schedule.confirmed.contains($0) }.map(member),
-            names: members.map { ExplosionStatus.Name(member: member($0), name: name($0, machine, node)) },
+            confirmed: members.filter(schedule.confirmed.contains).map { MemberName.id($0) },
+            waiting: members.filter { !schedule.confirmed.contains($0) }.map { MemberName.id($0) },
+            names: members.map {
+                ExplosionStatus.Name(member: MemberName.id($0), name: MemberName.shown($0, machine, node))
+            },
             trace: machine.isCreator ? !schedule.isTraceless : nil
         )
     }
@@ -75,7 +77,7 @@ extension NodeView {
                 case .exploded(let record): explosion(record, node)
                 case .scheduled(let machine): explosion(machine, node)
                 }
-            guard page.take(byteCount: largestByteCount(of: status)) else { break }
+            guard page.take(byteCount: AnswerPage.largestByteCount(of: status)) else { break }
             shown.append(status)
             last = one.place
         }

@@ -24,7 +24,7 @@ extension RendezvousCounts {
     }
 }
 
-extension NodeView {
+extension NetworkView {
     /// Whether others reach us through a peer of ours, and what to do if not.
     static func rendezvousCheck(_ name: String, _ standing: RelayReservationStateMachine.Standing?) -> HealthCheck {
         func check(_ state: CheckState, _ message: String, _ hint: String? = nil) -> HealthCheck {

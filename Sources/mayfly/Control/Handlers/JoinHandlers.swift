@@ -13,7 +13,7 @@ struct JoinHandlers: Sendable {
             let client: ClientID
             do throws(NodeError) {
                 client = try node.join(
-                    try NodeView.slug(params.slug, node),
+                    try JoinView.slug(params.slug, node),
                     profile: params.profile,
                     alias: params.alias
                 )
@@ -31,7 +31,7 @@ struct JoinHandlers: Sendable {
                 client = known
             }
             if params.wait == false {
-                let started = try NodeView.join(client, node)
+                let started = try JoinView.join(client, node)
                 node.whenCommitted().assumeIsolated().whenComplete { outcome in
                     call.complete(outcome.map { started }.mapError { controlError($0) })
                 }
@@ -40,10 +40,10 @@ struct JoinHandlers: Sendable {
             wait(for: client, call, node)
         }
         router.on(JoinListMethod.self) { node, _ in
-            let joins = try node.joins().map { try NodeView.join($0.client, node) }
-            return JoinListMethod.Result(joins: node.invitations().map(NodeView.invitation) + joins)
+            let joins = try node.joins().map { try JoinView.join($0.client, node) }
+            return JoinListMethod.Result(joins: node.invitations().map(JoinView.invitation) + joins)
         }
-        router.on(JoinRetryMethod.self) { node, params in try NodeView.join(try node.retryJoin(params.join), node) }
+        router.on(JoinRetryMethod.self) { node, params in try JoinView.join(try node.retryJoin(params.join), node) }
         router.durably(JoinCancelMethod.self) { node, params in
             let prefix = params.join.lowercased()
             let invitations = node.invitations().filter { $0.id.description.hasPrefix(prefix) }
@@ -54,11 +54,11 @@ struct JoinHandlers: Sendable {
             if !prefix.isEmpty, ids.count > 1 { throw NodeError.ambiguous(params.join, matches: ids) }
             if !prefix.isEmpty, let invitation = invitations.first {
                 node.dismissInvitation(invitation.id)
-                var status = NodeView.invitation(invitation)
+                var status = JoinView.invitation(invitation)
                 status.state = .cancelled
                 return status
             }
-            var status = try NodeView.join(try node.resolveJoin(params.join).client, node)
+            var status = try JoinView.join(try node.resolveJoin(params.join).client, node)
             try node.cancelJoin(params.join)
             status.state = .cancelled
             return status
@@ -95,7 +95,7 @@ private final class JoinWait: @unchecked Sendable {
     static func answer(_ client: ClientID, _ node: isolated Node) -> Result<JoinStatus, any Error>? {
         // The join goes on; a locked node does not say how.
         if node.isLocked { return .failure(controlError(NodeError.locked)) }
-        return NodeView.endedJoin(client, node).map { .success($0) }
+        return JoinView.endedJoin(client, node).map { .success($0) }
     }
 
     func begin(_ node: isolated Node) {
@@ -105,7 +105,7 @@ private final class JoinWait: @unchecked Sendable {
         let timeout = call.params.timeout?.milliseconds ?? 60_000
         deadline = deadlines.add(after: .milliseconds(timeout)) { [self, unowned node] in
             node.assumeIsolated { node in
-                end(node, Result { try NodeView.join(client, node) }.mapError { controlError($0) })
+                end(node, Result { try JoinView.join(client, node) }.mapError { controlError($0) })
             }
         }
         closeAction = call.session.onClose { [self, unowned node] in node.assumeIsolated { end($0, nil) } }

@@ -4,7 +4,7 @@ import NodeRuntime
 import Wire
 
 /// Proposals and agreements as they are shown.
-extension NodeView {
+enum LifetimeView {
     static func lifetime(_ text: String, _ node: isolated Node) throws(NodeError) -> LifetimeStatus {
         let machine = try node.conversation(text)
         return LifetimeStatus(
@@ -21,14 +21,14 @@ extension NodeView {
         let proposal = pending.proposal
         var shown = Control.LifetimeProposal(
             lifetime: LifetimeValue(proposal.lifetime),
-            from: name(proposal.proposer, machine, node),
-            member: pending.isOurs ? nil : member(proposal.proposer),
-            proposedAt: timestamp(proposal.proposedAt)
+            from: MemberName.shown(proposal.proposer, machine, node),
+            member: pending.isOurs ? nil : MemberName.id(proposal.proposer),
+            proposedAt: Control.Timestamp(proposal.proposedAt)
         )
         shown.attachments = proposal.terms.attachment.map { LifetimeValue($0) }
         shown.unopened = proposal.terms.unopened.map { Interval(milliseconds: $0) }
         shown.timer = proposal.terms.timer == .send ? nil : .read
-        shown.waiting = machine.unanswered.map { name($0, machine, node) }
+        shown.waiting = machine.unanswered.map { MemberName.shown($0, machine, node) }
         shown.id = proposal.id.description
         return shown
     }
@@ -43,8 +43,8 @@ extension NodeView {
         var shown = LifetimeAgreement(
             id: agreement.id.description,
             lifetime: LifetimeValue(agreement.lifetime),
-            agreedAt: timestamp(agreedAt),
-            members: agreement.signers.map { name($0, machine, node) }
+            agreedAt: Control.Timestamp(agreedAt),
+            members: agreement.signers.map { MemberName.shown($0, machine, node) }
         )
         shown.attachments = agreement.terms.attachment.map { LifetimeValue($0) }
         shown.unopened = agreement.terms.unopened.map { Interval(milliseconds: $0) }

@@ -7,7 +7,7 @@ import NodeRuntime
 enum LifetimeHandlers {
     static func add(to router: inout NodeRouter) {
         addCapsAndAgreements(&router)
-        router.on(LifetimeShowMethod.self) { node, params in try NodeView.lifetime(params.conversation, node) }
+        router.on(LifetimeShowMethod.self) { node, params in try LifetimeView.lifetime(params.conversation, node) }
         router.reaching(
             LifetimeProposeMethod.self,
             { $0.conversation },
@@ -18,7 +18,7 @@ enum LifetimeHandlers {
                     // Proposing what is in force is done already.
                     guard case .command(.lifetime(.alreadyAgreed))? = error as? NodeError else { throw error }
                 }
-                return node.loop.makeSucceededFuture(try NodeView.lifetime(params.conversation, node))
+                return node.loop.makeSucceededFuture(try LifetimeView.lifetime(params.conversation, node))
             }
         )
         addAccept(&router)
@@ -27,7 +27,7 @@ enum LifetimeHandlers {
             { $0.conversation },
             { node, params in
                 try node.reject(params.conversation)
-                return node.loop.makeSucceededFuture(try NodeView.lifetime(params.conversation, node))
+                return node.loop.makeSucceededFuture(try LifetimeView.lifetime(params.conversation, node))
             }
         )
         router.reaching(
@@ -35,7 +35,7 @@ enum LifetimeHandlers {
             { $0.conversation },
             { node, params in
                 try node.withdraw(params.conversation)
-                return node.loop.makeSucceededFuture(try NodeView.lifetime(params.conversation, node))
+                return node.loop.makeSucceededFuture(try LifetimeView.lifetime(params.conversation, node))
             }
         )
         router.durably(LifetimePolicyMethod.self) { node, params in
@@ -82,7 +82,7 @@ enum LifetimeHandlers {
                         let named = params.proposal.map { now.description.hasPrefix($0.lowercased()) }
                         guard named ?? (now == before) else { throw NodeError.command(.lifetime(.otherProposal)) }
                         return try node.accept(params.conversation, only: now).flatMapThrowing { [node] in
-                            try node.assumeIsolated { try NodeView.lifetime(params.conversation, $0) }
+                            try node.assumeIsolated { try LifetimeView.lifetime(params.conversation, $0) }
                         }
                     } catch {
                         return node.loop.makeFailedFuture(error)
@@ -140,7 +140,7 @@ enum LifetimeHandlers {
             )
         }
         router.on(LifetimeAgreementsMethod.self) { node, params in
-            try NodeView.agreements(params.conversation, params.agreement, node)
+            try LifetimeView.agreements(params.conversation, params.agreement, node)
         }
     }
 }

@@ -13,7 +13,7 @@ enum PeerHandlers {
             return try peer(params.name, node)
         }
         router.on(PeerListMethod.self) { node, _ in
-            PeerListMethod.Result(peers: try NodeView.peers(node))
+            PeerListMethod.Result(peers: try PeerView.peers(node))
         }
         router.on(PeerShowMethod.self) { node, params in try peer(params.name, node) }
         router.on(PeerRemoveMethod.self) { node, params in
@@ -90,12 +90,12 @@ enum PeerHandlers {
                 )
             }
             try node.importPeers(file)
-            return PeerImportMethod.Result(peers: try NodeView.peers(node))
+            return PeerImportMethod.Result(peers: try PeerView.peers(node))
         }
     }
 
     private static func peer(_ name: String, _ node: isolated Node) throws(NodeError) -> Peer {
-        NodeView.peer(try node.peer(name).0, node.peerPresences()[name])
+        PeerView.peer(try node.peer(name).0, node.peerPresences()[name])
     }
 
     /// Where a document is wrong, and how.

@@ -87,7 +87,7 @@ private final class Subscription {
     /// An event as it is sent; `nil` when it was not asked for.
     func event(_ entry: EventLog.Entry, _ node: isolated Node) -> Control.Event? {
         if let conversation, entry.event.conversation != conversation { return nil }
-        let event = NodeView.event(entry, node)
+        let event = EventView.event(entry, node)
         return kinds.map { $0.contains(event.event) } ?? true ? event : nil
     }
 
@@ -96,7 +96,7 @@ private final class Subscription {
         let marker = Control.Event(
             cursor: gap.cursor,
             event: .gap,
-            at: NodeView.timestamp(node.currentTime),
+            at: Control.Timestamp(node.currentTime),
             details: .fields([.init("lost", gap.lost.map { .number($0) } ?? .null)])
         )
         _ = session.notify(ControlSession.line(of: marker))

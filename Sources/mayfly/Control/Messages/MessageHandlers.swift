@@ -36,11 +36,11 @@ struct MessageHandlers: Sendable {
                 last: params.last,
                 after: params.since
             ) {
-                page.take(byteCount: NodeView.largestByteCount(of: $0, $1))
+                page.take(byteCount: AnswerPage.largestByteCount(of: $0, $1))
             }
             node.markRead(messages, client: conversation.client)
             return ReadMethod.Result(
-                messages: messages.map { NodeView.message($0, conversation, node) },
+                messages: messages.map { MessageView.message($0, conversation, node) },
                 more: page.isFull ? true : nil
             )
         }

@@ -222,7 +222,7 @@ extension SentMessage {
             message: HexID(sent.message.bytes),
             state: reached,
             stored: sent.isStored,
-            expiresAt: sent.expiresAt.map(NodeView.timestamp)
+            expiresAt: sent.expiresAt.map { Control.Timestamp($0) }
         )
     }
 }

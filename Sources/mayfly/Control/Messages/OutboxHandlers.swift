@@ -18,8 +18,8 @@ enum OutboxHandlers {
             var messages: [OutboxEntry] = []
             var last: Node.OutboxPlace?
             try node.visitOutbox(of: only, after: from) { item, place in
-                let entry = NodeView.outbox(item, node)
-                guard page.take(byteCount: NodeView.largestByteCount(of: entry)) else { return false }
+                let entry = OutboxView.outbox(item, node)
+                guard page.take(byteCount: AnswerPage.largestByteCount(of: entry)) else { return false }
                 messages.append(entry)
                 last = place
                 return true
@@ -27,12 +27,12 @@ enum OutboxHandlers {
             return OutboxListMethod.Result(messages: messages, next: page.isFull ? last?.description : nil)
         }
         router.durably(OutboxCancelMethod.self) { node, params in
-            var entry = NodeView.outbox(try node.cancelMessage(params.message), node)
+            var entry = OutboxView.outbox(try node.cancelMessage(params.message), node)
             entry.state = "cancelled"
             return entry
         }
         router.on(OutboxRetryMethod.self) { node, params in
-            NodeView.outbox(try node.retryMessage(params.message), node)
+            OutboxView.outbox(try node.retryMessage(params.message), node)
         }
     }
 }

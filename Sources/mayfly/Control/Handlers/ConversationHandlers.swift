@@ -33,23 +33,23 @@ enum ConversationHandlers {
         }
         router.on(ConversationListMethod.self) { node, _ in
             let listed = try node.conversations()
-            return ConversationListMethod.Result(conversations: listed.map { NodeView.conversation($0, node) })
+            return ConversationListMethod.Result(conversations: listed.map { ConversationView.conversation($0, node) })
         }
         router.on(ConversationShowMethod.self) { node, params in
-            NodeView.conversation(try node.conversation(params.conversation), node)
+            ConversationView.conversation(try node.conversation(params.conversation), node)
         }
         router.on(ConversationMembersMethod.self) { node, params in
-            NodeView.conversation(try node.conversation(params.conversation), node)
+            ConversationView.conversation(try node.conversation(params.conversation), node)
         }
         router.durably(ConversationCloseMethod.self) { node, params in
             try node.close(params.conversation)
-            return NodeView.conversation(try node.conversation(params.conversation), node)
+            return ConversationView.conversation(try node.conversation(params.conversation), node)
         }
         router.reaching(
             ConversationLeaveMethod.self,
             { $0.conversation },
             { node, params in
-                var view = NodeView.conversation(try node.conversation(params.conversation), node)
+                var view = ConversationView.conversation(try node.conversation(params.conversation), node)
                 _ = try node.leave(params.conversation)
                 view.state = "left"
                 return node.whenCommitted().map { [view] in view }
@@ -57,31 +57,31 @@ enum ConversationHandlers {
         )
         router.durably(ConversationLockMethod.self) { node, params in
             try node.setLocked(params.conversation, true)
-            return NodeView.conversation(try node.conversation(params.conversation), node)
+            return ConversationView.conversation(try node.conversation(params.conversation), node)
         }
         router.durably(ConversationUnlockMethod.self) { node, params in
             try node.setLocked(params.conversation, false)
-            return NodeView.conversation(try node.conversation(params.conversation), node)
+            return ConversationView.conversation(try node.conversation(params.conversation), node)
         }
     }
 
     private static func addMembership(_ router: inout NodeRouter) {
         router.durably(ConversationAliasMethod.self) { node, params in
             let client = try node.setAlias(params.conversation, to: params.alias)
-            return NodeView.conversation(try node.conversation(client.description), node)
+            return ConversationView.conversation(try node.conversation(client.description), node)
         }
         router.durably(ConversationRenameMethod.self) { node, params in
             let client = try node.conversation(params.conversation).client
             try node.rename(params.conversation, to: params.name)
-            return NodeView.conversation(try node.conversation(client.description), node)
+            return ConversationView.conversation(try node.conversation(client.description), node)
         }
         router.durably(ConversationProfileMethod.self) { node, params in
             try node.setProfile(params.conversation, to: params.profile)
-            return NodeView.conversation(try node.conversation(params.conversation), node)
+            return ConversationView.conversation(try node.conversation(params.conversation), node)
         }
         router.durably(ConversationRemoveMethod.self) { node, params in
             try node.removeMember(params.conversation, params.member)
-            return NodeView.conversation(try node.conversation(params.conversation), node)
+            return ConversationView.conversation(try node.conversation(params.conversation), node)
         }
     }
 

@@ -26,7 +26,7 @@ struct AnswerPage {
 }
 
 /// What the node's values take as JSON at most, found without writing them.
-extension NodeView {
+extension AnswerPage {
     /// Names of fields, identifiers, times, numbers and states of a message, and its type.
     private static let messageByteCount = 2_048
     /// The same of a reaction or a delivery.

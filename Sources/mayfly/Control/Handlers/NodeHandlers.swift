@@ -13,7 +13,7 @@ struct NodeHandlers: Sendable {
     let hooks: HookRunner?
 
     func add(to router: inout NodeRouter) {
-        router.on(StatusMethod.self) { [hooks] node, _ in NodeView.status(node, hooks: hooks) }
+        router.on(StatusMethod.self) { [hooks] node, _ in StatusView.status(node, hooks: hooks) }
         router.on(StopMethod.self) { [stop] node, _ in
             node.loop.execute { stop.succeed(()) }
             return StopMethod.Result(forgotten: node.unreadInMemoryCount)
@@ -42,7 +42,7 @@ struct NodeHandlers: Sendable {
             let timeout = try positiveTime(params.timeout) ?? (mapsPorts ? 30_000 : 10_000)
             let isLocked = node.status().isLocked
             return node.netcheck(timeout: timeout, mapsPorts: mapsPorts)
-                .map { NodeView.netcheck($0, isLocked: isLocked) }
+                .map { NetworkView.netcheck($0, isLocked: isLocked) }
         }
         router.on(VersionMethod.self) { node, _ in VersionMethod.Result(version: node.options.version) }
     }

@@ -22,7 +22,7 @@ enum InviteHandlers {
             return InviteListMethod.Result(
                 invites: issued.filter { $0.expiresAt > now && $0.tag == conversation.invites?.tag && !$0.isRevoked }
                     .map {
-                        NodeView.issuedInvite($0, conversation)
+                        InviteView.issued($0, conversation)
                     }
             )
         }

@@ -3,7 +3,7 @@ import Messaging
 import NodeRuntime
 
 /// Messages with all that is shown at them.
-extension NodeView {
+enum MessageView {
     static func message(
         _ read: Node.ReadMessage,
         _ conversation: ConversationStateMachine,
@@ -14,8 +14,8 @@ extension NodeView {
         let text = content.displayText
         let reactions = node.reactions(to: content.id, client: conversation.client).map { one in
             MessageReaction(
-                from: one.sender.map { name($0, conversation, node) } ?? MemberName.own,
-                member: one.sender.map { member($0) },
+                from: one.sender.map { MemberName.shown($0, conversation, node) } ?? MemberName.own,
+                member: one.sender.map { MemberName.id($0) },
                 reaction: one.emoji
             )
         }
@@ -24,12 +24,12 @@ extension NodeView {
         return Control.Message(
             message: HexID(content.id.bytes),
             conversation: HexID(conversation.conversation.bytes),
-            from: from(message, conversation, node),
-            member: message.sender.map { member($0) },
+            from: MemberName.sender(of: message, conversation, node),
+            member: message.sender.map { MemberName.id($0) },
             type: content.type.description,
             text: text.isEmpty ? nil : text,
-            sentAt: timestamp(content.sentAt),
-            expiresAt: end(of: message, conversation).map(timestamp),
+            sentAt: Control.Timestamp(content.sentAt),
+            expiresAt: end(of: message, conversation).map { Control.Timestamp($0) },
             stored: read.isStored,
             state: message.state.rawValue,
             replyTo: content.replyTo?.description,
@@ -75,17 +75,27 @@ extension NodeView {
         let said = message.deliveries.filter { $0.state != .queued }
         var result: [MessageDelivery] = said.map { one in
             MessageDelivery(
-                member: name(one.member, conversation, node),
+                member: MemberName.shown(one.member, conversation, node),
                 state: one.state.rawValue,
-                at: timestamp(one.at)
+                at: Control.Timestamp(one.at)
             )
         }
         for member in conversation.currentMembers {
             guard !said.contains(where: { $0.member == member.key }),
                 let entry = conversation.outboxEntry(message.content.id, to: member.key)
             else { continue }
-            result.append(MessageDelivery(member: name(member.key, conversation, node), state: entry.state.rawValue))
+            result.append(
+                MessageDelivery(member: MemberName.shown(member.key, conversation, node), state: entry.state.rawValue)
+            )
         }
         return result
+    }
+
+    /// A message ends with its conversation, if not before.
+    static func end(
+        of message: Messaging.Message,
+        _ conversation: ConversationStateMachine?
+    ) -> Messaging.Timestamp? {
+        [message.expiresAt, conversation?.record.schedule?.expiresAt].compactMap { $0 }.min()
     }
 }

@@ -3,7 +3,7 @@ import Messaging
 import NodeRuntime
 import PortMapping
 
-extension NodeView {
+extension NetworkView {
     /// `nil` when gateways are not asked.
     static func portMappings(_ node: isolated Node) -> [PortMappingStatus]? {
         node.portMappings.map { portMappings($0, isLocked: node.status().isLocked) }
@@ -27,7 +27,7 @@ extension NodeView {
             result.state = .mapped
             result.method = mapping.method.rawValue
             result.outer = state.endpoints.map(\.description)
-            result.until = state.expiresAt.map(timestamp)
+            result.until = state.expiresAt.map { Control.Timestamp($0) }
         }
         return result
     }

@@ -2,7 +2,7 @@ import Control
 import Messaging
 import NodeRuntime
 
-extension NodeView {
+enum NetworkView {
     static func netcheck(_ findings: NetworkFindings, isLocked: Bool) -> NetcheckMethod.Result {
         NetcheckMethod.Result(
             families: findings.families.map(family),
@@ -38,8 +38,8 @@ extension NodeView {
                     port: Int(answer.asked.port),
                     seenAddress: answer.seen?.host,
                     seenPort: answer.seen.map { Int($0.port) },
-                    rttMs: answer.udpMilliseconds.map(rounded),
-                    tcpMs: answer.tcpMilliseconds.map(rounded)
+                    rttMs: answer.udpMilliseconds.map { PeerView.rounded($0) },
+                    tcpMs: answer.tcpMilliseconds.map { PeerView.rounded($0) }
                 )
             }
         )

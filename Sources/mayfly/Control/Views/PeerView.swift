@@ -1,0 +1,49 @@
+import Control
+import Messaging
+import NIOCore
+import NodeRuntime
+import Transport
+
+/// Named peers, and links as they are shown.
+enum PeerView {
+    static func peers(_ node: isolated Node) throws(NodeError) -> [Peer] {
+        let file = try node.peersFile()
+        let presences = node.peerPresences()
+        return file.peers.map { peer($0, presences[$0.name]) }
+    }
+
+    static func peer(_ peer: PeersFile.Peer, _ presence: Node.PeerPresence?) -> Peer {
+        Peer(
+            name: peer.name,
+            endpoints: peer.allEndpoints.map(\.description),
+            contact: peer.contact?.description,
+            blocked: peer.isBlocked,
+            invitations: peer.invitationPolicy.rawValue,
+            online: presence?.isLinked ?? false,
+            lastSeen: presence.map { Control.Timestamp($0.at) },
+            path: presence?.path?.kind.rawValue,
+            rttMs: presence?.rttMilliseconds.map { PeerView.rounded($0) },
+            link: presence?.path.map(link),
+            rendezvous: peer.isRendezvous
+        )
+    }
+
+    static func link(_ path: LinkPath) -> Link {
+        let isIPv6 = if case .v6 = path.address { true } else { false }
+        return Link(
+            transport: path.transport,
+            family: isIPv6 ? "ipv6" : "ipv4",
+            address: path.address.ipAddress ?? "",
+            since: Control.Timestamp(path.openedAt),
+            rttMs: path.rttMilliseconds.map { PeerView.rounded($0) },
+            bytesIn: Int64(clamping: path.bytesIn),
+            bytesOut: Int64(clamping: path.bytesOut)
+        )
+    }
+
+    static func rounded(_ milliseconds: Double) -> Double { (milliseconds * 1_000).rounded() / 1_000 }
+}
+
+extension Control.Timestamp {
+    init(_ time: Messaging.Timestamp) { self.init(milliseconds: time.milliseconds) }
+}

@@ -1,0 +1,74 @@
+import Control
+import Glibc
+import Messaging
+import NodeRuntime
+import Store
+import Transport
+
+/// The node as a whole, as the command line's contract has it.
+enum StatusView {
+    static func status(_ node: isolated Node, hooks: HookRunner? = nil) -> NodeStatus {
+        let status = node.status()
+        var checks: [HealthCheck] = [
+            HealthCheck(
+                name: "erasure",
+                state: status.erasure.erasure == .bestEffort ? .warning : .ok,
+                message: "\(status.erasure.erasure.rawValue): \(status.erasure.reason)"
+            )
+        ]
+        if status.isReadOnly {
+            checks.append(HealthCheck(name: "home", state: .failed, message: "read-only", hint: "mount it writable"))
+        }
+        if let trouble = status.storageTrouble {
+            checks.append(
+                HealthCheck(name: "disk", state: .failed, message: "\(trouble)", hint: trouble.advice)
+            )
+        }
+        for damage in status.damage {
+            checks.append(
+                HealthCheck(name: "store", state: .warning, message: "damaged: \(damage)", hint: "check the disk")
+            )
+        }
+        for failure in node.withoutDatagrams {
+            checks.append(
+                HealthCheck(
+                    name: "UDP",
+                    state: .warning,
+                    message: "links over TCP alone: \(failure.reason)",
+                    hint: "free the port for UDP, or choose another with `mayfly run --listen`"
+                )
+            )
+        }
+        for name in node.missingInterfaces {
+            checks.append(
+                HealthCheck(
+                    name: "LAN discovery",
+                    state: .warning,
+                    message: "there is no interface \(name) with an address now",
+                    hint: "see `ip link` for their names"
+                )
+            )
+        }
+        checks += node.rendezvousStandings().map(NetworkView.rendezvousCheck)
+        checks += (NetworkView.portMappings(node) ?? []).map(NetworkView.portMappingCheck)
+        return NodeStatus(
+            running: true,
+            version: node.options.version,
+            pid: Int(getpid()),
+            home: node.options.home,
+            listen: node.listening.map(\.description),
+            locked: status.isLocked,
+            erasure: status.erasure.erasure.rawValue,
+            protection: status.protection == .keyFile ? "key file" : "passphrase",
+            inboxes: InboxCounts(awake: status.awake, sleeping: status.sleeping, unused: status.unused),
+            links: status.links,
+            outbox: status.outbox,
+            nextExpiry: status.nextExpiry.map { Control.Timestamp($0) },
+            checks: checks,
+            hooks: hooks?.counts,
+            discovery: node.discovery,
+            rendezvous: node.relayService.map { RendezvousCounts($0.counts, $0.terms) },
+            portMappings: NetworkView.portMappings(node)
+        )
+    }
+}

@@ -1,0 +1,79 @@
+import Testing
+
+/// Several texts in one request, and lines of standard input.
+@Suite("Several texts")
+struct LinesTests {
+    @Test("Each line is a message of its own, delivered in order, and what cannot be sent is told in its place")
+    func lines() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            let long = String(repeating: "x", count: 40_000)
+            let all = ["one", "two\u{1}", long, "dr\u{e4}i \"4\""]
+            let sent = try ann.run(
+                ["send", "room", "--lines", "--wait", "delivered", "--json"],
+                input: all.joined(separator: "\n") + "\r\n\n"
+            )
+            #expect(sent.code == 64, "\(sent)")
+            #expect(sent.lines.map { $0["state"].string } == ["delivered", "delivered", nil, "delivered"])
+            #expect(sent.lines.map { $0["error"]["kind"].string } == [nil, nil, "usage", nil])
+            #expect(sent.lines.filter { $0["stored"].bool == true && $0["expiresAt"].time != nil }.count == 3)
+            #expect(Set(sent.lines.compactMap { $0["message"].string }).count == 3)
+            #expect(try bob.texts() == [all[0], all[1], all[3]])
+            // The last line need not end.
+            #expect(try ann.ok("send", "room", "--lines", input: "a\nb").lines.count == 2)
+            #expect(try ann.ok("send", "room", "--lines", input: "").output.isEmpty)
+            let many = (0..<1_000).map { "line \($0)" }
+            let answers = try ann.ok(
+                "send",
+                "room",
+                "--lines",
+                "--wait",
+                "delivered",
+                input: many.joined(separator: "\n")
+            )
+            #expect(answers.lines.count == many.count)
+            #expect(try bob.texts().suffix(many.count) == many[...])
+        }
+    }
+
+    @Test("A request with several texts has one result for each, also when they do not come as far as asked in time")
+    func texts() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            func ask(_ params: String) throws -> JSON {
+                let line = #"{"jsonrpc":"2.0","id":1,"method":"send","params":{"conversation":"room",\#(params)}}"#
+                return try ann.ok("rpc", input: line + "\n").json
+            }
+            let done = try ask(#""texts":["a","","c"],"wait":"delivered""#)["result"]["results"]
+            #expect(done[0]["state"].string == "delivered" && done[2]["state"].string == "delivered")
+            #expect(done[1]["error"]["message"].string == "the text is empty" && done[1]["message"].string == nil)
+            #expect(try bob.texts() == ["a", "c"])
+            let cursor = try ann.cursor()
+            try bob.stop()
+            try ann.wait("peerOffline", after: cursor)
+            let late = try ask(#""texts":["d","e"],"wait":"delivered","timeout":0.2"#)["result"]["results"]
+            #expect(late[0]["error"]["kind"].string == "timedOut" && late[1]["error"]["kind"].string == "timedOut")
+            let waiting = try ann.ok("outbox", "list").lines.map { $0["message"].string }
+            #expect(waiting == [late[0]["message"].string, late[1]["message"].string])
+            let queued = try ask(#""texts":["f"]"#)["result"]["results"]
+            #expect(queued[0]["state"].string == "queued" && queued[0]["stored"].bool == true)
+            #expect(try ask(#""texts":[]"#)["error"]["data"]["field"].string == "texts")
+            #expect(try ask(#""texts":["x"],"text":"y""#)["error"]["data"]["field"].string == "texts")
+            #expect(try ask(#""texts":["x",7]"#)["error"]["data"]["field"].string == "texts[1]")
+            try bob.start()
+            try bob.wait("message:text=f")
+            #expect(try bob.texts() == ["a", "c", "d", "e", "f"])
+        }
+    }
+
+    @Test("Who waits for texts is told when their conversation explodes")
+    func explode() throws {
+        try withRoom(lifetime: "1d") { ann, bob, _ in
+            let cursor = try ann.cursor()
+            try bob.stop()
+            try ann.wait("peerOffline", after: cursor)
+            let waiting = try Background(ann, ["send", "room", "--lines", "--wait", "delivered"], input: "a\nb\n")
+            try eventually("both wait") { try ann.ok("outbox", "list").lines.count == 2 }
+            try ann.ok("explode", "room", "--force")
+            #expect(waiting.end() == 3)
+        }
+    }
+}
