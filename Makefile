@@ -31,7 +31,7 @@ demo: build
 lint:
 	$(SWIFT) format lint --strict --recursive --configuration .swift-format Sources Tests Package.swift
 
-test: deps lint
+test: deps lint allocations
 	@sh .ci/packages strace e2fsprogs iproute2 nftables miniupnpd-nftables
 	$(SWIFT) build --build-tests --scratch-path $(SCRATCH) --explicit-target-dependency-import-check error
 	@$(call RUN_TESTS,--skip EndToEndTests,units.log)
@@ -39,14 +39,22 @@ test: deps lint
 	@# 77: no network namespaces here, which it says.
 	@python3 Tests/Matrix/matrix.py $(SCRATCH)/debug/mayfly --quick || [ $$? -eq 77 ]
 
+# How many blocks of memory a stored message takes, against limits that only go down.
+.PHONY: allocations
+allocations: deps
+	$(SWIFT) build $(RELEASE) --product allocations
+	$(SCRATCH)/release/allocations
+
 # The examples of the specification, computed from its pages alone.
 .PHONY: vectors
 vectors:
 	python3 Tests/Vectors/vectors.py
 
+# The node beside a floor in C, in turns, and whether the goals are met. Short: make bench BENCH="--runs 3 --only messages"
+BENCH ?=
 bench: build
-	$(SWIFT) build $(RELEASE) --product benchmarks
-	$(SCRATCH)/release/benchmarks --mayfly $(MAYFLY)
+	for product in benchmarks floor linkrates; do $(SWIFT) build $(RELEASE) --product $$product || exit 1; done
+	$(SCRATCH)/release/benchmarks --mayfly $(MAYFLY) $(BENCH)
 
 # When what has expired is hidden, overwritten, and its key gone: real nodes and a real hour.
 .PHONY: expiry coverage

@@ -209,6 +209,19 @@ let package = Package(
             path: "Tests/Benchmarks",
             swiftSettings: settings
         ),
+        // What `benchmarks` compares the node with; in C, with nothing around it.
+        .executableTarget(name: "floor", dependencies: ["CSodium"], path: "Tests/Floor"),
+        // Replaces malloc(3) of `allocations`, no other.
+        .target(name: "CCountingHeap", path: "Tests/CCountingHeap"),
+        .executableTarget(
+            name: "allocations",
+            dependencies: [
+                "CCountingHeap", "NodeRuntime", "Control", "Store", "Messaging", "Primitives", nioCore, nioPosix,
+                logging,
+            ],
+            path: "Tests/Allocations",
+            swiftSettings: settings
+        ),
         tests("ControlTests", ["Control", nioCore, nioPosix, nioEmbedded]),
     ]
 )

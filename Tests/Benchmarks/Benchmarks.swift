@@ -4,7 +4,7 @@ import Glibc
 
 /// `make bench`: what the node does in how much time, beside what this machine does in the same run.
 ///
-///     benchmarks --mayfly PATH [--runs 5] [--json] [--directory DIR]
+///     benchmarks --mayfly PATH [--runs 5] [--json] [--directory DIR] [--only messages]
 @main enum Benchmarks {
     static func main() {
         do {
@@ -15,12 +15,22 @@ import Glibc
             let directory = try temporaryDirectory(in: options.directory)
             defer { try? FileManager.default.removeItem(atPath: directory) }
             var table = Table()
+            let floor = try Floor()
             for run in 1...options.runs {
                 progress("run \(run) of \(options.runs)")
-                try Run(mayfly: options.mayfly, directory: "\(directory)/\(run)").measure(into: &table)
+                try floor.measure(in: directory, into: &table)
+                let nodes = Run(mayfly: options.mayfly, directory: "\(directory)/\(run)")
+                try nodes.measure(into: &table, messagesOnly: options.messagesOnly)
+                guard !options.messagesOnly else { continue }
                 try StoreRun(directory: directory).measure(into: &table)
+                try Links().measure(into: &table)
+            }
+            if !options.messagesOnly {
+                progress("1,000,000 messages")
+                try Run(mayfly: options.mayfly, directory: "\(directory)/most").measureMost(into: &table)
             }
             table.show(json: options.json)
+            table.showGoals(json: options.json)
         } catch {
             complain("\(error)")
             exit(1)
@@ -31,6 +41,8 @@ import Glibc
         var mayfly = ".build/release/mayfly"
         var runs = 5
         var json = false
+        /// Only the messages of two nodes, and the floor.
+        var messagesOnly = false
         /// On the file system to be measured.
         var directory = getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp"
 
@@ -39,6 +51,9 @@ import Glibc
             while let option = rest.popFirst() {
                 switch option {
                 case "--json": json = true
+                case "--only":
+                    guard rest.popFirst() == "messages" else { throw Failure("--only: expected messages") }
+                    messagesOnly = true
                 case "--mayfly", "--runs", "--directory":
                     guard let value = rest.popFirst() else { throw Failure("\(option) needs a value") }
                     switch option {

@@ -23,7 +23,8 @@ final class NodeProcess {
         let child = try Child([mayfly, "run", "--home", home] + arguments)
         let line = try child.readLine()
         startUp = (ContinuousClock.now - start) / .milliseconds(1)
-        guard try JSONReader.read(line)["event"] == "ready" else {
+        let ready: JSONValue = try JSONReader.read(line)
+        guard ready["event"] == "ready" else {
             throw Failure("not a ready line: \(String(decoding: line, as: UTF8.self))")
         }
         self.child = child
@@ -34,6 +35,21 @@ final class NodeProcess {
     func memory(_ name: String) throws -> Double {
         guard let figure = child.memory(name) else { throw Failure("/proc/\(child.pid)/status has no \(name)") }
         return figure
+    }
+
+    /// Processor time so far, in microseconds, in ticks of the kernel.
+    var processorTime: Double {
+        get throws {
+            guard let text = child.line("stat", "\(child.pid) "), let end = text.lastIndex(of: ")") else {
+                throw Failure("there is no /proc/\(child.pid)/stat")
+            }
+            // proc(5): utime and stime are the 14th and 15th fields, the one behind the name is the third.
+            let fields = text[text.index(after: end)...].split(separator: " ")
+            guard fields.count > 12, let user = Double(fields[11]), let system = Double(fields[12]) else {
+                throw Failure("/proc/\(child.pid)/stat cannot be read")
+            }
+            return (user + system) * 1_000_000 / Double(sysconf(Int32(_SC_CLK_TCK)))
+        }
     }
 
     func stop() throws {

@@ -1,15 +1,16 @@
 import Control
 import Glibc
 
-/// Sends many requests at once: 64 under way on each of four connections, the most that a node serves of one.
+/// Sends many requests at once. It costs little: it shares the machine's processors with the nodes that it measures.
 struct Pipeline: ~Copyable {
-    private static let connections = 4
-    private static let window = 64
-
+    /// Requests that are under way on each connection.
+    private let window: Int
     private var sockets: [Int32] = []
 
-    init(home: String) throws {
-        for _ in 0..<Self.connections {
+    /// - Parameter window: 64 requests are the most that a node serves of one connection.
+    init(home: String, connections: Int = 4, window: Int = 64) throws {
+        self.window = window
+        for _ in 0..<connections {
             let number = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
             guard number >= 0 else { throw Failure.system("socket") }
             sockets.append(number)
@@ -49,7 +50,7 @@ struct Pipeline: ~Copyable {
             try Self.write(bytes, to: socket)
         }
         let start = ContinuousClock.now
-        for socket in sockets { try send(Self.window, on: socket) }
+        for socket in sockets { try send(window, on: socket) }
         while unanswered > 0 {
             var polled = sockets.map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
             guard poll(&polled, nfds_t(polled.count), 30_000) > 0 else {
@@ -67,25 +68,40 @@ struct Pipeline: ~Copyable {
     /// Reads what has come, and checks that all whole lines are results.
     /// - Returns: their number.
     private static func read(_ pending: inout [UInt8], from socket: Int32) throws -> Int {
+        let before = pending.count
         var count = 0
-        pending += [UInt8](unsafeUninitializedCapacity: 65_536) { buffer, initialized in
+        pending += [UInt8](unsafeUninitializedCapacity: 262_144) { buffer, initialized in
             count = recv(socket, buffer.baseAddress, buffer.count, 0)
             initialized = max(0, count)
         }
         guard count > 0 else { throw Failure("a node closed its control socket") }
         var answered = 0
-        var start = 0
-        while let newline = pending[start...].firstIndex(of: UInt8(ascii: "\n")) {
-            // An answer begins with its id, a failure with its error.
-            if pending[start...].starts(with: #"{"error""#.utf8) {
-                throw Failure("a node refused: \(String(decoding: pending[start..<newline], as: UTF8.self))")
+        var whole = 0
+        try pending.withUnsafeBytes { bytes in
+            guard let base = bytes.baseAddress else { return }
+            var start = before
+            while let newline = memchr(base + start, 0x0a, bytes.count - start) {
+                answered += 1
+                start = base.distance(to: newline) + 1
+                try check(UnsafeRawBufferPointer(rebasing: bytes[whole..<start]))
+                whole = start
+                if start == bytes.count { break }
             }
-            answered += 1
-            start = newline + 1
         }
-        pending.removeFirst(start)
+        pending.removeFirst(whole)
         return answered
     }
+
+    /// Answers without an error are all as long: only others are searched.
+    private static func check(_ line: UnsafeRawBufferPointer) throws {
+        guard line.count != checkedByteCount else { return }
+        let text = String(decoding: line, as: UTF8.self)
+        guard !text.contains("\"error\"") else { throw Failure("a node refused: \(text.prefix(2_000))") }
+        checkedByteCount = line.count
+    }
+
+    /// Of an answer without an error. The program has one thread.
+    private nonisolated(unsafe) static var checkedByteCount = 0
 
     private static func write(_ bytes: [UInt8], to socket: Int32) throws {
         var sent = 0

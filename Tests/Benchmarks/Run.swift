@@ -10,8 +10,12 @@ struct Run {
     /// 200 bytes, as in the baselines.
     private static let text = String(repeating: "mayfly ", count: 29).prefix(200)
     private static let samples = 300
+    /// Messages that are under way at a time, and of each request.
+    private static let inFlight = 256
+    private static let batch = 32
 
-    func measure(into table: inout Table) throws {
+    /// - Parameter messagesOnly: leave out all that is neither a message nor an explosion.
+    func measure(into table: inout Table, messagesOnly: Bool) throws {
         try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: false)
         defer { try? FileManager.default.removeItem(atPath: directory) }
         table.add(.rawSynchronize, try Machine.synchronize(in: directory, count: Self.samples).median)
@@ -35,7 +39,8 @@ struct Run {
         table.add(.durableTail, durableTail)
 
         let pipeline = try Pipeline(home: ann.home)
-        table.add(.durableRate, try pipeline.run([request(first)], count: 10_000 - Self.samples))
+        let fill = 10_000 - Self.samples - 20
+        _ = try pipeline.run([request(first)], count: fill)
         table.add(
             .read,
             try (0..<21).map { _ in
@@ -56,13 +61,66 @@ struct Run {
         table.add(.explodeFew, few)
         table.add(.explodeFewEverywhere, fewEverywhere)
 
-        let several = try (0..<16).map { try converse(ann, bob, "one of several \($0)") }
-        for conversation in several { try agree(ann, bob, conversation) }
-        table.add(.durableRateMany, try pipeline.run(several.map(request), count: 10_000))
+        try measureRates(ann, bob, into: &table)
         try measureFile(ann, bob, into: &table)
         try ann.stop()
         try bob.stop()
-        try measureInboxes(into: &table)
+        if !messagesOnly { try measureInboxes(into: &table) }
+    }
+
+    /// Durable messages as fast as they go, and the processor time of each: of one conversation, of 16, and of one with a
+    /// request for each message.
+    private func measureRates(_ ann: NodeProcess, _ bob: NodeProcess, into table: inout Table) throws {
+        let several = try (0..<16).map { try converse(ann, bob, "one of several \($0)") }
+        for conversation in several { try agree(ann, bob, conversation) }
+        let batches = try Pipeline(home: ann.home, connections: 1, window: Self.inFlight / Self.batch)
+        let singles = try Pipeline(home: ann.home)
+        /// - Returns: messages a second, and microseconds of processor time of each.
+        func rate(
+            _ pipeline: borrowing Pipeline,
+            _ requests: [[UInt8]],
+            batch: Int
+        ) throws -> (rate: Double, sender: Double, receiver: Double) {
+            // As many as take about a second: the kernel counts processor time in ticks of 10 ms.
+            let trial = try pipeline.run(requests, count: 2_048 / batch) * Double(batch)
+            let count = min(200_000, max(8_192, Int(trial))) / batch
+            let before = (try ann.processorTime, try bob.processorTime)
+            let rate = try pipeline.run(requests, count: count) * Double(batch)
+            let messages = Double(count * batch)
+            return (
+                rate, (try ann.processorTime - before.0) / messages, (try bob.processorTime - before.1) / messages
+            )
+        }
+        let one = try rate(batches, [batchRequest(several[0])], batch: Self.batch)
+        table.add(.durableRate, one.rate)
+        table.add(.senderTime, one.sender)
+        table.add(.receiverTime, one.receiver)
+        table.add(.durableRateMany, try rate(batches, several.map(batchRequest), batch: Self.batch).rate)
+        let single = try rate(singles, [request(several[1])], batch: 1)
+        table.add(.durableRateSingle, single.rate)
+        table.add(.senderTimeSingle, single.sender)
+    }
+
+    /// The last 50 of 1,000,000 messages.
+    func measureMost(into table: inout Table) throws {
+        try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: false)
+        defer { try? FileManager.default.removeItem(atPath: directory) }
+        let ann = try NodeProcess(mayfly: mayfly, home: "\(directory)/a", isNew: true)
+        let bob = try NodeProcess(mayfly: mayfly, home: "\(directory)/b", isNew: true)
+        let conversation = try converse(ann, bob, "most")
+        try agree(ann, bob, conversation)
+        let pipeline = try Pipeline(home: ann.home, connections: 1, window: Self.inFlight / Self.batch)
+        _ = try pipeline.run([batchRequest(conversation)], count: 1_000_000 / Self.batch)
+        table.add(
+            .readMost,
+            try (0..<21).map { _ in
+                try microseconds {
+                    _ = try ann.client.call("read", ["conversation": .string(conversation), "last": 50])
+                }
+            }.median
+        )
+        try ann.stop()
+        try bob.stop()
     }
 
     private func measureIdle(_ node: NodeProcess, into table: inout Table) throws {
@@ -144,6 +202,12 @@ struct Run {
 
     private func request(_ conversation: String) -> [UInt8] {
         ControlRequest(id: .integer(1), method: "send", params: parameters(conversation)).jsonValue.utf8 + [0x0a]
+    }
+
+    private func batchRequest(_ conversation: String) -> [UInt8] {
+        let texts = [JSONValue](repeating: .string(String(Self.text)), count: Self.batch)
+        let params: JSONValue = ["conversation": .string(conversation), "texts": .array(texts), "wait": "delivered"]
+        return ControlRequest(id: .integer(1), method: "send", params: params).jsonValue.utf8 + [0x0a]
     }
 
     private func send(_ node: NodeProcess, _ conversation: String) throws {

@@ -18,11 +18,22 @@ enum Figure: String, CaseIterable {
     case ephemeralRate = "messages RAM-only, 256 in flight"
     case durableRate = "messages durable, 256 in flight"
     case durableRateMany = "messages durable, 256 in flight, 16 conversations"
+    case durableRateSingle = "messages durable, 256 in flight, a request each"
+    case senderTime = "processor time of a durable message, sender"
+    case receiverTime = "processor time of a durable message, receiver"
+    case senderTimeSingle = "processor time, sender, a request each"
+    case floorRate = "floor: messages durable, 256 in flight"
+    case floorSenderTime = "floor: processor time, sender"
+    case floorReceiverTime = "floor: processor time, receiver"
+    case floorStored = "floor: message durable, p50"
+    case floorMemory = "floor: message RAM-only, p50"
+    case floorBulk = "floor: bulk"
     case explodeFew = "explode 10 messages"
     case explodeMany = "explode 10,000 messages"
     case explodeFewEverywhere = "explode 10 messages, other side's receipt"
     case explodeManyEverywhere = "explode 10,000 messages, other side's receipt"
     case read = "read the last 50 of 10,000 messages"
+    case readMost = "read the last 50 of 1,000,000 messages"
     case memoryLoaded = "resident memory after 15,000 messages, sender"
     case storeExplodeFew = "store alone: explode 10 messages"
     case storeExplodeMany = "store alone: explode 10,000 messages"
@@ -38,6 +49,9 @@ enum Figure: String, CaseIterable {
     case storeWake = "store alone: state, last message of an inbox"
 
     case file = "a file of 64 MiB, to delivered"
+    case linkTCP = "64 MiB over a link, TCP"
+    case linkUDP = "64 MiB over a link, UDP"
+    case handshakes = "handshakes on one core, both ends"
     case wakeMedian = "wake a sleeping inbox, p50"
     case wakeTail = "wake a sleeping inbox, p99"
     case rebalanceFew = "rebalance 1,000 inboxes"
@@ -63,14 +77,15 @@ enum Figure: String, CaseIterable {
             .identity, .identityFresh, .explodeFew, .explodeMany, .explodeFewEverywhere, .explodeManyEverywhere, .read,
             .wakeMedian,
             .wakeTail, .rebalanceFew, .rebalanceMany, .storeExplodeFew, .storeExplodeMany, .storeExplodeMost,
-            .storeCollect, .storeWake, .storeExpireFew, .storeExpireMany:
+            .storeCollect, .storeWake, .storeExpireFew, .storeExpireMany, .readMost, .senderTime, .receiverTime,
+            .senderTimeSingle, .floorSenderTime, .floorReceiverTime, .floorStored, .floorMemory:
             .microseconds
         case .startUp, .status, .startUpMany, .storeReap, .storeIndexTime, .storeUnlock: .milliseconds
         case .memory, .memoryPeak, .memoryLoaded, .memoryMany: .mebibytes
         case .memoryAsleep, .memoryAwake: .kibibytes
-        case .file: .mebibytesPerSecond
+        case .file, .linkTCP, .linkUDP, .floorBulk: .mebibytesPerSecond
         case .storeIndexMemory, .storeInboxMemory: .bytes
-        case .ephemeralRate, .durableRate, .durableRateMany: .perSecond
+        case .ephemeralRate, .durableRate, .durableRateMany, .durableRateSingle, .floorRate, .handshakes: .perSecond
         }
     }
 
@@ -81,12 +96,16 @@ enum Figure: String, CaseIterable {
         case .rawSynchronize, .rawPingPong, .rawSpawn, .memory, .memoryPeak, .memoryLoaded, .memoryMany, .memoryAsleep,
             .memoryAwake, .file, .rebalanceFew, .rebalanceMany, .storeCollect, .storeIndexTime, .storeIndexMemory,
             .storeUnlock,
-            .storeInboxMemory, .storeWake, .storeReap:
+            .storeInboxMemory, .storeWake, .storeReap, .readMost, .senderTime, .receiverTime, .senderTimeSingle,
+            .floorRate, .floorSenderTime, .floorReceiverTime, .floorStored, .floorMemory, .floorBulk, .linkTCP,
+            .linkUDP,
+            .handshakes:
             nil
         case .storeExplodeFew, .storeExplodeMany, .storeExplodeMost, .storeExpireFew, .storeExpireMany: .rawSynchronize
         case .startUp, .status, .startUpMany: .rawSpawn
         case .ephemeralMedian, .ephemeralTail, .ephemeralRate: .rawPingPong
-        case .identity, .identityFresh, .durableMedian, .durableTail, .durableRate, .durableRateMany, .explodeFew,
+        case .identity, .identityFresh, .durableMedian, .durableTail, .durableRate, .durableRateMany,
+            .durableRateSingle, .explodeFew,
             .explodeMany,
             .explodeFewEverywhere, .explodeManyEverywhere, .read, .wakeMedian, .wakeTail:
             .rawSynchronize
@@ -181,6 +200,32 @@ struct Table {
         }
     }
 
+    /// Each goal, what was reached, and whether that is enough: the middle of the runs, in which figure and comparison
+    /// were measured in turns.
+    func showGoals(json: Bool) {
+        for goal in Goal.allCases {
+            guard let all = values[goal.figure] else { continue }
+            var reached = all.median
+            if let comparison = goal.comparison {
+                guard let other = values[comparison] else { continue }
+                reached = zip(all, other).map { $0 / $1 }.median
+            }
+            let isMet = goal.bound.isMet(by: reached)
+            if json {
+                let line: JSONValue = [
+                    "goal": .string(goal.figure.rawValue), "bound": .string(goal.bound.text),
+                    "comparedWith": goal.comparison.map { .string($0.rawValue) } ?? .null, "reached": .number(reached),
+                    "met": .bool(isMet),
+                ]
+                print(line.text)
+            } else {
+                let unit = goal.comparison.map { " x \($0.rawValue)" } ?? " \(goal.figure.unit.rawValue)"
+                let words = "\(goal.bound.text)\(unit): \(Self.text(reached))"
+                print("goal: \(goal.figure.rawValue) \(words): \(isMet ? "met" : "MISSED")")
+            }
+        }
+    }
+
     private static func object(_ row: Row) -> JSONValue {
         var members: [String: JSONValue] = [
             "name": .string(row.figure.rawValue), "median": .number(row.median), "min": .number(row.minimum),
@@ -208,7 +253,7 @@ struct Table {
     }
 
     /// Three significant digits, no exponent.
-    private static func text(_ value: Double) -> String {
+    static func text(_ value: Double) -> String {
         let digits = value < 10 ? 100.0 : value < 100 ? 10 : 1
         let scaled = Int64((value * digits).rounded())
         guard digits > 1 else { return String(scaled) }

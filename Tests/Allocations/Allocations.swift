@@ -1,0 +1,214 @@
+import CCountingHeap
+import Control
+import FoundationEssentials
+import Glibc
+import Logging
+import Messaging
+import NIOCore
+import NIOPosix
+import NodeRuntime
+import Primitives
+import Store
+
+/// `make allocations`: how many blocks of memory one stored message takes at its sender, at its receiver and in the
+/// control socket. Fails above the limits, which only go down.
+///
+///     allocations [DIRECTORY]
+@main enum Allocations {
+    /// Blocks a message, in the release build: the figure of the last change that lowered it, and a twentieth more.
+    private static let limits: [(name: String, limit: Double)] = [
+        ("sender", 1_000), ("receiver", 1_000), ("control socket", 1_000),
+    ]
+    private static let messages = 4_096
+    private static let batch = 32
+    private static let inFlight = 256
+    private static let text = String(repeating: "mayfly ", count: 29).prefix(200)
+
+    static func main() async throws {
+        let parent = CommandLine.arguments.dropFirst().first ?? "/tmp"
+        var template = Array("\(parent)/mayfly-allocations-XXXXXX".utf8CString)
+        guard mkdtemp(&template) != nil else { throw Failure("mkdtemp in \(parent)") }
+        let directory = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        defer { try? FileManager.default.removeItem(atPath: directory) }
+        let pair = try await Pair(directory)
+        let (sender, receiver) = try await pair.measure()
+        try await pair.end()
+        let control = try await ControlSocketCount.measure(home: directory)
+        var isOver = false
+        for (figure, (name, limit)) in zip([sender, receiver, control], limits) {
+            let isMet = figure <= limit
+            isOver = isOver || !isMet
+            print("allocations of a stored message, \(name): \(figure), limit \(limit): \(isMet ? "met" : "MISSED")")
+        }
+        if isOver { exit(1) }
+    }
+
+    struct Failure: Error, CustomStringConvertible {
+        let description: String
+        init(_ description: String) { self.description = description }
+    }
+
+    /// Of the thread of a loop.
+    private static func count(_ loop: any EventLoop) async throws -> UInt64 {
+        try await loop.submit { heap_allocations_of_this_thread() }.get()
+    }
+
+    /// Two nodes in one process, each on a loop of its own, over TCP.
+    private struct Pair {
+        private let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+        private let ann: Node
+        private let bob: Node
+
+        init(_ directory: String) async throws {
+            var nodes: [Node] = []
+            for name in ["ann", "bob"] { nodes.append(try await Self.node("\(directory)/\(name)", group.next())) }
+            (ann, bob) = (nodes[0], nodes[1])
+            for node in nodes { try await node.start(passphrase: nil) }
+            _ = try await ann.createConversation(name: "tea", profile: nil).get()
+            let slug = try await ann.invite("tea", lifetime: .hour, singleUse: true).get().slug
+            var linked: [EventLoopFuture<Messaging.Event.Kind>] = []
+            for node in nodes { linked.append(await node.next { if case .peerOnline = $0 { true } else { false } }) }
+            _ = try await bob.join(slug, profile: nil)
+            for one in linked { _ = try await one.get() }
+            let proposed = await bob.next { if case .lifetimeProposed = $0 { true } else { false } }
+            let agreed = await ann.next { if case .lifetimeAgreed = $0 { true } else { false } }
+            try await ann.propose("tea", LifetimeTerms(.oneDay))
+            guard case .lifetimeProposed(_, _, let proposal) = try await proposed.get() else { return }
+            try await bob.accept("tea", only: proposal).get()
+            _ = try await agreed.get()
+        }
+
+        private static func node(_ home: String, _ loop: any EventLoop) async throws -> Node {
+            try Store.create(home: home, protection: .keyFile, passphrase: nil)
+            var options = Node.Options(home: home, version: "allocations")
+            options.listen = [Endpoint(host: "127.0.0.1", port: 0)]
+            options.datagrams = false
+            options.discover = .off
+            options.mapPorts = false
+            return try await loop.submit { [options] in
+                try Node(
+                    options,
+                    configuration: NodeConfiguration(name: nil, listen: [], advertise: []),
+                    peers: PeersFile(),
+                    loop: loop,
+                    log: Logger(label: "allocations", factory: { _ in SwiftLogNoOpLogHandler() })
+                )
+            }.get()
+        }
+
+        /// Blocks a message.
+        func measure() async throws -> (sender: Double, receiver: Double) {
+            // Tables have grown by then.
+            try await ann.deliver(messages, texts: [String](repeating: String(text), count: batch), inFlight)
+            let before = (try await count(ann.loop), try await count(bob.loop))
+            try await ann.deliver(messages, texts: [String](repeating: String(text), count: batch), inFlight)
+            let after = (try await count(ann.loop), try await count(bob.loop))
+            return (
+                Double(after.0 - before.0) / Double(messages), Double(after.1 - before.1) / Double(messages)
+            )
+        }
+
+        func end() async throws {
+            await ann.stop()
+            await bob.stop()
+            try await group.shutdownGracefully()
+        }
+    }
+}
+
+extension Node {
+    /// Succeeds with the next event that is meant.
+    fileprivate func next(
+        _ isMeant: @escaping @Sendable (Messaging.Event.Kind) -> Bool
+    ) -> EventLoopFuture<Messaging.Event.Kind> {
+        let promise = loop.makePromise(of: Messaging.Event.Kind.self)
+        let watcher = watch { entry in if isMeant(entry.event.kind) { promise.succeed(entry.event.kind) } }
+        promise.futureResult.whenComplete { _ in self.assumeIsolated { $0.unwatch(watcher) } }
+        return promise.futureResult
+    }
+
+    /// Sends so many messages, some at a time, and waits until the other node has stored all of them.
+    fileprivate func deliver(_ count: Int, texts: [String], _ inFlight: Int) async throws {
+        let delivery = Delivery(count, texts, inFlight, loop.makePromise(of: Void.self))
+        let watcher = delivery.begin(self)
+        try await delivery.done.futureResult.get()
+        unwatch(watcher)
+    }
+}
+
+/// Messages on their way. Used on the node's loop only.
+private final class Delivery: @unchecked Sendable {
+    // @unchecked: every mutable property is touched on the node's loop alone.
+
+    let done: EventLoopPromise<Void>
+    private let count: Int
+    private let texts: [String]
+    private let inFlight: Int
+    private var sent = 0
+    private var delivered = 0
+
+    init(_ count: Int, _ texts: [String], _ inFlight: Int, _ done: EventLoopPromise<Void>) {
+        self.count = count
+        self.texts = texts
+        self.inFlight = inFlight
+        self.done = done
+    }
+
+    /// - Returns: its watcher of the node's events.
+    func begin(_ node: isolated Node) -> UInt64 {
+        let watcher = node.watch { [self, unowned node] entry in node.assumeIsolated { happened(entry, $0) } }
+        send(node)
+        return watcher
+    }
+
+    private func send(_ node: isolated Node) {
+        while sent < count, sent - delivered + texts.count <= inFlight {
+            do {
+                let made = try node.send("tea", texts: texts) { [done] refused in
+                    if let error = refused.values.first { done.fail(error) }
+                }
+                for one in made { _ = try one.get() }
+            } catch {
+                return done.fail(error)
+            }
+            sent += texts.count
+        }
+    }
+
+    private func happened(_ entry: EventLog.Entry, _ node: isolated Node) {
+        guard case .messageState(_, .delivered, _) = entry.event.kind else { return }
+        delivered += 1
+        if delivered == count { return done.succeed() }
+        send(node)
+    }
+}
+
+/// The control socket with a service that answers at once.
+private enum ControlSocketCount {
+    static func measure(home: String) async throws -> Double {
+        let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+        let controlLoop = group.next()
+        let serviceLoop = group.next()
+        var router = ControlRouter()
+        router.on(SendMethod.self) { call in
+            let sent = SentMessage(message: HexID(1, 2), state: .delivered, stored: true)
+            let texts = call.params.texts ?? []
+            call.succeed(SendMethod.Result(results: texts.map { _ in TextOutcome(sent) }))
+        }
+        let server = try await ControlServer.start(home: home, on: controlLoop, for: serviceLoop, service: router).get()
+        let client = try ControlClient(home: home)
+        let texts = [String](repeating: String(repeating: "mayfly ", count: 28), count: 32)
+        let params = JSONValue(of: SendMethod.Params(conversation: "tea", texts: texts, wait: .delivered))
+        func counts() async throws -> UInt64 {
+            let control = try await controlLoop.submit { heap_allocations_of_this_thread() }.get()
+            return try await serviceLoop.submit { heap_allocations_of_this_thread() }.get() + control
+        }
+        for _ in 0..<8 { _ = try client.call("send", params) }
+        let before = try await counts()
+        for _ in 0..<64 { _ = try client.call("send", params) }
+        let after = try await counts()
+        try await server.close().get()
+        try await group.shutdownGracefully()
+        return Double(after - before) / Double(64 * texts.count)
+    }
+}
