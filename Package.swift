@@ -199,7 +199,10 @@ let package = Package(
                 "Primitives", nioPosix, nioCore, logging,
             ]
         ),
-        tests("EndToEndTests", ["mayfly", "Adversary", "Store", "Transport", "Wire", "Messaging", "Primitives"]),
+        tests(
+            "EndToEndTests",
+            ["mayfly", "Adversary", "Store", "Transport", "Wire", "Messaging", "Primitives", nioCore, nioEmbedded]
+        ),
         .executableTarget(
             name: "benchmarks",
             dependencies: [

@@ -5,8 +5,6 @@ import Glibc
 
 /// The one executable: the node and everything that talks to it.
 @main struct Mayfly: ParsableCommand {
-    static let version = "0.1.0"
-
     static let configuration = CommandConfiguration(
         commandName: "mayfly",
         abstract: "Messages between machines that leave nothing behind.",
@@ -24,7 +22,7 @@ import Glibc
             Exit codes: 0 done, 1 failed, 64 wrong usage, 2 refused by the other side, 3 expired or exploded, \
             4 timed out, 5 peer unreachable, 6 locked, 7 not found, 8 no node running here.
             """,
-        version: version,
+        version: ProgramVersion.text,
         groupedSubcommands: [
             CommandGroup(
                 name: "Node",

@@ -27,14 +27,6 @@ package struct FieldSchema: Hashable, Sendable {
 
     /// The fields of a record; none of anything else.
     package static func fields<Value: JSONConvertible>(of type: Value.Type) -> [FieldSchema] { type.schema.fields }
-
-    package var jsonValue: JSONValue {
-        var value: [String: JSONValue] = ["name": .string(name), "type": .string(type)]
-        if isOptional { value["optional"] = true }
-        if !values.isEmpty { value["values"] = .array(values.map(JSONValue.string)) }
-        if !fields.isEmpty { value["fields"] = .array(fields.map(\.jsonValue)) }
-        return .object(value)
-    }
 }
 
 /// Collects the fields that a record shows.

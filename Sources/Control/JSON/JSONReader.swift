@@ -24,10 +24,10 @@ package struct JSONReader {
     private let bytes: UnsafeBufferPointer<UInt8>
     private var offset: Int
     /// Members of the objects that are being read; an object knows where its own begin.
-    private var members: [Member] = []
+    private var members: [MemberPlace] = []
 
     /// Where a member of an object stands.
-    private struct Member {
+    private struct MemberPlace {
         /// Without the quotation marks.
         var name: Range<Int>
         var hasEscapes: Bool
@@ -61,17 +61,6 @@ package struct JSONReader {
         }
         if let syntax { throw syntax }
         return value ?? .failure(JSONMismatch("", "is missing"))
-    }
-
-    /// Reads the one value in `text`.
-    package static func read(
-        _ text: some Collection<UInt8>,
-        depthLimit: Int = ControlLimits.nestingDepth
-    ) throws(JSONSyntaxError) -> JSONValue {
-        switch try read(text, depthLimit: depthLimit, { reader in JSONValue(from: &reader) }) {
-        case .success(let value): value
-        case .failure: .null
-        }
     }
 
     // MARK: Values
@@ -113,7 +102,7 @@ package struct JSONReader {
     mutating func string() throws(JSONMismatch) -> String {
         guard kind() == .string else { throw mismatch("a string") }
         let (content, hasEscapes) = skipString()
-        return hasEscapes ? Self.unescaped(bytes[content]) : String(decoding: bytes[content], as: UTF8.self)
+        return hasEscapes ? JSONString.unescaped(bytes[content]) : String(decoding: bytes[content], as: UTF8.self)
     }
 
     /// The bytes of a string that has nothing escaped, without its quotation marks; `nil` for one that has.
@@ -219,18 +208,12 @@ package struct JSONReader {
     mutating func record<Record: JSONRecord>(_ record: inout Record) throws(JSONMismatch) {
         let first = try openObject()
         let end = offset
-        var fields = RecordReader(reader: takeAll(), first: first)
-        try record.visit(&fields)
-        self = fields.reader
+        try withUnsafeMutablePointer(to: &self) { reader throws(JSONMismatch) in
+            var fields = RecordReader(reader: reader, first: first)
+            try record.visit(&fields)
+        }
         members.removeSubrange(first...)
         offset = end
-    }
-
-    /// The whole reader: a copy of ``members`` would be made for the first change.
-    private mutating func takeAll() -> JSONReader {
-        let all = self
-        members = []
-        return all
     }
 
     /// Reads the members that the record has.
@@ -240,9 +223,12 @@ package struct JSONReader {
         unknown: (String) -> String
     ) throws(JSONMismatch) {
         let first = try openObject()
-        var fields = RecordReader(reader: takeAll(), first: first)
-        try record.visit(&fields)
-        let others = fields.reader.members[first...].filter { !$0.isRead }.map { fields.reader.name(of: $0) }
+        try withUnsafeMutablePointer(to: &self) { reader throws(JSONMismatch) in
+            var fields = RecordReader(reader: reader, first: first)
+            try record.visit(&fields)
+        }
+        guard members[first...].contains(where: { !$0.isRead }) else { return }
+        let others = members[first...].filter { !$0.isRead }.map { name(of: $0) }
         if let other = others.min() { throw JSONMismatch(other, unknown(other)) }
     }
 
@@ -250,9 +236,10 @@ package struct JSONReader {
     mutating func visitObject(_ body: (inout RecordReader) -> Void) {
         guard kind() == .object, let first = try? openObject() else { return }
         let end = offset
-        var fields = RecordReader(reader: takeAll(), first: first)
-        body(&fields)
-        self = fields.reader
+        withUnsafeMutablePointer(to: &self) { reader in
+            var fields = RecordReader(reader: reader, first: first)
+            body(&fields)
+        }
         members.removeSubrange(first...)
         offset = end
     }
@@ -290,16 +277,16 @@ package struct JSONReader {
                 let (name, hasEscapes) = skipString()
                 skipSpace()
                 if offset < bytes.count, current == UInt8(ascii: ":") { offset += 1 }
-                members.append(Member(name: name, hasEscapes: hasEscapes, value: offset))
+                members.append(MemberPlace(name: name, hasEscapes: hasEscapes, value: offset))
                 skip()
             default: offset += 1
             }
         }
     }
 
-    private func name(of member: Member) -> String {
+    private func name(of member: MemberPlace) -> String {
         member.hasEscapes
-            ? Self.unescaped(bytes[member.name]) : String(decoding: bytes[member.name], as: UTF8.self)
+            ? JSONString.unescaped(bytes[member.name]) : String(decoding: bytes[member.name], as: UTF8.self)
     }
 
     /// The place of the value of a member; `nil` if it is absent.
@@ -311,8 +298,8 @@ package struct JSONReader {
         return nil
     }
 
-    private func isNamed(_ name: StaticString, _ member: Member) -> Bool {
-        if member.hasEscapes { return Self.unescaped(bytes[member.name]) == "\(name)" }
+    private func isNamed(_ name: StaticString, _ member: MemberPlace) -> Bool {
+        if member.hasEscapes { return JSONString.unescaped(bytes[member.name]) == "\(name)" }
         guard member.name.count == name.utf8CodeUnitCount else { return false }
         for index in 0..<name.utf8CodeUnitCount where bytes[member.name.lowerBound + index] != name.utf8Start[index] {
             return false
@@ -387,59 +374,21 @@ package struct JSONReader {
             }
         } while depth > 0
     }
-
-    /// The text of a checked string that stands there with its quotation marks.
-    static func decodedString(_ quoted: Slice<UnsafeBufferPointer<UInt8>>) -> String {
-        unescaped(quoted.dropFirst().dropLast())
-    }
-
-    private static func unescaped(_ content: Slice<UnsafeBufferPointer<UInt8>>) -> String {
-        var decoded: [UInt8] = []
-        decoded.reserveCapacity(content.count)
-        var rest = content
-        func hex4() -> UInt32 {
-            var value: UInt32 = 0
-            for _ in 0..<4 { value = value << 4 | UInt32(rest.popFirst().flatMap(HexDigit.value) ?? 0) }
-            return value
-        }
-        while let byte = rest.popFirst() {
-            guard byte == UInt8(ascii: "\\") else {
-                decoded.append(byte)
-                continue
-            }
-            switch rest.popFirst() {
-            case UInt8(ascii: "b"): decoded.append(0x08)
-            case UInt8(ascii: "f"): decoded.append(0x0C)
-            case UInt8(ascii: "n"): decoded.append(0x0A)
-            case UInt8(ascii: "r"): decoded.append(0x0D)
-            case UInt8(ascii: "t"): decoded.append(0x09)
-            case UInt8(ascii: "u"):
-                var code = hex4()
-                if (0xD800..<0xDC00).contains(code) {
-                    rest = rest.dropFirst(2)
-                    code = 0x10000 + (code - 0xD800) << 10 + (hex4() & 0x3FF)
-                }
-                decoded.append(contentsOf: String(Character(Unicode.Scalar(code) ?? "\u{FFFD}")).utf8)
-            case let other?: decoded.append(other)
-            case nil: break
-            }
-        }
-        return String(decoding: decoded, as: UTF8.self)
-    }
 }
 
 /// Gives a record its fields, one after the other, from an object that was found.
 struct RecordReader: FieldVisitor {
-    fileprivate var reader: JSONReader
+    /// Valid while the object is read.
+    fileprivate let reader: UnsafeMutablePointer<JSONReader>
     fileprivate let first: Int
 
     mutating func field<Value: JSONConvertible>(
         _ name: StaticString,
         _ value: inout Value
     ) throws(JSONMismatch) {
-        guard let place = reader.find(name, after: first) else { throw JSONMismatch("\(name)", "is missing") }
-        reader.move(to: place)
-        do throws(JSONMismatch) { value = try Value(from: &reader) } catch { throw error.inside("\(name)") }
+        guard let place = reader.pointee.find(name, after: first) else { throw JSONMismatch("\(name)", "is missing") }
+        reader.pointee.move(to: place)
+        do throws(JSONMismatch) { value = try Value(from: &reader.pointee) } catch { throw error.inside("\(name)") }
     }
 
     mutating func field<Value: JSONConvertible>(
@@ -447,10 +396,10 @@ struct RecordReader: FieldVisitor {
         _ value: inout Value?
     ) throws(JSONMismatch) {
         value = nil
-        guard let place = reader.find(name, after: first) else { return }
-        reader.move(to: place)
-        guard !reader.null() else { return }
-        do throws(JSONMismatch) { value = try Value(from: &reader) } catch { throw error.inside("\(name)") }
+        guard let place = reader.pointee.find(name, after: first) else { return }
+        reader.pointee.move(to: place)
+        guard !reader.pointee.null() else { return }
+        do throws(JSONMismatch) { value = try Value(from: &reader.pointee) } catch { throw error.inside("\(name)") }
     }
 
     mutating func nullable<Value: JSONConvertible>(
@@ -462,8 +411,8 @@ struct RecordReader: FieldVisitor {
 
     /// What `read` makes of a member that may be anything; `nil` when it is absent.
     mutating func value<Value>(of name: StaticString, _ read: (inout JSONReader) -> Value) -> Value? {
-        guard let place = reader.find(name, after: first) else { return nil }
-        reader.move(to: place)
-        return read(&reader)
+        guard let place = reader.pointee.find(name, after: first) else { return nil }
+        reader.pointee.move(to: place)
+        return read(&reader.pointee)
     }
 }

@@ -23,7 +23,7 @@ package enum JSONSyntaxError: Error, Hashable, Sendable {
 }
 
 /// A strict check that bytes are one JSON text (RFC 8259): UTF-8, no byte order mark, no duplicate members, bounded
-/// nesting. It builds no values; ``JSONReader`` reads what it has passed.
+/// nesting. It builds no values; A reader goes over what it has passed.
 ///
 /// The caller bounds the length; recursion is at most `depthLimit` frames.
 struct JSONSyntax {
@@ -119,12 +119,12 @@ struct JSONSyntax {
         let one = bytes[one]
         let other = bytes[other]
         if one.contains(UInt8(ascii: "\\")) || other.contains(UInt8(ascii: "\\")) {
-            return JSONReader.decodedString(one) == JSONReader.decodedString(other)
+            return JSONString.quoted(one) == JSONString.quoted(other)
         }
         return one.elementsEqual(other)
     }
 
-    private func text(_ name: Range<Int>) -> String { JSONReader.decodedString(bytes[name]) }
+    private func text(_ name: Range<Int>) -> String { JSONString.quoted(bytes[name]) }
 
     private mutating func checkArray(depth: Int) throws(JSONSyntaxError) {
         guard depth <= depthLimit else { throw .tooDeep(limit: depthLimit) }
@@ -268,18 +268,5 @@ struct JSONSyntax {
     private mutating func expect(_ byte: UInt8) throws(JSONSyntaxError) {
         guard try peek() == byte else { throw .unexpectedByte(offset: offset) }
         offset += 1
-    }
-}
-
-/// A digit of a hexadecimal text.
-enum HexDigit {
-    @inline(__always)
-    static func value(_ byte: UInt8) -> UInt8? {
-        switch byte {
-        case UInt8(ascii: "0")...UInt8(ascii: "9"): byte - UInt8(ascii: "0")
-        case UInt8(ascii: "a")...UInt8(ascii: "f"): byte - UInt8(ascii: "a") + 10
-        case UInt8(ascii: "A")...UInt8(ascii: "F"): byte - UInt8(ascii: "A") + 10
-        default: nil
-        }
     }
 }

@@ -1,3 +1,5 @@
+import NIOCore
+
 /// One JSON value (RFC 8259). Integers that fit in 64 bits stay exact; every other number is a `Double`.
 ///
 /// Objects are written with their keys sorted, so that equal values have equal text.
@@ -126,4 +128,31 @@ extension JSONValue {
 
     /// ``text`` as bytes.
     package var utf8: [UInt8] { JSONWriter.bytes(of: self) }
+}
+
+extension JSONReader {
+    /// Reads the one value in `text`.
+    package static func read(
+        _ text: some Collection<UInt8>,
+        depthLimit: Int = ControlLimits.nestingDepth
+    ) throws(JSONSyntaxError) -> JSONValue {
+        switch try read(text, depthLimit: depthLimit, { reader in JSONValue(from: &reader) }) {
+        case .success(let value): value
+        case .failure: .null
+        }
+    }
+}
+
+extension JSONWriter {
+    /// An object with names that are known only now.
+    fileprivate mutating func object(sorted members: [(key: String, value: JSONValue)]) {
+        buffer.writeInteger(UInt8(ascii: "{"))
+        for (index, member) in members.enumerated() {
+            if index > 0 { buffer.writeInteger(UInt8(ascii: ",")) }
+            string(member.key)
+            buffer.writeInteger(UInt8(ascii: ":"))
+            member.value.write(to: &self)
+        }
+        buffer.writeInteger(UInt8(ascii: "}"))
+    }
 }

@@ -8,9 +8,9 @@ import NIOCore
 package struct JSONWriter {
     package var buffer: ByteBuffer
     /// Members of the objects that are being written; an object knows where its own begin.
-    private var members: [Member] = []
+    private var members: [MemberPlace] = []
 
-    private struct Member {
+    private struct MemberPlace {
         /// The name, without its quotation marks.
         var name: Range<Int>
         /// The name, the colon and the value, without the comma in front.
@@ -119,25 +119,12 @@ package struct JSONWriter {
     package mutating func object(_ body: (inout RecordWriter) -> Void) {
         buffer.writeInteger(UInt8(ascii: "{"))
         let first = members.count
-        let writer = self
-        self = JSONWriter()
-        var fields = RecordWriter(writer: writer, first: first)
-        body(&fields)
-        self = fields.writer
+        withUnsafeMutablePointer(to: &self) { writer in
+            var fields = RecordWriter(writer: writer, first: first)
+            body(&fields)
+        }
         sortMembers(from: first)
         members.removeSubrange(first...)
-        buffer.writeInteger(UInt8(ascii: "}"))
-    }
-
-    /// An object with names that are known only now.
-    mutating func object(sorted members: [(key: String, value: JSONValue)]) {
-        buffer.writeInteger(UInt8(ascii: "{"))
-        for (index, member) in members.enumerated() {
-            if index > 0 { buffer.writeInteger(UInt8(ascii: ",")) }
-            string(member.key)
-            buffer.writeInteger(UInt8(ascii: ":"))
-            member.value.write(to: &self)
-        }
         buffer.writeInteger(UInt8(ascii: "}"))
     }
 
@@ -162,10 +149,10 @@ package struct JSONWriter {
             return count + 3
         }
         write(&self)
-        members.append(Member(name: start + 1..<start + 1 + count, bytes: start..<buffer.writerIndex))
+        members.append(MemberPlace(name: start + 1..<start + 1 + count, bytes: start..<buffer.writerIndex))
     }
 
-    private func isNamed(_ name: UnsafeBufferPointer<UInt8>, _ member: Member) -> Bool {
+    private func isNamed(_ name: UnsafeBufferPointer<UInt8>, _ member: MemberPlace) -> Bool {
         member.name.count == name.count
             && buffer.withUnsafeReadableBytes { bytes in
                 let start = member.name.lowerBound - buffer.readerIndex
@@ -263,12 +250,13 @@ package struct JSONWriter {
 
 /// Takes the fields of a record, one after the other, into an object that was begun.
 package struct RecordWriter: FieldVisitor {
-    fileprivate var writer: JSONWriter
-    fileprivate let first: Int
+    /// Valid while the object is written.
+    private let writer: UnsafeMutablePointer<JSONWriter>
+    private let first: Int
     /// Of several members of one name only the first is written.
     var leavesOutDuplicates = false
 
-    fileprivate init(writer: JSONWriter, first: Int) {
+    fileprivate init(writer: UnsafeMutablePointer<JSONWriter>, first: Int) {
         self.writer = writer
         self.first = first
     }
@@ -287,19 +275,19 @@ package struct RecordWriter: FieldVisitor {
 
     mutating func member(_ name: StaticString, _ value: some JSONWritable) {
         let bytes = UnsafeBufferPointer(start: name.utf8Start, count: name.utf8CodeUnitCount)
-        writer.member(bytes, after: first, isOnce: leavesOutDuplicates) { value.write(to: &$0) }
+        writer.pointee.member(bytes, after: first, isOnce: leavesOutDuplicates) { value.write(to: &$0) }
     }
 
     mutating func null(_ name: StaticString) {
         let bytes = UnsafeBufferPointer(start: name.utf8Start, count: name.utf8CodeUnitCount)
-        writer.member(bytes, after: first, isOnce: leavesOutDuplicates) { $0.literal("null") }
+        writer.pointee.member(bytes, after: first, isOnce: leavesOutDuplicates) { $0.literal("null") }
     }
 
     /// - Parameter name: with nothing that would have to be escaped.
     mutating func member(_ name: String, _ value: some JSONWritable) {
         var name = name
         name.withUTF8 { bytes in
-            writer.member(bytes, after: first, isOnce: leavesOutDuplicates) { value.write(to: &$0) }
+            writer.pointee.member(bytes, after: first, isOnce: leavesOutDuplicates) { value.write(to: &$0) }
         }
     }
 }

@@ -39,8 +39,10 @@ enum Daemon {
         hardenProcess()
         var logger = Logger(label: "mayfly", factory: { StreamLogHandler.standardError(label: $0) })
         logger.logLevel = Logger.Level(rawValue: options.logLevel) ?? .notice
-        var nodeOptions = Node.Options(home: options.home, version: Mayfly.version)
-        if !options.listen.isEmpty { nodeOptions.listen = try endpoints(options.listen, option: "--listen") }
+        var nodeOptions = Node.Options(home: options.home, version: ProgramVersion.text)
+        if !options.listen.isEmpty {
+            nodeOptions.listen = try EndpointOption.endpoints(options.listen, option: "--listen")
+        }
         if let grace = options.sessionGrace {
             nodeOptions.sessionGrace =
                 Milliseconds(grace.components.seconds) * 1_000
@@ -81,21 +83,6 @@ enum Daemon {
 
     /// The end of the terminal from which it was started; not under nohup(1), which asks to outlive that.
     private static var hangup: [UnixSignal] { SilentPrompt.isIgnored(SIGHUP) ? [] : [.sighup] }
-
-    static func endpoints(_ texts: [String], option: String) throws(ControlError) -> [Endpoint] {
-        var result: [Endpoint] = []
-        for text in texts {
-            guard let endpoint = Endpoint(text) else {
-                throw ControlError(
-                    .usage,
-                    "\(option): `\(text)` is not an endpoint",
-                    hint: "write tcp://HOST:PORT, IPv6 in brackets"
-                )
-            }
-            result.append(endpoint)
-        }
-        return result
-    }
 
     /// Files for us alone, as many descriptors as we may have.
     private static func hardenProcess() {

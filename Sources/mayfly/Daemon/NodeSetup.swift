@@ -32,8 +32,11 @@ enum NodeSetup {
     /// - Returns: `{home, listen, contactCard, protection}`.
     static func initialise(_ options: SetupOptions) throws -> JSONValue {
         umask(0o077)
-        let listen = try Daemon.endpoints(options.listen.isEmpty ? [defaultListen] : options.listen, option: "--listen")
-        let advertise = try Daemon.endpoints(options.advertise, option: "--advertise")
+        let listen = try EndpointOption.endpoints(
+            options.listen.isEmpty ? [defaultListen] : options.listen,
+            option: "--listen"
+        )
+        let advertise = try EndpointOption.endpoints(options.advertise, option: "--advertise")
         if let name = options.name, !PeersFile.isName(name) {
             throw ControlError(
                 .usage,
@@ -125,7 +128,7 @@ enum NodeSetup {
     ) throws -> JSONValue {
         try configuration.save(home: home)
         if access("\(home)/\(PeersFile.fileName)", F_OK) != 0 { try PeersFile().save(home: home) }
-        var options = Node.Options(home: home, version: Mayfly.version)
+        var options = Node.Options(home: home, version: ProgramVersion.text)
         options.listen = []
         options.discover = .off
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)

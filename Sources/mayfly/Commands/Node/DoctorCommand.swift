@@ -50,12 +50,12 @@ struct DoctorCommand: NodeCommand {
             var checks = [
                 HealthCheck(name: "node", state: .ok, message: "version \(status.version) is running")
             ]
-            if status.version != Mayfly.version {
+            if status.version != ProgramVersion.text {
                 checks.append(
                     HealthCheck(
                         name: "version",
                         state: .warning,
-                        message: "the node is \(status.version), this command is \(Mayfly.version)",
+                        message: "the node is \(status.version), this command is \(ProgramVersion.text)",
                         hint: "restart the node"
                     )
                 )

@@ -119,9 +119,9 @@ struct VersionCommand: NodeCommand {
 
     func perform(_ terminal: Terminal) throws {
         if terminal.json {
-            terminal.result(["version": .string(Mayfly.version)])
+            terminal.result(["version": .string(ProgramVersion.text)])
         } else {
-            terminal.result("mayfly \(Mayfly.version)")
+            terminal.result("mayfly \(ProgramVersion.text)")
         }
     }
 }

@@ -47,7 +47,7 @@ struct SchemaCommand: NodeCommand {
         else {
             throw ControlError.internalFailure("the description of the commands cannot be read")
         }
-        schema["version"] = .string(Mayfly.version)
+        schema["version"] = .string(ProgramVersion.text)
         schema["commands"] = commands["command"] ?? commands
         terminal.result(.object(schema))
     }

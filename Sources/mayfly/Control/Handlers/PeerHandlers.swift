@@ -8,7 +8,7 @@ import NodeRuntime
 enum PeerHandlers {
     static func add(to router: inout NodeRouter) {
         router.on(PeerAddMethod.self) { node, params in
-            let endpoints = try Daemon.endpoints(params.endpoints ?? [], option: "--endpoint")
+            let endpoints = try EndpointOption.endpoints(params.endpoints ?? [], option: "--endpoint")
             _ = try node.addPeer(params.name, card: params.card, endpoints: endpoints)
             return try peer(params.name, node)
         }
@@ -37,7 +37,7 @@ enum PeerHandlers {
                 _ = try node.changePeer(params.name) { $0.invitations = value }
                 return try peer(params.name, node)
             case "endpoints":
-                let endpoints = try Daemon.endpoints(
+                let endpoints = try EndpointOption.endpoints(
                     params.value.split(separator: ",").map(String.init),
                     option: "endpoints"
                 )

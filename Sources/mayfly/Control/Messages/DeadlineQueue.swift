@@ -29,11 +29,14 @@ final class DeadlineQueue: @unchecked Sendable {
     /// How many deadlines have neither passed nor been taken back.
     var count: Int { actions.count }
 
+    /// Places that are taken, those of deadlines that were taken back among them.
+    var entryCount: Int { entries.count }
+
     /// Calls `body` after a time, unless it is taken back before.
     func add(after time: TimeAmount, _ body: @escaping () -> Void) -> UInt64 {
         loop.assertInEventLoop()
         defer { nextNumber += 1 }
-        let entry = Entry(deadline: .now() + time, number: nextNumber)
+        let entry = Entry(deadline: loop.now + time, number: nextNumber)
         entries.insert(entry)
         actions[entry.number] = body
         schedule()
@@ -62,7 +65,7 @@ final class DeadlineQueue: @unchecked Sendable {
     private func fire() {
         timer = nil
         timerDeadline = nil
-        let now = NIODeadline.now()
+        let now = loop.now
         while let first = entries.min, first.deadline <= now {
             entries.removeMin()
             actions.removeValue(forKey: first.number)?()
