@@ -17,10 +17,10 @@ package final class Store {
     static let columnsName = "columns.slots"
     static let tombstonesName = "tombstones.slots"
     static let inboxesName = "inboxes"
+    /// Of the journal of a new home, in bytes.
+    package static let journalByteCount = 8 << 20
     /// Descriptors of segments and logs kept open between commits.
     static let openFileLimit = 256
-    /// Most entries of the damage list; more are counted only.
-    static let damageLimit = 100
     /// How much ``collect(limit:)`` does by default, in files: a millisecond or two.
     package static let collectLimit = 64
     /// Most directories looked through in one reap.
@@ -38,7 +38,7 @@ package final class Store {
     /// What opening the home found overdue and destroyed.
     package internal(set) var openingReport = ReapReport()
     /// What is wrong on the disk, in words for `doctor` and `status`; each thing once.
-    package internal(set) var damage: [String] = []
+    package var damage: [String] { damageList.entries }
     package var isLocked: Bool { keys == nil }
     package var isReadOnly: Bool { home.isReadOnly }
     /// The home is not where it was any more.
@@ -49,7 +49,13 @@ package final class Store {
     let keystore: Keystore
     let argon2Floor: Argon2Parameters
     let inboxes: FileDescriptor
-    let committer: Committer
+    let damageList = DamageList()
+    let journal: Journal
+    let commits: GroupCommit
+    let writer: FileWriter
+    /// Directories of inboxes whose files may be in the kernel's cache only.
+    let unsettled = UnsettledDirectories()
+    var nonces = NoncePool()
     let sweeper: Sweeper
     var isClosed = false
 
@@ -103,7 +109,6 @@ package final class Store {
     var columnOfBucket: [BucketKey: Column] = [:]
     var tombstoneTexts: [Int: TombstonePage] = [:]
     var segments: [Int: Segment] = [:]
-    var stateLogs: [Int: StateLog] = [:]
     /// Rows whose directories have not been looked at, in slot order.
     var unknownRows: Deque<RowID> = []
     /// When the first of the buckets that the unlock has found begins to fall due: rows that are unknown may have records
@@ -119,11 +124,6 @@ package final class Store {
     var deadlines = Heap<Deadline>()
     /// Segments with records that expired, are hidden, and are not yet to be destroyed.
     var withholding: Set<Int> = []
-    var pendingErasures: [PendingErasure] = []
-    /// Numbers of files that have failed.
-    var failedFiles: Set<Int> = []
-    /// Directories of inboxes whose files may be in the kernel's cache only.
-    var unsettled: [String: Doubt] = [:]
     /// Something else that an earlier run has left may be.
     var isUnsettled = false
     /// A commit is wanted for moves that were interrupted earlier.
@@ -131,8 +131,6 @@ package final class Store {
 
     // Commits.
     var nextFileNumber = 0
-    var nextSequence: UInt64 = 1
-    var dirtyFiles: [RecordFile] = []
     var openFiles: Deque<RecordFile> = []
 
     /// The latest moment known, from ``open(home:fileSystem:now:argon2Floor:committingOn:)`` and ``reap(hide:destroy:)``.
@@ -153,7 +151,6 @@ package final class Store {
         keystore = try Keystore(in: home)
         protection = keystore.protection
         erasurePromise = home.disk.erasurePromise(home: home.descriptor, smallFile: smallFile)
-        committer = Committer(disk: home.disk, thread: thread)
         sweeper = Sweeper(disk: home.disk, thread: thread)
         var opened: [SlotFile] = []
         do throws(StoreError) {
@@ -181,13 +178,21 @@ package final class Store {
             }
             throw error
         }
+        journal = Journal(in: home, damage: damageList)
+        writer = FileWriter(disk: home.disk, inboxes: inboxes, gate: DirectoryGate())
+        commits = GroupCommit(
+            committer: Committer(journal: journal, writer: writer, thread: thread),
+            journal: journal,
+            damage: damageList,
+            unsettled: unsettled
+        )
         if keystore.readableCopyCount < 2 { report("one of the two copies of \(home.path(Keystore.name))") }
         if clock.isDamaged { report("\(home.path(ClockMark.name))") }
     }
 
     /// Notes damage once.
     func report(_ what: String) {
-        if damage.count < Self.damageLimit, !damage.contains(what) { damage.append(what) }
+        damageList.report(what)
     }
 
     func unlockedKeys() throws(StoreError) -> GridKeys {
@@ -211,10 +216,4 @@ struct DoomedPage: Equatable {
 struct BucketKey: Hashable {
     let tier: Tier
     let bucket: Int64
-}
-
-/// Ciphertext whose overwriting failed.
-struct PendingErasure {
-    let segment: Int
-    let span: RecordFile.Span
 }

@@ -47,6 +47,14 @@ import StoreCampaigns
         try canary.run(seed: seed, steps: 60, leavesOldBlocks: true)
         guard !canary.violations.isEmpty else { finish(["the thief does not see what a rename leaves"]) }
         print("canary: \(canary.violations[0])")
+        let journal = ForensicCampaign(on: home)
+        for number in 0..<20 as Range<UInt64> where journal.violations.isEmpty {
+            try journal.run(seed: seed &+ number, steps: 60, outlivesErasure: true)
+        }
+        guard !journal.violations.isEmpty else {
+            finish(["the thief does not see a journal that outlives its erasure"])
+        }
+        print("canary: \(journal.violations[0])")
         let campaign = ForensicCampaign(on: home)
         while !isOver, campaign.violations.isEmpty {
             let number = seed &+ UInt64(campaign.histories)
@@ -123,6 +131,10 @@ import StoreCampaigns
         guard let canary = try CrashCampaign.canary(on: home) else {
             finish(["the campaign does not see that a disk lies about its barriers"])
         }
+        guard let journal = try CrashCampaign.journalCanary(on: home) else {
+            finish(["the campaign does not see that a commit is acknowledged before the journal's barrier"])
+        }
+        print("canary: \(journal)")
         print("canary: \(canary)")
         let campaign = CrashCampaign(limit: options["--limit"] ?? 256, thoroughness: 4, seed: seed)
         var histories = 0

@@ -166,7 +166,7 @@
 
         private static func read(_ store: Store, _ base: Base, _ rows: Range<Int>, now: Int64) throws {
             func check(_ message: StoredMessage) throws {
-                guard let one = base.stored[message.id] else {
+                guard let one = base.stored[message.id.bytes] else {
                     // Appended above, by the test itself.
                     return try expect(message.payload == [9], "a message is served that nobody stored")
                 }
@@ -176,8 +176,8 @@
             for (_, row) in zip(0..., store.liveRows()).filter({ rows.contains($0.0) }) {
                 for message in (try? store.list(row, now: now)) ?? [] { try check(message) }
                 for id in base.stored.keys {
-                    guard let payload = try? store.read(row, id: id, now: now) else { continue }
-                    try check(StoredMessage(id: id, expiresAt: 0, payload: payload))
+                    guard let name = Bytes16(id), let payload = try? store.read(row, id: id, now: now) else { continue }
+                    try check(StoredMessage(id: name, expiresAt: 0, payload: payload))
                 }
                 _ = try? store.messageCount(row, now: now)
                 _ = try? store.storedAmount(row)

@@ -71,7 +71,8 @@
                     expiresAt: record.expiresAt,
                     order: record.order,
                     version: record.version,
-                    isHidden: record.isHidden,
+                    kind: record.kind,
+                    bounds: MessageRecord.bounds(bytes) ?? MessageRecord.Bounds(),
                     payload: Array(bytes.dropFirst(MessageRecord.headerByteCount))
                 )
                 try expect(again == bytes, "a record changes")
@@ -97,6 +98,7 @@
         static let key = SecretBytes(copying: [UInt8](repeating: 4, count: 32))
         static let otherKey = SecretBytes(copying: [UInt8](repeating: 5, count: 32))
         static let keys = GridKeys(root: SecretBytes(copying: [UInt8](repeating: 6, count: 32)))
+        static let place = FilePlace(kind: .segment, directory: Bytes16(1, 2), file: Bytes16(3, 4))
         static let moment: Int64 = 1_800_000_000_000 / 7_200_000 * 7_200_000
         private static let tag = [UInt8](repeating: 2, count: 16)
 
@@ -136,13 +138,14 @@
 
         static var records: [[UInt8]] {
             [false, true].compactMap { isHidden in
-                MessageID(tag).map {
+                Bytes16(tag).map {
                     MessageRecord.encode(
                         id: $0,
                         expiresAt: moment + 1_000,
                         order: 7,
                         version: 3,
-                        isHidden: isHidden,
+                        kind: isHidden ? .hidden : .listed,
+                        bounds: MessageRecord.Bounds(),
                         payload: [1, 2, 3]
                     )
                 }
@@ -153,7 +156,7 @@
         static func insert(_ record: MessageRecord) throws {
             let column = column()
             let row = Row(slot: 0, secret: SharedSecret(SecretBytes(copying: [UInt8](repeating: 8, count: 32))))
-            let file = RecordFile(number: 0, directory: "d", name: "n", associatedData: [1], key: column.secret)
+            let file = RecordFile(number: 0, place: place, associatedData: [1], key: column.secret)
             let segment = Segment(file: file, sidecar: sidecarForm(), column: column, row: row)
             row.segments[0] = segment
             for one in [record, record] {
@@ -173,9 +176,15 @@
         @Sendable static func checkRecordFile(_ bytes: [UInt8]) throws {
             func file() -> RecordFile {
                 let key = SharedSecret(SecretBytes(copying: [UInt8](repeating: 4, count: 32)))
-                return RecordFile(number: 0, directory: "d", name: "n", associatedData: [1, 2], key: key)
+                return RecordFile(number: 0, place: place, associatedData: [1, 2], key: key, header: [])
             }
             let writer = file()
+            var nonces = NoncePool()
+            func unsubmitted(_ file: RecordFile) -> [UInt8] {
+                let body = RecordBuffer()
+                _ = file.takeUnsubmitted(into: body)
+                return Array(body.bytes)
+            }
             var content: [UInt8] = []
             var written: Set<[UInt8]> = []
             var last = 0..<0
@@ -184,11 +193,10 @@
                 switch input.index(below: 5) {
                 case 0:
                     let plain = input.run()
-                    _ = writer.append(plain)
-                    let job = writer.takeJob(sequence: 1, descriptor: 0)
+                    let span = writer.append(plain, nonces: &nonces)
                     let start = content.count + RecordFile.frameByteCount
-                    for write in job.writes { content += write.bytes }
-                    last = start..<content.count
+                    content += unsubmitted(writer)
+                    last = start..<(start + span.length)
                     written.insert(plain)
                 case 1:
                     let number = UInt32(truncatingIfNeeded: input.number())
@@ -203,15 +211,15 @@
             }
             let reader = file()
             var numbers: [UInt32] = []
-            let (isSound, isWhole) = reader.load(content, from: 0) { number, _, found in
+            let loaded = reader.load(content, from: 0) { number, _, found in
                 numbers.append(number)
                 if case .opened(let plain) = found, !written.contains(plain) { numbers.append(0) }
             }
             try expect(zip(numbers, numbers.dropFirst()).allSatisfy { $0 < $1 }, "records come out of order or forged")
             // The store appends to what is sound and whole, and reads it again.
-            guard isSound, isWhole else { return }
-            _ = reader.append([42])
-            for write in reader.takeJob(sequence: 1, descriptor: 0).writes { content += write.bytes }
+            guard loaded.isSound, loaded.isWhole else { return }
+            _ = reader.append([42], nonces: &nonces)
+            content += unsubmitted(reader)
             var isFound = false
             _ = file().load(content, from: 0) { _, _, found in
                 if case .opened(let plain) = found, plain == [42] { isFound = true }
@@ -223,7 +231,8 @@
         static func frame(_ length: UInt32, _ number: UInt32, associatedData: [UInt8]) -> [UInt8] {
             let head = length.littleEndianBytes + number.littleEndianBytes
             let tag = BLAKE2b.hash(Array("mayfly file".utf8), associatedData, byteCount: 16)
-            return head + BLAKE2b.hash(tag, head, byteCount: 16)[..<8]
+            let check = tag.withUnsafeBytes { tag in head.withUnsafeBytes { SipHash.hash(key: tag, $0) } }
+            return head + check.littleEndianBytes
         }
     }
 #else

@@ -37,11 +37,23 @@ package struct SimulatedBytes: Sendable {
             let from = (offset + position) % Self.pageByteCount
             let length = min(bytes.count - position, Self.pageByteCount - from)
             let first = bytes.startIndex + position
+            defer { position += length }
+            // A page of zeros stays one that all files share.
+            if isSharedZero((offset + position) / Self.pageByteCount),
+                bytes[first..<(first + length)].allSatisfy({ $0 == 0 })
+            {
+                continue
+            }
             pages[(offset + position) / Self.pageByteCount].replaceSubrange(
                 from..<(from + length),
                 with: bytes[first..<(first + length)]
             )
-            position += length
+        }
+    }
+
+    private func isSharedZero(_ page: Int) -> Bool {
+        pages[page].withUnsafeBufferPointer { page in
+            Self.zeros.withUnsafeBufferPointer { $0.baseAddress == page.baseAddress }
         }
     }
 

@@ -99,6 +99,10 @@ package final class SimulatedDisk: FileSystem {
         package var keepsHistory = false
         /// As a disk with a cache of its own that it does not write when told to.
         package var liesAboutBarriers = false
+        /// The same of one file, by the name with which it was opened: a commit that is acknowledged before its barrier.
+        package var skipsBarriersOf: String?
+        /// Zeros are not written to this file: ciphertext that outlives its erasure.
+        package var keepsWhatIsErasedOf: String?
         /// All that is written is durable at once: for whoever never cuts the power.
         package var isWrittenThrough = false
         /// As a file system that copies on write, or one that destroys by renaming: what a write replaces stays somewhere.
@@ -284,6 +288,7 @@ package final class SimulatedDisk: FileSystem {
             guard open.isWritable else { throw SystemError("write", EBADF) }
             guard let count = state.nodes[open.node]?.content.count else { throw SystemError("write", EIO) }
             if state.isReadOnly { throw SystemError("write", EROFS) }
+            if open.path == state.keepsWhatIsErasedOf, bytes.allSatisfy({ $0 == 0 }) { return }
             var part = bytes[...]
             // A full disk takes what there is room for in the file's last block.
             let room = (count + Self.blockByteCount - 1) / Self.blockByteCount * Self.blockByteCount
@@ -363,7 +368,7 @@ package final class SimulatedDisk: FileSystem {
             }
             let number = try open(state, file).node
             guard let node = state.nodes[number] else { throw SystemError("fsync", EIO) }
-            if state.liesAboutBarriers { return }
+            if state.liesAboutBarriers || state.files[file]?.path == state.skipsBarriersOf { return }
             writeBack(&state, number)
             if !node.isClean { tell(state) }
         }

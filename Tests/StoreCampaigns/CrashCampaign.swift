@@ -36,6 +36,17 @@ package final class CrashCampaign {
         return campaign.violations.first { $0.contains("is lost") }
     }
 
+    /// The same for the journal alone: a commit that is acknowledged before its barrier.
+    package static func journalCanary(on home: SimulatedDisk) throws -> String? {
+        let disk = home.copy()
+        disk.with { $0.skipsBarriersOf = "journal" }
+        let campaign = CrashCampaign(limit: 8, thoroughness: 4, seed: 1)
+        let history = History(on: disk, seed: 1)
+        try campaign.run(history, on: disk, named: "journal canary", [.createInbox, .saveState, .put, .put, .commit])
+        history.close()
+        return campaign.violations.first { $0.contains("is lost") }
+    }
+
     /// - Parameter body: what is done; its steps are numbered in the report of a violation.
     package func run(_ history: History, on disk: SimulatedDisk, named name: String, _ steps: [Operation?]) throws {
         // The last moment is checked when more is known of what was promised by then.

@@ -20,12 +20,20 @@ package final class ForensicCampaign {
 
     /// - Parameters:
     ///   - leavesOldBlocks: plants the bug that the thief must find: what is written over stays somewhere.
+    ///   - outlivesErasure: plants another: the journal keeps what a checkpoint has overwritten.
     ///   - isThorough: every page is tried at every place of a page file.
-    package func run(seed: UInt64, steps: Int, leavesOldBlocks: Bool = false, isThorough: Bool = false) throws {
+    package func run(
+        seed: UInt64,
+        steps: Int,
+        leavesOldBlocks: Bool = false,
+        outlivesErasure: Bool = false,
+        isThorough: Bool = false
+    ) throws {
         let disk = base.copy()
         disk.with {
             $0.keepsHistory = true
             $0.keepsOldBlocks = leavesOldBlocks
+            $0.keepsWhatIsErasedOf = outlivesErasure ? "journal" : nil
         }
         let history = History(on: disk, seed: seed)
         try history.open()

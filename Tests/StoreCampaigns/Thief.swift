@@ -17,6 +17,7 @@ package struct Thief {
     private let mixing: Secret
     private let tombstones: Secret
     private let control: Secret
+    private let journal: Secret
 
     package init?(keystore: [UInt8], keyFile: [UInt8]) {
         guard keystore.count >= 144 else { return nil }
@@ -34,6 +35,7 @@ package struct Thief {
         mixing = Secret(BLAKE2b.derive(key: root, Array("mayfly KX: page to secret".utf8)))
         tombstones = Secret(BLAKE2b.derive(key: root, Array("mayfly KT: tombstones".utf8)))
         control = Secret(BLAKE2b.derive(key: root, Array("mayfly KC: control row".utf8)))
+        journal = Secret(BLAKE2b.derive(key: root, Array("mayfly KJ: journal".utf8)))
     }
 
     private static func pageData(_ file: String, _ index: Int, _ header: [UInt8]) -> [UInt8] {
@@ -120,47 +122,102 @@ package struct Thief {
         }
         // Each sidecar and each log's head gives a key, if what it hangs on is there.
         var keys: [(key: Secret, data: [UInt8], header: Int)] = []
-        for chunk in written {
-            if chunk.count == 128, chunk.starts(with: Array("MFEXP1".utf8)) {
-                guard let row = rowOfTag[Array(chunk[48..<64])], let column = columnOfTag[Array(chunk[64..<80])] else {
+        for head in written.flatMap(heads) {
+            if head.count == 128 {
+                guard let row = rowOfTag[Array(head[48..<64])], let column = columnOfTag[Array(head[64..<80])] else {
                     continue
                 }
                 let both = row.bytes.withBytes { Array($0) } + column.bytes.withBytes { Array($0) }
                 let secret = SecretBytes(copying: both)
-                let key = BLAKE2b.derive(key: secret, Array("mayfly segment".utf8), Array(chunk[8..<24]))
-                keys.append((Secret(key), chunk, 36))
-            } else if chunk.count >= 24, chunk.starts(with: Array("MFLOG1".utf8)) {
-                let fileID = Array(chunk[8..<24])
+                let key = BLAKE2b.derive(key: secret, Array("mayfly segment".utf8), Array(head[8..<24]))
+                keys.append((Secret(key), head, 52))
+            } else {
                 for row in rows {
-                    let key = BLAKE2b.derive(key: row.bytes, Array("mayfly row log".utf8), fileID)
-                    keys.append((Secret(key), Array("mayfly state".utf8) + fileID, 0))
+                    let key = BLAKE2b.derive(key: row.bytes, Array("mayfly row log".utf8), head)
+                    keys.append((Secret(key), Array("mayfly state".utf8) + head, 0))
                 }
             }
         }
+        let places = written.map(places)
         // A frame's check says which file it is of, so that not every key is tried on every record.
         for (key, data, header) in keys {
             let tag = BLAKE2b.hash(Array("mayfly file".utf8), data, byteCount: 16)
-            for chunk in written where !chunk.isEmpty {
-                var position = chunk.starts(with: Array("MFLOG1".utf8)) ? 24 : 0
-                while position + 16 <= chunk.count {
-                    let length = Self.number(chunk, position, 4)
-                    guard length >= 40, position + 16 + length <= chunk.count else { break }
+            for (chunk, positions) in zip(written, places) {
+                for position in positions {
                     let head = Array(chunk[position..<(position + 8)])
-                    guard
-                        BLAKE2b.hash(tag, head, byteCount: 16)[..<8].elementsEqual(
-                            chunk[(position + 8)..<(position + 16)]
-                        )
-                    else { break }
+                    let check = tag.withUnsafeBytes { tag in head.withUnsafeBytes { SipHash.hash(key: tag, $0) } }
+                    guard Self.bytes(check).elementsEqual(chunk[(position + 8)..<(position + 16)]) else { continue }
+                    let length = Self.number(chunk, position, 4)
                     let opened = try? XChaChaPoly.open(
                         chunk[(position + 16)..<(position + 16 + length)],
                         key: key.bytes,
-                        authenticating: data + Self.bytes(UInt64(Self.number(chunk, position + 4, 4)))
+                        authenticating: tag + Self.bytes(UInt64(Self.number(chunk, position + 4, 4)))
                     )
                     if let opened, opened.count >= header { payloads.insert(Array(opened[header...])) }
-                    position += 16 + length
                 }
             }
         }
+    }
+
+    private static let blockMagic = Array("MFJRNL1".utf8)
+
+    /// Sidecars and file ids that a piece of the disk has, those in the tables of a journal among them.
+    private func heads(_ chunk: [UInt8]) -> [[UInt8]] {
+        if chunk.count == 128, chunk.starts(with: Array("MFEXP1".utf8)) { return [chunk] }
+        if chunk.count >= 24, chunk.starts(with: Array("MFLOG1".utf8)) { return [Array(chunk[8..<24])] }
+        var heads: [[UInt8]] = []
+        for start in Self.blocks(chunk) {
+            let covered = start + 48 + Self.number(chunk, start + 40, 4)
+            let end = covered + Self.number(chunk, start + 44, 4)
+            guard end <= chunk.count,
+                let table = try? XChaChaPoly.open(
+                    chunk[covered..<end],
+                    key: journal.bytes,
+                    authenticating: Array(chunk[start..<covered])
+                )
+            else { continue }
+            var position = 0
+            while position + 45 <= table.count {
+                let form = table[position]
+                position += 45
+                let count = form == 2 ? 128 : form == 3 ? 16 : 0
+                guard position + count <= table.count else { break }
+                if count > 0 { heads.append(Array(table[position..<(position + count)])) }
+                position += count
+            }
+        }
+        return heads
+    }
+
+    /// Pages at which a block of a journal may begin.
+    private static func blocks(_ chunk: [UInt8]) -> [Int] {
+        stride(from: 0, to: chunk.count - 47, by: 4_096).filter { chunk[$0...].starts(with: blockMagic) }
+    }
+
+    /// Where a frame may be: in a file one after the other, in what was a journal anywhere.
+    private func places(_ chunk: [UInt8]) -> [Int] {
+        var found: [Int] = []
+        let isJournal = !Self.blocks(chunk).isEmpty
+        var position = chunk.starts(with: Array("MFLOG1".utf8)) ? 24 : 0
+        while position + 16 <= chunk.count {
+            if isJournal, position % 4_096 == 0,
+                chunk[position..<min(position + 4_096, chunk.count)].allSatisfy({ $0 == 0 })
+            {
+                position += 4_096
+                continue
+            }
+            let length = Self.number(chunk, position, 4)
+            let isPossible = length >= 40 && position + 16 + length <= chunk.count
+            if isPossible { found.append(position) }
+            if isJournal {
+                position += 1
+            } else if isPossible {
+                position += 20 + length
+            } else {
+                break
+            }
+        }
+        return found
     }
 }
 

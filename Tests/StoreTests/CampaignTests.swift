@@ -20,9 +20,8 @@ import Testing
         history.close()
         #expect(campaign.violations == [])
         #expect(campaign.names.count > 300)
-        for operation in [
-            Operation.put, .commit, .destroyInbox, .lightFuse, .reschedule, .saveLargeState, .addTombstone,
-        ] {
+        // Messages and states come to the disk with the commit.
+        for operation in [Operation.commit, .destroyInbox, .lightFuse, .shortWait, .lock, .addTombstone] {
             #expect(campaign.byOperation[operation, default: 0] > 0, "\(operation)")
         }
     }
@@ -108,6 +107,20 @@ import Testing
         let campaign = ForensicCampaign(on: try makeHome())
         try campaign.run(seed: 1, steps: 60, leavesOldBlocks: true)
         #expect(!campaign.violations.isEmpty)
+    }
+
+    @Test func `canary: a journal that outlives its erasure is read by the thief`() throws {
+        let campaign = ForensicCampaign(on: try makeHome())
+        for seed in 1...20 as ClosedRange<UInt64> where campaign.violations.isEmpty {
+            try campaign.run(seed: seed, steps: 60, outlivesErasure: true)
+        }
+        #expect(campaign.violations.contains { $0.contains("readable on the disk, and dead") })
+    }
+
+    @Test func `canary: a commit that is acknowledged before the journal's barrier is lost, and the campaign sees it`()
+        throws
+    {
+        #expect(try CrashCampaign.journalCanary(on: try makeHome()) != nil)
     }
 
     @Test func `canary: a disk that says a barrier is done before it is breaks promises, and the campaign sees it`()

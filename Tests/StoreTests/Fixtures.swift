@@ -47,7 +47,8 @@ func makeHome(_ disk: SimulatedDisk = SimulatedDisk(), passphrase: String? = nil
         protection: passphrase == nil ? .keyFile : .passphrase,
         passphrase: secret,
         fileSystem: disk,
-        argon2: testArgon2
+        argon2: testArgon2,
+        journal: 128 << 10
     )
     return disk
 }
@@ -71,6 +72,14 @@ extension Store {
         commit { outcome = $0 }
         try #require(outcome != nil)
         try outcome?.get()
+    }
+
+    /// The same, and all of it is in the record files when this returns.
+    func checkpointNow() throws {
+        try commitNow()
+        commitUntold(withCheckpoint: true)
+        commits.absorb()
+        try #require(!commits.hasUnwritten)
     }
 
     func put(_ row: RowID, _ number: Int, _ tier: Tier = .oneHour, at expiry: Int64, _ payload: String) throws {

@@ -60,7 +60,8 @@ struct Attacker {
     }
 
     private func open(_ chunk: [UInt8], _ key: borrowing SecretBytes, _ data: [UInt8], _ found: inout Set<[UInt8]>) {
-        var position = 0
+        var position = chunk.starts(with: Array("MFJRNL1".utf8)) ? JournalBlock.headerByteCount : 0
+        let tag = BLAKE2b.hash(Array("mayfly file".utf8), data, byteCount: 16)
         while let length = chunk.integer(UInt32.self, at: position), length >= 40,
             position + 16 + Int(length) <= chunk.count, let number = chunk.integer(UInt32.self, at: position + 4)
         {
@@ -68,10 +69,10 @@ struct Attacker {
             let opened = try? XChaChaPoly.open(
                 sealed,
                 key: key,
-                authenticating: data + UInt64(number).littleEndianBytes
+                authenticating: tag + UInt64(number).littleEndianBytes
             )
-            if let opened { found.insert(Array(opened[36...])) }
-            position += 16 + Int(length)
+            if let opened { found.insert(Array(opened[52...])) }
+            position += 20 + Int(length)
         }
     }
 }
@@ -97,7 +98,7 @@ struct Attacker {
         dead.formUnion([text("update 0")])
         live.insert(text("fan-out"))
         try store.scheduleDestruction(of: rows[2], at: start + 19_000)
-        try store.commitNow()
+        try store.checkpointNow()
         return (dead, live)
     }
 
@@ -174,7 +175,7 @@ struct Attacker {
         var isErased: [Bool] = []
         while let length = bytes.integer(UInt32.self, at: position) {
             isErased.append(bytes[(position + 16)..<(position + 16 + Int(length))].allSatisfy { $0 == 0 })
-            position += 16 + Int(length)
+            position += 20 + Int(length)
         }
         #expect(isErased == [true, true, true, false])
     }

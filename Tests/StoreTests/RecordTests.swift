@@ -6,11 +6,12 @@ import Testing
 @Suite struct RecordTests {
     private func record(expiresAt: Int64) throws -> MessageRecord? {
         let bytes = MessageRecord.encode(
-            id: try #require(MessageID([UInt8](repeating: 1, count: 16))),
+            id: try #require(Bytes16([UInt8](repeating: 1, count: 16))),
             expiresAt: expiresAt,
             order: 1,
             version: 0,
-            isHidden: false,
+            kind: .listed,
+            bounds: MessageRecord.Bounds(),
             payload: [1]
         )
         return MessageRecord(bytes, number: 0, span: RecordFile.Span(offset: 144, length: bytes.count + 40))
@@ -25,24 +26,28 @@ import Testing
     /// A frame's check takes a hash: a file full of what might be one would take minutes.
     @Test func `the search for a frame after damage has an end`() throws {
         let secret = SharedSecret(SecretBytes(copying: [UInt8](repeating: 4, count: 32)))
+        let place = FilePlace(kind: .segment, directory: Bytes16(1, 2), file: Bytes16(3, 4))
         func file() -> RecordFile {
-            RecordFile(number: 0, directory: "d", name: "n", associatedData: [1], key: secret)
+            RecordFile(number: 0, place: place, associatedData: [1], key: secret, header: [])
         }
         let writer = file()
+        var nonces = NoncePool()
         var frames: [[UInt8]] = []
         for plain in [[1], [2]] as [[UInt8]] {
-            _ = writer.append(plain)
-            frames.append(writer.takeJob(sequence: 1, descriptor: 0).writes.flatMap(\.bytes))
+            _ = writer.append(plain, nonces: &nonces)
+            let body = RecordBuffer()
+            _ = writer.takeUnsubmitted(into: body)
+            frames.append(Array(body.bytes))
         }
         // 64 places at which a length of 48 bytes stands.
         let damage = Array(repeating: [48, 0, 0, 0] as [UInt8], count: 64).flatMap { $0 }
         func numbers(searchLimit: Int) -> [UInt32] {
             var numbers: [UInt32] = []
             let content = frames[0] + damage + frames[1]
-            let (isSound, isWhole) = file().load(content, from: 0, searchLimit: searchLimit) { number, _, _ in
+            let loaded = file().load(content, from: 0, searchLimit: searchLimit) { number, _, _ in
                 numbers.append(number)
             }
-            #expect(!isSound || !isWhole)
+            #expect(!loaded.isSound || !loaded.isWhole)
             return numbers
         }
         #expect(numbers(searchLimit: 1_000) == [0, 1])

@@ -81,6 +81,8 @@ import Testing
         try slots("tombstones.slots", try tombstone.number("index"), try tombstonePage())
         let mark = try clock.bytes("copy")
         try file("clock", mark + [UInt8](repeating: 0, count: 512 - mark.count) + mark)
+        let block = try page["journal"].bytes("block")
+        try file("journal", block + [UInt8](repeating: 0, count: 16 * JournalBlock.pageByteCount - block.count))
         try file(directory + "/" + (try row.text("log name")) + ".log", try page["state log"].bytes("log"))
         try file(stem + ".expiry", try segment.bytes("sidecar"))
         try file(stem + ".seg", try segment.bytes("segment"))
@@ -103,6 +105,10 @@ import Testing
         #expect(try store.loadState(row) == text("the state"))
         let id = Array(try page["segment"].bytes("plaintext")[20..<36])
         #expect(try store.read(row, id: id, now: now) == text("a message"))
+        #expect(
+            try store.list(row, now: now).map { String(decoding: $0.payload, as: UTF8.self) }
+                == ["a message", "a message in the journal"]
+        )
         #expect(try store.tombstones().map(\.payload) == [text("a tombstone")])
         #expect(store.damage.isEmpty, "\(store.damage)")
 
@@ -117,6 +123,7 @@ import Testing
         for (name, key) in [
             ("KS", keys.sealing.withBytes { Array($0) }), ("KX", keys.mixing.withBytes { Array($0) }),
             ("KT", keys.tombstones.withBytes { Array($0) }), ("KC", keys.control.withBytes { Array($0) }),
+            ("KJ", keys.journal.withBytes { Array($0) }),
         ] {
             #expect(key == (try vector.bytes(name)), "\(name)")
         }
@@ -141,9 +148,9 @@ import Testing
         let secret = try open("rows.slots", try keyPage("row page", header: []), rowVector, 0)
         #expect(secret.bytes.withBytes { Array($0) } == (try rowVector.bytes("S")))
         let row = Row(slot: UInt32(try rowVector.number("index")), secret: secret)
-        #expect(row.names.directory == (try rowVector.text("directory")))
+        #expect(row.directory == (try rowVector.text("directory")))
         #expect(
-            try row.names.log == rowVector.text("log name") + ".log" && row.names.tag == rowVector.bytes("tag")
+            try row.logName == rowVector.text("log name") + ".log" && row.names.tag == rowVector.bytes("tag")
         )
 
         let columnBytes = try keyPage("column page", header: try columnHeader())
@@ -165,7 +172,7 @@ import Testing
         let key = Segment.key(row: row, column: column, segmentID: id)
         #expect(key.bytes.withBytes { Array($0) } == (try segment.bytes("segment key")))
         let plaintext = try segment.bytes("plaintext")
-        let message = try #require(MessageID(plaintext[20..<36]))
+        let message = try #require(Bytes16(plaintext[20..<36]))
         #expect(
             plaintext
                 == MessageRecord.encode(
@@ -173,20 +180,31 @@ import Testing
                     expiresAt: header.notAfter,
                     order: 0,
                     version: 0,
-                    isHidden: false,
+                    kind: .listed,
+                    bounds: MessageRecord.Bounds(),
                     payload: text("a message")
                 )
         )
+
+        let block = try page["journal"].bytes("block")
+        let padding = [UInt8](repeating: 0, count: JournalBlock.pageByteCount - block.count)
+        let journal = try #require(JournalBlock(block + padding, page: 0, keys: keys))
+        #expect(journal.sequence == 1 && journal.durable == 0 && journal.first == 1 && journal.entries.count == 1)
+        #expect(journal.bodies == (try page["journal"].bytes("body")))
+        #expect(JournalBlock(block + padding, page: 1, keys: keys) == nil)
+        var table: [UInt8] = []
+        for entry in journal.entries { entry.encode(to: &table) }
+        #expect(table == (try page["journal"].bytes("table")))
 
         let log = try page["state log"]
         let state = StateLog(row: row, fileID: try log.bytes("file id"), number: 1, isNew: false)
         var found: [String] = []
         let bytes = try log.bytes("log")
         #expect(StateLog.fileID(bytes) == (try log.bytes("file id")))
-        let (isSound, isWhole) = state.file.load(bytes, from: StateLog.headerByteCount) { number, _, record in
+        let loaded = state.file.load(bytes, from: StateLog.headerByteCount) { number, _, record in
             guard case .opened(let plaintext) = record else { return }
             found.append("\(number) \(String(decoding: plaintext, as: UTF8.self))")
         }
-        #expect(isSound && isWhole && found == ["0 a state", "1 the state"])
+        #expect(loaded.isSound && loaded.isWhole && found == ["0 a state", "1 the state"])
     }
 }

@@ -1,4 +1,4 @@
-"""A home, made from Store.md: keystore, pages, a state log, a segment, a tombstone and the clock."""
+"""A home, made from Store.md: keystore, pages, a state log, a segment, a journal, a tombstone and the clock."""
 
 import ctypes
 import struct
@@ -52,11 +52,51 @@ def page_lines(page, header):
     return [("page begins", page[: header + 24 + 16]), ("page ends", page[-16:]), ("page's SHA-256", sha256(page))]
 
 
+def siphash(key, data):
+    """SipHash-2-4."""
+    mask = 2**64 - 1
+    k = struct.unpack("<QQ", key)
+    v = [k[0] ^ 0x736F6D6570736575, k[1] ^ 0x646F72616E646F6D, k[0] ^ 0x6C7967656E657261, k[1] ^ 0x7465646279746573]
+
+    def turn(x, b):
+        return (x << b | x >> (64 - b)) & mask
+
+    def rounds(count):
+        for _ in range(count):
+            v[0] = (v[0] + v[1]) & mask
+            v[1] = turn(v[1], 13) ^ v[0]
+            v[0] = turn(v[0], 32)
+            v[2] = (v[2] + v[3]) & mask
+            v[3] = turn(v[3], 16) ^ v[2]
+            v[0] = (v[0] + v[3]) & mask
+            v[3] = turn(v[3], 21) ^ v[0]
+            v[2] = (v[2] + v[1]) & mask
+            v[1] = turn(v[1], 17) ^ v[2]
+            v[2] = turn(v[2], 32)
+
+    padded = data + bytes(7 - len(data) % 8) + bytes([len(data) & 255])
+    for (word,) in struct.iter_unpack("<Q", padded):
+        v[3] ^= word
+        rounds(2)
+        v[0] ^= word
+    v[2] ^= 0xFF
+    rounds(4)
+    return little(v[0] ^ v[1] ^ v[2] ^ v[3])
+
+
+assert siphash(bytes(range(16)), bytes(range(15))).hex() == "e545be4961ca29a1"
+
+
 def record(key, file_data, number, plain, nonce):
-    sealed = xchacha(key, nonce, plain, file_data + little(number))
+    tag = blake2b(b"mayfly file", file_data, count=16)
+    sealed = xchacha(key, nonce, plain, tag + little(number))
     head = little(len(sealed), 4) + little(number, 4)
-    check = blake2b(blake2b(b"mayfly file", file_data, count=16), head, count=16)[:8]
-    return head + check + sealed
+    return head + siphash(tag, head) + sealed + little(len(sealed), 4)
+
+
+def plaintext(message_id, order, ceiling, floor, payload):
+    head = little(NOT_AFTER) + little(order) + little(0, 4) + message_id + little(ceiling) + little(floor)
+    return head + payload
 
 
 def column_header(tier, bucket, not_after):
@@ -67,7 +107,7 @@ def column_header(tier, bucket, not_after):
 def blocks():
     wrapping = blake2b(b"mayfly key file", SALT, key=KEY_FILE)
     stretched = argon2id(PASSPHRASE, SALT, 3, 256 << 20)
-    labels = {"KS": "key pages", "KX": "page to secret", "KT": "tombstones", "KC": "control row"}
+    labels = {"KS": "key pages", "KX": "page to secret", "KT": "tombstones", "KC": "control row", "KJ": "journal"}
     keys = {name: blake2b(f"mayfly {name}: {label}".encode(), key=ROOT) for name, label in labels.items()}
 
     row, row_data, s = key_page(keys, b"rows.slots", ROW_SLOT, b"")
@@ -81,13 +121,20 @@ def blocks():
     side += names["tag"] + column_tag + bytes(16)
     side += blake2b(b"mayfly sidecar", side, key=blake2b(b"mayfly row sidecar", key=s))
     segment_key = blake2b(b"mayfly segment", SEGMENT_ID, key=s + e)
-    plain = little(NOT_AFTER) + little(0) + little(0, 4) + MESSAGE_ID + b"a message"
+    plain = plaintext(MESSAGE_ID, 0, 0, 2**63 - 1, b"a message")
     segment = record(segment_key, side, 0, plain, nonce24(0x50))
 
     log_key = blake2b(b"mayfly row log", FILE_ID, key=s)
     log_data = b"mayfly state" + FILE_ID
     log = b"MFLOG1\0\0" + FILE_ID + record(log_key, log_data, 0, b"a state", nonce24(0x70))
     log += record(log_key, log_data, 1, b"the state", nonce24(0x90))
+
+    later = plaintext(bytes(range(0xE0, 0xF0)), 1, 1, NOT_AFTER, b"a message in the journal")
+    body = record(segment_key, side, 1, later, nonce24(0xD0))
+    table = bytes([1]) + names["directory"] + SEGMENT_ID + little(len(segment)) + little(len(body), 4)
+    block = b"MFJRNL1\0" + little(0) + little(1) + little(0) + little(1)
+    block += little(len(body), 4) + little(len(table) + 40, 4) + body
+    block += xchacha(keys["KJ"], nonce24(0xF0 - 24), table, block)
 
     tomb = b"MFTOMB1\0" + little(NOT_AFTER)
     tomb += blake2b(b"mayfly tombstone", tomb, count=16)
@@ -116,6 +163,7 @@ def blocks():
             ("segment id", SEGMENT_ID), ("sidecar", side), ("segment key", segment_key), ("plaintext", plain),
             ("segment", segment),
         ],
+        "journal": [("table", table), ("body", body), ("block", block)],
         "state log": [("file id", FILE_ID), ("key", log_key), ("log", log)],
         "tombstone page": [
             ("index", TOMBSTONE_SLOT), ("associated data", tomb_data), ("plaintext begins", tomb_plain[:33]),

@@ -1,0 +1,54 @@
+import Primitives
+
+extension FixedWidthInteger {
+    /// The integer as the store's files have it: little-endian.
+    var littleEndianBytes: [UInt8] {
+        withUnsafeBytes(of: littleEndian) { Array($0) }
+    }
+}
+
+extension Collection<UInt8> {
+    /// The little-endian integer at `offset`, or `nil` if there are too few bytes.
+    func integer<Value: FixedWidthInteger>(_ type: Value.Type, at offset: Int) -> Value? {
+        let width = MemoryLayout<Value>.size
+        guard offset >= 0, offset <= count - width else { return nil }
+        let start = index(startIndex, offsetBy: offset)
+        var value: Value = 0
+        for (position, byte) in self[start..<index(start, offsetBy: width)].enumerated() {
+            value |= Value(truncatingIfNeeded: byte) << Value(8 * position)
+        }
+        return value
+    }
+}
+
+extension Bytes16 {
+    /// An identifier as callers give it.
+    static func parse(_ bytes: [UInt8]) throws(StoreError) -> Bytes16 {
+        guard let id = Bytes16(bytes) else { throw .invalidArgument("message identifier: 16 bytes wanted") }
+        return id
+    }
+
+    /// The hexadecimal digits that identifiers begin with.
+    struct Prefix {
+        private let digits: Bytes16
+        private let mask: Bytes16
+
+        /// `nil` when there are more than an identifier has, or one is above 15.
+        init?(digits: [UInt8]) {
+            guard digits.count <= 32, digits.allSatisfy({ $0 < 16 }) else { return nil }
+            var (value, mask) = ([UInt8](repeating: 0, count: 16), [UInt8](repeating: 0, count: 16))
+            for (index, digit) in digits.enumerated() {
+                let shift: UInt8 = index % 2 == 0 ? 4 : 0
+                value[index / 2] |= digit << shift
+                mask[index / 2] |= 15 << shift
+            }
+            guard let value = Bytes16(value), let mask = Bytes16(mask) else { return nil }
+            self.digits = value
+            self.mask = mask
+        }
+
+        func matches(_ id: Bytes16) -> Bool {
+            id.first & mask.first == digits.first && id.second & mask.second == digits.second
+        }
+    }
+}

@@ -1,0 +1,154 @@
+import Primitives
+
+/// The messages of an inbox in the order of their arrival, one at a time: whoever looks through an inbox holds no more of
+/// it in memory than what is wanted of it.
+///
+/// A message's place is a number that it keeps, through new versions and new expiries; what came later has a higher one.
+extension Store {
+    /// Visits the messages that are not due, the first to arrive first. Each is opened when it is its turn.
+    /// - Parameters:
+    ///   - place: only those from this place on.
+    ///   - body: what is done with each; it says whether to go on.
+    package func visit(
+        _ id: RowID,
+        from place: UInt64 = 0,
+        now: Int64,
+        _ body: (_ place: UInt64, _ message: StoredMessage) throws(StoreError) -> Bool
+    ) throws(StoreError) {
+        let row = try row(id)
+        try index(row)
+        try visit(row, from: place, now: now, body)
+    }
+
+    func visit(
+        _ row: Row,
+        from place: UInt64,
+        now: Int64,
+        _ body: (_ place: UInt64, _ message: StoredMessage) throws(StoreError) -> Bool
+    ) throws(StoreError) {
+        guard !isDue(row, now) else { return }
+        row.sortTimeline()
+        // What the body changes is not seen before the next visit, except that what is gone is not opened.
+        let timeline = row.timeline
+        for entry in timeline[row.firstEntry(from: place)...] {
+            guard let record = served(entry, row, now), let message = try open(record, row, now) else { continue }
+            guard try body(entry.order, message) else { return }
+        }
+    }
+
+    /// Visits the places of the messages that are not due, the last to arrive first, and opens none of them.
+    /// - Parameter place: only those from this place on.
+    package func visitPlaces(
+        _ id: RowID,
+        from place: UInt64 = 0,
+        now: Int64,
+        _ body: (_ place: UInt64) -> Bool
+    ) throws(StoreError) {
+        let row = try row(id)
+        try index(row)
+        visitPlaces(row, from: place, now: now, body)
+    }
+
+    func visitPlaces(_ row: Row, from place: UInt64, now: Int64, _ body: (_ place: UInt64) -> Bool) {
+        guard !isDue(row, now) else { return }
+        row.sortTimeline()
+        let timeline = row.timeline
+        for entry in timeline.reversed() {
+            guard entry.order >= place else { return }
+            guard served(entry, row, now) != nil else { continue }
+            guard body(entry.order) else { return }
+        }
+    }
+
+    /// The place of a message; `nil` when it is not, or no longer, there, or hidden.
+    package func place(_ id: RowID, of messageID: [UInt8]) throws(StoreError) -> UInt64? {
+        let row = try row(id)
+        try index(row)
+        return place(of: try Bytes16.parse(messageID), in: row)
+    }
+
+    func place(of messageID: Bytes16, in row: Row) -> UInt64? {
+        guard let record = row.index[messageID].flatMap({ row.record(at: $0) }), !record.isHidden else { return nil }
+        return record.order
+    }
+
+    /// The place that the next message gets, or a lower one than that.
+    package func nextPlace(_ id: RowID) throws(StoreError) -> UInt64 {
+        let row = try row(id)
+        try index(row)
+        return row.nextOrder
+    }
+
+    /// Identifiers of listed messages that are not due; none is opened.
+    /// - Parameters:
+    ///   - digits: the hexadecimal digits that they begin with.
+    ///   - limit: most of them.
+    package func messageIDs(
+        _ id: RowID,
+        beginningWith digits: [UInt8],
+        limit: Int,
+        now: Int64
+    ) throws(StoreError) -> [[UInt8]] {
+        let row = try row(id)
+        try index(row)
+        guard !isDue(row, now), let prefix = Bytes16.Prefix(digits: digits) else { return [] }
+        row.sortTimeline()
+        var found: [[UInt8]] = []
+        for entry in row.timeline where prefix.matches(entry.id) {
+            guard found.count < limit else { break }
+            if served(entry, row, now) != nil { found.append(entry.id.bytes) }
+        }
+        return found
+    }
+
+    /// Where the message of a timeline's entry is, if it is still there and not due.
+    private func served(_ entry: (order: UInt64, id: Bytes16), _ row: Row, _ now: Int64) -> Row.Place? {
+        guard let place = row.index[entry.id], let segment = row.segments[Int(place.file)],
+            segment.records[place.record].order == entry.order,
+            segment.expiry(of: place.record) > max(now, latestHide)
+        else { return nil }
+        return place
+    }
+
+    // MARK: - Hidden records
+
+    /// Whether an inbox has any.
+    package func hasHidden(_ id: RowID) throws(StoreError) -> Bool {
+        let row = try row(id)
+        try index(row)
+        return row.index.count > row.visibleCount
+    }
+
+    /// Visits the identifiers of the hidden records, in no order; what they are, their owner knows. None is opened.
+    /// - Parameter body: given each with the number of its payload's bytes; it says whether to go on.
+    package func visitHidden(
+        _ id: RowID,
+        _ body: (_ id: [UInt8], _ byteCount: Int) throws(StoreError) -> Bool
+    ) throws(StoreError) {
+        let row = try row(id)
+        try index(row)
+        for (id, place) in row.index {
+            guard let record = row.record(at: place), record.isHidden else { continue }
+            guard try body(id.bytes, record.payloadByteCount) else { return }
+        }
+    }
+}
+
+extension Row {
+    /// The first of the timeline, which must be sorted, with this place or a higher one.
+    fileprivate func firstEntry(from place: UInt64) -> Int {
+        var (low, high) = (0, timeline.count)
+        while low < high {
+            let middle = low + (high - low) / 2
+            if timeline[middle].order < place { low = middle + 1 } else { high = middle }
+        }
+        return low
+    }
+}
+
+extension MessageRecord {
+    /// Of the sealed bytes all but the frame and what is sealed with the payload.
+    fileprivate var payloadByteCount: Int {
+        max(0, Int(length) - XChaChaPoly.overheadByteCount - Self.headerByteCount)
+    }
+}

@@ -1,0 +1,323 @@
+import Primitives
+
+/// Names an inbox's row: the slot of its key page and which page that was, so that a reused slot is never taken for the
+/// row before.
+package struct RowID: Hashable, Comparable, Sendable, CustomStringConvertible {
+    package let slot: UInt32
+    package let generation: UInt64
+
+    package init(slot: UInt32, generation: UInt64) {
+        self.slot = slot
+        self.generation = generation
+    }
+
+    package static func < (left: RowID, right: RowID) -> Bool {
+        (left.slot, left.generation) < (right.slot, right.generation)
+    }
+
+    package var description: String { "\(slot)-\(String(generation, radix: 16))" }
+}
+
+/// An inbox's row while the store is unlocked. Everything of the inbox hangs on `secret` and dies with it.
+///
+///     unknown ── first use, or its turn of the scan ──▶ open ── release ──▶ resting ── use, or a record is due ──▶ open
+///        └──────────────────────────── the directory holds nothing but the log ────────────────────┘
+///
+/// Of the rows of a large home most are unknown or resting: a few hundred bytes each.
+package final class Row {
+    /// Where a live version of a message is: plain bytes, so that letting go of a million of them takes no time.
+    struct Place {
+        /// Number of the segment's file; 32 bits outlast any process.
+        let file: UInt32
+        private var bits: UInt32
+        private static let olderBit: UInt32 = 1 << 31
+
+        init(_ segment: Segment, _ position: Int, hasOlder: Bool) {
+            file = UInt32(truncatingIfNeeded: segment.file.number)
+            bits = UInt32(truncatingIfNeeded: position) & ~Self.olderBit | (hasOlder ? Self.olderBit : 0)
+        }
+
+        /// The position among the segment's records.
+        var record: Int { Int(bits & ~Self.olderBit) }
+        /// Older versions lie around somewhere.
+        var hasOlder: Bool { bits & Self.olderBit != 0 }
+        mutating func noteOlder() { bits |= Self.olderBit }
+    }
+
+    /// What is kept of a segment while the row rests.
+    struct RestingSegment {
+        let id: Bytes16
+        /// Slot of its column.
+        let column: Int
+        /// No record in it expires before this moment.
+        let moment: Int64
+    }
+
+    enum Contents {
+        /// The directory has not been looked at since the unlock.
+        case unknown
+        case resting([RestingSegment])
+        /// Every segment is in `segments`.
+        case open
+    }
+
+    /// The disk has refused to read something: when that was last tried, and how long nobody asks again. At first a second,
+    /// then more and more, because a disk may take its time to say no.
+    struct Refusal {
+        private static let longestPause: Int64 = 64_000
+        private var moment: Int64
+        private var pause = Store.retryInterval
+
+        init(at moment: Int64) { self.moment = moment }
+
+        mutating func goOn(at moment: Int64) {
+            self.moment = moment
+            pause = min(2 * pause, Self.longestPause)
+        }
+
+        /// When it is to be tried again. A clock that was wrong may have been corrected since.
+        func end(at now: Int64) -> Int64 { now < moment ? now : moment + pause }
+    }
+
+    /// What follows from the secret. 16 random-looking bytes each: nothing on the disk ties a name to a slot.
+    final class Names {
+        let directory: InboxDirectory
+        let log: Bytes16
+        let tag: [UInt8]
+        let sidecarKey: SharedSecret
+
+        init(_ secret: SharedSecret) {
+            directory = InboxDirectory(Self.directory(secret))
+            log = Self.inline(secret, "log name")
+            tag = Self.bytes(secret, "tag")
+            sidecarKey = SharedSecret(BLAKE2b.derive(key: secret.bytes, Array("mayfly row sidecar".utf8)))
+        }
+
+        static func directory(_ secret: SharedSecret) -> Bytes16 { inline(secret, "directory") }
+
+        private static func inline(_ secret: SharedSecret, _ label: String) -> Bytes16 {
+            bytes(secret, label).withUnsafeBytes { Bytes16(copying: $0) }
+        }
+
+        static func bytes(_ secret: SharedSecret, _ label: String) -> [UInt8] {
+            BLAKE2b.authenticate(key: secret.bytes, Array("mayfly row \(label)".utf8), byteCount: 16)
+        }
+    }
+
+    package let id: RowID
+    /// S_i.
+    let secret: SharedSecret
+    private var loadedNames: Names?
+
+    /// When the row is to be destroyed, in milliseconds since the epoch.
+    var fuse: Int64?
+    /// Its page is destroyed, or about to be: only files and memory are left to remove.
+    var isGone = false
+    /// Nobody uses its messages: what the reaper reads of them is let go again.
+    var isAsleep = true
+    var contents = Contents.unknown
+    /// By number of their file.
+    var segments: [Int: Segment] = [:]
+    /// By the number of their file: what is done to each may reach the disk.
+    var orderedSegments: [Segment] { segments.values.sorted { $0.file.number < $1.file.number } }
+    /// The segment that took the last append, by the slot of its column.
+    var appending: [Int: Segment] = [:]
+    /// The last of them.
+    var lastAppended: Segment?
+    var index: [Bytes16: Place] = [:]
+    /// Live messages in append order; entries of messages gone since are skipped and swept now and then.
+    var timeline: [(order: UInt64, id: Bytes16)] = []
+    var timelineIsSorted = true
+    var nextOrder: UInt64 = 0
+    /// Live messages that are listed.
+    private(set) var visibleCount = 0
+    /// Sealed bytes of what is live.
+    private(set) var storedByteCount: Int64 = 0
+    /// Messages found twice with different expiries: moving them was interrupted.
+    var halfMoved: Set<Bytes16> = []
+    var log: StateLog?
+    var logIsLoaded = false
+
+    init(slot: UInt32, secret: SharedSecret) {
+        self.secret = secret
+        id = RowID(slot: slot, generation: Names.bytes(secret, "generation").integer(UInt64.self, at: 0) ?? 0)
+    }
+
+    var names: Names {
+        if let loadedNames { return loadedNames }
+        let names = Names(secret)
+        loadedNames = names
+        return names
+    }
+
+    var directory: String { Hex.encode(names.directory.name.bytes) }
+    var logName: String { FilePlace(kind: .log, directory: names.directory.name, file: names.log).fileName }
+
+    /// The directory's name, without keeping the others in memory.
+    var directoryOnce: String {
+        Hex.encode((loadedNames?.directory.name ?? Names.directory(secret)).bytes)
+    }
+
+    /// A secret of the layers above, in a domain of its own.
+    func derive(label: String) -> SecretBytes {
+        BLAKE2b.derive(key: secret.bytes, Array("mayfly row use: \(label)".utf8))
+    }
+
+    var isOpen: Bool { if case .open = contents { true } else { false } }
+
+    /// The records of every segment are in `index`, but for those that the disk has refused to read.
+    var isIndexed = false
+    /// Segments that nobody can read before the next unlock, if then.
+    private(set) var lacksSegments = false
+    /// The disk has refused to read one or more of these.
+    var refusal: Refusal?
+    /// Numbers of the files.
+    private(set) var refusedSegments: Set<Int> = []
+    /// File names up to the dot.
+    private(set) var refusedSidecars: Set<String> = []
+    /// Messages that were erased since: what the refused segments have of them is not served any more.
+    var erasedMeanwhile: Set<Bytes16> = []
+    var isRefused: Bool { !refusedSegments.isEmpty || !refusedSidecars.isEmpty }
+    var hasUnreadSegments: Bool { lacksSegments || isRefused }
+
+    /// Forgets what the directory can tell again.
+    func forgetContents() {
+        segments = [:]
+        isIndexed = false
+        lacksSegments = false
+        refusal = nil
+        refusedSegments = []
+        refusedSidecars = []
+        erasedMeanwhile = []
+        appending = [:]
+        lastAppended = nil
+        index = [:]
+        timeline = []
+        timelineIsSorted = true
+        nextOrder = 0
+        visibleCount = 0
+        storedByteCount = 0
+        halfMoved = []
+        hasFailures = false
+        log = nil
+        logIsLoaded = false
+        loadedNames = nil
+    }
+
+    // MARK: - Index
+
+    func refused(segment number: Int) {
+        if refusedSegments.insert(number).inserted { leaveRoom() }
+    }
+
+    func refused(sidecar stem: String) {
+        if refusedSidecars.insert(stem).inserted { leaveRoom() }
+    }
+
+    func lackSegment() {
+        lacksSegments = true
+        leaveRoom()
+    }
+
+    func noteRead(segment number: Int) { refusedSegments.remove(number) }
+    func noteRead(sidecar stem: String) { refusedSidecars.remove(stem) }
+
+    /// A segment cannot be read: what comes now comes after whatever is in it.
+    private func leaveRoom() {
+        let (order, isTooLarge) = nextOrder.addingReportingOverflow(1 << 32)
+        if !isTooLarge { nextOrder = order }
+    }
+
+    /// Records may be on the disk that are in no index: their commit has failed.
+    var hasFailures = false
+
+    /// All versions of a message, the oldest first.
+    func versions(of id: Bytes16) -> [(segment: Segment, position: Int)] {
+        segments.values
+            .flatMap { segment in
+                segment.records.indices
+                    .filter { segment.records[$0].id == id && segment.records[$0].state != .erased }
+                    .map { (segment, $0) }
+            }
+            .sorted { $0.0.records[$0.1].version < $1.0.records[$1.1].version }
+    }
+
+    func record(at place: Place) -> MessageRecord? { segments[Int(place.file)]?.records[place.record] }
+
+    /// Enters record `position` of `segment`: the highest (order, version) of an identifier is the live one.
+    func insert(_ segment: Segment, _ position: Int) {
+        let record = segment.records[position]
+        if !record.isHidden { nextOrder = max(nextOrder, record.order + 1) }
+        let place = Place(segment, position, hasOlder: false)
+        guard let known = index[record.id], let holder = segments[Int(known.file)] else {
+            index[record.id] = place
+            count(record, 1)
+            return enterTimeline(record)
+        }
+        let other = holder.records[known.record]
+        if other.expiresAt != record.expiresAt { halfMoved.insert(record.id) }
+        if (other.order, other.version) >= (record.order, record.version) {
+            segment.records[position].state = .superseded
+            index[record.id]?.noteOlder()
+            return
+        }
+        holder.records[known.record].state = .superseded
+        index[record.id] = Place(segment, position, hasOlder: true)
+        count(other, -1)
+        count(record, 1)
+        if other.order != record.order { enterTimeline(record) }
+    }
+
+    private func enterTimeline(_ record: MessageRecord) {
+        if record.isHidden { return }
+        if let last = timeline.last, last.order > record.order { timelineIsSorted = false }
+        timeline.append((record.order, record.id))
+    }
+
+    private func count(_ record: MessageRecord, _ step: Int) {
+        if !record.isHidden { visibleCount += step }
+        storedByteCount += Int64(step) * Int64(record.length)
+    }
+
+    /// Takes a version out of service that cannot be relied on; the one before it is served again.
+    func withdraw(_ segment: Segment, _ position: Int) {
+        let record = segment.records[position]
+        guard let place = index[record.id], Int(place.file) == segment.file.number, place.record == position else {
+            return
+        }
+        removeFromIndex(record.id)
+        guard record.version > 0 else { return }
+        for segment in segments.values where !segment.isDead {
+            for position in segment.records.indices {
+                let other = segment.records[position]
+                guard other.id == record.id, other.state == .superseded || other.state == .moving else { continue }
+                segment.records[position].state = .live
+                insert(segment, position)
+                timelineIsSorted = false
+            }
+        }
+    }
+
+    /// Takes a message out of service and sweeps the timeline when it is mostly gaps.
+    func removeFromIndex(_ id: Bytes16) {
+        guard let place = index.removeValue(forKey: id) else { return }
+        if let record = record(at: place) { count(record, -1) }
+        if timeline.count > 2 * index.count + 64 { sweepTimeline() }
+    }
+
+    func sortTimeline() {
+        guard !timelineIsSorted else { return }
+        timeline.sort { $0.order < $1.order }
+        // A message whose older version came back has two entries; an order belongs to one message.
+        var last: UInt64?
+        timeline.removeAll { entry in
+            defer { last = entry.order }
+            return entry.order == last
+        }
+        timelineIsSorted = true
+    }
+
+    private func sweepTimeline() {
+        timeline.removeAll { entry in index[entry.id].flatMap { record(at: $0)?.order } != entry.order }
+    }
+}

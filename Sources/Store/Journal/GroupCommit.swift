@@ -1,0 +1,384 @@
+import DequeModule
+import Primitives
+
+/// The store's side of the group commit: what record files have in memory, and what is under way to the disk.
+///
+/// A commit copies what is new into the journal. A checkpoint writes everything that only memory and the journal have into
+/// the record files, and overwrites the journal: when half a journal is used, a few seconds after the first commit, before
+/// a record is erased that the journal still has, and before an inbox rests or the store is locked. A commit that is large
+/// is a checkpoint itself, and does without the journal.
+final class GroupCommit {
+    /// From so many bytes for each file on, a commit writes into the files at once.
+    private static let directByteCount = 128 << 10
+    /// A checkpoint follows a commit after so many milliseconds.
+    static let checkpointDelay: Int64 = 3_000
+    /// An entry without its bodies is no longer.
+    private static let entryByteCount = 256
+
+    /// What a commit has covered.
+    private struct Submission {
+        let sequence: UInt64
+        let covered: [(file: RecordFile, range: Range<Int64>)]
+        let checkpoint: [(file: RecordFile, end: Int64)]?
+        let hasBacklog: Bool
+        let erasures: [(file: RecordFile, erasures: [RecordFile.Erasure])]
+        /// Bytes of the journal.
+        let usage: Int
+    }
+
+    /// Ciphertext whose overwriting failed.
+    private struct PendingErasure {
+        let file: RecordFile
+        let span: RecordFile.Span
+        let error: StoreError
+    }
+
+    let committer: Committer
+    private let journal: Journal
+    private var keys: GridKeys?
+    private var dirty: [RecordFile] = []
+    private var unwritten: [RecordFile] = []
+    private var submissions: Deque<Submission> = []
+    private var nextSequence: UInt64 = 1
+    private var failures = 0
+    private var checkpointFailures = 0
+    /// The latest time known, and the one of the last checkpoint that failed.
+    private var now: Int64 = 0
+    private var failedAt: Int64?
+    /// Bytes of the journal that are in use, or will be when all that was submitted is done.
+    private var usage = 0
+    /// The journal was left as it is: nothing may be added before a checkpoint.
+    private var isBlocked = false
+    /// What an earlier run has left in the journal and the disk has not taken.
+    private(set) var backlog: [FileTask] = []
+    private var pendingErasures: [PendingErasure] = []
+    /// When the next checkpoint is due.
+    private(set) var checkpointAt: Int64?
+    private let damage: DamageList
+    private let unsettled: UnsettledDirectories
+
+    init(committer: Committer, journal: Journal, damage: DamageList, unsettled: UnsettledDirectories) {
+        self.committer = committer
+        self.journal = journal
+        self.damage = damage
+        self.unsettled = unsettled
+    }
+
+    // MARK: - What there is to do
+
+    /// The file has something for the next commit.
+    func note(_ file: RecordFile) {
+        if !file.isListed {
+            file.isListed = true
+            dirty.append(file)
+        }
+        if !file.isUnwrittenListed, file.isUnwritten {
+            file.isUnwrittenListed = true
+            unwritten.append(file)
+        }
+    }
+
+    var hasChanges: Bool { !dirty.isEmpty }
+    var hasUnwritten: Bool { !unwritten.isEmpty }
+    /// A checkpoint has failed a moment ago.
+    var isDeferred: Bool { failedAt.map { now < $0 + Store.retryInterval } ?? false }
+    var hasPendingErasures: Bool { !pendingErasures.isEmpty }
+
+    /// Nothing of the file is on its way to the disk.
+    func isAtRest(_ file: RecordFile) -> Bool {
+        !file.isDirty && !file.isUnwritten && !pendingErasures.contains { $0.file === file }
+            && !submissions.contains { $0.erasures.contains { $0.file === file } }
+    }
+
+    /// All that was appended is durable, in the journal or in the file.
+    func isDurable(_ file: RecordFile) -> Bool { file.durable == file.end }
+
+    /// Drops what no commit has taken; nobody reads the file again.
+    func forget(_ file: RecordFile) {
+        file.discard()
+        if file.isListed { dirty.removeAll { $0 === file } }
+        if file.isUnwrittenListed { unwritten.removeAll { $0 === file } }
+        file.isListed = false
+        file.isUnwrittenListed = false
+        pendingErasures.removeAll { $0.file === file }
+    }
+
+    // MARK: - Commits
+
+    /// - Parameters:
+    ///   - now: the latest time known.
+    ///   - withCheckpoint: everything goes into the record files too.
+    ///   - completion: `nil` when the store commits for itself.
+    func commit(
+        now: Int64,
+        withCheckpoint: Bool = false,
+        _ completion: (@Sendable (Result<Void, StoreError>) -> Void)?
+    ) {
+        self.now = now
+        absorb()
+        guard let keys else { return completion?(.failure(.locked)) ?? () }
+        let files = dirty.filter { !($0.owner?.isGone ?? true) && $0.isDirty }
+        for file in dirty { file.isListed = false }
+        dirty = []
+        unwritten.removeAll { file in
+            if file.isUnwritten, !(file.owner?.isGone ?? true) { return false }
+            file.isUnwrittenListed = false
+            return true
+        }
+        let byteCount = files.reduce(0) { $0 + Int(clamping: $1.end - $1.submitted) }
+        let erasesJournaled = files.contains { file in file.erasures.contains { $0.span.offset >= file.written } }
+        let estimate =
+            byteCount == 0 ? 0 : byteCount + files.count * Self.entryByteCount + 2 * JournalBlock.pageByteCount
+        let room = isBlocked ? 0 : journal.halfByteCount - usage
+        let isDirect = byteCount > 0 && (estimate > room || byteCount >= Self.directByteCount * max(1, unwritten.count))
+        let isCrowded = usage + estimate > journal.halfByteCount / 2
+        let hasCheckpoint =
+            isDirect || erasesJournaled
+            || (withCheckpoint || isCrowded) && (usage > 0 || isBlocked || !unwritten.isEmpty || !backlog.isEmpty)
+        let hasNews = files.contains { $0.end > $0.exposed }
+        var batch = JournalBatch()
+        var covered: [(file: RecordFile, range: Range<Int64>)] = []
+        for file in files where file.submitted < file.end {
+            let range = file.submitted..<file.end
+            covered.append((file, range))
+            if isDirect {
+                file.submitAll()
+            } else {
+                _ = file.takeUnsubmitted(into: batch.bodies)
+                batch.add(entry(file, range))
+            }
+        }
+        let synchronizes = files.filter(\.needsSynchronizing).map(\.place)
+        for file in files { file.needsSynchronizing = false }
+        let erasures = files.compactMap { file in
+            file.erasures.isEmpty ? nil : (file: file, erasures: file.takeErasures())
+        }
+        let checkpoint = hasCheckpoint ? takeCheckpoint() : nil
+        let sequence = nextSequence
+        nextSequence += 1
+        submissions.append(
+            Submission(
+                sequence: sequence,
+                covered: covered,
+                checkpoint: checkpoint?.files,
+                hasBacklog: hasCheckpoint && !backlog.isEmpty,
+                erasures: erasures,
+                usage: batch.pageCount * JournalBlock.pageByteCount
+            )
+        )
+        usage += batch.pageCount * JournalBlock.pageByteCount
+        if !batch.isEmpty { checkpointAt = checkpointAt ?? now + Self.checkpointDelay }
+        committer.submit(
+            CommitJob(
+                sequence: sequence,
+                failures: failures,
+                checkpointFailures: checkpointFailures,
+                keys: keys,
+                batch: batch,
+                checkpoint: checkpoint?.tasks,
+                isDirect: isDirect,
+                erasures: erasures.map { task($0.file, $0.erasures) },
+                hasNews: hasNews,
+                tellsErasures: erasures.contains { file in
+                    file.erasures.contains { $0.kind != .due && $0.kind != .again }
+                },
+                hasJournaledErasures: erasesJournaled,
+                synchronizes: synchronizes,
+                completion: completion
+            )
+        )
+        absorb()
+    }
+
+    private func entry(_ file: RecordFile, _ range: Range<Int64>) -> JournalEntry {
+        JournalEntry(
+            place: file.place,
+            sidecar: file.isPlaced ? nil : file.owner?.sidecarBytes,
+            fileID: file.owner?.fileID,
+            offset: range.lowerBound,
+            byteCount: Int(range.upperBound - range.lowerBound)
+        )
+    }
+
+    private func task(_ file: RecordFile, _ erasures: [RecordFile.Erasure]) -> ErasureTask {
+        ErasureTask(
+            file: file.number,
+            place: file.place,
+            spans: erasures.filter { $0.kind != .last }.map(\.span),
+            lastSpans: erasures.filter { $0.kind == .last }.map(\.span),
+            isVerified: erasures.contains { $0.kind == .again }
+        )
+    }
+
+    private func takeCheckpoint() -> (tasks: [FileTask], files: [(file: RecordFile, end: Int64)]) {
+        var tasks = backlog
+        var files: [(file: RecordFile, end: Int64)] = []
+        for file in unwritten {
+            guard let owner = file.owner else { continue }
+            var making = FileTask.Making.exists
+            if !file.isPlaced { making = owner.sidecarBytes.map { .withSidecar($0) } ?? .replacing }
+            let pieces = file.takeUnwritten(all: !file.isPlaced)
+            files.append((file, file.end))
+            if pieces.isEmpty { continue }
+            tasks.append(
+                FileTask(
+                    file: file.number,
+                    place: file.place,
+                    making: making,
+                    fileID: owner.fileID,
+                    isDirectoryNew: !owner.directory.isDurable,
+                    pieces: pieces
+                )
+            )
+        }
+        checkpointAt = nil
+        return (tasks, files)
+    }
+
+    // MARK: - Outcomes
+
+    /// Takes note of commits that have finished.
+    func absorb() {
+        var hasFailed = false
+        while true {
+            let outcomes = committer.takeOutcomes()
+            if outcomes.isEmpty { return }
+            for outcome in outcomes {
+                while let submission = submissions.popFirst() {
+                    guard submission.sequence == outcome.sequence else { continue }
+                    absorb(outcome, submission)
+                    break
+                }
+                hasFailed = hasFailed || outcome.failure != nil
+            }
+            // Whatever was submitted meanwhile fails as well, and must have before anything is made good.
+            if hasFailed { committer.drain() }
+        }
+    }
+
+    private func absorb(_ outcome: CommitOutcome, _ submission: Submission) {
+        if let failure = outcome.failure {
+            failures += 1
+            damage.report("\(journal.path): \(failure)")
+            for (file, range) in submission.covered { fail(file, range) }
+            // What was under way is in pages of the journal that nothing else takes away.
+            checkpointAt = now
+        } else {
+            for (file, range) in submission.covered {
+                file.committed(upTo: range.upperBound)
+                file.owner?.committed()
+            }
+        }
+        absorb(outcome.checkpoint, submission)
+        for (file, erasures) in submission.erasures {
+            guard let owner = file.owner, !owner.isGone else { continue }
+            let error = outcome.erasureFailures[file.number]
+            for erasure in erasures {
+                if erasure.kind == .moved {
+                    owner.moveEnded(erasure.span, isErased: outcome.failure == nil)
+                    if outcome.failure != nil { continue }
+                }
+                if let error { pendingErasures.append(PendingErasure(file: file, span: erasure.span, error: error)) }
+            }
+        }
+    }
+
+    private func absorb(_ checkpoint: CommitOutcome.Checkpoint, _ submission: Submission) {
+        switch checkpoint {
+        case .none: break
+        case .done:
+            for (file, end) in submission.checkpoint ?? [] {
+                file.checkpointed(upTo: end)
+                file.owner?.directory.isDurable = true
+            }
+            unwritten.removeAll { file in
+                file.isUnwrittenListed = file.isUnwritten
+                return !file.isUnwritten
+            }
+            if submission.hasBacklog { backlog = [] }
+            usage = submissions.reduce(0) { $0 + $1.usage }
+            isBlocked = false
+            failedAt = nil
+        case .moved(let error):
+            checkpointFailed(submission, error, directories: [])
+            for (file, erasures) in submission.erasures {
+                for erasure in erasures where erasure.span.offset >= file.written { file.zero(erasure.span) }
+            }
+            let kept = unwritten.reduce(0) { $0 + Int(clamping: $1.end - $1.written) + Self.entryByteCount }
+            usage = submissions.reduce(kept + JournalBlock.pageByteCount) { $0 + $1.usage }
+        case .failed(let error, let directories): checkpointFailed(submission, error, directories: directories)
+        }
+    }
+
+    private func checkpointFailed(_ submission: Submission, _ error: StoreError, directories: [FilePlace]) {
+        checkpointFailures += 1
+        damage.report("\(journal.path) cannot be written out: \(error)")
+        for (file, _) in submission.checkpoint ?? [] { file.checkpointFailed() }
+        for place in directories { unsettled[place.directoryName] = .refused }
+        failedAt = now
+        checkpointAt = now + Store.retryInterval
+    }
+
+    private func fail(_ file: RecordFile, _ range: Range<Int64>) {
+        file.commitFailed()
+        guard let owner = file.owner, !owner.isGone else { return }
+        owner.commitFailed(in: range)
+        note(file)
+    }
+
+    // MARK: - Reaping
+
+    /// A checkpoint is due, or what failed is to be tried again.
+    func isDue(_ now: Int64) -> Bool { checkpointAt.map { $0 <= now } ?? false }
+
+    /// Overwrites again what an earlier attempt left in doubt, with the next commit.
+    func retryErasures() {
+        let pending = pendingErasures
+        pendingErasures = []
+        for erasure in pending {
+            guard let owner = erasure.file.owner, !owner.isGone else { continue }
+            erasure.file.eraseAgain(erasure.span)
+            note(erasure.file)
+        }
+    }
+
+    /// Why something is still to be overwritten.
+    var erasureErrors: [StoreError] { pendingErasures.map(\.error) }
+
+    /// Has a record overwritten with the next reap, and read back.
+    func eraseLater(_ span: RecordFile.Span, in file: RecordFile, because error: StoreError) {
+        pendingErasures.append(PendingErasure(file: file, span: span, error: error))
+    }
+
+    // MARK: - Unlocking and locking
+
+    /// Takes over the journal of an earlier run.
+    /// - Parameters:
+    ///   - backlog: what of it the disk has not taken.
+    ///   - isBlocked: the journal was not overwritten.
+    func begin(_ keys: GridKeys, backlog: [FileTask], isBlocked: Bool) {
+        self.keys = keys
+        self.backlog = backlog
+        self.isBlocked = isBlocked
+        usage = 0
+        failedAt = nil
+        checkpointAt = isBlocked || !backlog.isEmpty ? 0 : nil
+    }
+
+    /// The disk has taken what the journal had of a directory.
+    func settled(_ directory: Bytes16) { backlog.removeAll { $0.place.directory == directory } }
+
+    /// Waits for everything, and forgets the keys.
+    func end() {
+        committer.drain()
+        absorb()
+        keys = nil
+        dirty = []
+        unwritten = []
+        submissions = []
+        backlog = []
+        pendingErasures = []
+        checkpointAt = nil
+        usage = 0
+    }
+}

@@ -1,0 +1,274 @@
+import Glibc
+import Primitives
+
+/// The home's journal: one file, written ahead to its full length, so that a commit for all inboxes is one write and one
+/// barrier and changes no metadata.
+///
+/// The file has two halves. Blocks follow each other in one of them until a checkpoint has written what they hold into
+/// the record files; then the journal is overwritten with zeros and begins anew. When the disk has no room for a
+/// checkpoint and something must be erased all the same, what is still needed moves to the other half without it.
+///
+/// One thread at a time uses a journal: the commit thread, or the store's while no commit is under way.
+final class Journal: @unchecked Sendable {
+    // @unchecked: see above.
+    static let name = "journal"
+    /// More is never read: a longer file is not ours.
+    private static let maximumByteCount: Int64 = 64 << 20
+    private static let pageByteCount = JournalBlock.pageByteCount
+
+    private let disk: any FileSystem
+    private let file: FileDescriptor?
+    let path: String
+    /// Pages of each half.
+    let halfPageCount: Int
+    private var half = 0
+    /// The page for the next block.
+    private var position = 0
+    private var sequence: UInt64 = 1
+    private var durable: UInt64 = 0
+    private var first: UInt64 = 1
+    /// Before this page of each half something may be written; the first page of the half for none.
+    private var used: [Int]
+    /// No block with entries was written since the last reset.
+    private var isClean = true
+    /// Pages could not be read: nothing is written before all of them are overwritten.
+    private(set) var needsReset = false
+    /// Makes the file with zeros, durable; its directory entry is the caller's to synchronise.
+    static func create(in home: HomeDirectory, byteCount: Int) throws(StoreError) {
+        let disk = home.disk
+        try onDisk(home.path(name)) { () throws(SystemError) in
+            let file = try disk.open(name, in: home.descriptor, [.write, .create])
+            defer { disk.close(file) }
+            let run = 1 << 20
+            for offset in stride(from: 0, to: byteCount, by: run) {
+                try disk.write(file, at: Int64(offset), [UInt8](repeating: 0, count: min(run, byteCount - offset)))
+            }
+            try disk.synchronize(file, dataOnly: false)
+        }
+    }
+
+    /// Opens the journal of a home; one that is missing, or is no such file, is reported and does without.
+    init(in home: HomeDirectory, damage: DamageList) {
+        disk = home.disk
+        let path = home.path(Self.name)
+        self.path = path
+        var pages = 0
+        var opened: FileDescriptor?
+        do throws(StoreError) {
+            let file = try home.open(Self.name, home.isReadOnly ? [] : .write)
+            opened = file
+            let count = try onDisk(path) { () throws(SystemError) in try home.disk.status(file).byteCount }
+            pages = Int(min(count, Self.maximumByteCount)) / Self.pageByteCount
+            if pages < 4 { damage.report("\(path) was cut off: commits take longer without it") }
+        } catch {
+            damage.report("\(path): \(error): commits take longer without it")
+        }
+        file = opened
+        halfPageCount = pages < 4 ? 0 : pages / 2
+        used = [0, pages < 4 ? 0 : pages / 2]
+    }
+
+    func close() {
+        if let file { disk.close(file) }
+    }
+
+    /// Bytes of blocks that one half takes; its last page is for a marker.
+    var halfByteCount: Int { max(0, halfPageCount - 1) * Self.pageByteCount }
+
+    // MARK: - Writing
+
+    /// Writes one block for all batches; durable when this returns.
+    func append(_ batches: [JournalBatch], _ keys: GridKeys) throws(StoreError) {
+        let bodies = batches.reduce(0) { $0 + $1.bodies.count }
+        let pages = JournalBlock.pageCount(bodies: bodies, table: batches.reduce(0) { $0 + $1.table.count })
+        guard !needsReset, position + pages < (half + 1) * halfPageCount else { throw .full(path: path) }
+        try write(batches, pageCount: pages, keys)
+        isClean = false
+    }
+
+    private func write(_ batches: [JournalBatch], pageCount: Int, _ keys: GridKeys) throws(StoreError) {
+        guard let file else { throw .full(path: path) }
+        let block = JournalBlock.encode(
+            page: position,
+            sequence: sequence,
+            durable: durable,
+            first: first,
+            batches: batches,
+            keys: keys
+        )
+        used[half] = max(used[half], position + pageCount)
+        try onDisk(path) { () throws(SystemError) in
+            try disk.write(file, at: Int64(position) * Int64(Self.pageByteCount), block.bytes)
+            try disk.synchronize(file, dataOnly: true)
+        }
+        durable = sequence
+        sequence += 1
+        position += pageCount
+    }
+
+    /// Everything is in the record files: zeros over all blocks, durable when this returns.
+    ///
+    /// A block without entries comes first and stays: while the zeros are on their way, any of the blocks before it may
+    /// be gone, and none of them counts any more.
+    func reset(_ keys: GridKeys) throws(StoreError) {
+        guard file != nil, !isClean || needsReset else { return }
+        if needsReset { try zero([0..<used[0], halfPageCount..<used[1]]) }
+        let before = first
+        first = sequence
+        let marker = position
+        do throws(StoreError) {
+            try write([], pageCount: 1, keys)
+        } catch {
+            first = before
+            throw error
+        }
+        // The marker may be written over: what follows does not count on it.
+        first = sequence
+        let halves = [0..<used[0], halfPageCount..<used[1]]
+        let others = halves.flatMap { half in
+            half.contains(marker) ? [half.lowerBound..<marker, (marker + 1)..<half.upperBound] : [half]
+        }
+        do throws(StoreError) {
+            try zero(others)
+        } catch {
+            position = marker
+            throw error
+        }
+        needsReset = false
+        isClean = true
+        used = [0, halfPageCount]
+        used[half] = marker + 1
+        half = 0
+        position = 0
+    }
+
+    /// Moves to the other half with nothing but these batches, and overwrites the half before.
+    func move(to batches: [JournalBatch], _ keys: GridKeys) throws(StoreError) {
+        let old = half
+        let start = (1 - old) * halfPageCount
+        try zero([start..<used[1 - old]])
+        used[1 - old] = start
+        let bodies = batches.reduce(0) { $0 + $1.bodies.count }
+        let pages = JournalBlock.pageCount(bodies: bodies, table: batches.reduce(0) { $0 + $1.table.count })
+        guard !needsReset, pages < halfPageCount else { throw .full(path: path) }
+        let before = (position, first)
+        (half, position, first) = (1 - old, start, sequence)
+        do throws(StoreError) {
+            try write(batches, pageCount: pages, keys)
+        } catch {
+            half = old
+            (position, first) = before
+            throw error
+        }
+        let oldStart = old * halfPageCount
+        try zero([oldStart..<used[old]])
+        used[old] = oldStart
+    }
+
+    private func zero(_ ranges: [Range<Int>]) throws(StoreError) {
+        guard let file, ranges.contains(where: { !$0.isEmpty }) else { return }
+        try onDisk(path) { () throws(SystemError) in
+            let run = 256
+            for range in ranges {
+                for page in stride(from: range.lowerBound, to: range.upperBound, by: run) {
+                    let count = min(run, range.upperBound - page) * Self.pageByteCount
+                    let zeros = [UInt8](repeating: 0, count: count)
+                    try disk.write(file, at: Int64(page) * Int64(Self.pageByteCount), zeros)
+                }
+            }
+            try disk.synchronize(file, dataOnly: true)
+        }
+    }
+
+    /// The whole file once more, as it is: see ``Doubt/refused``.
+    func rewrite() throws(StoreError) {
+        guard let file else { return }
+        try onDisk(path) { () throws(SystemError) in
+            try disk.rewrite(file, byteCount: Int64(2 * halfPageCount * Self.pageByteCount))
+            try disk.synchronize(file, dataOnly: true)
+        }
+    }
+
+    func synchronize() throws(StoreError) {
+        guard let file else { return }
+        try onDisk(path) { () throws(SystemError) in try disk.synchronize(file, dataOnly: true) }
+    }
+
+    // MARK: - Recovery
+
+    /// The blocks that count, in order; and what is wrong with the rest.
+    func recover(_ keys: GridKeys, _ damage: DamageList) -> [JournalBlock] {
+        let bytes = read(damage)
+        var found: [JournalBlock] = []
+        var page = 0
+        var isTorn = false
+        used = [0, halfPageCount]
+        while page < 2 * halfPageCount {
+            let start = page * Self.pageByteCount
+            let isZero = bytes[start..<(start + Self.pageByteCount)].allSatisfy { $0 == 0 }
+            if isZero {
+                page += 1
+                continue
+            }
+            let half = page / halfPageCount
+            if let block = JournalBlock(bytes, page: page, keys: keys) {
+                found.append(block)
+                page += block.pageCount
+            } else {
+                isTorn = true
+                page += 1
+            }
+            used[half] = max(used[half], min(page, (half + 1) * halfPageCount))
+        }
+        let blocks = counted(found, damage)
+        if isTorn { damage.report("\(path): its end makes no commit: a write that was interrupted, or damage") }
+        if let last = blocks.last {
+            half = last.page / halfPageCount
+            // A marker is written over: it may have taken the half's last page.
+            position = last.page + (last.entries.isEmpty ? 0 : last.pageCount)
+            first = last.entries.isEmpty ? last.sequence + 1 : last.first
+        }
+        if needsReset { used = [halfPageCount, 2 * halfPageCount] }
+        isClean = found.allSatisfy { $0.entries.isEmpty } && !isTorn
+        sequence = (found.map(\.sequence).max() ?? 0) + 1
+        durable = sequence - 1
+        if isClean, !needsReset { (half, position, first) = (0, 0, sequence) }
+        return blocks
+    }
+
+    /// Of the latest beginning; and of those that may not have been durable only what has no gap before it.
+    private func counted(_ found: [JournalBlock], _ damage: DamageList) -> [JournalBlock] {
+        guard let first = found.map(\.first).max(), let durable = found.map(\.durable).max() else { return [] }
+        var counted: [JournalBlock] = []
+        var expected = first
+        for block in found.sorted(by: { $0.sequence < $1.sequence }) where block.sequence >= first {
+            if block.sequence != expected {
+                if block.sequence - 1 > durable { break }
+                damage.report("\(path) is damaged: commits \(expected) to \(block.sequence - 1) cannot be opened")
+            }
+            counted.append(block)
+            expected = block.sequence + 1
+        }
+        if expected <= durable { damage.report("\(path) is damaged: commits up to \(durable) cannot be opened") }
+        return counted
+    }
+
+    private func read(_ damage: DamageList) -> [UInt8] {
+        let count = 2 * halfPageCount * Self.pageByteCount
+        guard let file, count > 0 else { return [] }
+        if let bytes = try? disk.read(file, at: 0, count: count), bytes.count == count { return bytes }
+        var bytes: [UInt8] = []
+        bytes.reserveCapacity(count)
+        for page in 0..<(2 * halfPageCount) {
+            let found = try? disk.read(file, at: Int64(page) * Int64(Self.pageByteCount), count: Self.pageByteCount)
+            if let found, found.count == Self.pageByteCount {
+                bytes += found
+            } else {
+                needsReset = true
+                bytes += [UInt8](repeating: 0, count: Self.pageByteCount)
+            }
+        }
+        if needsReset { damage.report("pages of \(path) cannot be read: what was stored last may be lost") }
+        return bytes
+    }
+}

@@ -1,0 +1,173 @@
+import Primitives
+
+/// What one commit adds to one record file.
+struct JournalEntry: Equatable, Sendable {
+    let place: FilePlace
+    /// Of a segment whose sidecar may not be on the disk.
+    let sidecar: [UInt8]?
+    /// Of a log: which one it is.
+    let fileID: [UInt8]?
+    /// Where in the file the bytes go.
+    let offset: Int64
+    let byteCount: Int
+
+    private enum Form: UInt8 {
+        case segment = 1
+        case segmentWithSidecar = 2
+        case log = 3
+    }
+
+    func encode(to table: inout [UInt8]) {
+        let form: Form = place.kind == .log ? .log : sidecar == nil ? .segment : .segmentWithSidecar
+        table.append(form.rawValue)
+        place.directory.append(to: &table)
+        place.file.append(to: &table)
+        table += offset.littleEndianBytes
+        table += UInt32(clamping: byteCount).littleEndianBytes
+        table += sidecar ?? fileID ?? []
+    }
+
+    /// All entries of a table; `nil` for a table that no program of ours has made.
+    static func decode(_ table: [UInt8]) -> [JournalEntry]? {
+        var entries: [JournalEntry] = []
+        var position = 0
+        func take(_ count: Int) -> ArraySlice<UInt8>? {
+            guard count <= table.count - position else { return nil }
+            defer { position += count }
+            return table[position..<(position + count)]
+        }
+        while position < table.count {
+            guard let form = take(1)?.first.flatMap(Form.init), let directory = take(16).flatMap({ Bytes16($0) }),
+                let file = take(16).flatMap({ Bytes16($0) }), let offset = take(8)?.integer(Int64.self, at: 0),
+                let byteCount = take(4)?.integer(UInt32.self, at: 0), offset >= 0,
+                offset <= Int64(RecordFile.maximumByteCount), Int(byteCount) <= RecordFile.maximumByteCount
+            else { return nil }
+            var (sidecar, fileID): ([UInt8]?, [UInt8]?) = (nil, nil)
+            switch form {
+            case .segment: break
+            case .segmentWithSidecar:
+                guard let bytes = take(ExpirySidecar.byteCount) else { return nil }
+                sidecar = Array(bytes)
+            case .log:
+                guard let bytes = take(16) else { return nil }
+                fileID = Array(bytes)
+            }
+            entries.append(
+                JournalEntry(
+                    place: FilePlace(kind: form == .log ? .log : .segment, directory: directory, file: file),
+                    sidecar: sidecar,
+                    fileID: fileID,
+                    offset: offset,
+                    byteCount: Int(byteCount)
+                )
+            )
+        }
+        return entries
+    }
+}
+
+/// One commit, or several that were written together.
+///
+///     magic (8) ‖ page (8) ‖ sequence (8) ‖ durable (8) ‖ first (8) ‖ bytes of bodies (4) ‖ bytes of the table (4)
+///     ‖ bodies ‖ table, sealed by KJ, AAD = everything before ‖ zeros up to the next page
+///
+/// The bodies are what the record files are to hold, sealed under their own keys: the journal has no key that opens them.
+struct JournalBlock {
+    static let pageByteCount = 4_096
+    static let headerByteCount = 48
+    private static let magic = Array("MFJRNL1\0".utf8)
+
+    /// The page of the file at which the block begins: a block that was moved does not open.
+    let page: Int
+    let sequence: UInt64
+    /// Every block up to this number was durable when the block was written.
+    let durable: UInt64
+    /// Blocks before this number do not count any more.
+    let first: UInt64
+    let entries: [JournalEntry]
+    let bodies: [UInt8]
+    let pageCount: Int
+
+    static func pageCount(byteCount: Int) -> Int { (byteCount + pageByteCount - 1) / pageByteCount }
+
+    /// Pages of a block with so many bytes of bodies and of entries.
+    static func pageCount(bodies: Int, table: Int) -> Int {
+        pageCount(byteCount: headerByteCount + bodies + table + XChaChaPoly.overheadByteCount)
+    }
+
+    static func encode(
+        page: Int,
+        sequence: UInt64,
+        durable: UInt64,
+        first: UInt64,
+        batches: [JournalBatch],
+        keys: GridKeys
+    ) -> RecordBuffer {
+        let bodyCount = batches.reduce(0) { $0 + $1.bodies.count }
+        let tableCount = batches.reduce(0) { $0 + $1.table.count } + XChaChaPoly.overheadByteCount
+        let pageCount = pageCount(byteCount: headerByteCount + bodyCount + tableCount)
+        let block = RecordBuffer(capacity: pageCount * pageByteCount)
+        var header = magic + UInt64(page).littleEndianBytes + sequence.littleEndianBytes + durable.littleEndianBytes
+        header += first.littleEndianBytes
+        header += UInt32(bodyCount).littleEndianBytes + UInt32(tableCount).littleEndianBytes
+        block.append(header)
+        for batch in batches { block.append(batch.bodies.bytes) }
+        let covered = block.count
+        let sealed = block.extend(by: tableCount)
+        fillRandomly(UnsafeMutableRawBufferPointer(rebasing: sealed[..<XChaChaPoly.nonceByteCount]))
+        var position = XChaChaPoly.nonceByteCount
+        for batch in batches {
+            UnsafeMutableRawBufferPointer(rebasing: sealed[position...]).copyBytes(from: batch.table)
+            position += batch.table.count
+        }
+        let data = UnsafeRawBufferPointer(rebasing: block.bytes[..<covered])
+        XChaChaPoly.seal(inPlace: sealed, key: keys.journal, authenticating: data)
+        _ = block.extend(by: pageCount * pageByteCount - block.count).initializeMemory(as: UInt8.self, repeating: 0)
+        return block
+    }
+
+    /// The block at a page of a journal's bytes; `nil` for anything that is not whole and ours.
+    init?(_ journal: [UInt8], page: Int, keys: GridKeys) {
+        let start = page * Self.pageByteCount
+        guard start >= 0, start <= journal.count - Self.pageByteCount, journal[start...].starts(with: Self.magic),
+            journal.integer(UInt64.self, at: start + 8) == UInt64(page),
+            let sequence = journal.integer(UInt64.self, at: start + 16),
+            let durable = journal.integer(UInt64.self, at: start + 24),
+            let first = journal.integer(UInt64.self, at: start + 32),
+            let bodyCount = journal.integer(UInt32.self, at: start + 40),
+            let tableCount = journal.integer(UInt32.self, at: start + 44)
+        else { return nil }
+        let covered = start + Self.headerByteCount + Int(bodyCount)
+        let end = covered + Int(tableCount)
+        // Sums of the file's own size, so that none of them overflows.
+        guard end <= journal.count, sequence < .max else { return nil }
+        let opened = journal.withUnsafeBytes { bytes in
+            try? XChaChaPoly.open(
+                UnsafeRawBufferPointer(rebasing: bytes[covered..<end]),
+                key: keys.journal,
+                authenticating: UnsafeRawBufferPointer(rebasing: bytes[start..<covered])
+            )
+        }
+        guard let opened, let entries = JournalEntry.decode(opened),
+            entries.reduce(0, { $0 + $1.byteCount }) == Int(bodyCount)
+        else { return nil }
+        self.page = page
+        self.sequence = sequence
+        self.durable = durable
+        self.first = first
+        self.entries = entries
+        bodies = Array(journal[(start + Self.headerByteCount)..<covered])
+        pageCount = Self.pageCount(byteCount: end - start)
+    }
+}
+
+/// What one commit hands to the journal.
+struct JournalBatch: Sendable {
+    /// Entries, encoded.
+    var table: [UInt8] = []
+    let bodies = RecordBuffer(capacity: 16_384)
+    var isEmpty: Bool { table.isEmpty }
+    var pageCount: Int { isEmpty ? 0 : JournalBlock.pageCount(bodies: bodies.count, table: table.count) }
+
+    mutating func add(_ entry: JournalEntry) { entry.encode(to: &table) }
+}

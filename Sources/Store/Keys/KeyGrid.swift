@@ -1,0 +1,128 @@
+import Primitives
+
+/// The keys under the root: KS seals key pages, KX mixes a page into its secret, KT seals tombstones, KC is the secret
+/// of the pseudo-row that fan-out lists belong to, KJ seals the headers in the journal.
+///
+/// A class, so that rows and columns share it and its end is one assignment: the keys are wiped with the last reference.
+final class GridKeys: Sendable {
+    let sealing: SecretBytes
+    let mixing: SecretBytes
+    let tombstones: SecretBytes
+    let control: SecretBytes
+    let journal: SecretBytes
+
+    init(root: borrowing SecretBytes) {
+        sealing = BLAKE2b.derive(key: root, Array("mayfly KS: key pages".utf8))
+        mixing = BLAKE2b.derive(key: root, Array("mayfly KX: page to secret".utf8))
+        tombstones = BLAKE2b.derive(key: root, Array("mayfly KT: tombstones".utf8))
+        control = BLAKE2b.derive(key: root, Array("mayfly KC: control row".utf8))
+        journal = BLAKE2b.derive(key: root, Array("mayfly KJ: journal".utf8))
+    }
+}
+
+/// A secret with a reference, so that dropping the last one wipes it.
+final class SharedSecret {
+    private(set) var bytes: SecretBytes
+
+    init(_ bytes: consuming SecretBytes) { self.bytes = bytes }
+
+    /// Zeros from here on, whoever still has a reference.
+    func wipe() { bytes = SecretBytes(byteCount: bytes.byteCount) { _ in } }
+}
+
+/// One 4 KiB page whose random payload is mixed into a 32-byte secret: overwrite any sector of it and the secret is gone.
+///
+///     header ‖ nonce (24) ‖ payload ‖ tag (16)        sealed by KS, AAD = file ‖ index ‖ header
+///     secret = BLAKE2b(KX, AAD ‖ payload)
+enum KeyPage {
+    static func associatedData(file: String, index: Int, header: [UInt8]) -> [UInt8] {
+        Array("mayfly \(file)\0".utf8) + UInt64(index).littleEndianBytes + header
+    }
+
+    /// A fresh page; its secret is had by opening it.
+    static func make(file: String, index: Int, header: [UInt8], keys: GridKeys) -> [UInt8] {
+        var payload = randomBytes(SlotFile.pageByteCount - header.count - XChaChaPoly.overheadByteCount)
+        defer { wipe(&payload) }
+        return header
+            + XChaChaPoly.seal(
+                payload,
+                key: keys.sealing,
+                nonce: randomBytes(XChaChaPoly.nonceByteCount),
+                authenticating: associatedData(file: file, index: index, header: header)
+            )
+    }
+
+    /// `nil` for a free, destroyed, changed or moved page.
+    static func open(
+        _ page: [UInt8],
+        file: String,
+        index: Int,
+        headerByteCount: Int,
+        keys: GridKeys
+    ) -> SharedSecret? {
+        guard page.count == SlotFile.pageByteCount else { return nil }
+        let data = associatedData(file: file, index: index, header: Array(page[..<headerByteCount]))
+        guard
+            var payload = try? XChaChaPoly.open(page[headerByteCount...], key: keys.sealing, authenticating: data)
+        else { return nil }
+        defer { wipe(&payload) }
+        return SharedSecret(BLAKE2b.derive(key: keys.mixing, data, payload))
+    }
+
+    /// Names a page's present content without opening it: fuses use it, so that they never burn a reused slot.
+    static func fingerprint(_ page: [UInt8]) -> [UInt8] {
+        BLAKE2b.hash(Array("mayfly page".utf8), page, byteCount: 16)
+    }
+}
+
+/// The clear 64 bytes before a column page: what the reaper must know without a passphrase.
+///
+///     magic (8) ‖ tier (1) ‖ zeros (3) ‖ row slot (4) ‖ bucket (8) ‖ notAfter (8) ‖ row fingerprint (16) ‖ check (16)
+struct ColumnHeader: Equatable {
+    static let byteCount = 64
+    private static let magic = Array("MFCOL1\0\0".utf8)
+
+    let tier: Tier
+    let bucket: Int64
+    /// Milliseconds since the epoch: from then on the page must not exist.
+    let notAfter: Int64
+    /// Of a fuse: the row it destroys.
+    let rowSlot: UInt32
+    let rowFingerprint: [UInt8]
+
+    init(tier: Tier, expiresAt: Int64, rowSlot: UInt32 = 0, rowFingerprint: [UInt8]? = nil) {
+        self.tier = tier
+        bucket = tier.bucket(expiresAt: expiresAt)
+        notAfter = bucket * tier.bucketWidth
+        self.rowSlot = rowSlot
+        self.rowFingerprint = rowFingerprint ?? [UInt8](repeating: 0, count: 16)
+    }
+
+    /// `nil` unless the page begins with a header whose check holds and whose bucket and end agree.
+    init?(page: [UInt8]) {
+        guard page.count >= Self.byteCount, Self.hasMagic(page), Array(page[48..<64]) == Self.check(page[..<48]),
+            let tier = Tier(rawValue: page[8]), page[9] == 0, page[10] == 0, page[11] == 0,
+            let rowSlot = page.integer(UInt32.self, at: 12), let bucket = page.integer(Int64.self, at: 16),
+            let notAfter = page.integer(Int64.self, at: 24), Tier.times.contains(notAfter),
+            bucket == tier.bucket(expiresAt: notAfter), bucket * tier.bucketWidth == notAfter
+        else { return nil }
+        self.tier = tier
+        self.rowSlot = rowSlot
+        self.bucket = bucket
+        self.notAfter = notAfter
+        rowFingerprint = Array(page[32..<48])
+    }
+
+    /// Whether the page was meant to be a column, though its header may be damaged.
+    static func hasMagic(_ page: [UInt8]) -> Bool { page.starts(with: magic) }
+
+    var encoded: [UInt8] {
+        var bytes = Self.magic + [tier.rawValue, 0, 0, 0] + rowSlot.littleEndianBytes
+        bytes += bucket.littleEndianBytes + notAfter.littleEndianBytes + rowFingerprint
+        return bytes + Self.check(bytes[...])
+    }
+
+    private static func check(_ bytes: ArraySlice<UInt8>) -> [UInt8] {
+        BLAKE2b.hash(Array("mayfly column header".utf8), Array(bytes), byteCount: 16)
+    }
+}

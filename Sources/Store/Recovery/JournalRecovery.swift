@@ -1,0 +1,108 @@
+import Primitives
+
+/// What an earlier run has left in the journal goes into the record files, before anything is read of them.
+extension Store {
+    func recoverJournal(_ keys: GridKeys) {
+        let blocks = journal.recover(keys, damageList)
+        var backlog = tasks(of: blocks)
+        guard !isReadOnly else { return commits.begin(keys, backlog: backlog, isBlocked: true) }
+        var isReset = false
+        // A directory that still has another name must not be made a second time: its inbox does this when it is used.
+        if !mayBeSetAside {
+            let failures = writer.perform(backlog)
+            for index in failures.keys.sorted() {
+                guard let error = failures[index] else { continue }
+                unsettled[backlog[index].place.directoryName] = .refused
+                report("\(journal.path) cannot be written out: \(error)")
+            }
+            backlog = backlog.indices.filter { failures[$0] != nil }.map { backlog[$0] }
+        }
+        if backlog.isEmpty {
+            do throws(StoreError) {
+                try journal.reset(keys)
+                isReset = true
+            } catch {
+                report("\(journal.path) cannot be overwritten: \(error)")
+            }
+        }
+        commits.begin(keys, backlog: backlog, isBlocked: !isReset)
+    }
+
+    /// Before an inbox's files are read for the first time.
+    /// - Throws: when the disk does not take what the journal has of the inbox; nothing is served from it then.
+    func writeOut(_ row: Row) throws(StoreError) {
+        guard !commits.backlog.isEmpty else { return }
+        let tasks = commits.backlog.filter { $0.place.directory == row.names.directory.name }
+        if tasks.isEmpty { return }
+        if isReadOnly { throw .readOnly(path: home.path) }
+        commits.committer.drain()
+        for task in tasks { try writer.perform(task) }
+        try onDisk(home.path(Self.inboxesName)) { () throws(SystemError) in
+            try disk.synchronize(inboxes, dataOnly: false)
+        }
+        commits.settled(row.names.directory.name)
+    }
+
+    /// What each file is to have. Inboxes that are destroyed, and buckets that have ended, get nothing.
+    private func tasks(of blocks: [JournalBlock]) -> [FileTask] {
+        guard blocks.contains(where: { !$0.entries.isEmpty }) else { return [] }
+        var known = Set(rows.values.map { Row.Names.directory($0.secret) })
+        if let controlRow { known.insert(controlRow.names.directory.name) }
+        var order: [FilePlace] = []
+        var found: [FilePlace: FoundFile] = [:]
+        for block in blocks {
+            var position = 0
+            for entry in block.entries {
+                let bytes = block.bodies[position..<(position + entry.byteCount)]
+                position += entry.byteCount
+                if let sidecar = entry.sidecar, hasEnded(sidecar) { continue }
+                if found[entry.place] == nil { order.append(entry.place) }
+                found[entry.place, default: FoundFile()].add(entry, bytes)
+            }
+        }
+        return order.compactMap { place in found[place]?.task(place, isKnown: known.contains(place.directory)) }
+    }
+
+    /// The bucket's key page is gone.
+    private func hasEnded(_ sidecar: [UInt8]) -> Bool {
+        columnsAreComplete && sidecar.count == ExpirySidecar.byteCount && columnOfTag[Array(sidecar[64..<80])] == nil
+    }
+}
+
+/// What a journal has of one record file.
+private struct FoundFile {
+    private var sidecar: [UInt8]?
+    private var fileID: [UInt8]?
+    private var pieces: [FileTask.Piece] = []
+    private var hasBeginning = false
+
+    mutating func add(_ entry: JournalEntry, _ bytes: ArraySlice<UInt8>) {
+        if let bytes = entry.sidecar { sidecar = bytes }
+        if entry.fileID != fileID {
+            // A log that takes the place of the one before.
+            fileID = entry.fileID
+            pieces = []
+            hasBeginning = false
+        }
+        if entry.offset == 0 { hasBeginning = true }
+        let buffer = RecordBuffer(capacity: bytes.count)
+        bytes.withUnsafeBytes { buffer.append($0) }
+        pieces.append(FileTask.Piece(offset: entry.offset, buffer: buffer))
+    }
+
+    /// - Parameter isKnown: the directory is that of an inbox; another one is written to if it is there, for its page may
+    ///   not have been readable.
+    func task(_ place: FilePlace, isKnown: Bool) -> FileTask {
+        var making = FileTask.Making.exists
+        if place.kind == .log { making = hasBeginning ? .replacing : .onlyIfSame }
+        if let sidecar { making = .withSidecar(sidecar) }
+        return FileTask(
+            file: -1,
+            place: place,
+            making: making,
+            fileID: fileID,
+            isDirectoryNew: isKnown,
+            pieces: pieces
+        )
+    }
+}

@@ -1,0 +1,269 @@
+import Glibc
+import Primitives
+import Synchronization
+
+/// Where a record file lies: 16 bytes name its directory in `inboxes`, 16 the file.
+struct FilePlace: Hashable, Sendable {
+    enum Kind: UInt8, Sendable {
+        case segment = 1
+        case log = 2
+    }
+
+    let kind: Kind
+    let directory: Bytes16
+    /// Of a segment its id, of a log the name that its row gives it.
+    let file: Bytes16
+
+    var directoryName: String { Hex.encode(directory.bytes) }
+    var fileName: String { Hex.encode(file.bytes) + (kind == .segment ? ".seg" : ".log") }
+    var sidecarName: String { Hex.encode(file.bytes) + ".expiry" }
+    var path: String { directoryName + "/" + fileName }
+}
+
+/// What a checkpoint writes into one file, so that the journal need not keep it.
+struct FileTask: Sendable {
+    struct Piece: Sendable {
+        let offset: Int64
+        let buffer: RecordBuffer
+    }
+
+    /// How the file comes to be; what is durable is written only.
+    enum Making: Sendable {
+        case exists
+        /// A segment: its sidecar is made first.
+        case withSidecar([UInt8])
+        /// A log: written under another name, and renamed over the one before when it is durable.
+        case replacing
+        /// A log that a journal names: only when it has the task's file id, for another one may have replaced it.
+        case onlyIfSame
+    }
+
+    /// Within this process; -1 for a file that only the journal knows.
+    let file: Int
+    let place: FilePlace
+    let making: Making
+    /// Of a log: which one it is.
+    let fileID: [UInt8]?
+    /// The directory may not be there, and its name not durable.
+    let isDirectoryNew: Bool
+    let pieces: [Piece]
+
+    /// The same for the journal, with zeros in place of some records.
+    func batch(without spans: [RecordFile.Span]) -> JournalBatch {
+        var batch = JournalBatch()
+        var sidecar: [UInt8]?
+        if case .withSidecar(let bytes) = making { sidecar = bytes }
+        for piece in pieces {
+            let start = batch.bodies.count
+            batch.bodies.append(piece.buffer.bytes)
+            let end = piece.offset + Int64(piece.buffer.count)
+            for span in spans where span.offset < end && span.end > piece.offset {
+                let from = start + Int(max(span.offset, piece.offset) - piece.offset)
+                batch.bodies.zero(from..<(start + Int(min(span.end, end) - piece.offset)))
+            }
+            batch.add(
+                JournalEntry(
+                    place: place,
+                    sidecar: sidecar,
+                    fileID: fileID,
+                    offset: piece.offset,
+                    byteCount: piece.buffer.count
+                )
+            )
+        }
+        return batch
+    }
+}
+
+/// The directories of inboxes, as the commit thread may use them: none is made again after its inbox was destroyed.
+final class DirectoryGate: Sendable {
+    private let gone = Mutex<Set<Bytes16>>([])
+
+    /// No directory of this name is made from here on.
+    func close(_ directory: Bytes16) { gone.withLock { _ = $0.insert(directory) } }
+
+    /// Makes a directory, unless its inbox is destroyed.
+    func make(
+        _ directory: Bytes16,
+        _ body: () throws(SystemError) -> Void
+    ) throws(SystemError) {
+        let result = gone.withLock { gone -> SystemError? in
+            if gone.contains(directory) { return nil }
+            do throws(SystemError) { try body() } catch { return error }
+            return nil
+        }
+        if let result { throw result }
+    }
+}
+
+/// Zeros over records of one file.
+struct ErasureTask: Sendable {
+    let file: Int
+    let place: FilePlace
+    let spans: [RecordFile.Span]
+    /// Written once all other zeros of the commit are durable.
+    let lastSpans: [RecordFile.Span]
+    /// Reads back what was written: an earlier attempt has failed.
+    let isVerified: Bool
+}
+
+/// Writes record files in place. Runs on the commit thread, or on the caller's while nothing is under way.
+struct FileWriter: Sendable {
+    let disk: any FileSystem
+    let inboxes: FileDescriptor
+    let gate: DirectoryGate
+
+    /// Writes everything and makes it durable, or says why not; the other files are written all the same.
+    /// - Returns: what failed, by its index in `tasks`.
+    func perform(_ tasks: [FileTask]) -> [Int: StoreError] {
+        var failures: [Int: StoreError] = [:]
+        var isDirectoryNew = false
+        for (index, task) in tasks.enumerated() {
+            do throws(StoreError) {
+                try perform(task)
+                isDirectoryNew = isDirectoryNew || task.isDirectoryNew
+            } catch {
+                failures[index] = error
+            }
+        }
+        if isDirectoryNew {
+            do throws(SystemError) {
+                try disk.synchronize(inboxes, dataOnly: false)
+            } catch {
+                for (index, task) in tasks.enumerated() where task.isDirectoryNew && failures[index] == nil {
+                    failures[index] = StoreError(error, path: task.place.directoryName)
+                }
+            }
+        }
+        return failures
+    }
+
+    /// - Returns: the directory, or `nil` when its inbox is destroyed.
+    private func open(_ place: FilePlace, isNew: Bool = false) throws(SystemError) -> FileDescriptor? {
+        let name = place.directoryName
+        do throws(SystemError) {
+            return try disk.open(name, in: inboxes, .directory)
+        } catch {
+            guard error.code == ENOENT else { throw error }
+            if !isNew { return nil }
+        }
+        try gate.make(place.directory) { () throws(SystemError) in
+            do throws(SystemError) { try disk.makeDirectory(name, in: inboxes) } catch {
+                if error.code != EEXIST { throw error }
+            }
+        }
+        return try open(place)
+    }
+
+    /// What was read of the file is durable when this returns.
+    func synchronize(_ place: FilePlace) throws(StoreError) {
+        try onDisk(place.path) { () throws(SystemError) in
+            guard let directory = try open(place) else { return }
+            defer { disk.close(directory) }
+            let file = try disk.open(place.fileName, in: directory, .write)
+            defer { disk.close(file) }
+            try disk.synchronize(file, dataOnly: true)
+        }
+    }
+
+    func perform(_ task: FileTask) throws(StoreError) {
+        try onDisk(task.place.path) { () throws(SystemError) in
+            guard let directory = try open(task.place, isNew: task.isDirectoryNew) else { return }
+            defer { disk.close(directory) }
+            switch task.making {
+            case .exists: try write(task, in: directory)
+            case .onlyIfSame: try write(task, in: directory, isChecked: true)
+            case .withSidecar(let sidecar):
+                try writeSidecar(sidecar, task, in: directory)
+                try write(task, in: directory, isNew: true)
+                try disk.synchronize(directory, dataOnly: false)
+            case .replacing: try replace(task, in: directory)
+            }
+        }
+    }
+
+    private func writeSidecar(_ sidecar: [UInt8], _ task: FileTask, in directory: FileDescriptor) throws(SystemError) {
+        let file = try disk.open(task.place.sidecarName, in: directory, [.write, .createIfMissing])
+        defer { disk.close(file) }
+        try disk.write(file, at: 0, sidecar)
+        try disk.synchronize(file, dataOnly: false)
+    }
+
+    private func write(
+        _ task: FileTask,
+        in directory: FileDescriptor,
+        isNew: Bool = false,
+        isChecked: Bool = false
+    ) throws(SystemError) {
+        let file: FileDescriptor
+        do throws(SystemError) {
+            file = try disk.open(task.place.fileName, in: directory, isNew ? [.write, .createIfMissing] : .write)
+        } catch {
+            // Its bucket has ended meanwhile, or the log was never there.
+            if error.code == ENOENT, task.place.kind == .segment || isChecked { return }
+            throw error
+        }
+        defer { disk.close(file) }
+        if isChecked {
+            let header = try disk.read(file, at: 0, count: StateLog.headerByteCount)
+            if StateLog.fileID(header) != task.fileID { return }
+        }
+        for piece in task.pieces { try disk.write(file, at: piece.offset, piece.buffer.bytes) }
+        try disk.synchronize(file, dataOnly: !isNew)
+    }
+
+    private func replace(_ task: FileTask, in directory: FileDescriptor) throws(SystemError) {
+        let temporary = task.place.fileName + ".new"
+        try? disk.remove(temporary, in: directory, isDirectory: false)
+        let file = try disk.open(temporary, in: directory, [.write, .create])
+        defer { disk.close(file) }
+        for piece in task.pieces { try disk.write(file, at: piece.offset, piece.buffer.bytes) }
+        try disk.synchronize(file, dataOnly: false)
+        try disk.rename(temporary, to: task.place.fileName, in: directory)
+        try disk.synchronize(directory, dataOnly: false)
+    }
+
+    // MARK: - Erasing
+
+    /// - Parameter isLast: the spans that come last, or the others.
+    /// - Returns: the failures by file.
+    func perform(_ tasks: [ErasureTask], isLast: Bool) -> [Int: StoreError] {
+        var failures: [Int: StoreError] = [:]
+        for task in tasks {
+            let spans = isLast ? task.lastSpans : task.spans
+            if spans.isEmpty { continue }
+            do throws(StoreError) {
+                try onDisk(task.place.path) { () throws(SystemError) in try erase(spans, task) }
+            } catch {
+                failures[task.file] = error
+            }
+        }
+        return failures
+    }
+
+    private func erase(_ spans: [RecordFile.Span], _ task: ErasureTask) throws(SystemError) {
+        guard let directory = try open(task.place) else { return }
+        defer { disk.close(directory) }
+        let file: FileDescriptor
+        do throws(SystemError) {
+            file = try disk.open(task.place.fileName, in: directory, .write)
+        } catch {
+            if error.code == ENOENT { return }
+            throw error
+        }
+        defer { disk.close(file) }
+        // Never beyond the end: what was not written need not be overwritten.
+        let end = try disk.status(file).byteCount
+        for span in spans {
+            let length = Int(clamping: min(Int64(span.length), end - span.offset))
+            if length > 0 { try disk.write(file, at: span.offset, [UInt8](repeating: 0, count: length)) }
+        }
+        try disk.synchronize(file, dataOnly: true)
+        guard task.isVerified else { return }
+        for span in spans {
+            guard try disk.read(file, at: span.offset, count: span.length).allSatisfy({ $0 == 0 }) else {
+                throw SystemError("read back", EIO)
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+import HeapModule
+import Primitives
+
+/// The records of one inbox that share an expiry bucket.
+final class Segment {
+    /// A fuller segment is closed and another one begun.
+    static let fullByteCount: Int64 = 16 << 20
+
+    let file: RecordFile
+    let sidecar: ExpirySidecar
+    let column: Column
+    unowned let row: Row
+    var records: [MessageRecord] = []
+    /// Of all records.
+    var bounds = MessageRecord.Bounds()
+    var isIndexed = false
+    var isDead = false
+    /// No record that is still to be reaped expires before this moment; exact once the records are known.
+    var earliest: Int64
+    /// The moment for which the store's queue has the segment.
+    var announced = Int64.max
+    /// Expiries of the records, the next one first: made when the first of them is due, because until then the earliest
+    /// is enough.
+    private var queue: Heap<Expiry>?
+    /// Expired, hidden, and not yet to be destroyed.
+    private var withheld: [Expiry] = []
+    init(file: RecordFile, sidecar: ExpirySidecar, column: Column, row: Row) {
+        self.file = file
+        self.sidecar = sidecar
+        self.column = column
+        self.row = row
+        earliest = column.start + 1
+        file.owner = self
+    }
+
+    var acceptsAppends: Bool { !isDead && !file.isClosed && isIndexed && file.end < Self.fullByteCount }
+
+    // MARK: - Expiries
+
+    /// A record's moment in eight bytes: milliseconds from the start of the bucket, and its position.
+    private struct Expiry: Comparable {
+        private let bits: UInt64
+        init(_ offset: UInt32, _ position: Int) {
+            bits = UInt64(offset) << 32 | UInt64(UInt32(truncatingIfNeeded: position))
+        }
+        var offset: Int64 { Int64(bits >> 32) }
+        var position: Int { Int(bits & 0xFFFF_FFFF) }
+        static func < (left: Expiry, right: Expiry) -> Bool { left.bits < right.bits }
+    }
+
+    /// The earliest of what the record, the sidecar and the column page say.
+    func expiry(of position: Int) -> Int64 {
+        min(records[position].expiresAt, sidecar.notAfter, column.header.notAfter)
+    }
+
+    private func item(_ position: Int) -> Expiry {
+        Expiry(UInt32(clamping: expiry(of: position) - column.start), position)
+    }
+
+    /// Notes the expiry of a record that has been added.
+    func noteExpiry(of position: Int) {
+        earliest = min(earliest, expiry(of: position))
+        queue?.insert(item(position))
+    }
+
+    /// The records have been read: what the earliest is, is known now.
+    func settleEarliest() {
+        earliest =
+            records.indices.lazy.filter { self.records[$0].state != .erased }.map { self.expiry(of: $0) }.min()
+            ?? .max
+    }
+
+    /// Takes the next record that expires at or before `moment`.
+    func takeDue(_ moment: Int64) -> Int? {
+        guard earliest <= moment else { return nil }
+        var heap = queue.take() ?? Heap(records.indices.filter { records[$0].state != .erased }.map { item($0) })
+        var found: Int?
+        if let next = heap.min, column.start + next.offset <= moment {
+            heap.removeMin()
+            found = next.position
+        }
+        earliest = heap.min.map { column.start + $0.offset } ?? .max
+        queue = heap
+        return found
+    }
+
+    /// The record is due and nobody has allowed to destroy it yet.
+    func withhold(_ position: Int) { withheld.append(item(position)) }
+    var withholds: Bool { !withheld.isEmpty }
+
+    /// What was withheld is due once more.
+    func reconsider() {
+        for item in withheld {
+            queue?.insert(item)
+            earliest = min(earliest, column.start + item.offset)
+        }
+        withheld = []
+    }
+
+    /// Segment key = KDF(S_i ‖ E_b, segment id): gone with either.
+    static func key(row: Row, column: Column, segmentID: [UInt8]) -> SharedSecret {
+        let both = SecretBytes(byteCount: 64) { output in
+            row.secret.bytes.withBytes { output.copyMemory(from: $0) }
+            column.secret.bytes.withBytes { half in
+                UnsafeMutableRawBufferPointer(rebasing: output[32...]).copyMemory(from: half)
+            }
+        }
+        return SharedSecret(BLAKE2b.derive(key: both, Array("mayfly segment".utf8), segmentID))
+    }
+}
+
+extension Segment: RecordFileOwner {
+    var isGone: Bool { isDead || row.isGone }
+    var directory: InboxDirectory { row.names.directory }
+    var sidecarBytes: [UInt8]? { sidecar.encoded }
+    var fileID: [UInt8]? { nil }
+
+    /// What is in doubt is not served, and memory has zeros of it: those are what the next commit takes.
+    func commitFailed(in range: Range<Int64>) {
+        row.hasFailures = true
+        for position in records.indices {
+            let record = records[position]
+            guard range.contains(Int64(record.offset)), record.state != .failed else { continue }
+            file.zero(record.span)
+            if record.state == .erased { continue }
+            records[position].state = .failed
+            row.withdraw(self, position)
+        }
+    }
+
+    func committed() {}
+
+    func moveEnded(_ span: RecordFile.Span, isErased: Bool) {
+        guard let position = records.firstIndex(where: { Int64($0.offset) == span.offset }),
+            records[position].state == .moving
+        else { return }
+        records[position].state = isErased ? .erased : .superseded
+    }
+}

@@ -1,0 +1,96 @@
+import Primitives
+
+/// Snapshots of an inbox's state, sealed under the row: the last valid one counts. It has no expiry of its own and dies
+/// with the row.
+///
+///     magic (8) ‖ file id (16) ‖ records
+final class StateLog {
+    static let headerByteCount = 24
+    /// A log is replaced when it is larger than this and than four times the state.
+    private static let replacementByteCount: Int64 = 256 << 10
+    private static let magic = Array("MFLOG1\0\0".utf8)
+
+    /// A snapshot.
+    struct State {
+        let number: UInt32
+        let span: RecordFile.Span
+    }
+
+    let file: RecordFile
+    let id: [UInt8]
+    unowned let row: Row
+    /// There are records and none of them opens: damage, not a log that was never written.
+    var holdsUnreadableBytes = false
+    /// The newest snapshot that a completed commit covers, and those after it.
+    private var states: [State] = []
+    /// The log that this one replaces, until this one has a state that is durable.
+    private(set) var previous: StateLog?
+    private var isAbandoned = false
+
+    init(row: Row, fileID: [UInt8], number: Int, replacing previous: StateLog? = nil, isNew: Bool) {
+        self.row = row
+        self.previous = previous
+        id = fileID
+        let key = SharedSecret(BLAKE2b.derive(key: row.secret.bytes, Array("mayfly row log".utf8), fileID))
+        file = RecordFile(
+            number: number,
+            place: FilePlace(kind: .log, directory: row.names.directory.name, file: row.names.log),
+            associatedData: Array("mayfly state".utf8) + fileID,
+            key: key,
+            header: isNew ? Self.magic + fileID : nil
+        )
+        file.owner = self
+    }
+
+    /// The file id, or `nil` for another kind of file.
+    static func fileID(_ bytes: [UInt8]) -> [UInt8]? {
+        guard bytes.count >= headerByteCount, bytes.starts(with: magic) else { return nil }
+        return Array(bytes[8..<24])
+    }
+
+    /// The newest snapshot, committed or not.
+    var latest: State? { states.last }
+
+    func append(_ state: [UInt8], nonces: inout NoncePool) {
+        let number = file.nextNumber
+        states.append(State(number: number, span: file.append(state, nonces: &nonces)))
+    }
+
+    /// A snapshot that was read.
+    func found(_ state: State) { states = [state] }
+
+    func needsReplacement(for state: [UInt8]) -> Bool {
+        file.end > Self.replacementByteCount && file.end > 4 * Int64(state.count)
+    }
+
+    /// Takes the replaced log, which nobody needs any more.
+    func takePrevious() -> StateLog? {
+        guard let last = states.first, last.span.offset < file.durable else { return nil }
+        defer { previous = nil }
+        previous?.isAbandoned = true
+        return previous
+    }
+}
+
+extension StateLog: RecordFileOwner {
+    var isGone: Bool { isAbandoned || row.isGone }
+    var directory: InboxDirectory { row.names.directory }
+    var sidecarBytes: [UInt8]? { nil }
+    var fileID: [UInt8]? { id }
+
+    func commitFailed(in range: Range<Int64>) {
+        for state in states where range.contains(state.span.offset) { file.zero(state.span) }
+        states.removeAll { range.contains($0.span.offset) }
+        guard states.isEmpty, row.log === self else { return }
+        // Nothing is known to be in this log: the one before it goes on, or what the disk has.
+        isAbandoned = true
+        row.logIsLoaded = previous != nil
+        row.log = previous
+    }
+
+    func committed() {
+        if let last = states.lastIndex(where: { $0.span.offset < file.durable }) { states.removeFirst(last) }
+    }
+
+    func moveEnded(_ span: RecordFile.Span, isErased: Bool) {}
+}

@@ -1,0 +1,260 @@
+import Glibc
+import Primitives
+import SimulatedDisk
+import StoreCampaigns
+import Testing
+
+@testable import Store
+
+/// One journal for the commits of all inboxes.
+@Suite struct JournalTests {
+    private let disk: SimulatedDisk
+    private let store: Store
+    private let rows: [RowID]
+
+    init() throws {
+        disk = try makeHome()
+        store = try openHome(disk)
+        rows = [try store.createRow(), try store.createRow()]
+    }
+
+    private var journal: [UInt8] { disk.files()["/home/journal"] ?? [] }
+    private var segments: [String] { disk.files().keys.filter { $0.hasSuffix(".seg") }.sorted() }
+
+    /// Three commits: two messages of two inboxes, a state, and another message.
+    private func fill() throws {
+        for (number, row) in rows.enumerated() { try store.put(row, number, at: start + hour, "message \(number)") }
+        try store.commitNow()
+        try store.saveState(rows[0], text("state"))
+        try store.commitNow()
+        try store.put(rows[0], 7, .thirtyDays, at: start + 700 * hour, "message 7")
+        try store.commitNow()
+    }
+
+    /// The disk as a power cut leaves it, with nothing but what was made durable.
+    private func cut() -> SimulatedDisk { disk.durableCopy() }
+
+    private func texts(_ store: Store) throws -> [String] {
+        try store.liveRows().flatMap { row in
+            try store.list(row, now: start).map { String(decoding: $0.payload, as: UTF8.self) }
+        }
+    }
+
+    @Test func `a commit is one write and one barrier, whatever inboxes and states it is for`() throws {
+        try fill()
+        for (number, row) in rows.enumerated() {
+            try store.put(row, 10 + number, at: start + hour, "more")
+            try store.saveState(row, text("state \(number)"))
+        }
+        let before = disk.operations
+        try store.commitNow()
+        #expect(disk.operations - before == 2)
+        #expect(segments.isEmpty)
+    }
+
+    @Test func `what only the journal has is read from memory, and after a power cut from the record files`() throws {
+        try fill()
+        #expect(try texts(store) == ["message 0", "message 7", "message 1"])
+        #expect(try store.loadState(rows[0]) == text("state"))
+        for _ in 0..<2 {
+            let copy = cut()
+            let again = try openHome(copy)
+            #expect(try texts(again) == ["message 0", "message 7", "message 1"])
+            #expect(try again.loadState(rows[0]) == text("state"))
+            #expect(again.damage.isEmpty)
+            #expect(copy.files().keys.count { $0.hasSuffix(".seg") } == 3)
+            again.close()
+        }
+        store.close()
+    }
+
+    @Test func `a checkpoint leaves nothing of what it has written in the journal`() throws {
+        try fill()
+        #expect(journal.contains { $0 != 0 })
+        #expect(store.nextTask == start + GroupCommit.checkpointDelay)
+        let due = start + GroupCommit.checkpointDelay
+        store.reap(hide: due, destroy: due)
+        #expect(segments.count == 3)
+        // The marker has a head, an empty table and its seal.
+        #expect(journal.count { $0 != 0 } <= JournalBlock.headerByteCount + XChaChaPoly.overheadByteCount)
+        #expect(store.nextTask ?? 0 > due)
+        let again = try openHome(cut())
+        #expect(try texts(again) == ["message 0", "message 7", "message 1"])
+        again.close()
+    }
+
+    @Test func `a journal that is half full, or a large commit, is written out at once`() throws {
+        let half = store.journal.halfByteCount / 2
+        try store.put(rows[0], 1, at: start + hour, "first")
+        try store.commitNow()
+        #expect(segments.isEmpty)
+        try store.put(rows[0], 2, at: start + hour, String(repeating: "x", count: half))
+        try store.commitNow()
+        #expect(segments.count == 1 && !store.commits.hasUnwritten)
+        // More than the journal takes at all.
+        try store.put(rows[1], 3, at: start + hour, String(repeating: "y", count: 4 * half))
+        try store.commitNow()
+        #expect(segments.count == 2 && !store.commits.hasUnwritten)
+        let again = try openHome(cut())
+        #expect(try texts(again).map(\.count) == [5, half, 4 * half])
+        again.close()
+    }
+
+    @Test(arguments: 0..<64)
+    func `a torn last block is no commit, and the ones before it are`(sector: Int) throws {
+        try store.put(rows[0], 0, at: start + hour, "kept")
+        try store.commitNow()
+        try store.put(rows[0], 1, at: start + hour, String(repeating: "z", count: 9_000))
+        try store.commitNow()
+        let copy = cut()
+        var bytes = try #require(copy.files()["/home/journal"])
+        let place = 4_096 + sector * 512
+        let old = Array(bytes[place..<(place + 512)])
+        bytes.replaceSubrange(place..<(place + 512), with: [UInt8](repeating: 0, count: 512))
+        copy.replace("/home/journal", with: bytes)
+        let again = try openHome(copy)
+        let isWhole = old.allSatisfy { $0 == 0 }
+        #expect(try texts(again).count == (isWhole ? 2 : 1))
+        #expect(again.damage.allSatisfy { $0.contains("its end makes no commit") } && again.damage.isEmpty == isWhole)
+        try again.put(rows[0], 2, at: start + hour, "later")
+        try again.commitNow()
+        again.close()
+        let last = try openHome(copy)
+        #expect(try texts(last).last == "later" && last.damage.isEmpty)
+        last.close()
+    }
+
+    @Test func `a block that was damaged is said, and those after it that were acknowledged are taken`() throws {
+        try fill()
+        for page in 0..<3 {
+            let copy = cut()
+            var bytes = try #require(copy.files()["/home/journal"])
+            bytes[page * 4_096 + 60] ^= 1
+            copy.replace("/home/journal", with: bytes)
+            let again = try openHome(copy)
+            #expect(again.damage.contains { $0.contains("journal") }, "page \(page)")
+            let found = try texts(again)
+            #expect(found.contains("message 7") == (page != 2), "page \(page), \(found), \(again.damage)")
+            #expect(found.contains("message 1") == (page != 0), "page \(page), \(found)")
+            again.close()
+            let last = try openHome(copy)
+            #expect(last.damage.isEmpty)
+            last.close()
+        }
+    }
+
+    @Test func `the journal of another home, or of an earlier time, adds nothing`() throws {
+        try fill()
+        let early = try #require(cut().files()["/home/journal"])
+        let other = try makeHome()
+        other.replace("/home/journal", with: early)
+        let foreign = try openHome(other)
+        #expect(foreign.liveRows().isEmpty && foreign.damage.contains { $0.contains("makes no commit") })
+        foreign.close()
+        // Written out, erased, and begun anew: the blocks of before do not come back beside the new ones.
+        try store.erase(rows[0], id: messageID(0))
+        try store.commitNow()
+        try store.put(rows[1], 9, at: start + hour, "new")
+        try store.commitNow()
+        let copy = cut()
+        var bytes = try #require(copy.files()["/home/journal"])
+        bytes.replaceSubrange(4_096..<12_288, with: early[4_096..<12_288])
+        copy.replace("/home/journal", with: bytes)
+        let again = try openHome(copy)
+        #expect(Set(try texts(again)) == ["message 1", "message 7", "new"])
+        again.close()
+    }
+
+    @Test func `an erased record is in neither place, also when the disk has no room to write the journal out`() throws
+    {
+        for isFull in [false, true] {
+            let disk = try makeHome()
+            let store = try openHome(disk)
+            let row = try store.createRow()
+            for number in 0..<3 { try store.put(row, number, at: start + hour, "message \(number)") }
+            try store.update(row, id: messageID(1), payload: text("changed"))
+            try store.commitNow()
+            disk.with { $0.isFull = isFull }
+            try store.erase(row, id: messageID(1))
+            try store.commitNow()
+            var thief = try #require(
+                Thief(keystore: disk.files()["/home/keystore"] ?? [], keyFile: disk.files()["/home/key"] ?? [])
+            )
+            let image = disk.image()
+            thief.search(image: image, written: image.map(\.bytes))
+            #expect(thief.payloads.isSuperset(of: [text("message 0"), text("message 2")]), "full: \(isFull)")
+            #expect(thief.payloads.isDisjoint(with: [text("message 1"), text("changed")]), "full: \(isFull)")
+            disk.with { $0.isFull = false }
+            let again = try openHome(disk.durableCopy())
+            #expect(try again.list(row, now: start).map(\.id.bytes) == [messageID(0), messageID(2)])
+            again.close()
+            store.close()
+        }
+    }
+
+    @Test func `an inbox that is destroyed, and a bucket that ends, leave nothing in the journal that opens`() throws {
+        try fill()
+        try store.destroyRow(rows[1])
+        store.reap(hide: start + hour, destroy: start + hour)
+        let copy = cut()
+        var thief = try #require(
+            Thief(keystore: copy.files()["/home/keystore"] ?? [], keyFile: copy.files()["/home/key"] ?? [])
+        )
+        thief.search(image: copy.image(), written: disk.with { $0.history } + copy.image().map(\.bytes))
+        #expect(thief.payloads == [text("message 7"), text("state")])
+        let again = try openHome(copy, now: start + hour)
+        #expect(again.liveRows() == [rows[0]] && again.damage.isEmpty)
+        #expect(try texts(again) == ["message 7"])
+        again.close()
+    }
+
+    @Test(arguments: [ENOSPC, EIO])
+    func `an inbox that the disk does not take from the journal is not served until it does`(code: Int32) throws {
+        try fill()
+        let copy = cut()
+        let trial = copy.copy()
+        try openHome(trial).close()
+        var refused = 0
+        for operation in 1...trial.operations {
+            let disk = copy.copy()
+            disk.with { $0.fault = .init(at: operation, code: code, isLasting: true, isForOneCall: true) }
+            let opened = try? openHome(disk)
+            // What cannot be read is another matter.
+            guard ["write", "fsync", "mkdir"].contains(disk.with { $0.struckCall } ?? "") else {
+                opened?.close()
+                continue
+            }
+            if let again = opened {
+                for row in again.liveRows() {
+                    do { _ = try again.list(row, now: start) } catch { refused += 1 }
+                }
+                disk.with { $0.fault = nil }
+                #expect(try texts(again) == ["message 0", "message 7", "message 1"], "operation \(operation)")
+                #expect(try again.loadState(rows[0]) == text("state"), "operation \(operation)")
+                again.close()
+            }
+            disk.with { $0.fault = nil }
+            let last = try openHome(disk)
+            #expect(try texts(last) == ["message 0", "message 7", "message 1"], "operation \(operation)")
+            last.close()
+        }
+        #expect(refused > 4)
+    }
+
+    @Test func `a home without its journal is opened, says so, and stores what it is given`() throws {
+        try fill()
+        store.close()
+        for isCut in [true, false] {
+            let copy = disk.copy()
+            copy.replace("/home/journal", with: isCut ? [1, 2, 3] : nil)
+            let again = try openHome(copy)
+            #expect(again.damage.contains { $0.contains("/home/journal") })
+            try again.put(rows[1], 20, at: start + hour, "without")
+            try again.commitNow()
+            again.close()
+            let last = try openHome(copy.durableCopy())
+            #expect(try texts(last).contains("without"))
+            last.close()
+        }
+    }
+}
