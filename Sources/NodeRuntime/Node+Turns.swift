@@ -156,7 +156,8 @@ extension Node {
         if isTime, isDue { pace.expired(at: now) }
         let report = store.reap(hide: reading.hide.milliseconds, destroy: reading.confirmed.milliseconds)
         for expired in report.expired {
-            guard let inbox = inboxes.inbox(at: expired.row), let id = Messaging.MessageID(expired.id) else { continue }
+            guard let inbox = inboxes.inbox(at: expired.row) else { continue }
+            let id = Messaging.MessageID(expired.id)
             if reading.isInDoubt { withheld.append((inbox, id)) } else { inbox.archive.expired(id) }
             publish(inbox.client, .messageExpired(id))
         }

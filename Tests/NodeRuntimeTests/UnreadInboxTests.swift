@@ -72,6 +72,9 @@ extension Node {
             let node = try await machine.start()
             let id = try await node.createConversation(name: "tea", profile: nil).get().conversation
             let card = try await node.card()
+            // The state is in the inbox's own file from here on, and read from there.
+            await node.lock()
+            try await node.unlock(passphrase: nil)
             let first = machine.disk.operations
             machine.refuse(from: first + call)
             _ = try? await node.rename("tea", to: "coffee")
@@ -142,6 +145,9 @@ extension Node {
         let machine = try Machine()
         let node = try await machine.start()
         let id = try await node.createConversation(name: "tea", profile: nil).get().conversation
+        // The state is in the inbox's own file from here on, and read from there.
+        await node.lock()
+        try await node.unlock(passphrase: nil)
         machine.refuse(from: machine.disk.operations)
         _ = try? await node.rename("tea", to: "coffee")
         _ = try? await node.whenCommitted().get()
