@@ -6,10 +6,8 @@ package enum Frame: Hashable, Sendable {
     case session(SessionStart)
     /// A chat content and its age at transmission by the sender's clock.
     case content(Content, age: Milliseconds)
-    /// End-to-end acknowledgement. `stored`: durable at the receiver, otherwise held in its memory.
-    case acknowledgement(MessageID, stored: Bool)
-    /// The content was past its time when it came: the receiver has never shown it, and keeps nothing.
-    case expiredOnArrival(MessageID)
+    /// End-to-end acknowledgement of many contents at once.
+    case acknowledgement(Acknowledgement)
     case lifetime(LifetimeMessage)
     case joinRequest(JoinRequest)
     case welcome(Welcome)

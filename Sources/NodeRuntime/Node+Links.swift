@@ -53,6 +53,8 @@ final class ActiveLink {
     var pauses = ReadingPauses()
     /// Nothing has come over it yet.
     var isSilent = true
+    /// What has been said of contents since the last flush: it leaves in one frame, ahead of every other but contents.
+    var said = Acknowledgement()
     /// Pieces of relayed streams that are not there.
     var lostPieces = IdleFrames.relayed
 
@@ -393,11 +395,34 @@ extension Node {
 
     func transmit(_ frame: Frame, on id: LinkID) {
         guard let link = links[id] else { return }
+        switch frame {
+        case .acknowledgement(let said):
+            touchedLinks.insert(id)
+            if link.said.merge(said) { return }
+            acknowledge(on: link)
+            link.said = said
+            return
+        case .content: break
+        // What a receipt says of a file counts behind the file's acknowledgement only, and nothing follows a `closing`.
+        default: acknowledge(on: link)
+        }
+        send(frame, on: link)
+    }
+
+    /// Sends what was said of contents since the last flush.
+    private func acknowledge(on link: ActiveLink) {
+        guard !link.said.isEmpty else { return }
+        let said = link.said
+        link.said = Acknowledgement()
+        send(.acknowledgement(said), on: link)
+    }
+
+    private func send(_ frame: Frame, on link: ActiveLink) {
         count(frame, of: link.inbox, isSent: true)
         if case .ping(let nonce) = frame { pings[nonce]?.sentAt = loop.now }
         // A link that cannot take more is closed by the transport; the outbox sends again on the next.
         try? link.connection.send(FrameCodec.encode(frame))
-        touchedLinks.insert(id)
+        touchedLinks.insert(link.id)
     }
 
     /// Cuts the links of one of our inboxes to another one.
@@ -406,19 +431,23 @@ extension Node {
     }
 
     func close(_ link: LinkID) {
-        guard let connection = links[link]?.connection else { return }
+        guard let open = links[link] else { return }
+        acknowledge(on: open)
         let isGuest = core.isGuest(link)
-        connection.close()
+        open.connection.close()
         // A peer that does not close its side keeps a descriptor of ours for seconds: a member may, a flood of guests may not.
         guard isGuest, let victim = closingGuests.add(link) else { return }
         links[victim]?.connection.abort()
     }
 
     func flushLinks() {
-        noteAcknowledgements()
-        let touched = touchedLinks
+        for id in touchedLinks.sorted() {
+            guard let link = links[id] else { continue }
+            acknowledge(on: link)
+            link.connection.flush()
+        }
         touchedLinks = []
-        for link in touched.sorted() { links[link]?.connection.flush() }
+        noteAcknowledgements()
     }
 
     /// The disk is slower than the peer: read on when it has caught up.

@@ -243,9 +243,9 @@ extension Node {
 
     /// Acknowledgements that have come or gone, for the line about the batch.
     func count(_ frame: Frame, of inbox: Inbox, isSent: Bool) {
-        guard case .acknowledgement = frame, log.logLevel <= .debug else { return }
+        guard case .acknowledgement(let said) = frame, log.logLevel <= .debug else { return }
         if inbox.acknowledgements == AcknowledgementCounts() { acknowledged.append(inbox) }
-        if isSent { inbox.acknowledgements.sent += 1 } else { inbox.acknowledgements.received += 1 }
+        if isSent { inbox.acknowledgements.sent += said.count } else { inbox.acknowledgements.received += said.count }
     }
 
     /// The frames of a batch have been handled.

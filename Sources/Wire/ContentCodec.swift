@@ -90,6 +90,26 @@ extension Attachment {
     }
 }
 
+extension ProtoAcknowledgement {
+    init(_ said: Acknowledgement) {
+        stored = Data(said.stored.flatMap(\.bytes))
+        held = Data(said.held.flatMap(\.bytes))
+        expired = Data(said.expired.flatMap(\.bytes))
+    }
+}
+
+extension Acknowledgement {
+    init(_ proto: ProtoAcknowledgement) throws(WireError) {
+        let byteCount = proto.stored.count + proto.held.count + proto.expired.count
+        guard byteCount <= Limits.acknowledgementCount * MessageID.byteCount else { throw .tooLong("acknowledgement") }
+        self.init(
+            stored: try identifiers(proto.stored, "acknowledgement.stored"),
+            held: try identifiers(proto.held, "acknowledgement.held"),
+            expired: try identifiers(proto.expired, "acknowledgement.expired")
+        )
+    }
+}
+
 extension ProtoReceipt {
     init(_ receipt: Receipt) {
         kind = receipt.kind.rawValue

@@ -10,12 +10,7 @@ package enum FrameCodec {
         switch frame {
         case .session(let start): proto.session = ProtoSessionStart(start)
         case .content(let content, let age): proto.content = ProtoContent(content, age: age)
-        case .acknowledgement(let id, let stored):
-            proto.acknowledgement.id = Data(id.bytes)
-            proto.acknowledgement.stored = stored
-        case .expiredOnArrival(let id):
-            proto.acknowledgement.id = Data(id.bytes)
-            proto.acknowledgement.expired = true
+        case .acknowledgement(let said): proto.acknowledgement = ProtoAcknowledgement(said)
         case .lifetime(let message): proto.content = control(message)
         case .joinRequest(let request):
             proto.content = control(.joinRequest, serialized(ProtoJoinRequest(request)))
@@ -53,10 +48,7 @@ package enum FrameCodec {
         switch proto.body {
         case .session(let start): return .session(try SessionStart(start))
         case .content(let content): return try decode(content)
-        case .acknowledgement(let acknowledgement):
-            let id: MessageID = try identifier(acknowledgement.id, "acknowledgement.id")
-            if acknowledgement.expired { return .expiredOnArrival(id) }
-            return .acknowledgement(id, stored: acknowledgement.stored)
+        case .acknowledgement(let said): return .acknowledgement(try Acknowledgement(said))
         case .ping(let nonce): return .ping(nonce)
         case .pong(let nonce): return .pong(nonce)
         case .closing(let isRetired): return .closing(asleep: !isRetired)
@@ -162,6 +154,20 @@ func parse<Proto: SwiftProtobuf.Message>(_ type: Proto.Type, _ bytes: [UInt8]) t
 func identifier<Identifier: FixedBytes>(_ bytes: Data, _ field: String) throws(WireError) -> Identifier {
     guard let identifier = Identifier(bytes) else { throw .malformed(field) }
     return identifier
+}
+
+/// Identifiers one behind the other.
+func identifiers<Identifier: FixedBytes>(_ bytes: Data, _ field: String) throws(WireError) -> [Identifier] {
+    let size = Identifier.byteCount
+    guard bytes.count.isMultiple(of: size) else { throw .malformed(field) }
+    var result: [Identifier] = []
+    result.reserveCapacity(bytes.count / size)
+    var rest = bytes[...]
+    while !rest.isEmpty {
+        result.append(try identifier(rest.prefix(size), field))
+        rest = rest.dropFirst(size)
+    }
+    return result
 }
 
 func publicKey(_ bytes: Data, _ field: String) throws(WireError) -> PublicKey {

@@ -693,17 +693,18 @@ package nonisolated struct ProtoContent: Sendable {
   package init() {}
 }
 
+/// Of many contents at once: message ids, 16 bytes each, one behind the other.
 package nonisolated struct ProtoAcknowledgement: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  package var id: Data = Data()
+  package var stored: Data = Data()
 
-  package var stored: Bool = false
+  package var held: Data = Data()
 
-  /// past its time on arrival, never shown; then not stored
-  package var expired: Bool = false
+  /// past their time on arrival, never shown, not kept
+  package var expired: Data = Data()
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -2394,7 +2395,7 @@ nonisolated extension ProtoContent: SwiftProtobuf.Message, SwiftProtobuf._Messag
 
 nonisolated extension ProtoAcknowledgement: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Acknowledgement"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}id\0\u{1}stored\0\u{1}expired\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\u{4}stored\0\u{1}held\0\u{1}expired\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2402,30 +2403,30 @@ nonisolated extension ProtoAcknowledgement: SwiftProtobuf.Message, SwiftProtobuf
       // allocates stack space for every case branch when no optimizations are
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
-      case 1: try { try decoder.decodeSingularBytesField(value: &self.id) }()
-      case 2: try { try decoder.decodeSingularBoolField(value: &self.stored) }()
-      case 3: try { try decoder.decodeSingularBoolField(value: &self.expired) }()
+      case 4: try { try decoder.decodeSingularBytesField(value: &self.stored) }()
+      case 5: try { try decoder.decodeSingularBytesField(value: &self.held) }()
+      case 6: try { try decoder.decodeSingularBytesField(value: &self.expired) }()
       default: break
       }
     }
   }
 
   package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    if !self.id.isEmpty {
-      try visitor.visitSingularBytesField(value: self.id, fieldNumber: 1)
+    if !self.stored.isEmpty {
+      try visitor.visitSingularBytesField(value: self.stored, fieldNumber: 4)
     }
-    if self.stored != false {
-      try visitor.visitSingularBoolField(value: self.stored, fieldNumber: 2)
+    if !self.held.isEmpty {
+      try visitor.visitSingularBytesField(value: self.held, fieldNumber: 5)
     }
-    if self.expired != false {
-      try visitor.visitSingularBoolField(value: self.expired, fieldNumber: 3)
+    if !self.expired.isEmpty {
+      try visitor.visitSingularBytesField(value: self.expired, fieldNumber: 6)
     }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   package static func ==(lhs: ProtoAcknowledgement, rhs: ProtoAcknowledgement) -> Bool {
-    if lhs.id != rhs.id {return false}
     if lhs.stored != rhs.stored {return false}
+    if lhs.held != rhs.held {return false}
     if lhs.expired != rhs.expired {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true

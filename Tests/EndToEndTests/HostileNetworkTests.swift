@@ -292,7 +292,7 @@ struct HostileNetworkTests {
             try enemy.link.send(.content(own, age: 0))
             var acknowledged: [MessageID] = []
             while acknowledged.isEmpty, let frame = try enemy.link.receive(seconds: 20) {
-                if case .acknowledgement(let id, _) = frame { acknowledged.append(id) }
+                if case .acknowledgement(let said) = frame { acknowledged += said.stored + said.held }
             }
             #expect(acknowledged == [own.id])
             let texts = try ann.texts()

@@ -25,8 +25,8 @@ extension NodeSimulation {
         guard let frame = try? FrameCodec.decode(bytes) else { return [bytes] }
         note("machine \(machine.index) <- machine \(owner): \("\(frame)".prefix(120))")
         switch frame {
-        case .acknowledgement(let id, let isStored):
-            if isStored { promised(id, by: key, owner) }
+        case .acknowledgement(let said):
+            for id in said.stored { promised(id, by: key, owner) }
             if options.mistake == .lostAcknowledgements { return [] }
         case .content(var content, let age):
             if options.mistake == .droppedAgreement {

@@ -62,7 +62,8 @@ final class HostileMember: @unchecked Sendable {
         guard let frame = try? FrameCodec.decode(bytes) else { return }
         switch frame {
         case .content(let content, _): keep(content.id, in: &ids)
-        case .acknowledgement(let id, _), .expiredOnArrival(let id): keep(id, in: &ids)
+        case .acknowledgement(let said):
+            for id in said.stored + said.held + said.expired { keep(id, in: &ids) }
         case .lifetime(.proposal(let proposal)): keep(proposal, in: &proposals)
         case .lifetime(.agreement(let agreement)): keep(agreement, in: &agreements)
         case .session(let start):

@@ -225,8 +225,11 @@ struct Oracle {
         var isAcknowledged = false
         var isKept = false
         for action in actions {
-            if case .transmit(_, .acknowledgement(content.id, _)) = action { isAcknowledged = true }
-            if case .transmit(_, .expiredOnArrival(content.id)) = action { isAcknowledged = true }
+            if case .transmit(_, .acknowledgement(let said)) = action,
+                (said.stored + said.held + said.expired).contains(content.id)
+            {
+                isAcknowledged = true
+            }
             if case .keep(_, let message, let keeping) = action, message.content.id == content.id {
                 isKept = true
                 if case .untilUnlocked = keeping { isKept = false }
@@ -249,14 +252,15 @@ struct Oracle {
         _ node: SimulatedNode,
         _ simulation: Simulation
     ) {
-        guard case .acknowledgement(let id, let stored) = frame else { return }
-        let key = Key(other, id)
-        if stored {
+        guard case .acknowledgement(let said) = frame else { return }
+        for id in said.stored {
+            let key = Key(other, id)
             ackedAsStored.insert(key)
             if !everDurable.contains(key), !ended.contains(other) {
                 violations.append("t=\(simulation.time) I1 acknowledged as stored, but it is not durable")
             }
-        } else if !everKept.contains(key), sentAt[id] != nil {
+        }
+        for id in said.held where !everKept.contains(Key(other, id)) && sentAt[id] != nil {
             counts["acknowledged as expired", default: 0] += 1
         }
     }

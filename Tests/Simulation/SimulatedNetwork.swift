@@ -273,8 +273,10 @@ extension Simulation {
         case .content(let content, let age):
             mix(content.id.bytes)
             mix(UInt64(bitPattern: age))
-        case .acknowledgement(let id, let stored): mix(id.bytes + [stored ? 1 : 0])
-        case .expiredOnArrival(let id): mix(id.bytes + [2])
+        case .acknowledgement(let said):
+            for id in said.stored { mix(id.bytes + [1]) }
+            for id in said.held { mix(id.bytes + [0]) }
+            for id in said.expired { mix(id.bytes + [2]) }
         case .session(let start): mix(start.inForce?.bytes ?? [start.reset ? 1 : 0])
         case .lifetime(let message):
             switch message {
@@ -318,8 +320,10 @@ extension Frame {
         case .session(let start):
             "session reset=\(start.reset) inForce=\(start.inForce.map { Hex.encode($0.bytes.prefix(3)) } ?? "-") head=\(start.head.map { Hex.encode($0.id.bytes.prefix(3)) } ?? "-")/\(start.head?.ballot.epoch ?? 0)"
         case .content(let content, let age): "content \(Hex.encode(content.id.bytes.prefix(3))) age \(age)"
-        case .acknowledgement(let id, let stored): "ack \(Hex.encode(id.bytes.prefix(3))) stored=\(stored)"
-        case .expiredOnArrival(let id): "expired \(Hex.encode(id.bytes.prefix(3)))"
+        case .acknowledgement(let said):
+            "ack"
+                + [("stored", said.stored), ("held", said.held), ("expired", said.expired)]
+                .flatMap { name, ids in ids.map { " \(name) \(Hex.encode($0.bytes.prefix(3)))" } }.joined()
         case .lifetime(let message):
             switch message {
             case .proposal(let proposal):

@@ -37,6 +37,8 @@ def message(*fields):
 
 PRESENT = True
 
+OTHER_MESSAGES = [bytes(range(first, first + 16)) for first in (0x10, 0x20, 0x30)]
+
 
 def content(kind, payload, id=b"", sent=0, lifetime="", agreement=b"", age=0, fallback="", push=True):
     fields = (1, kind), (2, id), (3, sent), (4, lifetime), (5, agreement), (6, age), (7, fallback), (8, push)
@@ -131,8 +133,11 @@ def examples():
         "attachment": chat("mayfly/attachment:1.0", message(*attachment), "[file grüße.txt, 100000 bytes] look"),
         "unknown type": chat("example.org/poll:2.1", b"\x00\xff", "a poll"),
         "receipt": content("mayfly/receipt:1.0", message((1, 1), (2, MESSAGE))),
-        "acknowledgement": message((3, message((1, MESSAGE), (2, True)), PRESENT)),
-        "acknowledgement, expired on arrival": message((3, message((1, MESSAGE), (3, True)), PRESENT)),
+        "acknowledgement": message((3, message((4, MESSAGE)), PRESENT)),
+        "acknowledgement of four contents": message(
+            (3, message((4, MESSAGE + OTHER_MESSAGES[0]), (5, OTHER_MESSAGES[1]), (6, OTHER_MESSAGES[2])), PRESENT)
+        ),
+        "acknowledgement, expired on arrival": message((3, message((6, MESSAGE)), PRESENT)),
         "ping": message((4, 7, PRESENT)),
         "pong": message((5, 7, PRESENT)),
         "closing, another link is kept": message((6, True, PRESENT)),

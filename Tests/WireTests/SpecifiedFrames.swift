@@ -20,6 +20,16 @@ struct SpecifiedFrames {
     mutating func all() throws -> [(String, Frame)] {
         try sessions() + contents() + lifetimes() + joins() + group() + relays() + [
             ("acknowledgement", .acknowledgement(message, stored: true)),
+            (
+                "acknowledgement of four contents",
+                .acknowledgement(
+                    Acknowledgement(
+                        stored: [message, MessageID(unchecked: [UInt8](0x10..<0x20))],
+                        held: [MessageID(unchecked: [UInt8](0x20..<0x30))],
+                        expired: [MessageID(unchecked: [UInt8](0x30..<0x40))]
+                    )
+                )
+            ),
             ("acknowledgement, expired on arrival", .expiredOnArrival(message)),
             ("ping", .ping(7)),
             ("pong", .pong(7)),

@@ -193,13 +193,16 @@ package struct ContactStateMachine: Sendable {
             remotes[remote]?.pings.remove(nonce)
             return release(remote).map { [.close($0)] } ?? []
         case .invitation(let invitation): return receive(invitation, from: remote, on: link, turn)
-        case .acknowledgement(let id, _):
+        case .acknowledgement(let said):
+            // An invitation has no time after which it means nothing.
+            guard said.expired.isEmpty else { return [.close(link)] }
             let before = record.outgoing.count
-            record.outgoing.removeAll { $0.invitation.id == id && $0.card.key == remote }
+            let ids = Set(said.stored + said.held)
+            record.outgoing.removeAll { $0.card.key == remote && ids.contains($0.invitation.id) }
             guard record.outgoing.count != before else { return [] }
             return [.save(client)] + (release(remote).map { [.close($0)] } ?? [])
         case .closing: return [.close(link)]
-        case .session, .content, .expiredOnArrival, .lifetime, .joinRequest, .welcome, .joinError, .explosion,
+        case .session, .content, .lifetime, .joinRequest, .welcome, .joinError, .explosion,
             .deletionReceipt,
             .memberLeft, .joinCancelled, .unknown, .group, .profile, .receipt, .attachmentRequest,
             .attachmentChunk, .attachmentGone, .punch:

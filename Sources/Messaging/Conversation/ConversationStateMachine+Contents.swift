@@ -213,12 +213,7 @@ extension ConversationStateMachine {
         case .session(let start): return receive(start, from: member, on: link, &turn)
         case .content(let content, let age):
             return receive(content, age: age, from: member, on: link, memoryAvailable: memoryAvailable, turn)
-        case .acknowledgement(let id, let stored):
-            if stored, unconfirmed.contains(id) { confirmAgreement(by: member) }
-            guard members[member]!.outbox.acknowledge(id) else { return [] }
-            members[member]!.serving.remove(id)
-            return delivered(id, to: member, stored: stored, turn) + flush(member, &turn)
-        case .expiredOnArrival(let id): return missed(id, by: member, turn) + flush(member, &turn)
+        case .acknowledgement(let said): return receive(said, from: member, on: link, &turn)
         case .lifetime(let message):
             // What both said at the start of the link in use already counts with what came before by another link.
             guard members[member]!.isEstablished, members[member]!.link.link == link else {
@@ -340,15 +335,67 @@ extension ConversationStateMachine {
         return [answer, event(.messageExpired(id), turn)] + (pause.map { [$0] } ?? [])
     }
 
+    /// What a member says of many messages of ours. Each that is no longer waited for counts as a frame that changes
+    /// nothing, so a batch of them is no cheaper for its sender than single ones.
+    private mutating func receive(
+        _ said: Acknowledgement,
+        from member: PublicKey,
+        on link: LinkID,
+        _ turn: inout Turn
+    ) -> [NodeAction] {
+        guard said.count <= Limits.acknowledgementCount else {
+            droppedCount += 1
+            return []
+        }
+        var result: [NodeAction] = []
+        var idleCount = 0
+        for id in said.stored {
+            if unconfirmed.contains(id) { confirmAgreement(by: member) }
+            let actions = acknowledged(id, by: member, stored: true, turn)
+            if actions.isEmpty { idleCount += 1 } else { result += actions }
+        }
+        for id in said.held {
+            let actions = acknowledged(id, by: member, stored: false, turn)
+            if actions.isEmpty { idleCount += 1 } else { result += actions }
+        }
+        for id in said.expired {
+            let actions = missed(id, by: member, turn)
+            if actions.isEmpty { idleCount += 1 } else { result += actions }
+        }
+        // The caller counts a frame without any effect once.
+        if result.isEmpty { idleCount -= 1 } else { result += flush(member, &turn) }
+        var pause: Milliseconds?
+        for _ in 0..<max(0, idleCount) { pause = members[member]?.idleFrames.note(now: turn.now) ?? pause }
+        return result + (pause.map { [.pauseReading(link, $0)] } ?? [])
+    }
+
+    private mutating func acknowledged(
+        _ id: MessageID,
+        by member: PublicKey,
+        stored: Bool,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        guard members[member]!.outbox.acknowledge(id) else { return [] }
+        members[member]!.serving.remove(id)
+        return delivered(id, to: member, stored: stored, turn)
+    }
+
     /// Contents that waited in memory are on the disk now: their senders need not keep them any more. One without a link
     /// sends again, and is answered then.
     mutating func stored(_ contents: [StoredContent], _ turn: Turn) -> [NodeAction] {
         var result: [NodeAction] = []
-        for content in contents {
-            guard members[content.sender]?.isEstablished == true, let link = link(to: content.sender) else { continue }
-            result.append(.transmit(link, .acknowledgement(content.id, stored: true)))
+        for sender in Set(contents.map(\.sender)).sorted() {
+            if members[sender]?.isEstablished == true, let link = link(to: sender) {
+                let ids = contents.lazy.filter { $0.sender == sender }.map(\.id)
+                var said = Acknowledgement()
+                for id in ids where !said.merge(Acknowledgement(stored: [id])) {
+                    result.append(.transmit(link, .acknowledgement(said)))
+                    said = Acknowledgement(stored: [id])
+                }
+                result.append(.transmit(link, .acknowledgement(said)))
+            }
+            result += flushReadReceipts(to: sender, turn)
         }
-        for sender in Set(contents.map(\.sender)).sorted() { result += flushReadReceipts(to: sender, turn) }
         return result
     }
 

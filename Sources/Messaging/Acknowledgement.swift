@@ -1,0 +1,40 @@
+/// What a receiver says of contents that came to it: at most ``Limits/acknowledgementCount`` in one frame.
+package struct Acknowledgement: Hashable, Sendable {
+    /// Durable at the receiver.
+    package var stored: [MessageID]
+    /// Held in the receiver's memory.
+    package var held: [MessageID]
+    /// Past their time when they came: the receiver has never shown them, and keeps nothing.
+    package var expired: [MessageID]
+
+    package init(stored: [MessageID] = [], held: [MessageID] = [], expired: [MessageID] = []) {
+        self.stored = stored
+        self.held = held
+        self.expired = expired
+    }
+
+    package var count: Int { stored.count + held.count + expired.count }
+    package var isEmpty: Bool { stored.isEmpty && held.isEmpty && expired.isEmpty }
+
+    /// Adds what another one says.
+    /// - Returns: `false`, with nothing added, when both together are more than one frame may hold.
+    package mutating func merge(_ other: Acknowledgement) -> Bool {
+        guard count + other.count <= Limits.acknowledgementCount else { return false }
+        stored += other.stored
+        held += other.held
+        expired += other.expired
+        return true
+    }
+}
+
+extension Frame {
+    /// The acknowledgement of one content.
+    package static func acknowledgement(_ message: MessageID, stored: Bool) -> Frame {
+        .acknowledgement(stored ? Acknowledgement(stored: [message]) : Acknowledgement(held: [message]))
+    }
+
+    /// That one content was past its time when it came.
+    package static func expiredOnArrival(_ message: MessageID) -> Frame {
+        .acknowledgement(Acknowledgement(expired: [message]))
+    }
+}
