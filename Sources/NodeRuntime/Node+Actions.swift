@@ -11,7 +11,7 @@ extension Node {
     func perform(_ actions: [NodeAction]) {
         for action in actions { perform(action) }
         // Who is told that we have forgotten is told in the turn in which we do.
-        for case .explode(_, let record, _) in actions { reports[record.conversation] = nil }
+        for case .explode(_, let record, _) in actions { endings[record.conversation].report = nil }
         flushLinks()
     }
 

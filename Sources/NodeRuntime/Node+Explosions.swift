@@ -31,8 +31,8 @@ extension Node {
     func explode(_ client: ClientID, _ record: ExplodeStateMachine.Record, fanOut: [Messaging.Member]) {
         guard let key = inboxes[client]?.key else { return }
         let conversation = record.conversation
-        explodedClients[conversation] = client
-        armed[conversation] = nil
+        endings[conversation].client = client
+        endings[conversation].armed = nil
         let knocks = knocks(record, client, key)
         core.setKnocks(members: knocks.members, invites: knocks.invites, for: conversation)
         saveTombstone(conversation)
@@ -40,9 +40,9 @@ extension Node {
             makeDurable(conversation)
         }
         if let creator = record.creator {
-            reports[conversation] = knock(client, key, creator, conversation, .initiator)
+            endings[conversation].report = knock(client, key, creator, conversation, .initiator)
         }
-        undestroyed[conversation] = destroyRow(client)
+        endings[conversation].failure = destroyRow(client)
         if let record = core.tombstone(conversation) { register(tombstone: record) }
         scheduleCommit()
     }
@@ -58,7 +58,7 @@ extension Node {
         var record = record
         let knocks = knocks(record, client, key)
         record.setKnocks(members: knocks.members, invites: knocks.invites)
-        armed[record.conversation] = record
+        endings[record.conversation].armed = record
         saveTombstone(record.conversation)
         prepareFanOut(fanOut, record.conversation, client, key, until: record.explodedAt + Limits.fanOutLifetime)
         lightFuse(client, at: record.explodedAt)
@@ -68,21 +68,26 @@ extension Node {
     /// Of what was prepared for conversations that slept and could not be woken at their time, because the storage is locked
     /// or cannot be read.
     func explodeAsleep(now: Timestamp) {
-        let due = armed.filter { $0.value.explodedAt <= now }
-        for (conversation, record) in due.sorted(by: { $0.key < $1.key }) {
+        let due = endings.conversations { $0.armed.map { $0.explodedAt <= now } ?? false }
+        for conversation in due {
+            guard let record = endings[conversation].armed else { continue }
             let lost = unread.filter { $0.value.conversation == conversation }.keys
             // The newest, if there are two: one that is awake ends the other with it.
             guard core.client(of: conversation).map(core.isSleeping) ?? !lost.isEmpty else { continue }
             let asleep = core.clients(of: conversation).filter(core.isSleeping)
-            explodedClients[conversation] = asleep.last
-            armed[conversation] = nil
+            endings[conversation].client = asleep.last
+            endings[conversation].armed = nil
             let begun = core.load(record, now: now)
             if let record = core.tombstone(conversation) { register(tombstone: record) }
             for row in lost {
-                do throws(StoreError) { try store.destroyRow(row) } catch { undestroyed[conversation] = error }
+                do throws(StoreError) { try store.destroyRow(row) } catch {
+                    endings[conversation].failure = error
+                }
                 if let inbox = unread.removeValue(forKey: row)?.inbox { letGo(inbox) }
             }
-            for client in asleep { undestroyed[conversation] = destroyRow(client) ?? undestroyed[conversation] }
+            for client in asleep {
+                if let failure = destroyRow(client) { endings[conversation].failure = failure }
+            }
             perform(begun)
             scheduleCommit()
         }
@@ -133,20 +138,20 @@ extension Node {
     // MARK: Tombstones
 
     func saveTombstone(_ conversation: ConversationID) {
-        guard let record = core.tombstone(conversation) ?? armed[conversation] else { return }
-        unsavedTombstones.insert(conversation)
+        guard let record = core.tombstone(conversation) ?? endings[conversation].armed else { return }
+        endings[conversation].isTombstoneUnsaved = true
         guard !store.isLocked else { return }
         let payload = StoredCodec.encode(tombstone: record)
         do throws(StoreError) {
-            if let id = tombstoneIDs[conversation] {
+            if let id = endings[conversation].tombstone {
                 try store.updateTombstone(id, payload: payload)
             } else {
-                tombstoneIDs[conversation] = try store.addTombstone(
+                endings[conversation].tombstone = try store.addTombstone(
                     keepUntil: record.keepUntil.milliseconds,
                     payload: payload
                 )
             }
-            unsavedTombstones.remove(conversation)
+            endings[conversation].isTombstoneUnsaved = false
         } catch {
             // The keys go all the same: forgetting is the promise, telling is the courtesy.
             say("a tombstone could not be written", of: error)
@@ -157,13 +162,10 @@ extension Node {
     func removeTombstone(_ conversation: ConversationID) {
         removeFanOut(conversation)
         unregister(tombstone: conversation)
-        explodedClients[conversation] = nil
-        armed[conversation] = nil
-        reports[conversation] = nil
-        undestroyed[conversation] = nil
-        unsavedTombstones.remove(conversation)
-        guard let id = tombstoneIDs.removeValue(forKey: conversation), !store.isLocked else { return }
-        try? store.removeTombstone(id)
+        let tombstone = endings[conversation].tombstone
+        endings.remove(conversation)
+        guard let tombstone, !store.isLocked else { return }
+        try? store.removeTombstone(tombstone)
     }
 
     // MARK: Whom to tell
@@ -180,7 +182,7 @@ extension Node {
         // The store keeps the end of what it replaces.
         removeFanOut(conversation)
         guard !members.isEmpty else { return false }
-        fanOuts[conversation] = FanOut(
+        endings[conversation].fanOut = FanOut(
             conversation: conversation,
             until: until,
             targets: members.compactMap { member in
@@ -204,7 +206,7 @@ extension Node {
         }
         store.hurryCommits()
         let ended = done.wait(timeout: .now() + .seconds(2))
-        if ended == .success, isDurable.value.withLock({ $0 }) { unsavedFanOuts.remove(conversation) }
+        if ended == .success, isDurable.value.withLock({ $0 }) { endings[conversation].isFanOutUnsaved = false }
     }
 
     private final class Outcome: Sendable {
@@ -213,9 +215,9 @@ extension Node {
 
     /// - Returns: whether the store has taken it; the next commit makes it durable.
     private func saveFanOut(_ conversation: ConversationID) -> Bool {
-        guard let fanOut = fanOuts[conversation] else { return false }
+        guard let fanOut = endings[conversation].fanOut else { return false }
         // Until a commit says that it is there.
-        unsavedFanOuts.insert(conversation)
+        endings[conversation].isFanOutUnsaved = true
         guard !store.isLocked else { return false }
         do throws(StoreError) {
             try store.saveFanOut(
@@ -231,15 +233,15 @@ extension Node {
     }
 
     private func removeFanOut(_ conversation: ConversationID) {
-        fanOuts[conversation] = nil
-        unsavedFanOuts.remove(conversation)
+        endings[conversation].fanOut = nil
+        endings[conversation].isFanOutUnsaved = false
         guard !store.isLocked else { return }
         try? store.removeFanOut(id: Array(conversation.bytes.prefix(16)))
         scheduleCommit()
     }
 
     func fanOut(_ conversation: ConversationID) -> FanOut? {
-        if let known = fanOuts[conversation] {
+        if let known = endings[conversation].fanOut {
             guard known.until <= now else { return known }
             removeFanOut(conversation)
             return nil
@@ -247,24 +249,24 @@ extension Node {
         guard !store.isLocked, let stored = try? store.fanOuts(now: now.milliseconds) else { return nil }
         for message in stored {
             guard let fanOut = try? StoredCodec.decode(FanOut.self, message.payload),
-                fanOuts[fanOut.conversation] == nil
+                endings[fanOut.conversation].fanOut == nil
             else { continue }
-            fanOuts[fanOut.conversation] = fanOut
+            endings[fanOut.conversation].fanOut = fanOut
         }
-        return fanOuts[conversation]
+        return endings[conversation].fanOut
     }
 
     /// What the disk did not take, because it was locked or full, is kept in memory and tried again.
     func saveWhatWasRefused() {
         guard !store.isLocked, !store.isReadOnly else { return }
-        for conversation in unsavedTombstones.sorted() { saveTombstone(conversation) }
+        for conversation in endings.conversations(where: \.isTombstoneUnsaved) { saveTombstone(conversation) }
         for inbox in inboxes.all { if let end = inbox.unarmedEnd { lightFuse(inbox.client, at: end) } }
-        let taken = unsavedFanOuts.sorted().filter { saveFanOut($0) }
+        let taken = endings.conversations(where: \.isFanOutUnsaved).filter { saveFanOut($0) }
         guard !taken.isEmpty else { return }
         whenCommitted().assumeIsolated().whenSuccess { [unowned self] in
             assumeIsolated { node in
                 guard !node.store.isLocked else { return }
-                node.unsavedFanOuts.subtract(taken)
+                for conversation in taken { node.endings[conversation].isFanOutUnsaved = false }
             }
         }
     }
@@ -282,9 +284,9 @@ extension Node {
 
     /// Of a conversation that has a tombstone.
     package func progress(of conversation: ConversationID) -> ExplosionProgress {
-        if let failure = undestroyed[conversation] { return .failed(failure) }
-        let isUnsaved = unsavedTombstones.contains(conversation) || unsavedFanOuts.contains(conversation)
-        return isUnsaved ? .exploding : .exploded
+        let ending = endings[conversation]
+        if let failure = ending.failure { return .failed(failure) }
+        return ending.isTombstoneUnsaved || ending.isFanOutUnsaved ? .exploding : .exploded
     }
 
     /// Whether a conversation's scheduled end has come by the clock that decides what is shown; its keys go when the

@@ -39,10 +39,10 @@ extension Node {
             guard let record = try? StoredCodec.decodeTombstone(tombstone.payload) else {
                 continue
             }
-            tombstoneIDs[record.conversation] = tombstone.id
+            endings[record.conversation].tombstone = tombstone.id
             begun += core.load(record, now: now)
             if core.tombstone(record.conversation) == nil {
-                armed[record.conversation] = record
+                endings[record.conversation].armed = record
             } else {
                 register(tombstone: record)
             }
@@ -66,7 +66,8 @@ extension Node {
         perform(begun)
         // Its inbox was left, and we were stopped before it went.
         if skipped.isEmpty, unread.isEmpty {
-            for conversation in armed.keys.sorted() where core.client(of: conversation) == nil {
+            for conversation in endings.conversations(where: { $0.armed != nil })
+            where core.client(of: conversation) == nil {
                 removeTombstone(conversation)
             }
         }
@@ -151,7 +152,7 @@ extension Node {
             let others = record.current + record.members.filter { record.former.contains($0.key) }
             let tells = tombstone.role == .creator && !tombstone.isTraceless
             explode(client, tombstone, fanOut: tells ? others : [])
-            reports[tombstone.conversation] = nil
+            endings[tombstone.conversation].report = nil
             return
         }
         guard case .conversation = snapshot.record.role else {

@@ -173,7 +173,9 @@ extension Node {
             let secret = RoutingSecret.derive(invite: invite).knock
             send(.question, secret, to: endpoints, .askByInvite(client))
         case .report(let conversation, let endpoints):
-            guard let secret = reports.removeValue(forKey: conversation),
+            let report = endings[conversation].report
+            endings[conversation].report = nil
+            guard let secret = report,
                 let receipt = core.tombstone(conversation)?.receipt
             else { return }
             send(.sealed([KnockKind.receipt] + receipt), secret, to: endpoints, .report(conversation))

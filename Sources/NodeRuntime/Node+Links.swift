@@ -208,10 +208,11 @@ extension Node {
     }
 
     func unregister(tombstone conversation: ConversationID) {
-        for number in (tombstoneRoutes.removeValue(forKey: conversation) ?? [:]).values {
+        for number in endings[conversation].routes.values {
             routeTargets[number] = nil
             routing.remove(.knockOnly(number))
         }
+        endings[conversation].routes = [:]
     }
 
     func unregisterAll(_ inbox: Inbox) {
@@ -227,9 +228,9 @@ extension Node {
         for (knocker, secret) in knockers {
             guard let secret = KnockSecret(bytes: secret) else { continue }
             let number =
-                tombstoneRoutes[record.conversation]?[knocker]
+                endings[record.conversation].routes[knocker]
                 ?? takeRouteNumber(.tombstone(record.conversation, knocker))
-            tombstoneRoutes[record.conversation, default: [:]][knocker] = number
+            endings[record.conversation].routes[knocker] = number
             routing.addKnockOnly(number, secret: secret)
         }
     }

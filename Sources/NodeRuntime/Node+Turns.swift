@@ -183,7 +183,7 @@ extension Node {
             }
         }
         if report.failures.isEmpty {
-            undestroyed = [:]
+            endings.clearFailures()
             failuresToldAt = nil
         }
         if report.recordsOverwritten > 0 { scheduleCommit() }

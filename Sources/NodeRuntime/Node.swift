@@ -87,19 +87,8 @@ package actor Node {
     var inboxes = InboxTable()
     /// When the summaries of sleeping inboxes were last written.
     var summarizedAt: Timestamp?
-    var tombstoneIDs: [ConversationID: TombstoneID] = [:]
-    /// Tombstones of explosions that happened while the storage was locked.
-    var unsavedTombstones: Set<ConversationID> = []
-    /// The lists by which the members of exploded conversations are told.
-    var fanOuts: [ConversationID: FanOut] = [:]
-    /// Those that are not on the disk: it was locked, or full.
-    var unsavedFanOuts: Set<ConversationID> = []
-    /// Prepared tombstones of explosions to come.
-    var armed: [ConversationID: ExplodeStateMachine.Record] = [:]
-    /// Exploded conversations whose key page could not be overwritten yet, and why.
-    var undestroyed: [ConversationID: StoreError] = [:]
-    /// By which our receipt is brought to the creator of a conversation that has just exploded.
-    var reports: [ConversationID: KnockSecret] = [:]
+    /// Of conversations that have exploded, or are to at a time.
+    var endings = EndingTable()
     var hasLoaded = false
     var unlocks = PendingUnlocks()
     /// Why the store refused the newest change that it refused.
@@ -123,7 +112,6 @@ package actor Node {
     // Links
     var routing: RoutingTable
     var routeTargets: [UInt64: RouteTarget] = [:]
-    var tombstoneRoutes: [ConversationID: [RouteTarget.Knocker: UInt64]] = [:]
     var nextRoute: UInt64 = 1
     /// Writes for the sake of tokens that were shown.
     var counterSaves = TokenBucket(interval: Limits.counterSaveInterval, burst: Limits.counterSaveBurst)
@@ -161,8 +149,6 @@ package actor Node {
     var touchedLinks: Set<LinkID> = []
 
     // The log
-    /// Whose conversations have exploded since the start: the tombstone does not know.
-    var explodedClients: [ConversationID: ClientID] = [:]
     /// Inboxes whose acknowledgements the log has yet to tell of.
     var acknowledged: [Inbox] = []
     var rendezvousNoted: [RendezvousNote] = []

@@ -236,7 +236,7 @@ extension Node {
         {
             counts.confirmed = (record.confirmed.count, record.members.count)
             // Its inbox is gone; the tombstone does not know which it was.
-            shown.client = shown.client ?? explodedClients[conversation]
+            shown.client = shown.client ?? endings[conversation].client
         }
         note(.event(shown, counts))
     }
