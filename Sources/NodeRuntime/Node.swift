@@ -42,7 +42,7 @@ package actor Node {
     /// The event loop on which everything runs; the executor of the actor.
     nonisolated package let loop: any EventLoop
     nonisolated package let options: Options
-    let surroundings: Surroundings
+    let environment: Environment
     nonisolated package var unownedExecutor: UnownedSerialExecutor { loop.executor.asUnownedSerialExecutor() }
 
     var core = NodeStateMachine()
@@ -197,38 +197,38 @@ package actor Node {
         return node
     }
 
-    /// As ``open(_:on:log:)``, with what the files of the home would have said, and in surroundings of the caller's.
+    /// As ``open(_:on:log:)``, with what the files of the home would have said, and in an environment of the caller's.
     package init(
         _ options: Options,
         configuration: NodeConfiguration,
         peers: PeersFile,
-        surroundings: Surroundings = Surroundings(),
+        environment: Environment = Environment(),
         loop: any EventLoop,
         log: Logger
     ) throws {
         self.options = options
-        self.surroundings = surroundings
+        self.environment = environment
         self.configuration = configuration
         self.peers = peers
         self.loop = loop
         self.log = log
-        let realtime = surroundings.realtime()
+        let realtime = environment.realtime()
         let store = try Store.open(
             home: options.home,
-            fileSystem: surroundings.disk,
+            fileSystem: environment.disk,
             now: realtime,
-            committingOn: surroundings.commitThread
+            committingOn: environment.commitThread
         )
         self.store = store
         room = StorageRoom(
             home: options.home,
             limits: configuration.storage ?? NodeConfiguration.Storage(),
-            space: surroundings.space
+            space: environment.space
         )
         core = NodeStateMachine(capacity: options.capacity ?? configuration.capacity ?? Limits.inboxCapacity)
-        clock = NodeClock(mark: store.clockMark(), realtime: realtime, boottime: surroundings.boottime())
+        clock = NodeClock(mark: store.clockMark(), realtime: realtime, boottime: environment.boottime())
         routing = RoutingTable(day: Timestamp(milliseconds: realtime).day)
-        events = EventLog(startedAt: clock.read(realtime: realtime, boottime: surroundings.boottime()).confirmed)
+        events = EventLog(startedAt: clock.read(realtime: realtime, boottime: environment.boottime()).confirmed)
     }
 
     /// Unlocks if no passphrase is needed or one is given, listens, and begins to dial.
@@ -251,8 +251,8 @@ package actor Node {
         if store.protection == .keyFile || passphrase != nil { try store.unlock(passphrase: passphrase) }
         let transport = LinkTransport(
             loop: loop,
-            network: surroundings.network,
-            datagrams: (options.datagrams ?? configuration.datagrams ?? true) ? surroundings.datagrams : nil
+            network: environment.network,
+            datagrams: (options.datagrams ?? configuration.datagrams ?? true) ? environment.datagrams : nil
         )
         self.transport = transport
         connectEvents(of: transport)

@@ -62,8 +62,8 @@ import Testing
         )
         let dial = try #require(dialing.poll(at: 0)).bytes
         #expect(dial == (try vector.bytes("dial")))
-        let answering = try Answering(
-            Answering.Name(address: here, dialer: dialerID),
+        let answering = try ResponderHandshake(
+            ResponderHandshake.Name(address: here, dialer: dialerID),
             id: listenerID,
             token: token,
             route: DatagramRoute(identity: bob, route: 1, remote: ann.publicKey),

@@ -103,7 +103,9 @@ import Testing
 
 extension Node {
     /// What is in memory of the lists; the disk has them, or has not.
-    fileprivate func forgetFanOuts() { fanOuts = [:] }
+    fileprivate func forgetFanOuts() {
+        for conversation in endings.conversations(where: { $0.fanOut != nil }) { endings[conversation].fanOut = nil }
+    }
 
     fileprivate func hasFanOut(_ conversation: ConversationID) -> Bool { fanOut(conversation) != nil }
 

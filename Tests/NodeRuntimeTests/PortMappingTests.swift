@@ -67,20 +67,20 @@ struct PortMappingShellTests {
         init() throws { try Store.create(home: "/home", protection: .keyFile, passphrase: nil, fileSystem: disk) }
 
         func start(mapPorts: Bool?, advertise: [Endpoint] = []) async throws -> Node {
-            var surroundings = Surroundings()
-            surroundings.disk = disk
-            surroundings.commitThread = .caller
-            surroundings.gateways = gateways
-            surroundings.space = { _ in DiskSpace(total: 1 << 40, available: 1 << 39) }
+            var environment = Environment()
+            environment.disk = disk
+            environment.commitThread = .caller
+            environment.gateways = gateways
+            environment.space = { _ in DiskSpace(total: 1 << 40, available: 1 << 39) }
             var options = Node.Options(home: "/home", version: "test")
             options.listen = [Endpoint(host: "127.0.0.1", port: 0)]
             options.mapPorts = mapPorts
-            let node = try await group.next().submit { [options, surroundings, group] in
+            let node = try await group.next().submit { [options, environment, group] in
                 try Node(
                     options,
                     configuration: NodeConfiguration(name: nil, listen: [], advertise: advertise),
                     peers: PeersFile(),
-                    surroundings: surroundings,
+                    environment: environment,
                     loop: group.next(),
                     log: Logger(label: "test", factory: { _ in SwiftLogNoOpLogHandler() })
                 )

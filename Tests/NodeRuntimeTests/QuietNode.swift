@@ -8,29 +8,29 @@ import Store
 extension Node {
     /// A node in a home on a simulated disk, without a network, that has not been started.
     /// - Parameter listen: where it listens after all, once it is started.
-    /// - Parameter change: what is else with its surroundings, such as the time.
+    /// - Parameter change: what is else with its environment, such as the time.
     static func quiet(
         home: String,
         on disk: SimulatedDisk,
         _ loop: any EventLoop,
         listen: [Messaging.Endpoint] = [],
-        _ change: (inout Surroundings) -> Void
+        _ change: (inout Environment) -> Void
     ) async throws -> Node {
-        var surroundings = Surroundings()
-        surroundings.disk = disk
-        surroundings.commitThread = .caller
-        surroundings.gateways = nil
-        surroundings.lan = nil
-        surroundings.space = { _ in DiskSpace(total: 1 << 40, available: 1 << 39) }
-        change(&surroundings)
+        var environment = Environment()
+        environment.disk = disk
+        environment.commitThread = .caller
+        environment.gateways = nil
+        environment.lan = nil
+        environment.space = { _ in DiskSpace(total: 1 << 40, available: 1 << 39) }
+        change(&environment)
         var options = Node.Options(home: home, version: "test")
         options.listen = listen
-        return try await loop.submit { [options, surroundings] in
+        return try await loop.submit { [options, environment] in
             try Node(
                 options,
                 configuration: NodeConfiguration(name: nil, listen: [], advertise: []),
                 peers: PeersFile(),
-                surroundings: surroundings,
+                environment: environment,
                 loop: loop,
                 log: Logger(label: "test", factory: { _ in SwiftLogNoOpLogHandler() })
             )

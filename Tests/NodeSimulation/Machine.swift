@@ -119,8 +119,8 @@ final class Machine: @unchecked Sendable {
 
     // MARK: Running
 
-    private var surroundings: Surroundings {
-        var result = Surroundings()
+    private var environment: Environment {
+        var result = Environment()
         result.disk = disk
         result.lan = nil
         result.gateways = nil
@@ -157,7 +157,7 @@ final class Machine: @unchecked Sendable {
                     options,
                     configuration: configuration,
                     peers: world.peers(of: self),
-                    surroundings: surroundings,
+                    environment: environment,
                     loop: loop,
                     log: Logger(label: "simulated", factory: { _ in SwiftLogNoOpLogHandler() })
                 )

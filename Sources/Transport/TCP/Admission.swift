@@ -29,13 +29,13 @@ struct Admission: Sendable {
     }
 
     private let limits: TransportLimits
-    private var waiting: Waiting
+    private var waiting: PendingConnections
     private var inFlight = 0
     private var byPrefix: [Prefix: Int] = [:]
 
     init(limits: TransportLimits) {
         self.limits = limits
-        waiting = Waiting(limit: limits.connectionsBeforeToken)
+        waiting = PendingConnections(limit: limits.connectionsBeforeToken)
     }
 
     /// A connection that has not shown a token.

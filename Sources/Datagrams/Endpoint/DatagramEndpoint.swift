@@ -8,17 +8,17 @@ import Primitives
 ///
 /// After each call the owner takes ``nextEvent()`` and ``poll(at:)`` until there are no more.
 ///
-///     datagram ─▶ by kind: knock ─▶ token? load? ─▶ the owner     reply, observed ─▶ Asking
+///     datagram ─▶ by kind: knock ─▶ token? load? ─▶ the owner     reply, observed ─▶ QueryHandshake
 ///                          observe ─▶ token? load? an answer     punch ─▶ Punching
-///                          dial ─▶ repetition? token? load? room? ─▶ Answering ─▶ DatagramLink
+///                          dial ─▶ repetition? token? load? room? ─▶ ResponderHandshake ─▶ DatagramLink
 ///                          answer, cookie ─▶ Dialing ─▶ DatagramLink
-///                          finish ─▶ Answering       sealed ─▶ Dialing or DatagramLink
+///                          finish ─▶ ResponderHandshake       sealed ─▶ Dialing or DatagramLink
 package final class DatagramEndpoint {
     enum Connection {
         case dialing(Dialing)
-        case answering(Answering)
+        case answering(ResponderHandshake)
         case link(DatagramLink)
-        case asking(Asking)
+        case asking(QueryHandshake)
         case punching(Punching)
     }
 
@@ -38,9 +38,9 @@ package final class DatagramEndpoint {
     /// The owner's number of each connection, and back.
     var numbers: [UInt64: UInt64] = [:]
     var ids: [UInt64: UInt64] = [:]
-    var answering: [Answering.Name: UInt64] = [:]
+    var answering: [ResponderHandshake.Name: UInt64] = [:]
     /// Route and token of links, to be told with their opening, and the name under which each was answered.
-    var names: [UInt64: Answering.Name] = [:]
+    var names: [UInt64: ResponderHandshake.Name] = [:]
     private var nextNumber: UInt64 = 1
 
     private var alarms = Heap<Alarm>()
@@ -114,7 +114,7 @@ package final class DatagramEndpoint {
             return number
         }
         let id = freshID()
-        let asking = Asking(.knock(sealed: sealed), token: token, to: address, id: id, limits: limits, at: now)
+        let asking = QueryHandshake(.knock(sealed: sealed), token: token, to: address, id: id, limits: limits, at: now)
         add(.asking(asking), id, number)
         touch(id)
         return number
@@ -128,7 +128,7 @@ package final class DatagramEndpoint {
             return number
         }
         let id = freshID()
-        add(.asking(Asking(.whereAmI, token: token, to: address, id: id, limits: limits, at: now)), id, number)
+        add(.asking(QueryHandshake(.whereAmI, token: token, to: address, id: id, limits: limits, at: now)), id, number)
         touch(id)
         return number
     }

@@ -17,7 +17,7 @@ import Synchronization
 /// waits in the kernel and here, and never in the loop's queue before what open links have to say.
 ///
 /// `@unchecked Sendable`: what is not in `exchange` is the thread's alone.
-final class Doorway: @unchecked Sendable {
+final class Acceptor: @unchecked Sendable {
     /// A connection that has shown a preamble.
     private struct Arrival: Sendable {
         let descriptor: CInt
@@ -73,7 +73,7 @@ final class Doorway: @unchecked Sendable {
     private let ended: EventLoopPromise<Void>
 
     private var silent: [UInt64: Silent] = [:]
-    private var waiting: Waiting
+    private var waiting: PendingConnections
     private var ready: Deque<Arrival> = []
     private var rejections: [Rejection] = []
     private var nextName: UInt64 = 2
@@ -108,7 +108,7 @@ final class Doorway: @unchecked Sendable {
             throw IOError(errnoCode: code, reason: "epoll")
         }
         ended = loop.makePromise(of: Void.self)
-        waiting = Waiting(limit: Self.room(limits))
+        waiting = PendingConnections(limit: Self.room(limits))
         buffer = .allocate(byteCount: max(256, limits.bytesBeforeAuthentication / 2), alignment: 1)
         var thread = pthread_t()
         let code = pthread_create(
@@ -116,7 +116,7 @@ final class Doorway: @unchecked Sendable {
             nil,
             { pointer in
                 guard let pointer else { return nil }
-                Unmanaged<Doorway>.fromOpaque(pointer).takeRetainedValue().run()
+                Unmanaged<Acceptor>.fromOpaque(pointer).takeRetainedValue().run()
                 return nil
             },
             Unmanaged.passRetained(self).toOpaque()

@@ -3,7 +3,7 @@ import Primitives
 
 /// A handshake to which we are the responder, from a good act 1 to act 3. It sends nothing of its own accord: act 2 goes
 /// out once for each act 1, which is longer.
-final class Answering {
+final class ResponderHandshake {
     /// Where a dialer's first datagram comes from and what it calls itself: the same again is a repetition.
     struct Name: Hashable {
         let address: DatagramAddress

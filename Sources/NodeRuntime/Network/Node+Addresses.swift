@@ -10,7 +10,7 @@ extension Node {
     private static let gathering = TimeAmount.milliseconds(50)
 
     func watchAddresses() {
-        guard let network = surroundings.lan else { return }
+        guard let network = environment.lan else { return }
         let told: @Sendable () -> Void = { [weak self] in
             self?.assumeIsolated { $0.addressesMayHaveChanged() }
         }

@@ -4,7 +4,7 @@ import Store
 import Transport
 
 /// What a node stands on: its disk, its clocks and its network. The operating system's, unless a simulator has others.
-package struct Surroundings: Sendable {
+package struct Environment: Sendable {
     package var disk: any FileSystem = PosixFileSystem()
     package var commitThread = CommitThread.own
     package var network: any Network = Sockets()

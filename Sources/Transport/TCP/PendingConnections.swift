@@ -1,5 +1,5 @@
 /// Connections that have not shown a token, in the order in which they came, and at most so many of them.
-struct Waiting: Sendable {
+struct PendingConnections: Sendable {
     private let limit: Int
     private var members: Set<UInt64> = []
     /// Those who wait, oldest first, among others that have left since.

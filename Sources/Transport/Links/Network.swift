@@ -52,7 +52,7 @@ package struct Sockets: Network {
         do throws(ListenFailure) {
             let (descriptor, bound) = try Self.open(address, endpoint, limits)
             do {
-                let door = try Doorway(descriptor, limits: limits, loop: loop, reception: reception)
+                let door = try Acceptor(descriptor, limits: limits, loop: loop, reception: reception)
                 return loop.makeSucceededFuture(TCPListener(address: bound, close: { door.close() }))
             } catch {
                 Glibc.close(descriptor)

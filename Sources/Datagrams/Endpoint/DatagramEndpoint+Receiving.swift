@@ -12,7 +12,7 @@ extension DatagramEndpoint {
         case .sealed(let epoch, let receiver, let number):
             receiveSealed(datagram, epoch, receiver, number, address, now)
         case .dial(let token, let dialer, let cookie, let actOne):
-            let name = Answering.Name(address: address, dialer: dialer)
+            let name = ResponderHandshake.Name(address: address, dialer: dialer)
             receiveDial(name, token, cookie, actOne, now)
         case .answer(let dialer, let responder, let actTwo):
             guard case .dialing(let dialing)? = connections[dialer] else { return reject(.unknownConnection) }
@@ -123,7 +123,7 @@ extension DatagramEndpoint {
 
     /// What costs least is asked first, and nothing is computed before all of it is answered.
     private func receiveDial(
-        _ name: Answering.Name,
+        _ name: ResponderHandshake.Name,
         _ token: [UInt8],
         _ cookie: [UInt8],
         _ actOne: [UInt8],
@@ -152,7 +152,7 @@ extension DatagramEndpoint {
             return reject(.unknownToken)
         }
         do throws(HandshakeError) {
-            let handshake = try Answering(
+            let handshake = try ResponderHandshake(
                 name,
                 id: freshID(),
                 token: token,

@@ -115,7 +115,7 @@ extension Node {
             }
         }
         check.begin()
-        surroundings.network.connect(to: address, limits: TransportLimits(), on: loop).assumeIsolated().whenComplete {
+        environment.network.connect(to: address, limits: TransportLimits(), on: loop).assumeIsolated().whenComplete {
             if case .success(let channel) = $0 {
                 check.answers[index].tcpMilliseconds = elapsed()
                 channel.close(promise: nil)
@@ -127,7 +127,7 @@ extension Node {
     // MARK: Gateways
 
     private func probeGateways(_ check: Check) {
-        guard let gateways = surroundings.gateways else { return }
+        guard let gateways = environment.gateways else { return }
         check.probed = []
         let key = portMappingKey() ?? randomBytes(32)
         let thread = NIOThreadPool(numberOfThreads: 1)
@@ -163,7 +163,7 @@ extension Node {
             let toward =
                 answers.lazy.compactMap { LanAddress(text: $0.asked.host) }.first
                 ?? (isIPv4 ? LanAddress(192, 0, 2, 1) : LanAddress(high: 0x2001_0db8_0000_0000, low: 1))
-            let local = surroundings.gateways?.source(toward: toward)?.host(interface: 0)
+            let local = environment.gateways?.source(toward: toward)?.host(interface: 0)
             let port = listening.first { endpoint in
                 endpoint.host == (isIPv4 ? "0.0.0.0" : "::") || endpoint.host == local
             }?.port

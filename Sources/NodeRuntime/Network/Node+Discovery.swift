@@ -35,7 +35,7 @@ extension Node {
 
     /// Opens the sockets, if that was asked for; nothing is opened otherwise.
     func startDiscovery() {
-        guard lan == nil, !isStopped, case .lan(let names) = discoverySetting, let network = surroundings.lan else {
+        guard lan == nil, !isStopped, case .lan(let names) = discoverySetting, let network = environment.lan else {
             return
         }
         let transport = LanTransport(

@@ -40,7 +40,7 @@ extension Node {
 
     /// If that was asked for and the home is unlocked; without either nothing is opened, and nobody is asked.
     private func startPortMapping() {
-        guard let gateways = surroundings.gateways, let key = portMappingKey() else { return }
+        guard let gateways = environment.gateways, let key = portMappingKey() else { return }
         let thread = NIOThreadPool(numberOfThreads: 1)
         thread.start()
         mappings = PortMappings(gateways: gateways, thread: thread, key: key)
@@ -96,7 +96,7 @@ extension Node {
     }
 
     /// Leases end while the machine sleeps, too.
-    private var mappingTime: Int64 { surroundings.boottime() }
+    private var mappingTime: Int64 { environment.boottime() }
 
     private func scheduleMappings() {
         guard let known = mappings, !isStopped else { return }
@@ -244,7 +244,7 @@ extension Node {
 
     /// `nil` when ports are not to be mapped; empty without a gateway.
     package var portMappings: [PortMappingState]? {
-        guard mapsPorts, surroundings.gateways != nil else { return nil }
+        guard mapsPorts, environment.gateways != nil else { return nil }
         let machines = mappings?.machines ?? [:]
         return machines.keys.sorted { ($0.isIPv4 ? 0 : 1, $0) < ($1.isIPv4 ? 0 : 1, $1) }.compactMap { local in
             guard let machine = machines[local] else { return nil }

@@ -4,7 +4,7 @@
 ///     asking ──5 s──▶ failed
 ///
 /// It is sent again after 1 s, and then after twice as long each time. Whoever answers sends no more than it has got.
-struct Asking {
+struct QueryHandshake {
     enum Question {
         case knock(sealed: [UInt8])
         case whereAmI

@@ -33,7 +33,7 @@ struct Pace {
 /// A turn: one event into the core, what it asks for carried out, and the one timer set anew.
 extension Node {
     func readClock() -> NodeClock.Reading {
-        clock.read(realtime: surroundings.realtime(), boottime: surroundings.boottime())
+        clock.read(realtime: environment.realtime(), boottime: environment.boottime())
     }
 
     /// The time of everything the node does.
