@@ -72,6 +72,25 @@ package struct Content: Hashable, Sendable {
     }
 }
 
+/// A chat content as it crosses a link.
+package struct AgedContent: Hashable, Sendable {
+    package var content: Content
+    /// At transmission, by the sender's clock.
+    package var age: Milliseconds
+
+    package init(_ content: Content, age: Milliseconds) {
+        self.content = content
+        self.age = age
+    }
+}
+
+extension Frame {
+    /// A frame of one content.
+    package static func content(_ content: Content, age: Milliseconds) -> Frame {
+        .contents([AgedContent(content, age: age)])
+    }
+}
+
 /// Where a message of one's own stands.
 package enum DeliveryState: String, Sendable, Hashable, Codable {
     /// Waits for a link, or for room in flight.

@@ -4,8 +4,8 @@ import Primitives
 package enum Frame: Hashable, Sendable {
     /// First on every member link, from both sides: see ``SessionStart``.
     case session(SessionStart)
-    /// A chat content and its age at transmission by the sender's clock.
-    case content(Content, age: Milliseconds)
+    /// Chat contents, in the order in which they were sent: at most ``Limits/contentsCount``.
+    case contents([AgedContent])
     /// End-to-end acknowledgement of many contents at once.
     case acknowledgement(Acknowledgement)
     case lifetime(LifetimeMessage)

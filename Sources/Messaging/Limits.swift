@@ -195,6 +195,8 @@ package enum Limits {
     package static let mediaTypeByteCount = 127
     /// Most messages in one receipt.
     package static let receiptCount = 256
+    /// Most contents in one frame.
+    package static let contentsCount = 256
     /// Most messages in one acknowledgement.
     package static let acknowledgementCount = 1_024
 

@@ -50,7 +50,10 @@ enum ContentCodec {
         switch family {
         case .text:
             guard payload.count <= Limits.textByteCount else { throw .tooLong("text") }
-            guard !payload.isEmpty, String(validating: payload, as: UTF8.self) != nil else { throw .malformed("text") }
+            let isASCII = payload.allSatisfy { $0 < 0x80 }
+            guard !payload.isEmpty, isASCII || String(validating: payload, as: UTF8.self) != nil else {
+                throw .malformed("text")
+            }
             return nil
         case .reply:
             let proto = try parse(ProtoReply.self, payload)

@@ -9,7 +9,7 @@ package enum FrameCodec {
         var proto = ProtoFrame()
         switch frame {
         case .session(let start): proto.session = ProtoSessionStart(start)
-        case .content(let content, let age): proto.content = ProtoContent(content, age: age)
+        case .contents(let contents): return ContentsCodec.encode(contents)
         case .acknowledgement(let said): proto.acknowledgement = ProtoAcknowledgement(said)
         case .lifetime(let message): proto.content = control(message)
         case .joinRequest(let request):
@@ -44,10 +44,17 @@ package enum FrameCodec {
     }
 
     package static func decode(_ bytes: [UInt8]) throws(WireError) -> Frame {
+        if let contents = try ContentsCodec.decodePlain(bytes) { return .contents(contents) }
+        return try decodeGenerated(bytes)
+    }
+
+    /// Of a frame of any shape.
+    package static func decodeGenerated(_ bytes: [UInt8]) throws(WireError) -> Frame {
         let proto = try parse(ProtoFrame.self, bytes)
         switch proto.body {
         case .session(let start): return .session(try SessionStart(start))
         case .content(let content): return try decode(content)
+        case .contents(let contents): return try ContentsCodec.decode(contents).map { .contents($0) } ?? .unknown
         case .acknowledgement(let said): return .acknowledgement(try Acknowledgement(said))
         case .ping(let nonce): return .ping(nonce)
         case .pong(let nonce): return .pong(nonce)
@@ -79,10 +86,8 @@ package enum FrameCodec {
         case .receipt:
             let receipt = try parse(ProtoReceipt.self, payload)
             return try Receipt(receipt).map { .receipt($0) } ?? .unknown
-        // Made and shown by each node for itself.
-        case .systemMessage: throw .malformed("content.type")
-        case .text, .reply, .reaction, .attachment:
-            return .content(try Content(proto), age: max(0, proto.age))
+        // Chat contents have a frame of their own; a system message is made and shown by each node for itself.
+        case .systemMessage, .text, .reply, .reaction, .attachment: throw .malformed("content.type")
         default: break
         }
         switch type {
@@ -103,9 +108,8 @@ package enum FrameCodec {
             return .lifetime(.agreement(agreement))
         case .lifetimeEnded: return .lifetime(try LifetimeMessage.read(try parse(ProtoLifetimeEnded.self, payload)))
         case .joinCancelled: return .joinCancelled
-        default:
-            // A type that we do not know: kept and shown by its fallback.
-            return .content(try Content(proto), age: max(0, proto.age))
+        // Of a later version.
+        default: return .unknown
         }
     }
 

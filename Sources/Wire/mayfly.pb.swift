@@ -44,6 +44,7 @@ package nonisolated struct ProtoFrame: Sendable {
     set {body = .session(newValue)}
   }
 
+  /// a control message
   package var content: ProtoContent {
     get {
       if case .content(let v)? = body {return v}
@@ -91,6 +92,14 @@ package nonisolated struct ProtoFrame: Sendable {
       return Data()
     }
     set {body = .explosion(newValue)}
+  }
+
+  package var contents: ProtoContents {
+    get {
+      if case .contents(let v)? = body {return v}
+      return ProtoContents()
+    }
+    set {body = .contents(newValue)}
   }
 
   package var attachmentRequest: ProtoAttachmentRequest {
@@ -146,6 +155,7 @@ package nonisolated struct ProtoFrame: Sendable {
 
   package nonisolated enum OneOf_Body: Equatable, Sendable {
     case session(ProtoSessionStart)
+    /// a control message
     case content(ProtoContent)
     case acknowledgement(ProtoAcknowledgement)
     case ping(UInt64)
@@ -153,6 +163,7 @@ package nonisolated struct ProtoFrame: Sendable {
     /// true: another link takes its place; false: the sender goes to sleep
     case closing(Bool)
     case explosion(Data)
+    case contents(ProtoContents)
     case attachmentRequest(ProtoAttachmentRequest)
     case attachmentChunk(ProtoAttachmentChunk)
     /// a message id
@@ -693,6 +704,19 @@ package nonisolated struct ProtoContent: Sendable {
   package init() {}
 }
 
+/// Chat contents, in the order in which they were sent.
+package nonisolated struct ProtoContents: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  package var contents: [ProtoContent] = []
+
+  package var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  package init() {}
+}
+
 /// Of many contents at once: message ids, 16 bytes each, one behind the other.
 package nonisolated struct ProtoAcknowledgement: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
@@ -1156,7 +1180,7 @@ fileprivate nonisolated let _protobuf_package = "mayfly"
 
 nonisolated extension ProtoFrame: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Frame"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}session\0\u{1}content\0\u{1}acknowledgement\0\u{1}ping\0\u{1}pong\0\u{1}closing\0\u{1}explosion\0\u{4}\u{d}attachment_request\0\u{3}attachment_chunk\0\u{3}attachment_gone\0\u{4}\u{8}relay_request\0\u{3}relay_answer\0\u{1}punch\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}session\0\u{1}content\0\u{1}acknowledgement\0\u{1}ping\0\u{1}pong\0\u{1}closing\0\u{1}explosion\0\u{1}contents\0\u{4}\u{c}attachment_request\0\u{3}attachment_chunk\0\u{3}attachment_gone\0\u{4}\u{8}relay_request\0\u{3}relay_answer\0\u{1}punch\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1233,6 +1257,19 @@ nonisolated extension ProtoFrame: SwiftProtobuf.Message, SwiftProtobuf._MessageI
         if let v = v {
           if self.body != nil {try decoder.handleConflictingOneOf()}
           self.body = .explosion(v)
+        }
+      }()
+      case 8: try {
+        var v: ProtoContents?
+        var hadOneofValue = false
+        if let current = self.body {
+          hadOneofValue = true
+          if case .contents(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.body = .contents(v)
         }
       }()
       case 20: try {
@@ -1346,6 +1383,10 @@ nonisolated extension ProtoFrame: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     case .explosion?: try {
       guard case .explosion(let v)? = self.body else { preconditionFailure() }
       try visitor.visitSingularBytesField(value: v, fieldNumber: 7)
+    }()
+    case .contents?: try {
+      guard case .contents(let v)? = self.body else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 8)
     }()
     case .attachmentRequest?: try {
       guard case .attachmentRequest(let v)? = self.body else { preconditionFailure() }
@@ -2388,6 +2429,36 @@ nonisolated extension ProtoContent: SwiftProtobuf.Message, SwiftProtobuf._Messag
     if lhs.fallback != rhs.fallback {return false}
     if lhs.shouldPush != rhs.shouldPush {return false}
     if lhs.payload != rhs.payload {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension ProtoContents: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  package static let protoMessageName: String = _protobuf_package + ".Contents"
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}contents\0")
+
+  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeRepeatedMessageField(value: &self.contents) }()
+      default: break
+      }
+    }
+  }
+
+  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.contents.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.contents, fieldNumber: 1)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  package static func ==(lhs: ProtoContents, rhs: ProtoContents) -> Bool {
+    if lhs.contents != rhs.contents {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -173,8 +173,11 @@ struct FuzzAssembly {
             case .unregister(_, let route): routes[node].remove(route)
             case .dial(_, let dial): connect(dial, from: node)
             case .transmit(let link, let frame): send(frame, on: link, from: node)
-            case .transmitMessage(let link, _, let id, let age):
-                if let message = archive[node][id] { send(.content(message.content, age: age), on: link, from: node) }
+            case .transmitMessages(let link, _, let messages):
+                let contents = messages.compactMap { one in
+                    archive[node][one.id].map { AgedContent($0.content, age: one.age) }
+                }
+                if !contents.isEmpty { send(.contents(contents), on: link, from: node) }
             case .close(let link): close(link, by: node)
             case .knock, .notify: break
             case .wake(let client, let reason): wake(node, client, reason)

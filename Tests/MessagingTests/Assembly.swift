@@ -109,8 +109,11 @@ struct Assembly {
                 destroyed.insert(node)
                 routes[node] = []
             case .transmit(let link, let frame): send(frame, on: link, from: node)
-            case .transmitMessage(let link, _, let id, let age):
-                if let message = archive[node][id] { send(.content(message.content, age: age), on: link, from: node) }
+            case .transmitMessages(let link, _, let messages):
+                let contents = messages.compactMap { one in
+                    archive[node][one.id].map { AgedContent($0.content, age: one.age) }
+                }
+                if !contents.isEmpty { send(.contents(contents), on: link, from: node) }
             case .dial(_, let dial): open(dial, from: node)
             case .close(let link): close(link, by: node)
             case .notify(let event): events[node].append(event.kind)

@@ -211,7 +211,7 @@ import Testing
         var pair = try joined(lifetime: .oneDay)
         for _ in 0..<Limits.incomingAttachmentCount + 3 { _ = try sendFile(bytes(40_000), &pair) }
         // Their contents come, no chunk does.
-        while let position = pair.wire.firstIndex(where: { if case .content = $0.2 { true } else { false } }) {
+        while let position = pair.wire.firstIndex(where: { if case .contents = $0.2 { true } else { false } }) {
             let (node, link, frame) = pair.wire.remove(at: position)
             pair.step(node) { core, turn in core.receive(frame, on: link, verify: { _ in nil }, &turn) }
         }

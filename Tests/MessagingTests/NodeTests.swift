@@ -103,10 +103,11 @@ struct Pair {
                 archive[node] = [:]
             case .destroy: archive[node] = [:]
             case .transmit(let link, let frame): wire.append((1 - node, link, frame))
-            case .transmitMessage(let link, _, let id, let age):
-                if let message = archive[node][id]?.message {
-                    wire.append((1 - node, link, .content(message.content, age: age)))
+            case .transmitMessages(let link, _, let messages):
+                let contents = messages.compactMap { one in
+                    archive[node][one.id].map { AgedContent($0.message.content, age: one.age) }
                 }
+                if !contents.isEmpty { wire.append((1 - node, link, .contents(contents))) }
             case .dial(_, let dial): dials[node] = dial
             case .close(let link): closed.insert(link)
             case .notify(let event): events[node].append(event.kind)

@@ -28,10 +28,10 @@ extension NodeSimulation {
         case .acknowledgement(let said):
             for id in said.stored { promised(id, by: key, owner) }
             if options.mistake == .lostAcknowledgements { return [] }
-        case .content(var content, let age):
+        case .contents(var contents):
             if options.mistake == .droppedAgreement {
-                content.agreement = nil
-                return [FrameCodec.encode(.content(content, age: age))]
+                for index in contents.indices { contents[index].content.agreement = nil }
+                return [FrameCodec.encode(.contents(contents))]
             }
         default: break
         }

@@ -61,7 +61,8 @@ final class HostileMember: @unchecked Sendable {
         keep(bytes, in: &frames)
         guard let frame = try? FrameCodec.decode(bytes) else { return }
         switch frame {
-        case .content(let content, _): keep(content.id, in: &ids)
+        case .contents(let contents):
+            for aged in contents { keep(aged.content.id, in: &ids) }
         case .acknowledgement(let said):
             for id in said.stored + said.held + said.expired { keep(id, in: &ids) }
         case .lifetime(.proposal(let proposal)): keep(proposal, in: &proposals)
@@ -221,7 +222,7 @@ final class HostileMember: @unchecked Sendable {
     /// With another age, another end, another member's id.
     private func content(_ bytes: [UInt8]) -> Frame? {
         let source = (try? FrameCodec.decode(bytes)).flatMap { frame -> Content? in
-            if case .content(let content, _) = frame { content } else { nil }
+            if case .contents(let contents) = frame { contents.first?.content } else { nil }
         }
         var content =
             source

@@ -289,14 +289,17 @@ struct Oracle {
                 violations.append("t=\(simulation.time) a welcome left before it was durable")
             }
             welcomed[welcome.tag, default: [:]][welcome.genesis.conversation, default: []].insert(joiner)
-        case .content(let content, let age):
-            if age < 0 { violations.append("t=\(simulation.time) a negative age") }
-            // An age that is too large would shorten the life at the receiver.
-            if age > max(0, node.now(simulation.time) - content.sentAt) {
-                violations.append("t=\(simulation.time) I1 node \(node.index) makes a message older than it is")
-            }
-            if let length = content.lifetime.milliseconds, age > length {
-                violations.append("t=\(simulation.time) I3 node \(node.index) sends an expired message")
+        case .contents(let contents):
+            for aged in contents {
+                let (content, age) = (aged.content, aged.age)
+                if age < 0 { violations.append("t=\(simulation.time) a negative age") }
+                // An age that is too large would shorten the life at the receiver.
+                if age > max(0, node.now(simulation.time) - content.sentAt) {
+                    violations.append("t=\(simulation.time) I1 node \(node.index) makes a message older than it is")
+                }
+                if let length = content.lifetime.milliseconds, age > length {
+                    violations.append("t=\(simulation.time) I3 node \(node.index) sends an expired message")
+                }
             }
         default: break
         }

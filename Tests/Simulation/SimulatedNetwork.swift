@@ -167,11 +167,9 @@ extension Simulation {
         let client = toDialer ? link.dialerClient : link.listenerClient
         log("node \(node.index) <- \(frame.summary)")
         oracle.receives(frame, client, from: toDialer ? link.listenerClient : link.dialerClient, node, self)
-        let wasKnown: Bool
-        if case .content(let content, _) = frame {
-            wasKnown = node.seen[client]?.contains(content.id) ?? false
-        } else {
-            wasKnown = false
+        var unknown: [AgedContent] = []
+        if case .contents(let contents) = frame {
+            unknown = contents.filter { node.seen[client]?.contains($0.content.id) != true }
         }
         step(node) { [invites] core, turn in
             let cap = core.conversation(client)?.cap ?? turn.defaultCap
@@ -183,10 +181,10 @@ extension Simulation {
                 },
                 &turn
             )
-            if case .content(let content, let age) = frame, !wasKnown {
+            for aged in unknown {
                 oracle.checkAcknowledgement(
-                    of: content,
-                    age: age,
+                    of: aged.content,
+                    age: aged.age,
                     actions,
                     isCapped: cap != LifetimeCap.none,
                     turn.now,
@@ -270,9 +268,11 @@ extension Simulation {
 
     private func mix(_ frame: Frame) {
         switch frame {
-        case .content(let content, let age):
-            mix(content.id.bytes)
-            mix(UInt64(bitPattern: age))
+        case .contents(let contents):
+            for aged in contents {
+                mix(aged.content.id.bytes)
+                mix(UInt64(bitPattern: aged.age))
+            }
         case .acknowledgement(let said):
             for id in said.stored { mix(id.bytes + [1]) }
             for id in said.held { mix(id.bytes + [0]) }
@@ -319,7 +319,8 @@ extension Frame {
         switch self {
         case .session(let start):
             "session reset=\(start.reset) inForce=\(start.inForce.map { Hex.encode($0.bytes.prefix(3)) } ?? "-") head=\(start.head.map { Hex.encode($0.id.bytes.prefix(3)) } ?? "-")/\(start.head?.ballot.epoch ?? 0)"
-        case .content(let content, let age): "content \(Hex.encode(content.id.bytes.prefix(3))) age \(age)"
+        case .contents(let contents):
+            "contents" + contents.map { " \(Hex.encode($0.content.id.bytes.prefix(3))) age \($0.age)" }.joined()
         case .acknowledgement(let said):
             "ack"
                 + [("stored", said.stored), ("held", said.held), ("expired", said.expired)]
@@ -383,8 +384,9 @@ extension NodeAction {
         case .dial(let client, let dial):
             "dial for \(client.shortName) to \(dial.remote.shortName) at \(dial.endpoints.map(\.description))"
         case .transmit(let link, let frame): "transmit on \(link.value) \(frame.summary)"
-        case .transmitMessage(let link, _, let id, let age):
-            "transmit on \(link.value) message \(Hex.encode(id.bytes.prefix(3))) age \(age)"
+        case .transmitMessages(let link, _, let messages):
+            "transmit on \(link.value)"
+                + messages.map { " message \(Hex.encode($0.id.bytes.prefix(3))) age \($0.age)" }.joined()
         case .close(let link): "close \(link.value)"
         case .pauseReading(let link, let time): "pause \(link.value) for \(time)"
         case .knock: "knock"

@@ -417,13 +417,18 @@ package final class Simulation {
             case .dial(let client, let dial):
                 queue.push(.dial(node.index, incarnation: node.incarnation, client, dial), at: time + 1 + roll(100))
             case .transmit(let link, let frame): put(.transmit(link, frame), node)
-            case .transmitMessage(let link, let client, let id, let age):
-                let message = node.memory[client]?[id]?.message ?? node.disk.messages[client]?[id]
-                guard let message else {
-                    count("transmissions of nothing")
-                    continue
+            case .transmitMessages(let link, let client, let messages):
+                var contents: [AgedContent] = []
+                for one in messages {
+                    let message = node.memory[client]?[one.id]?.message ?? node.disk.messages[client]?[one.id]
+                    guard let message else {
+                        count("transmissions of nothing")
+                        continue
+                    }
+                    contents.append(AgedContent(message.content, age: one.age))
                 }
-                put(.transmit(link, .content(message.content, age: age)), node)
+                if contents.count > 1 { count("frames of several contents") }
+                if !contents.isEmpty { put(.transmit(link, .contents(contents)), node) }
             case .close(let link): put(.close(link), node)
             // What it sends comes as fast as the network lets it: here nobody waits.
             case .pauseReading: count("pauses")

@@ -45,8 +45,14 @@ def content(kind, payload, id=b"", sent=0, lifetime="", agreement=b"", age=0, fa
     return message((2, message(*fields, (9, payload)), PRESENT))
 
 
+def contents(*frames):
+    """One frame of the chat contents of several."""
+    # Each is the field 2 of a frame of its own: the field 1 of `Contents` has the same value.
+    return message((8, b"".join(b"\x0a" + frame[1:] for frame in frames), PRESENT))
+
+
 def chat(kind, payload, fallback="", push=True):
-    return content(kind, payload, MESSAGE, TIME, "1d", v.PLAIN.agreement, 1_500, fallback, push)
+    return contents(content(kind, payload, MESSAGE, TIME, "1d", v.PLAIN.agreement, 1_500, fallback, push))
 
 
 def member(key, name, endpoints, version, signature):
@@ -124,7 +130,11 @@ def examples():
         "session of a joiner, nothing agreed": start(*first),
         "session of a joiner under an agreement": start((2, id), (3, AGREEMENT), *first, (11, 1)),
         "text": chat("mayfly/text:1.0", "grüße"),
-        "ephemeral text": content("mayfly/text:1.0", "hi", MESSAGE, TIME, "ephemeral"),
+        "ephemeral text": contents(content("mayfly/text:1.0", "hi", MESSAGE, TIME, "ephemeral")),
+        "two texts": contents(
+            content("mayfly/text:1.0", "hi", MESSAGE, TIME, "ephemeral", age=20),
+            content("mayfly/text:1.0", "ho", OTHER_MESSAGES[0], TIME + 15, "ephemeral", age=5),
+        ),
         "reply": chat("mayfly/reply:1.0", message((1, MESSAGE), (2, "ja")), "ja"),
         "reaction": chat("mayfly/reaction:1.0", message((1, MESSAGE), (2, "👍")), "reacted 👍", push=False),
         "reaction taken back": chat(

@@ -137,9 +137,11 @@ import Wire
 
     @Test func `nobody can send what only we say`() throws {
         var fixtures = try Fixtures()
-        #expect(throws: WireError.malformed("content.type")) {
-            try FrameCodec.decode(FrameCodec.encode(.content(fixtures.content(.systemMessage), age: 0)))
+        let message = fixtures.content(.systemMessage)
+        #expect(throws: WireError.malformed("contents.type")) {
+            try FrameCodec.decode(FrameCodec.encode(.content(message, age: 0)))
         }
+        #expect(throws: WireError.malformed("content.type")) { try FrameCodec.decode(asControl(message)) }
     }
 
     /// A content of a later minor version, with the bytes of `body`.
@@ -158,7 +160,9 @@ import Wire
             payload: [],
             body: body
         )
-        guard case .content(let decoded, _) = try FrameCodec.decode(FrameCodec.encode(.content(known, age: 0))) else {
+        guard case .contents(let contents) = try FrameCodec.decode(FrameCodec.encode(.content(known, age: 0))),
+            let decoded = contents.first?.content
+        else {
             throw WireError.malformed("test")
         }
         var changed = decoded
@@ -171,7 +175,7 @@ import Wire
         let reply = Reply(replyTo: MessageID.random(&random), text: "ja")
         // Field 15, a number: of a version to come.
         let frame = try later("mayfly/reply:1.3", .reply(reply)) { $0 + [0x78, 0x01] }
-        guard case .content(let content, _) = frame else {
+        guard case .contents(let contents) = frame, let content = contents.first?.content else {
             Issue.record("no content")
             return
         }
@@ -183,7 +187,7 @@ import Wire
         var random = Randomness.seeded(1)
         let reply = Reply(replyTo: MessageID.random(&random), text: "ja")
         let frame = try later("mayfly/reply:1.3", .reply(reply)) { _ in [0xff, 0xff] }
-        guard case .content(let content, _) = frame else {
+        guard case .contents(let contents) = frame, let content = contents.first?.content else {
             Issue.record("no content")
             return
         }
@@ -193,7 +197,9 @@ import Wire
     @Test func `a later major version is unknown`() throws {
         var fixtures = try Fixtures()
         let content = fixtures.content(ContentType("mayfly/text:2.0"), "\u{1}")
-        guard case .content(let decoded, _) = try FrameCodec.decode(FrameCodec.encode(.content(content, age: 0))) else {
+        guard case .contents(let contents) = try FrameCodec.decode(FrameCodec.encode(.content(content, age: 0))),
+            let decoded = contents.first?.content
+        else {
             Issue.record("no content")
             return
         }
@@ -268,7 +274,15 @@ import Wire
             shouldPush: true,
             payload: payload
         )
-        return try FrameCodec.decode(FrameCodec.encode(.content(content, age: 0)))
+        return try FrameCodec.decode(asControl(content))
+    }
+
+    /// The content as the body `content` of a frame, in which control messages travel.
+    private func asControl(_ content: Content) -> [UInt8] {
+        let bytes = FrameCodec.encode(.content(content, age: 0))
+        // Behind the tag and the length of the body stand the tag of the one content, its length and its fields.
+        let lengthByteCount = bytes.dropFirst().prefix { $0 > 0x7f }.count + 1
+        return [0x12] + bytes.dropFirst(1 + lengthByteCount + 1)
     }
 
     @Test func `a lifetime message whose JSON is of another type is refused`() throws {

@@ -122,9 +122,14 @@ struct SpecifiedFrames {
             shouldPush: true,
             payload: Array("hi".utf8)
         )
+        var second = ephemeral
+        second.id = MessageID(unchecked: [UInt8](0x10..<0x20))
+        second.sentAt = values.time + 15
+        second.payload = Array("ho".utf8)
         return [
             ("text", content("mayfly/text:1.0", Array("grüße".utf8))),
             ("ephemeral text", .content(ephemeral, age: 0)),
+            ("two texts", .contents([AgedContent(ephemeral, age: 20), AgedContent(second, age: 5)])),
             (
                 "reply",
                 content("mayfly/reply:1.0", [], .reply(Reply(replyTo: message, text: "ja")), fallback: "ja")

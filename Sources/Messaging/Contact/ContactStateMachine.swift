@@ -202,7 +202,7 @@ package struct ContactStateMachine: Sendable {
             guard record.outgoing.count != before else { return [] }
             return [.save(client)] + (release(remote).map { [.close($0)] } ?? [])
         case .closing: return [.close(link)]
-        case .session, .content, .lifetime, .joinRequest, .welcome, .joinError, .explosion,
+        case .session, .contents, .lifetime, .joinRequest, .welcome, .joinError, .explosion,
             .deletionReceipt,
             .memberLeft, .joinCancelled, .unknown, .group, .profile, .receipt, .attachmentRequest,
             .attachmentChunk, .attachmentGone, .punch:

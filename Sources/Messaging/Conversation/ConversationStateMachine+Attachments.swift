@@ -178,7 +178,7 @@ extension ConversationStateMachine {
     mutating func receiveAgain(
         _ content: Content,
         from member: PublicKey,
-        on link: LinkID,
+        _ batch: inout ReceivedBatch,
         _ turn: Turn
     ) -> [NodeAction] {
         let id = content.id
@@ -193,16 +193,19 @@ extension ConversationStateMachine {
         // Locked: what is on the disk cannot be looked at, so nobody knows whose it is. It comes again.
         if known == nil, turn.isLocked { return [] }
         let isStored = turn.contents.isStored(client, id)
-        let acknowledgement = NodeAction.transmit(link, .acknowledgement(id, stored: isStored))
         guard content.attachment != nil, let known, let attachment = known.content.attachment else {
-            return [acknowledgement]
+            batch.acknowledge(id, isStored: isStored)
+            return []
         }
+        let link = batch.link
         switch known.state {
         case .receiving: break
         case .failed:
             let isTooLarge = attachment.byteCount > turn.contents.attachmentByteCount
             return [.transmit(link, .receipt(Receipt(isTooLarge ? .tooLarge : .damaged, [id])))]
-        case .queued, .sent, .delivered, .expiredUndelivered, .cancelled, .received, .read: return [acknowledgement]
+        case .queued, .sent, .delivered, .expiredUndelivered, .cancelled, .received, .read:
+            batch.acknowledge(id, isStored: isStored)
+            return []
         }
         if incoming[id] == nil {
             guard incoming.values.count(where: { $0.sender == member }) < Limits.incomingAttachmentCount else {

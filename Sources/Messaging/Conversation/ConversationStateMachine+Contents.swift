@@ -148,10 +148,10 @@ extension ConversationStateMachine {
         _ turn: Turn
     ) -> [NodeAction] {
         var result: [NodeAction] = []
+        var leaving: [NodeAction.AgedMessage] = []
         for action in actions {
             switch action {
-            case .transmit(let id, let age):
-                if let link { result.append(.transmitMessage(link, client, id, age: age)) }
+            case .transmit(let id, let age): leaving.append(NodeAction.AgedMessage(id: id, age: age))
             case .sent(let id):
                 result += [.setState(client, id, .sent), event(.messageState(id, .sent, stored: nil), turn)]
             case .expired(let id):
@@ -166,6 +166,7 @@ extension ConversationStateMachine {
                 ]
             }
         }
+        if let link, !leaving.isEmpty { result.append(.transmitMessages(link, client, leaving)) }
         return result
     }
 
@@ -211,8 +212,8 @@ extension ConversationStateMachine {
     ) -> [NodeAction] {
         switch frame {
         case .session(let start): return receive(start, from: member, on: link, &turn)
-        case .content(let content, let age):
-            return receive(content, age: age, from: member, on: link, memoryAvailable: memoryAvailable, turn)
+        case .contents(let contents):
+            return receive(contents, from: member, on: link, memoryAvailable: memoryAvailable, turn)
         case .acknowledgement(let said): return receive(said, from: member, on: link, &turn)
         case .lifetime(let message):
             // What both said at the start of the link in use already counts with what came before by another link.
@@ -249,26 +250,67 @@ extension ConversationStateMachine {
         }
     }
 
+    /// What one frame brings is answered by one acknowledgement.
     private mutating func receive(
-        _ content: Content,
-        age: Milliseconds,
+        _ contents: [AgedContent],
         from member: PublicKey,
         on link: LinkID,
         memoryAvailable: Int,
         _ turn: Turn
     ) -> [NodeAction] {
-        guard members[member]!.isEstablished else {
-            droppedCount += 1
-            return []
+        guard contents.count <= Limits.contentsCount, members[member]!.isEstablished else {
+            droppedCount += contents.count
+            return noteIdle(contents.count - 1, of: member, on: link, turn)
         }
+        let heldBefore = heldByteCount
+        var batch = ReceivedBatch(link: link, memoryAvailable: memoryAvailable)
+        var result: [NodeAction] = []
+        var idleCount = 0
+        for aged in contents {
+            batch.memoryAvailable = memoryAvailable - (heldByteCount - heldBefore)
+            let actions = receive(aged, from: member, &batch, turn)
+            if actions.isIdle(on: link) { idleCount += 1 }
+            if actions.contains(where: { if case .keep = $0 { true } else { false } }) {
+                batch.kept.append(aged.content.id)
+            }
+            result += actions
+        }
+        // The caller counts a frame without any effect once.
+        if result.isIdle(on: link) { idleCount -= 1 }
+        if !batch.said.isEmpty { result.append(.transmit(link, .acknowledgement(batch.said))) }
+        return result + noteIdle(idleCount, of: member, on: link, turn)
+    }
+
+    /// Parts of a frame that change nothing count like frames of their own: to put many into one makes none of them
+    /// cheaper for its sender.
+    private mutating func noteIdle(
+        _ count: Int,
+        of member: PublicKey,
+        on link: LinkID,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        var pause: Milliseconds?
+        for _ in 0..<max(0, count) { pause = members[member]?.idleFrames.note(now: turn.now) ?? pause }
+        return pause.map { [.pauseReading(link, $0)] } ?? []
+    }
+
+    /// - Returns: what it comes to, without its acknowledgement, which goes into `batch`.
+    private mutating func receive(
+        _ aged: AgedContent,
+        from member: PublicKey,
+        _ batch: inout ReceivedBatch,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        let (content, age, link) = (aged.content, aged.age, batch.link)
         let id = content.id
-        // Another member's name on it would keep that member's message out.
-        guard id.belongs(to: member, in: conversation) else {
+        // Another member's name on it would keep that member's message out. The archive does not know yet what came
+        // before it in the same frame.
+        guard id.belongs(to: member, in: conversation), !batch.kept.contains(id) else {
             droppedCount += 1
             return []
         }
         if let named = content.agreement, named == agreement?.id { confirmAgreement(by: member) }
-        if turn.isKnown(client, id) { return receiveAgain(content, from: member, on: link, turn) }
+        if turn.isKnown(client, id) { return receiveAgain(content, from: member, &batch, turn) }
         // Section 6, point 7: no two clocks are compared; the age counts by the sender's clock, the rest by ours.
         let terms = content.agreement.flatMap { lifetimeMachine?.storable(under: $0, age: age, now: turn.now) }
         let retention = terms.flatMap {
@@ -278,11 +320,11 @@ extension ConversationStateMachine {
         var expiresAt =
             retention?.expiresAt
             ?? content.lifetime.milliseconds.map { turn.now + ($0 - min(max(age, 0), $0)) }
-        if let expiresAt, expiresAt <= turn.now { return answerExpired(id, of: member, on: link, turn) }
+        if let expiresAt, expiresAt <= turn.now { return answerExpired(id, of: member, &batch, turn) }
         var onReading = retention?.onReading
         if case .reaction(let reaction) = content.body {
             // It goes with what it is at, and nobody opens it.
-            expiresAt = end(of: reaction, expiresAt, turn)
+            expiresAt = end(of: reaction, expiresAt, batch, turn)
             onReading = nil
         }
         let message = Message(
@@ -298,7 +340,7 @@ extension ConversationStateMachine {
         let fits =
             isStored
             ? turn.hasRoom(client)
-            : heldByteCount + message.byteCount <= Limits.memoryByteCount && message.byteCount <= memoryAvailable
+            : heldByteCount + message.byteCount <= Limits.memoryByteCount && message.byteCount <= batch.memoryAvailable
         guard fits else {
             droppedCount += 1
             return []
@@ -310,29 +352,33 @@ extension ConversationStateMachine {
             return actions
         }
         if !isStored { heldByteCount += message.byteCount }
-        var result: [NodeAction] = [.keep(client, message, keeping)]
+        if let expiresAt { batch.ends[id] = expiresAt }
         switch keeping {
-        case .memory, .disk: result.append(.transmit(link, .acknowledgement(id, stored: isStored)))
+        case .memory: batch.said.held.append(id)
+        case .disk: batch.said.stored.append(id)
         // A process may end before the unlock: its sender keeps it until it is on the disk.
         case .untilUnlocked: break
         }
-        return result + [event(.message(id), turn)]
+        return [.keep(client, message, keeping), event(.message(id), turn)]
     }
 
     /// A content that is past its time: its sender is told that it was not shown, unless it was. Watchers are told once.
     private mutating func answerExpired(
         _ id: MessageID,
         of member: PublicKey,
-        on link: LinkID,
+        _ batch: inout ReceivedBatch,
         _ turn: Turn
     ) -> [NodeAction] {
-        if turn.contents.wasShown(client, id) { return [.transmit(link, .acknowledgement(id, stored: false))] }
+        if turn.contents.wasShown(client, id) {
+            batch.said.held.append(id)
+            return []
+        }
         if expiredOnArrival.count >= Limits.expiredOnArrivalCount { expiredOnArrival = [] }
-        let answer = NodeAction.transmit(link, .expiredOnArrival(id))
-        guard expiredOnArrival.insert(id).inserted else { return [answer] }
+        batch.said.expired.append(id)
+        guard expiredOnArrival.insert(id).inserted else { return [] }
         // It takes no room, so nothing else limits how many come.
-        let pause = members[member]?.idleFrames.note(now: turn.now).map { NodeAction.pauseReading(link, $0) }
-        return [answer, event(.messageExpired(id), turn)] + (pause.map { [$0] } ?? [])
+        let pause = members[member]?.idleFrames.note(now: turn.now).map { NodeAction.pauseReading(batch.link, $0) }
+        return [event(.messageExpired(id), turn)] + (pause.map { [$0] } ?? [])
     }
 
     /// What a member says of many messages of ours. Each that is no longer waited for counts as a frame that changes
@@ -364,9 +410,7 @@ extension ConversationStateMachine {
         }
         // The caller counts a frame without any effect once.
         if result.isEmpty { idleCount -= 1 } else { result += flush(member, &turn) }
-        var pause: Milliseconds?
-        for _ in 0..<max(0, idleCount) { pause = members[member]?.idleFrames.note(now: turn.now) ?? pause }
-        return result + (pause.map { [.pauseReading(link, $0)] } ?? [])
+        return result + noteIdle(idleCount, of: member, on: link, turn)
     }
 
     private mutating func acknowledged(
@@ -403,6 +447,28 @@ extension ConversationStateMachine {
     /// - Parameter byteCount: `nil` for all of it.
     package mutating func releaseMemory(byteCount: Int? = nil) {
         heldByteCount = byteCount.map { max(0, heldByteCount - $0) } ?? 0
+    }
+}
+
+/// What the contents of one frame have come to so far.
+struct ReceivedBatch {
+    let link: LinkID
+    /// What all inboxes may still hold in memory, in bytes.
+    var memoryAvailable: Int
+    /// The answer to all of them.
+    var said = Acknowledgement()
+    /// Those that the archive is told of behind this frame.
+    var kept: [MessageID] = []
+    /// When they end.
+    var ends: [MessageID: Timestamp] = [:]
+
+    init(link: LinkID, memoryAvailable: Int) {
+        self.link = link
+        self.memoryAvailable = memoryAvailable
+    }
+
+    mutating func acknowledge(_ message: MessageID, isStored: Bool) {
+        if isStored { said.stored.append(message) } else { said.held.append(message) }
     }
 }
 

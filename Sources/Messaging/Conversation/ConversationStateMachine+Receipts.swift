@@ -61,10 +61,9 @@ extension ConversationStateMachine {
     }
 
     /// A reaction ends with the message it is at.
-    func end(of reaction: Reaction, _ expiresAt: Timestamp?, _ turn: Turn) -> Timestamp? {
-        guard let expiresAt, let end = turn.contents.message(client, reaction.message)?.expiresAt else {
-            return expiresAt
-        }
+    func end(of reaction: Reaction, _ expiresAt: Timestamp?, _ batch: ReceivedBatch, _ turn: Turn) -> Timestamp? {
+        let known = batch.ends[reaction.message] ?? turn.contents.message(client, reaction.message)?.expiresAt
+        guard let expiresAt, let end = known else { return expiresAt }
         return min(expiresAt, end)
     }
 

@@ -120,7 +120,7 @@ package struct JoiningStateMachine: Sendable {
         case .ping(let nonce): return .pending([.transmit(link, .pong(nonce))])
         // A creator that has admitted us before we know it speaks to us as to a member, and then answers our request.
         case .session, .group, .profile, .pong, .unknown: return .pending([])
-        case .content, .acknowledgement, .lifetime, .joinRequest, .explosion, .deletionReceipt,
+        case .contents, .acknowledgement, .lifetime, .joinRequest, .explosion, .deletionReceipt,
             .invitation,
             .memberLeft, .joinCancelled, .closing, .receipt, .attachmentRequest, .attachmentChunk, .attachmentGone,
             .relayRequest, .relayAnswer, .punch:

@@ -34,8 +34,8 @@ package enum NodeAction: Hashable, Sendable {
     case unregister(ClientID, Route)
     case dial(ClientID, Dial)
     case transmit(LinkID, Frame)
-    /// Send a message from the archive.
-    case transmitMessage(LinkID, ClientID, MessageID, age: Milliseconds)
+    /// Send messages from the archive, in this order and in as few frames as they fit into.
+    case transmitMessages(LinkID, ClientID, [AgedMessage])
     case close(LinkID)
     /// Its sender is too fast: read nothing from it for so long.
     case pauseReading(LinkID, Milliseconds)
@@ -83,6 +83,12 @@ package enum NodeAction: Hashable, Sendable {
     case dialPunching(ClientID, Dial, PunchNonce)
     /// Make a way through our own NAT to these addresses.
     case punch(PunchNonce, [Endpoint])
+
+    /// A message to be sent, and its age at transmission.
+    package struct AgedMessage: Hashable, Sendable {
+        package let id: MessageID
+        package let age: Milliseconds
+    }
 
     /// Where a message is kept.
     package enum Keeping: Hashable, Sendable {

@@ -403,11 +403,17 @@ extension Node {
             acknowledge(on: link)
             link.said = said
             return
-        case .content: break
+        case .contents: break
         // What a receipt says of a file counts behind the file's acknowledgement only, and nothing follows a `closing`.
         default: acknowledge(on: link)
         }
         send(frame, on: link)
+    }
+
+    func transmit(_ contents: [AgedContent], on link: LinkID) {
+        guard let connection = links[link]?.connection else { return }
+        for frame in ContentsCodec.frames(of: contents) { try? connection.send(frame) }
+        touchedLinks.insert(link)
     }
 
     /// Sends what was said of contents since the last flush.

@@ -71,7 +71,7 @@ extension Node {
         case .knock(let knock): self.knock(knock)
         case .wake(let client, let reason): wakeIfPossible(client, reason)
         case .sleep(let client): putToSleep(client)
-        case .transmit(let link, _), .transmitMessage(let link, _, _, _), .close(let link):
+        case .transmit(let link, _), .transmitMessages(let link, _, _), .close(let link):
             guard let client = links[link]?.client else { return }
             leave(.action(action), for: client)
         case .notify(let event):
@@ -135,9 +135,12 @@ extension Node {
             guard isDurable else { return }
             switch action {
             case .transmit(let link, let frame): transmit(frame, on: link)
-            case .transmitMessage(let link, let client, let id, let age):
-                guard let listed = inboxes[client]?.archive.read(id, now: now) else { return }
-                transmit(.content(listed.message.content, age: age), on: link)
+            case .transmitMessages(let link, let client, let messages):
+                guard let archive = inboxes[client]?.archive else { return }
+                let contents = messages.compactMap { one in
+                    archive.read(one.id, now: now).map { AgedContent($0.message.content, age: one.age) }
+                }
+                transmit(contents, on: link)
             case .close(let link): close(link)
             case .notify(let event): notify(event)
             case .save, .keep, .setState, .erase, .forgetMemory, .explode, .destroy, .saveTombstone, .removeTombstone,
@@ -168,7 +171,7 @@ extension Node {
             if !stored.isEmpty { deferIt(client, .erase(client, stored)) }
         case .eraseSent(let client, _): deferIt(client, action)
         case .save, .keep, .forgetMemory, .explode, .destroy, .saveTombstone, .removeTombstone, .armExplosion,
-            .register, .unregister, .dial, .transmit, .transmitMessage, .close, .pauseReading, .knock, .notify, .wake,
+            .register, .unregister, .dial, .transmit, .transmitMessages, .close, .pauseReading, .knock, .notify, .wake,
             .sleep, .keepChunk, .verifyAttachment, .serveChunks, .transmitChunk, .forward, .relayed,
             .endpointsMayHaveChanged, .gatherCandidates, .dialPunching, .punch:
             return

@@ -1,0 +1,289 @@
+import FoundationEssentials
+import Messaging
+import Primitives
+
+/// Frames of chat contents (`Contents` of `mayfly.proto`), written by hand into one array. Read by hand, too, as long as
+/// they have the shape in which they are written; every other shape, and every error in it, is the generated code's.
+package enum ContentsCodec {
+    /// Most bytes of a frame (Frames.md).
+    private static let frameByteCount = 65_535
+    /// Before the fields of `Contents` stand the frame's tag and a length of at most three bytes.
+    private static let fieldsByteCount = frameByteCount - 4
+    private static let frameTag: UInt8 = 8 << 3 | 2
+    private static let contentTag: UInt8 = 1 << 3 | 2
+
+    // MARK: Writing
+
+    /// One frame of all contents, also of more than a link takes.
+    static func encode(_ contents: [AgedContent]) -> [UInt8] {
+        var fields: [UInt8] = []
+        for aged in contents {
+            append(aged, payload: payload(of: aged.content), to: &fields)
+        }
+        return frame(fields)
+    }
+
+    /// As few frames as the contents fit into, in their order, each within the limits of a link.
+    package static func frames(of contents: [AgedContent]) -> [[UInt8]] {
+        var result: [[UInt8]] = []
+        var fields: [UInt8] = []
+        var count = 0
+        for aged in contents {
+            let payload = payload(of: aged.content)
+            let size = fieldByteCount(byteCount(of: aged, payload: payload))
+            if count > 0, count == Limits.contentsCount || fields.count + size > fieldsByteCount {
+                result.append(frame(fields))
+                fields.removeAll(keepingCapacity: true)
+                count = 0
+            }
+            append(aged, payload: payload, to: &fields)
+            count += 1
+        }
+        if count > 0 { result.append(frame(fields)) }
+        return result
+    }
+
+    private static func payload(of content: Content) -> [UInt8] {
+        content.payload.isEmpty ? ContentCodec.payload(of: content.body) : content.payload
+    }
+
+    private static func frame(_ fields: [UInt8]) -> [UInt8] {
+        var bytes: [UInt8] = []
+        bytes.reserveCapacity(fields.count + 4)
+        bytes.append(frameTag)
+        append(varint: UInt64(fields.count), to: &bytes)
+        bytes += fields
+        return bytes
+    }
+
+    /// The fields of one `Content`, without what stands before them.
+    private static func byteCount(of aged: AgedContent, payload: [UInt8]) -> Int {
+        let content = aged.content
+        var count = fieldByteCount(MessageID.byteCount)
+        for bytes in [content.type.description.utf8.count, content.lifetime.rawValue.utf8.count] where bytes > 0 {
+            count += fieldByteCount(bytes)
+        }
+        if content.agreement != nil { count += fieldByteCount(AgreementID.byteCount) }
+        for bytes in [content.fallback.utf8.count, payload.count] where bytes > 0 { count += fieldByteCount(bytes) }
+        for number in [content.sentAt.milliseconds, aged.age] where number != 0 {
+            count += 1 + varintByteCount(UInt64(bitPattern: number))
+        }
+        return count + (content.shouldPush ? 2 : 0)
+    }
+
+    private static func append(_ aged: AgedContent, payload: [UInt8], to fields: inout [UInt8]) {
+        let content = aged.content
+        let size = byteCount(of: aged, payload: payload)
+        fields.append(contentTag)
+        append(varint: UInt64(size), to: &fields)
+        append(1, content.type.description.utf8, to: &fields)
+        fields.append(2 << 3 | 2)
+        fields.append(UInt8(MessageID.byteCount))
+        content.id.value.append(to: &fields)
+        append(3, content.sentAt.milliseconds, to: &fields)
+        append(4, content.lifetime.rawValue.utf8, to: &fields)
+        if let agreement = content.agreement {
+            fields.append(5 << 3 | 2)
+            fields.append(UInt8(AgreementID.byteCount))
+            agreement.value.append(to: &fields)
+        }
+        append(6, aged.age, to: &fields)
+        append(7, content.fallback.utf8, to: &fields)
+        if content.shouldPush { fields += [8 << 3, 1] }
+        append(9, payload, to: &fields)
+    }
+
+    /// With the tag and the length before them.
+    private static func fieldByteCount(_ byteCount: Int) -> Int {
+        1 + varintByteCount(UInt64(byteCount)) + byteCount
+    }
+
+    private static func varintByteCount(_ value: UInt64) -> Int {
+        (UInt64.bitWidth - (value | 1).leadingZeroBitCount + 6) / 7
+    }
+
+    /// Nothing for an empty one: proto3 leaves it out.
+    private static func append(_ number: UInt8, _ value: some Collection<UInt8>, to fields: inout [UInt8]) {
+        guard !value.isEmpty else { return }
+        fields.append(number << 3 | 2)
+        append(varint: UInt64(value.count), to: &fields)
+        fields.append(contentsOf: value)
+    }
+
+    private static func append(_ number: UInt8, _ value: Int64, to fields: inout [UInt8]) {
+        guard value != 0 else { return }
+        fields.append(number << 3)
+        append(varint: UInt64(bitPattern: value), to: &fields)
+    }
+
+    private static func append(varint value: UInt64, to bytes: inout [UInt8]) {
+        var rest = value
+        while rest > 0x7f {
+            bytes.append(UInt8(truncatingIfNeeded: rest) | 0x80)
+            rest >>= 7
+        }
+        bytes.append(UInt8(truncatingIfNeeded: rest))
+    }
+
+    // MARK: Reading
+
+    /// The contents of a frame that has the shape in which we write it; `nil` for any other, which may be right all the
+    /// same.
+    package static func decodePlain(_ bytes: [UInt8]) throws(WireError) -> [AgedContent]? {
+        guard bytes.first == frameTag else { return nil }
+        var reader = PlainReader(bytes, 1..<bytes.count)
+        guard let fields = reader.range(), reader.isAtEnd, !fields.isEmpty else { return nil }
+        var ranges: [Range<Int>] = []
+        reader = PlainReader(bytes, fields)
+        while !reader.isAtEnd {
+            guard reader.byte() == contentTag, let range = reader.range() else { return nil }
+            ranges.append(range)
+        }
+        guard ranges.count <= Limits.contentsCount else { throw .tooLong("contents") }
+        var contents: [AgedContent] = []
+        contents.reserveCapacity(ranges.count)
+        for range in ranges {
+            guard let aged = try content(bytes, range) else { return nil }
+            contents.append(aged)
+        }
+        return contents
+    }
+
+    private static func content(_ bytes: [UInt8], _ range: Range<Int>) throws(WireError) -> AgedContent? {
+        var reader = PlainReader(bytes, range)
+        var (type, lifetime, fallback) = ("", "", "")
+        var (sentAt, age): (Int64, Int64) = (0, 0)
+        var id: MessageID?
+        var agreement: AgreementID?
+        var payload = 0..<0
+        var shouldPush = false
+        // In the order of their numbers, none twice.
+        var last: UInt8 = 0
+        while !reader.isAtEnd {
+            guard let tag = reader.byte(), tag >> 3 > last else { return nil }
+            last = tag >> 3
+            switch tag {
+            case 1 << 3 | 2:
+                guard let text = reader.text() else { return nil }
+                type = text
+            case 2 << 3 | 2:
+                guard let range = reader.range(), let value = MessageID(bytes[range]) else { return nil }
+                id = value
+            case 3 << 3:
+                guard let value = reader.varint() else { return nil }
+                sentAt = Int64(bitPattern: value)
+            case 4 << 3 | 2:
+                guard let text = reader.text() else { return nil }
+                lifetime = text
+            case 5 << 3 | 2:
+                guard let range = reader.range(), let value = AgreementID(bytes[range]) else { return nil }
+                agreement = value
+            case 6 << 3:
+                guard let value = reader.varint() else { return nil }
+                age = Int64(bitPattern: value)
+            case 7 << 3 | 2:
+                guard let text = reader.text() else { return nil }
+                fallback = text
+            case 8 << 3:
+                guard let value = reader.varint() else { return nil }
+                shouldPush = value != 0
+            case 9 << 3 | 2:
+                guard let range = reader.range() else { return nil }
+                payload = range
+            default: return nil
+            }
+        }
+        guard let id else { return nil }
+        let checked = try check(type, payloadByteCount: payload.count)
+        let (kept, body) = try ContentCodec.decode(checked, Array(bytes[payload]))
+        let content = Content(
+            type: checked,
+            id: id,
+            sentAt: Timestamp(milliseconds: sentAt),
+            // An unknown lifetime is none: the content stays in memory.
+            lifetime: Lifetime(rawValue: lifetime) ?? .ephemeral,
+            agreement: agreement,
+            fallback: try boundedText(fallback, Limits.fallbackByteCount, "content.fallback") ?? "",
+            shouldPush: shouldPush,
+            payload: kept,
+            body: body
+        )
+        return AgedContent(content, age: max(0, age))
+    }
+
+    /// Of any shape; `nil` for none at all.
+    static func decode(_ proto: ProtoContents) throws(WireError) -> [AgedContent]? {
+        guard proto.contents.count <= Limits.contentsCount else { throw .tooLong("contents") }
+        var contents: [AgedContent] = []
+        for one in proto.contents {
+            _ = try check(one.type, payloadByteCount: one.payload.count)
+            contents.append(AgedContent(try Content(one), age: max(0, one.age)))
+        }
+        return contents.isEmpty ? nil : contents
+    }
+
+    /// Whether it is of a type that travels here. What we know nothing of is a chat content: it is kept, and shown by its
+    /// fallback.
+    private static func check(_ type: String, payloadByteCount: Int) throws(WireError) -> ContentType {
+        guard payloadByteCount <= Limits.payloadByteCount else { throw .tooLong("content.payload") }
+        guard type.utf8.count <= Limits.contentTypeByteCount else { throw .tooLong("content.type") }
+        let type = ContentType(type)
+        if type == .text { return type }
+        switch type.family {
+        case .receipt, .systemMessage: throw .malformed("contents.type")
+        default: break
+        }
+        switch type {
+        case .lifetimeProposal, .lifetimeAccept, .lifetimeReject, .lifetimeWithdraw, .lifetimeAgreement, .lifetimeEnded,
+            .joinRequest, .welcome, .joinError, .joinCancelled, .deletionReceipt, .invitation, .memberLeft,
+            .groupUpdated, .profile:
+            throw .malformed("contents.type")
+        default: return type
+        }
+    }
+}
+
+/// Reads the parts of a plain encoding one after the other. `nil`: what stands there is none.
+private struct PlainReader {
+    private let bytes: [UInt8]
+    private var position: Int
+    private let end: Int
+
+    init(_ bytes: [UInt8], _ range: Range<Int>) {
+        self.bytes = bytes
+        position = range.lowerBound
+        end = range.upperBound
+    }
+
+    var isAtEnd: Bool { position == end }
+
+    mutating func byte() -> UInt8? {
+        guard position < end else { return nil }
+        defer { position += 1 }
+        return bytes[position]
+    }
+
+    /// At most 64 bits in at most ten bytes.
+    mutating func varint() -> UInt64? {
+        var value: UInt64 = 0
+        for shift in stride(from: UInt64(0), to: 70, by: 7) {
+            guard let byte = byte(), shift < 63 || byte <= 1 else { return nil }
+            value |= UInt64(byte & 0x7f) << shift
+            if byte < 0x80 { return value }
+        }
+        return nil
+    }
+
+    /// Where the bytes behind a length stand.
+    mutating func range() -> Range<Int>? {
+        guard let length = varint(), length <= UInt64(end - position) else { return nil }
+        let start = position
+        position += Int(length)
+        return start..<position
+    }
+
+    mutating func text() -> String? {
+        guard let range = range() else { return nil }
+        return String(validating: bytes[range], as: UTF8.self)
+    }
+}

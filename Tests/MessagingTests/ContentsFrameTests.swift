@@ -1,0 +1,153 @@
+import Messaging
+import Primitives
+import Testing
+
+/// One frame of many contents (Frames.md, "Contents").
+@Suite("Frames of many contents") struct ContentsFrameTests {
+    private func scene() throws -> Assembly {
+        var all = try Assembly.joined(2)
+        all.run()
+        return all
+    }
+
+    private func texts(_ count: Int, _ all: inout Assembly) -> [AgedContent] {
+        (0..<count).map { AgedContent(all.text("\($0)", by: 0), age: 0) }
+    }
+
+    private func acknowledgements(_ all: Assembly) -> [Acknowledgement] {
+        all.sent.compactMap { if case .acknowledgement(let said) = $0 { said } else { nil } }
+    }
+
+    @Test func `its contents are shown in their order, and one acknowledgement answers all`() throws {
+        var all = try scene()
+        let contents = texts(100, &all)
+        all.inject(.contents(contents), from: 0, to: 1)
+        let ids = contents.map(\.content.id)
+        let shown = all.events[1].compactMap { if case .message(let id) = $0 { id } else { nil } }
+        #expect(shown == ids && all.archive[1].count >= 100)
+        #expect(acknowledgements(all) == [Acknowledgement(held: ids)])
+        // The same again: acknowledged again, and not shown.
+        all.inject(.contents(contents), from: 0, to: 1)
+        #expect(acknowledgements(all).count == 2 && acknowledgements(all).last?.count == 100)
+        #expect(all.events[1].count { if case .message = $0 { true } else { false } } == 100)
+    }
+
+    @Test func `each content has its own outcome`() throws {
+        var all = try scene()
+        all.agree(on: LifetimeTerms(.oneHour, unopened: .minute))
+        let agreement = all.machine(0)?.agreement?.id
+        let stored = all.text("stored", by: 0, lifetime: .oneHour, agreement: agreement)
+        let late = all.text("late", by: 0, lifetime: .oneHour, agreement: agreement)
+        let held = all.text("held", by: 0)
+        let foreign = all.text("foreign", id: .random(&all.random), by: 0)
+        let dropped = all.machine(1)?.droppedCount ?? 0
+        all.inject(
+            .contents([
+                AgedContent(stored, age: 0), AgedContent(late, age: .minute), AgedContent(foreign, age: 0),
+                AgedContent(held, age: 0),
+            ]),
+            from: 0,
+            to: 1
+        )
+        #expect(
+            acknowledgements(all).last == Acknowledgement(stored: [stored.id], held: [held.id], expired: [late.id])
+        )
+        #expect(all.archive[1][late.id] == nil && all.archive[1][foreign.id] == nil)
+        #expect(all.machine(1)?.droppedCount == dropped + 1)
+    }
+
+    @Test func `a content that stands twice in a frame is kept once`() throws {
+        var all = try scene()
+        let first = texts(2, &all)
+        var other = first[0]
+        other.content.payload = Array("another text under the same id".utf8)
+        all.inject(.contents([first[0], first[1], other, first[1]]), from: 0, to: 1)
+        #expect(all.events[1].count { $0 == .message(first[0].content.id) } == 1)
+        #expect(all.events[1].count { $0 == .message(first[1].content.id) } == 1)
+        #expect(all.archive[1][first[0].content.id]?.content == first[0].content)
+        #expect(all.machine(1)?.droppedCount == 2)
+        #expect(acknowledgements(all).last == Acknowledgement(held: first.map(\.content.id)))
+    }
+
+    @Test func `a reaction ends with its message, though both come in one frame`() throws {
+        var all = try scene()
+        all.agree(on: LifetimeTerms(.oneHour))
+        let agreement = all.machine(0)?.agreement?.id
+        let message = all.text("x", by: 0, lifetime: .oneHour, agreement: agreement)
+        var reaction = all.text("", by: 0, lifetime: .oneHour, agreement: agreement)
+        reaction.type = .reaction
+        reaction.payload = []
+        reaction.body = .reaction(Reaction(message: message.id, emoji: "👍", isRemoved: false))
+        all.inject(
+            .contents([AgedContent(message, age: 30 * .minute), AgedContent(reaction, age: 0)]),
+            from: 0,
+            to: 1
+        )
+        let end = try #require(all.archive[1][message.id]?.expiresAt)
+        #expect(all.archive[1][reaction.id]?.expiresAt == end && end == all.now + 30 * .minute)
+    }
+
+    @Test func `more contents than a frame may have are dropped, and so are those before the session`() throws {
+        var all = try scene()
+        let many = texts(Limits.contentsCount + 1, &all)
+        all.inject(.contents(many), from: 0, to: 1)
+        #expect(all.machine(1)?.droppedCount == many.count && acknowledgements(all).isEmpty)
+        all.inject(.contents(Array(many.dropLast())), from: 0, to: 1)
+        #expect(acknowledgements(all).last?.held.count == Limits.contentsCount)
+    }
+
+    @Test func `one frame cannot take more memory than the bound`() throws {
+        var all = try scene()
+        let large = String(repeating: "x", count: 32_000)
+        let contents = (0..<40).map { _ in AgedContent(all.text(large, by: 0), age: 0) }
+        all.inject(.contents(contents), from: 0, to: 1)
+        let held = try #require(all.machine(1)?.heldByteCount)
+        #expect(held <= Limits.memoryByteCount && held > Limits.memoryByteCount - 33_000)
+        #expect(acknowledgements(all).last?.held.count == all.archive[1].values.count { $0.sender != nil })
+    }
+
+    @Test func `all inboxes together take no more than their bound, also of one frame`() throws {
+        var all = try scene()
+        let link = try #require(all.machine(1)?.link(to: all.keys[0].publicKey))
+        let client = all.clients[1]
+        let contents = (0..<8).map { _ in AgedContent(all.text("0123456789", by: 0), age: 0) }
+        let one = Message(content: contents[0].content, sender: nil, state: .received, expiresAt: nil).byteCount
+        var turn = turn(all.random, now: all.now)
+        var machine = try #require(all.nodes[1].conversation(client))
+        let actions = machine.receive(
+            .contents(contents),
+            from: all.keys[0].publicKey,
+            on: link,
+            memoryAvailable: 3 * one,
+            &turn
+        )
+        #expect(actions.count { if case .keep = $0 { true } else { false } } == 3)
+    }
+
+    @Test func `contents that change nothing cost as much in one frame as in single frames`() throws {
+        let burst = Limits.idleFrameGroup * Limits.idleFrameBurst
+        for size in [1, 16, Limits.contentsCount] {
+            var all = try scene()
+            var named = 0
+            while all.pauses[1] == nil, named <= 4 * burst {
+                let foreign = (0..<size).map { _ in
+                    AgedContent(all.text("x", id: .random(&all.random), by: 0), age: 0)
+                }
+                all.inject(.contents(foreign), from: 0, to: 1)
+                named += size
+            }
+            #expect(named > burst - 8 && named <= burst + max(size, Limits.idleFrameGroup), "\(size) a frame: \(named)")
+        }
+    }
+
+    @Test func `what waited for a link goes in one action, the oldest first`() throws {
+        var all = try scene()
+        all.isolate(1)
+        let ids = try (0..<20).map { try all.say("\($0)", from: 0) }
+        all.heal()
+        all.run(for: .minute)
+        let frames = all.sent.compactMap { if case .contents(let contents) = $0 { contents } else { nil } }
+        #expect(frames.contains { $0.map(\.content.id) == ids })
+        #expect(ids.allSatisfy { all.archive[0][$0]?.state == .delivered })
+    }
+}

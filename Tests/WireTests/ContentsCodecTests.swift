@@ -1,0 +1,180 @@
+import Messaging
+import Primitives
+import Testing
+import Wire
+
+/// Frames of contents, read and written by hand, against the generated code.
+@Suite("Contents by hand") struct ContentsCodecTests {
+    private func batch() throws -> [AgedContent] {
+        var fixtures = try Fixtures()
+        var random = Randomness.seeded(5)
+        var contents = [fixtures.content(), fixtures.content(ContentType("example.org/poll:2.1"), "\u{1}")]
+        contents.append(
+            fixtures.content(.reply, body: .reply(Reply(replyTo: MessageID.random(&random), text: "grüße")))
+        )
+        let reaction = Reaction(message: MessageID.random(&random), emoji: "👍", isRemoved: true)
+        contents.append(fixtures.content(.reaction, body: .reaction(reaction)))
+        var bare = fixtures.content(ContentType("a/b:1.0"))
+        (bare.payload, bare.fallback, bare.shouldPush, bare.agreement) = ([], "", false, nil)
+        bare.sentAt = Timestamp(milliseconds: 0)
+        bare.lifetime = .ephemeral
+        contents.append(bare)
+        let ages: [Milliseconds] = [0, 1, 127, 128, .max]
+        return zip(contents, ages).map { AgedContent($0, age: $1) }
+    }
+
+    /// Whatever the hand-written reader takes, the generated one takes as the same.
+    private func compare(_ bytes: [UInt8], _ note: String) -> Bool {
+        var plain: [AgedContent]?
+        var error: WireError?
+        do throws(WireError) { plain = try ContentsCodec.decodePlain(bytes) } catch let found { error = found }
+        var generated: Frame?
+        do throws(WireError) { generated = try FrameCodec.decodeGenerated(bytes) } catch {}
+        if error != nil {
+            #expect(generated == nil, "\(note): refused by hand only")
+        } else if let plain {
+            #expect(generated == .contents(plain), "\(note): read otherwise")
+        }
+        var decoded: Frame?
+        do throws(WireError) { decoded = try FrameCodec.decode(bytes) } catch {}
+        #expect(decoded == generated, "\(note)")
+        return plain != nil
+    }
+
+    @Test func `what is written is what the generated code writes, and is read by hand`() throws {
+        let contents = try batch()
+        for count in 1...contents.count {
+            let frame = Frame.contents(Array(contents.prefix(count)))
+            let bytes = FrameCodec.encode(frame)
+            #expect(try FrameCodec.decodeGenerated(bytes) == frame)
+            #expect(try ContentsCodec.decodePlain(bytes) == Array(contents.prefix(count)))
+            #expect(compare(bytes, "\(count)"))
+        }
+    }
+
+    @Test func `cut at every byte, and with every byte changed, both readers agree`() throws {
+        let bytes = FrameCodec.encode(.contents(try batch()))
+        for end in 0..<bytes.count { _ = compare(Array(bytes[..<end]), "cut at \(end)") }
+        var plain = 0
+        for index in bytes.indices {
+            for change: UInt8 in [0x01, 0x02, 0x08, 0x10, 0x40, 0x80, 0xff] {
+                var changed = bytes
+                changed[index] ^= change
+                if compare(changed, "byte \(index) ^ \(change)") { plain += 1 }
+            }
+        }
+        #expect(plain > 100, "the hand-written reader was asked")
+    }
+
+    @Test func `random fields behind a right beginning are read by both alike`() throws {
+        var random = Randomness.seeded(11)
+        let one = FrameCodec.encode(.contents([try batch()[0]]))
+        let fields = one.dropFirst(one[1] > 0x7f ? 3 : 2)
+        let tags: [UInt8] = [0x0a, 0x12, 0x18, 0x22, 0x2a, 0x30, 0x3a, 0x40, 0x4a]
+        for round in 0..<3_000 {
+            var body: [UInt8] = []
+            for _ in 0..<Int.random(in: 1...3, using: &random) {
+                var part = random.bytes(Int.random(in: 0..<24, using: &random))
+                // Often with tags and lengths that make sense.
+                if Bool.random(using: &random), part.count > 2 {
+                    part[0] = tags[Int.random(in: tags.indices, using: &random)]
+                    part[1] = UInt8(part.count - 2)
+                }
+                body += [0x0a, UInt8(part.count)] + part
+            }
+            if round % 2 == 0 { body += fields }
+            let length = body.count
+            let head: [UInt8] =
+                length > 0x7f ? [0x42, UInt8(length & 0x7f | 0x80), UInt8(length >> 7)] : [0x42, UInt8(length)]
+            _ = compare(head + body, "round \(round)")
+        }
+    }
+
+    @Test func `lengths at the integer limits are errors`() {
+        let huge: [[UInt8]] = [
+            [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
+            [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
+            [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
+            [0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00],
+        ]
+        for length in huge {
+            for frame in [[0x42] + length, [0x42, 0x0d, 0x0a] + length, [0x42, 0x0f, 0x0a, 0x0d, 0x4a] + length] {
+                #expect(!compare(frame + [0, 0, 0], "\(frame)"))
+            }
+        }
+    }
+
+    @Test func `other shapes of the same frame are read, too`() throws {
+        let contents = try batch()
+        let bytes = FrameCodec.encode(.contents([contents[0]]))
+        let other = FrameCodec.encode(.contents([contents[1]]))
+        // Field 1000 behind it; the same body twice, which is merged; a ping before it.
+        #expect(try FrameCodec.decode(bytes + [0xc0, 0x3e, 0x01]) == .contents([contents[0]]))
+        #expect(try FrameCodec.decode(bytes + other) == .contents(Array(contents.prefix(2))))
+        #expect(try FrameCodec.decode([0x20, 0x07] + bytes) == .contents([contents[0]]))
+        #expect(try FrameCodec.decode([0x42, 0x00]) == .unknown)
+    }
+
+    @Test func `more contents than a frame may have end the link`() throws {
+        let content = AgedContent(try batch()[4].content, age: 0)
+        let most = Frame.contents(Array(repeating: content, count: Limits.contentsCount))
+        #expect(try FrameCodec.decode(FrameCodec.encode(most)) == most)
+        let bytes = FrameCodec.encode(.contents(Array(repeating: content, count: Limits.contentsCount + 1)))
+        #expect(throws: WireError.tooLong("contents")) { try FrameCodec.decode(bytes) }
+        #expect(throws: WireError.tooLong("contents")) { try FrameCodec.decodeGenerated(bytes) }
+    }
+
+    @Test func `a control message is no chat content, and a chat content no control message`() throws {
+        var content = try batch()[0].content
+        for type: ContentType in [
+            .receipt, .systemMessage, .joinRequest, .welcome, .joinError, .deletionReceipt, .lifetimeProposal,
+            .lifetimeAccept, .lifetimeReject, .lifetimeWithdraw, .invitation, .memberLeft, .joinCancelled,
+            .groupUpdated, .profile, .lifetimeAgreement, .lifetimeEnded, ContentType("mayfly/receipt:1.7"),
+        ] {
+            content.type = type
+            let bytes = FrameCodec.encode(.content(content, age: 0))
+            #expect(throws: WireError.malformed("contents.type"), "\(type)") { try FrameCodec.decode(bytes) }
+            #expect(throws: WireError.malformed("contents.type"), "\(type)") { try FrameCodec.decodeGenerated(bytes) }
+        }
+        // The same fields as the body `content`.
+        for (type, frame) in [("mayfly/text:1.0", nil), ("example.org/poll:2.1", Frame.unknown)] {
+            let name = Array(type.utf8)
+            let bytes: [UInt8] = [0x12, UInt8(name.count + 5), 0x0a, UInt8(name.count)] + name + [0x4a, 0x01, 0x78]
+            if let frame {
+                #expect(try FrameCodec.decode(bytes) == frame)
+            } else {
+                #expect(throws: WireError.malformed("content.type")) { try FrameCodec.decode(bytes) }
+            }
+        }
+    }
+
+    @Test func `many contents go in as few frames as they fit into, each within a link's limit`() throws {
+        var content = try batch()[1].content
+        let sizes = [0, 1, 100, 127, 128, 16_000, 30_000, 59_000, Limits.payloadByteCount]
+        var random = Randomness.seeded(3)
+        for _ in 0..<50 {
+            let contents = (0..<300).map { _ in
+                let bound = Int.random(in: 0..<4, using: &random) == 0 ? sizes.count : 5
+                let size = sizes[Int.random(in: 0..<bound, using: &random)]
+                content.payload = [UInt8](repeating: 7, count: size)
+                return AgedContent(content, age: Milliseconds.random(in: 0..<1 << 40, using: &random))
+            }
+            let frames = ContentsCodec.frames(of: contents)
+            var found: [AgedContent] = []
+            var previous: [AgedContent]?
+            for bytes in frames {
+                #expect(bytes.count <= 65_535)
+                let plain = try ContentsCodec.decodePlain(bytes)
+                let decoded = try #require(plain)
+                // The first of this one had no room in the one before.
+                if let previous, previous.count < Limits.contentsCount {
+                    #expect(FrameCodec.encode(.contents(previous + [decoded[0]])).count > 65_535)
+                }
+                previous = decoded
+                found += decoded
+            }
+            #expect(found == contents)
+        }
+        #expect(ContentsCodec.frames(of: []).isEmpty)
+    }
+}
