@@ -83,6 +83,24 @@ import Testing
         again.close()
     }
 
+    @Test func `what a commit has written out itself, or what is gone, is not due once more`() throws {
+        try fill()
+        // The journal has the erased record: this commit writes everything out.
+        try store.erase(rows[0], id: messageID(0))
+        try store.put(rows[1], 8, at: start + hour, "message 8")
+        try store.commitNow()
+        #expect(store.commits.checkpointAt == nil && !store.commits.hasUnwritten)
+        try store.put(rows[1], 9, at: start + hour, "message 9")
+        try store.commitNow()
+        try store.destroyRow(rows[1])
+        for _ in 0..<2 {
+            guard let due = store.commits.checkpointAt else { break }
+            store.reap(hide: due, destroy: due)
+        }
+        #expect(store.commits.checkpointAt == nil)
+        #expect(try texts(store) == ["message 7"])
+    }
+
     @Test func `a journal that is half full, or a large commit, is written out at once`() throws {
         let half = store.journal.halfByteCount / 2
         try store.put(rows[0], 1, at: start + hour, "first")

@@ -167,7 +167,10 @@ final class GroupCommit {
             )
         )
         usage += batch.pageCount * JournalBlock.pageByteCount
-        if !batch.isEmpty { checkpointAt = checkpointAt ?? now + Self.checkpointDelay }
+        // What goes into the files with this commit waits for no later checkpoint; nor does nothing.
+        if hasCheckpoint || withCheckpoint { checkpointAt = nil } else if !batch.isEmpty {
+            checkpointAt = checkpointAt ?? now + Self.checkpointDelay
+        }
         committer.submit(
             CommitJob(
                 sequence: sequence,
@@ -231,7 +234,6 @@ final class GroupCommit {
                 )
             )
         }
-        checkpointAt = nil
         return (tasks, files)
     }
 

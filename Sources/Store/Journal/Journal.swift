@@ -204,9 +204,7 @@ final class Journal: @unchecked Sendable {
         var isTorn = false
         used = [0, halfPageCount]
         while page < 2 * halfPageCount {
-            let start = page * Self.pageByteCount
-            let isZero = bytes[start..<(start + Self.pageByteCount)].allSatisfy { $0 == 0 }
-            if isZero {
+            if Self.isZero(bytes, page: page) {
                 page += 1
                 continue
             }
@@ -235,6 +233,16 @@ final class Journal: @unchecked Sendable {
         if isClean, !needsReset { (half, position, first) = (0, 0, sequence) }
         return blocks
     }
+
+    /// Compares with a page of zeros in one call: most pages of a journal are zeros.
+    private static func isZero(_ bytes: [UInt8], page: Int) -> Bool {
+        let range = (page * pageByteCount)..<((page + 1) * pageByteCount)
+        return bytes.withUnsafeBytes { bytes in
+            zeros.withUnsafeBytes { memcmp(bytes.baseAddress! + range.lowerBound, $0.baseAddress!, pageByteCount) == 0 }
+        }
+    }
+
+    private static let zeros = [UInt8](repeating: 0, count: pageByteCount)
 
     /// Of the latest beginning; and of those that may not have been durable only what has no gap before it.
     private func counted(_ found: [JournalBlock], _ damage: DamageList) -> [JournalBlock] {
