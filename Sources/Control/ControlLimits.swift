@@ -10,6 +10,8 @@ package enum ControlLimits {
     package static let connections = 64
     /// Requests of one connection under way at the same time; the next ones wait unread.
     package static let requestsInFlight = 64
+    /// Texts in one `send`: the answer, a result for each, is shorter than a line may be.
+    package static let textsInRequest = 4_096
     /// Bytes queued for a subscriber that does not read, before it is dropped.
     package static let eventBacklogByteCount = 1 << 20
     /// Longest path of a Unix socket on Linux, in bytes, without the final zero (`sun_path`, unix(7)).

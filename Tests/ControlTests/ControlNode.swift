@@ -80,8 +80,10 @@ final class ControlNode: Sendable {
 typealias ControlHandler = @Sendable (ControlRequest, ControlSession) throws -> EventLoopFuture<JSONValue>
 
 /// Gives all requests to a handler.
-private struct HandlerService: ControlService {
+struct HandlerService: ControlService {
     let handler: ControlHandler
+    /// Told how many requests came in one hop.
+    var performs: @Sendable (Int) -> Void = { _ in }
 
     func call(
         _ method: String,
@@ -100,7 +102,10 @@ private struct HandlerService: ControlService {
         }
     }
 
-    func perform(_ calls: [ControlCall]) { for call in calls { call.perform() } }
+    func perform(_ calls: [ControlCall]) {
+        performs(calls.count)
+        for call in calls { call.perform() }
+    }
 }
 
 private enum AnyMethod: ControlMethod {

@@ -47,6 +47,50 @@ import Testing
         }
     }
 
+    @Test func `all requests that one read brings cross to the service in one hop`() async throws {
+        let hops = Mutex<[Int]>([])
+        let service = HandlerService { _, session in
+            session.eventLoop.makeSucceededFuture(.null)
+        } performs: { count in
+            hops.withLock { $0.append(count) }
+        }
+        try await ControlNode.serving(service: service) { node in
+            let raw = try node.rawClient()
+            raw.send((1...20).map { #"{"jsonrpc":"2.0","id":\#($0),"method":"m"}"# + "\n" }.joined())
+            for id in 1...20 { #expect(try raw.line()?["id"] == .integer(Int64(id))) }
+            #expect(hops.withLock { $0 } == [20])
+            raw.send(#"{"jsonrpc":"2.0","id":21,"method":"m"}"# + "\n")
+            #expect(try raw.line()?["id"] == 21)
+            #expect(hops.withLock { $0 } == [20, 1])
+        }
+    }
+
+    @Test func `parameters are let go once the body has returned`() async throws {
+        let kept = Mutex<MethodCall<SendMethod>?>(nil)
+        let told = Mutex("")
+        var router = ControlRouter()
+        router.on(SendMethod.self) { call in
+            told.withLock { $0 = call.params.text ?? "" }
+            kept.withLock { $0 = call }
+        }
+        router.on(StatusMethod.self) { call in
+            kept.withLock { waiting in
+                #expect(waiting?.params == SendMethod.Params())
+                waiting?.succeed(SendMethod.Result(SentMessage(message: HexID(1, 2), state: .sent, stored: false)))
+                waiting = nil
+            }
+            call.fail(ControlError(.failed, "only a test"))
+        }
+        try await ControlNode.serving(service: router) { node in
+            let raw = try node.rawClient()
+            raw.send(#"{"jsonrpc":"2.0","id":1,"method":"send","params":{"conversation":"c","text":"secret"}}"# + "\n")
+            raw.send(#"{"jsonrpc":"2.0","id":2,"method":"status"}"# + "\n")
+            #expect(try raw.line()?["result"]?["state"] == "sent")
+            #expect(try raw.line()?["error"]?["message"] == "only a test")
+            #expect(told.withLock { $0 } == "secret")
+        }
+    }
+
     @Test func `a notification gets no answer`() async throws {
         try await ControlNode.serving { node in
             let raw = try node.rawClient()

@@ -57,6 +57,8 @@ struct LinesTests {
             #expect(queued[0]["state"].string == "queued" && queued[0]["stored"].bool == true)
             #expect(try ask(#""texts":[]"#)["error"]["data"]["field"].string == "texts")
             #expect(try ask(#""texts":["x"],"text":"y""#)["error"]["data"]["field"].string == "texts")
+            let many = [String](repeating: #""x""#, count: 4_097).joined(separator: ",")
+            #expect(try ask(#""texts":[\#(many)]"#)["error"]["data"]["field"].string == "texts")
             #expect(try ask(#""texts":["x",7]"#)["error"]["data"]["field"].string == "texts[1]")
             try bob.start()
             try bob.wait("message:text=f")

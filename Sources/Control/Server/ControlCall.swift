@@ -56,7 +56,8 @@ package class ControlCall: @unchecked Sendable {
 package final class MethodCall<Method: ControlMethod>: ControlCall, @unchecked Sendable {
     package typealias Body = @Sendable (MethodCall<Method>) -> Void
 
-    package let params: Method.Params
+    /// Only until the body returns: a text is not kept for as long as its message is on its way.
+    package private(set) var params: Method.Params
     private let body: Body
     private var result: Method.Result?
 
@@ -73,7 +74,10 @@ package final class MethodCall<Method: ControlMethod>: ControlCall, @unchecked S
         super.init(id: id, method: name, session: session)
     }
 
-    override package func perform() { body(self) }
+    override package func perform() {
+        body(self)
+        params = Method.Params()
+    }
 
     /// Answers. On the service's loop.
     package func succeed(_ result: Method.Result) {

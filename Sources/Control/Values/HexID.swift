@@ -17,17 +17,9 @@ package struct HexID: Hashable, Sendable {
         byteCount = 16
     }
 
-    /// - Parameter bytes: 16 or 32; of any other number none.
-    package init(_ bytes: [UInt8]) {
-        let isID = bytes.count == 16 || bytes.count == 32
-        words = bytes.withUnsafeBytes { source in
-            func word(_ index: Int) -> UInt64 {
-                isID && 8 * index < source.count
-                    ? UInt64(bigEndian: source.loadUnaligned(fromByteOffset: 8 * index, as: UInt64.self)) : 0
-            }
-            return (word(0), word(1), word(2), word(3))
-        }
-        byteCount = isID ? UInt8(bytes.count) : 0
+    package init(_ first: UInt64, _ second: UInt64, _ third: UInt64, _ fourth: UInt64) {
+        words = (first, second, third, fourth)
+        byteCount = 32
     }
 
     /// `nil` unless `text` is 32 or 64 hexadecimal digits.

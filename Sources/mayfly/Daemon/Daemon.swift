@@ -124,11 +124,8 @@ private struct NodeService: Service {
                 home: options.home,
                 on: controlLoop,
                 for: loop,
-                whenRead: {
-                    controlStack.wipeSoon()
-                    loop.execute { stack.wipeSoon() }
-                },
-                service: ControlHandlers.router(node, stop: stop, hooks: hooks)
+                whenRead: { controlStack.wipeSoon() },
+                service: ControlHandlers.router(node, stop: stop, hooks: hooks, stack: stack)
             ).get()
         } catch {
             await node.stop()

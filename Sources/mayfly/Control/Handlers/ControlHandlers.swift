@@ -8,8 +8,17 @@ enum ControlHandlers {
     /// - Parameters:
     ///   - stop: succeeds when the node is asked to stop.
     ///   - hooks: `nil` when the configuration has none.
-    static func router(_ node: Node, stop: EventLoopPromise<Void>, hooks: HookRunner?) -> ControlRouter {
-        var router = NodeRouter(node)
+    ///   - stack: of the node's loop.
+    static func router(
+        _ node: Node,
+        stop: EventLoopPromise<Void>,
+        hooks: HookRunner?,
+        stack: StackWiper
+    ) -> ControlRouter {
+        var router = NodeRouter(node) { perform in
+            stack.wipeSoon()
+            perform()
+        }
         let sends = PendingSends(node, router.deadlines)
         NodeHandlers(stop: stop, hooks: hooks).add(to: &router)
         PeerHandlers.add(to: &router)

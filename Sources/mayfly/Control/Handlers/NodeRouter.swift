@@ -10,10 +10,11 @@ struct NodeRouter {
     let deadlines: DeadlineQueue
     private(set) var router: ControlRouter
 
-    init(_ node: Node) {
+    /// - Parameter batch: runs its argument, which performs a batch of requests, on the node's loop.
+    init(_ node: Node, batch: @escaping @Sendable (_ perform: () -> Void) -> Void) {
         self.node = node
         deadlines = DeadlineQueue(node.loop)
-        router = ControlRouter()
+        router = ControlRouter(batch: batch)
     }
 
     /// Answers `method` in this turn.
@@ -77,9 +78,10 @@ struct NodeRouter {
         _ body: @escaping @Sendable (isolated Node, Method.Params) throws -> EventLoopFuture<Method.Result>
     ) {
         later(method) { node, call in
-            node.whenReached(conversation(call.params)).flatMap { [node] in
+            let params = call.params
+            return node.whenReached(conversation(params)).flatMap { [node] in
                 node.assumeIsolated { node in
-                    do { return try body(node, call.params) } catch { return node.loop.makeFailedFuture(error) }
+                    do { return try body(node, params) } catch { return node.loop.makeFailedFuture(error) }
                 }
             }
         }

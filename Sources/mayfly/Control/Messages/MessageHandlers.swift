@@ -77,6 +77,14 @@ struct MessageHandlers: Sendable {
             throw ControlError(.usage, "`texts` goes with no other content", field: "texts")
         }
         guard !texts.isEmpty else { throw ControlError(.usage, "there is nothing to send", field: "texts") }
+        guard texts.count <= ControlLimits.textsInRequest else {
+            throw ControlError(
+                .usage,
+                "\(texts.count) texts are too many for one request, the limit is \(ControlLimits.textsInRequest)",
+                hint: "send them in several requests",
+                field: "texts"
+            )
+        }
         try sends.send(stage: params.wait, timeout: params.timeout, call.session, node) { whenDurable in
             try node.send(params.conversation, texts: texts, whenDurable: whenDurable)
         } answer: { outcomes in
@@ -144,9 +152,9 @@ extension TextOutcome {
     init(_ outcome: PendingSend.Outcome) {
         switch outcome {
         case .done(let sent): self.init(sent)
-        case .failed(let error, let message): self.init(error, message: message.map { HexID($0.bytes) })
+        case .failed(let error, let message): self.init(error, message: message.map { HexID($0) })
         case .waiting(let sent, _):
-            self.init(.internalFailure("a message has no outcome"), message: HexID(sent.message.bytes))
+            self.init(.internalFailure("a message has no outcome"), message: HexID(sent.message))
         }
     }
 }

@@ -219,7 +219,7 @@ extension SentMessage {
     /// All that an answer says is known when the message is made, but how far it has come.
     fileprivate init(_ sent: Node.Sent, _ reached: DeliveryStage) {
         self.init(
-            message: HexID(sent.message.bytes),
+            message: HexID(sent.message),
             state: reached,
             stored: sent.isStored,
             expiresAt: sent.expiresAt.map { Control.Timestamp($0) }

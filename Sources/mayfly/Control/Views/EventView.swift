@@ -9,7 +9,7 @@ enum EventView {
         return Control.Event(
             cursor: entry.cursor,
             event: kind,
-            conversation: entry.event.conversation.map { HexID($0.bytes) },
+            conversation: entry.event.conversation.map { HexID($0) },
             at: Control.Timestamp(entry.event.at),
             inbox: entry.event.client?.description,
             details: details
@@ -21,13 +21,13 @@ enum EventView {
         _ node: isolated Node
     ) -> (EventKind, Control.Event.Details) {
         func text(_ value: some CustomStringConvertible) -> Control.Event.Value { .text(value.description) }
-        func id(_ value: Messaging.MessageID) -> Control.Event.Value { .id(HexID(value.bytes)) }
+        func id(_ value: Messaging.MessageID) -> Control.Event.Value { .id(HexID(value)) }
         switch event.kind {
         case .message(let id):
             // What cannot be read any more is not shown here either.
             guard let client = event.client, let read = node.message(id, client: client),
                 let conversation = try? node.conversation(client.description)
-            else { return (.message, ["message": .id(HexID(id.bytes))]) }
+            else { return (.message, ["message": .id(HexID(id))]) }
             return (.message, .message(MessageView.message(read, conversation, node)))
         case .messageState(let message, let state, let stored):
             var details: [Control.Event.Field] = [

@@ -22,8 +22,8 @@ enum MessageView {
         var reaction: Reaction?
         if case .reaction(let one) = content.body { reaction = one }
         return Control.Message(
-            message: HexID(content.id.bytes),
-            conversation: HexID(conversation.conversation.bytes),
+            message: HexID(content.id),
+            conversation: HexID(conversation.conversation),
             from: MemberName.sender(of: message, conversation, node),
             member: message.sender.map { MemberName.id($0) },
             type: content.type.description,
