@@ -35,7 +35,8 @@
                 protection: .keyFile,
                 passphrase: nil,
                 fileSystem: base.disk,
-                argon2: argon2
+                argon2: argon2,
+                journal: SimulatedDisk.journalByteCount
             )
             let store = try open(base.disk, now: start)
             try store.unlock(passphrase: nil)

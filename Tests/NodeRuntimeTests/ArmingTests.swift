@@ -11,7 +11,13 @@ import Testing
 @Suite("Arming") struct ArmingTests {
     /// A node that has begun, with a conversation called `tea`, and the seconds on its clocks.
     private static func node(on disk: SimulatedDisk, _ loop: any EventLoop, _ seconds: Seconds) async throws -> Node {
-        try Store.create(home: "/home", protection: .keyFile, passphrase: nil, fileSystem: disk)
+        try Store.create(
+            home: "/home",
+            protection: .keyFile,
+            passphrase: nil,
+            fileSystem: disk,
+            journal: SimulatedDisk.journalByteCount
+        )
         let node = try await Node.quiet(home: "/home", on: disk, loop) {
             $0.realtime = { 1_700_000_000_000 + seconds.value.withLock { $0 } * .second }
             $0.boottime = { seconds.value.withLock { $0 } * .second }

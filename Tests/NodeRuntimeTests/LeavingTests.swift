@@ -16,7 +16,15 @@ private final class Machine: Sendable {
     private let minutes = Mutex<Milliseconds>(0)
     private let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
 
-    init() throws { try Store.create(home: Self.home, protection: .keyFile, passphrase: nil, fileSystem: disk) }
+    init() throws {
+        try Store.create(
+            home: Self.home,
+            protection: .keyFile,
+            passphrase: nil,
+            fileSystem: disk,
+            journal: SimulatedDisk.journalByteCount
+        )
+    }
 
     func start() async throws -> Node {
         let node = try await Node.quiet(home: Self.home, on: disk, group.next()) {

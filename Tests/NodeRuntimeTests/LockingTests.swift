@@ -22,7 +22,8 @@ private final class Machine: Sendable {
             home: Self.home,
             protection: passphrase == nil ? .keyFile : .passphrase,
             passphrase: passphrase.map { SecretBytes(copying: $0.utf8) },
-            fileSystem: disk
+            fileSystem: disk,
+            journal: SimulatedDisk.journalByteCount
         )
     }
 

@@ -64,7 +64,15 @@ struct PortMappingShellTests {
         let gateways = StubGateways()
         private let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
 
-        init() throws { try Store.create(home: "/home", protection: .keyFile, passphrase: nil, fileSystem: disk) }
+        init() throws {
+            try Store.create(
+                home: "/home",
+                protection: .keyFile,
+                passphrase: nil,
+                fileSystem: disk,
+                journal: SimulatedDisk.journalByteCount
+            )
+        }
 
         func start(mapPorts: Bool?, advertise: [Endpoint] = []) async throws -> Node {
             var environment = Environment()

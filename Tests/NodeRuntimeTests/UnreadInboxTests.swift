@@ -17,7 +17,15 @@ private final class Machine: Sendable {
     private let seconds = Mutex<Milliseconds>(0)
     private let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
 
-    init() throws { try Store.create(home: Self.home, protection: .keyFile, passphrase: nil, fileSystem: disk) }
+    init() throws {
+        try Store.create(
+            home: Self.home,
+            protection: .keyFile,
+            passphrase: nil,
+            fileSystem: disk,
+            journal: SimulatedDisk.journalByteCount
+        )
+    }
 
     func node() async throws -> Node {
         try await Node.quiet(home: Self.home, on: disk, group.next()) {

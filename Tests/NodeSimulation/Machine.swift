@@ -100,7 +100,15 @@ final class Machine: @unchecked Sendable {
 
     /// Makes its home. The disk is sound as long as that takes.
     func initialize() {
-        do { try Store.create(home: Self.home, protection: .keyFile, passphrase: nil, fileSystem: disk) } catch {
+        do {
+            try Store.create(
+                home: Self.home,
+                protection: .keyFile,
+                passphrase: nil,
+                fileSystem: disk,
+                journal: SimulatedDisk.journalByteCount
+            )
+        } catch {
             world.violation("machine \(index) could not make a home: \(error)")
         }
         disk.isInUse = true

@@ -1,5 +1,8 @@
 /// What only the tests do with a disk.
 extension SimulatedDisk {
+    /// For a store's journal, which is written whole when a home is made and read whole at each start.
+    package static let journalByteCount = 128 << 10
+
     /// The power comes back: everything durable, and of the rest what luck left.
     /// - Parameter seed: decides the luck; a third of the seeds leave nothing, a third everything.
     package func reboot(seed: UInt64) {

@@ -45,7 +45,7 @@ package struct Verification {
             passphrase: nil,
             fileSystem: disk,
             argon2: argon2,
-            journal: 128 << 10
+            journal: SimulatedDisk.journalByteCount
         )
     }
 

@@ -48,7 +48,7 @@ func makeHome(_ disk: SimulatedDisk = SimulatedDisk(), passphrase: String? = nil
         passphrase: secret,
         fileSystem: disk,
         argon2: testArgon2,
-        journal: 128 << 10
+        journal: SimulatedDisk.journalByteCount
     )
     return disk
 }

@@ -168,7 +168,9 @@ final class GroupCommit {
         )
         usage += batch.pageCount * JournalBlock.pageByteCount
         // What goes into the files with this commit waits for no later checkpoint; nor does nothing.
-        if hasCheckpoint || withCheckpoint { checkpointAt = nil } else if !batch.isEmpty {
+        if hasCheckpoint || withCheckpoint {
+            checkpointAt = nil
+        } else if !batch.isEmpty {
             checkpointAt = checkpointAt ?? now + Self.checkpointDelay
         }
         committer.submit(
