@@ -47,9 +47,7 @@ package actor Node {
 
     var core = NodeStateMachine()
     var configuration: NodeConfiguration
-    var peers: PeersFile
-    /// `peers.json` as it was last looked at; `nil` for a node whose peers do not come from a file.
-    var peersStamp: HomeFile.Stamp?
+    let peers: PeerBook
     let memory = MessageMemory()
     let store: Store
     let log: Logger
@@ -57,21 +55,7 @@ package actor Node {
     /// How often holders of invites wake what sleeps.
     var guestWakes = TokenBucket(interval: Limits.guestWakeInterval, burst: Limits.guestWakeBurst)
     var listeners: [TCPListener] = []
-    /// ``advertised`` as of the last tick: asking the system for its addresses takes longer than a turn.
-    var advertisedNow: [Messaging.Endpoint]?
-    /// Likewise those ways that go through rendezvous nodes.
-    var relayPlacesNow: [RelayPlace]?
-    /// They are others than those that were announced.
-    var relaysHaveChanged = false
-    /// ``machineDevices`` as of the last tick.
-    var devicesNow: [NIONetworkDevice]?
-    /// The machine's addresses as of the last look.
-    var addressesSeen: Set<String>?
-    /// A look at them is on its way.
-    var isLookingAtAddresses = false
-    var addressWatch: (any Channel)?
-    /// What the members of our conversations were told last.
-    var announced: [Messaging.Endpoint]?
+    let addresses = OwnAddresses()
     var clock: NodeClock
     /// Messages that are over only if a step of the clock forward is true.
     var withheld: [(inbox: Inbox, message: Messaging.MessageID)] = []
@@ -137,7 +121,7 @@ package actor Node {
     /// `nil` unless peers look for each other on this network.
     var lan: LanSearch?
     /// `nil` unless gateways are asked for port mappings.
-    var mappings: PortMappings?
+    var portMapper: PortMapper?
 
     // Effects that wait for the disk
     var commits = CommitLedger()
@@ -153,15 +137,7 @@ package actor Node {
     var acknowledged: [Inbox] = []
     var rendezvousNoted: [RendezvousNote] = []
 
-    // Watchers
-    var events: EventLog
-    /// In the order in which they came.
-    var watchers: [(number: UInt64, told: (EventLog.Entry) -> Void)] = []
-    var nextWatcher: UInt64 = 1
-    var pings: [UInt64: PendingPing] = [:]
-    var peerSightings: [String: PeerSighting] = [:]
-    /// When and how the named peers were last linked, by the keys of their contact inboxes; in memory only.
-    var peersHeard: [PublicKey: PeerPresence] = [:]
+    let feed: EventFeed
 
     // Contents
     /// Links with chunks to send.
@@ -191,8 +167,8 @@ package actor Node {
         let peers = try PeersFile.load(home: options.home)
         let node = try Node(options, configuration: configuration, peers: peers, loop: loop, log: log)
         node.assumeIsolated { node in
-            node.peersStamp = stamp
-            node.countOnEvents()
+            node.peers.stamp = stamp
+            node.feed.goOn(home: options.home, startedAt: node.now, logger: log)
         }
         return node
     }
@@ -209,7 +185,7 @@ package actor Node {
         self.options = options
         self.environment = environment
         self.configuration = configuration
-        self.peers = peers
+        self.peers = PeerBook(peers)
         self.loop = loop
         self.log = log
         let realtime = environment.realtime()
@@ -228,7 +204,7 @@ package actor Node {
         core = NodeStateMachine(capacity: options.capacity ?? configuration.capacity ?? Limits.inboxCapacity)
         clock = NodeClock(mark: store.clockMark(), realtime: realtime, boottime: environment.boottime())
         routing = RoutingTable(day: Timestamp(milliseconds: realtime).day)
-        events = EventLog(startedAt: clock.read(realtime: realtime, boottime: environment.boottime()).confirmed)
+        feed = EventFeed(startedAt: clock.read(realtime: realtime, boottime: environment.boottime()).confirmed)
     }
 
     /// Unlocks if no passphrase is needed or one is given, listens, and begins to dial.
@@ -293,10 +269,11 @@ package actor Node {
         timer?.cancel()
         for waiter in commitWaiters { waiter.promise.fail(NodeError.stopping) }
         commitWaiters = []
-        let ending = [stopPortMapping(), unlocks.last ?? loop.makeSucceededVoidFuture()]
+        let ending = [portMapper?.stop(), unlocks.last].compactMap(\.self)
         let closed = EventLoopFuture.andAllComplete(listeners.map { $0.close() } + ending, on: loop)
-        stopDiscovery()
-        addressWatch?.close(promise: nil)
+        lan?.stop()
+        lan = nil
+        addresses.stopWatching()
         try? store.saveClockMark(readClock().confirmed.milliseconds)
         store.commit { [self] _ in
             loop.execute {
@@ -311,13 +288,9 @@ package actor Node {
         for inbox in inboxes.all {
             for effect in commits.drop(inbox.effects) { release(effect, isDurable: false) }
         }
-        for ping in pings.values {
-            ping.end.cancel()
-            ping.promise.fail(NodeError.stopping)
-        }
-        pings = [:]
+        peers.pings.endAll(NodeError.stopping)
         saveSummaries()
-        saveEventMark()
+        if peers.isFromFile, !store.isHomeGone, !store.isReadOnly { feed.saveMark(home: options.home, logger: log) }
         transport?.close()
         store.close()
         for inbox in inboxes.unordered { inbox.key = nil }

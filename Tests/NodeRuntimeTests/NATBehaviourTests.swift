@@ -56,7 +56,7 @@ struct NATBehaviourTests {
         hasRendezvous: Bool = true,
         hasDatagrams: Bool = true,
         local: String? = "192.168.1.2",
-        mappings: [Node.PortMappingState]? = nil,
+        mappings: [PortMappingState]? = nil,
         own: Endpoint? = nil
     ) -> NetworkFindings {
         let behaviour = behaviour(answers, local: own ?? self.local)
@@ -82,7 +82,7 @@ struct NATBehaviourTests {
     func advice() {
         let cone = [("1.1.1.1:1", "5.5.5.2:9"), ("2.2.2.2:1", "5.5.5.2:9")]
         let symmetric = [("1.1.1.1:1", "5.5.5.2:9"), ("2.2.2.2:1", "5.5.5.2:10")]
-        let mapped = Node.PortMappingState(isIPv4: true, standing: .asking, endpoints: [local])
+        let mapped = PortMappingState(isIPv4: true, standing: .asking, endpoints: [local])
         let cases: [(NetworkFindings, NetworkFindings.Punching, String)] = [
             (findings(cone), .works, "can be made"),
             (findings(symmetric), .limited, "symmetric"),

@@ -101,7 +101,7 @@ struct PortMappingShellTests {
     }
 
     /// Waits for what the node's own thread brings about.
-    private func mapped(_ node: Node) async throws -> Node.PortMappingState? {
+    private func mapped(_ node: Node) async throws -> PortMappingState? {
         for _ in 0..<2_000 {
             if let state = await node.portMappings?.first, !state.endpoints.isEmpty { return state }
             try await node.loop.scheduleTask(in: .milliseconds(5)) {}.futureResult.get()

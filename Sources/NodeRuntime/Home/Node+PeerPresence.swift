@@ -18,16 +18,7 @@ extension Node {
 
     /// Of the peers that are linked or have been heard since the start, by their names.
     package func peerPresences() -> [String: PeerPresence] {
-        var result = peerSightings.mapValues { seen in
-            PeerPresence(at: seen.at, isLinked: false, rttMilliseconds: seen.rttMilliseconds, path: seen.path)
-        }
-        for peer in peers.peers {
-            guard let key = peer.contact?.key, let seen = peersHeard[key] else { continue }
-            guard let known = result[peer.name], known.at >= seen.at else {
-                result[peer.name] = seen
-                continue
-            }
-        }
+        var result = peers.lastHeard
         guard !links.isEmpty, !peers.peers.isEmpty else { return result }
         let names = Dictionary(peers.peers.compactMap { peer in peer.contact.map { ($0.key, peer.name) } }) { one, _ in
             one
@@ -55,16 +46,14 @@ extension Node {
         let key =
             core.contact?.client == link.client
             ? remote : link.inbox.notes.guests.first { $0.member == remote }?.peer
-        return key.flatMap { key in peers.peers.contains { $0.contact?.key == key } ? key : nil }
+        return key.flatMap { peers.peer($0) == nil ? nil : $0 }
     }
 
     /// A link ends: its peer was there until now.
     func noteLastHeard(_ id: LinkID) {
         guard let link = links[id], let key = contactKey(of: link) else { return }
         let path = path(of: id)
-        peersHeard[key] = PeerPresence(at: now, isLinked: false, rttMilliseconds: path?.rttMilliseconds, path: path)
-        guard peersHeard.count > peers.peers.count else { return }
-        let named = Set(peers.peers.compactMap { $0.contact?.key })
-        peersHeard = peersHeard.filter { named.contains($0.key) }
+        let presence = PeerPresence(at: now, isLinked: false, rttMilliseconds: path?.rttMilliseconds, path: path)
+        peers.noteHeard(key, presence)
     }
 }

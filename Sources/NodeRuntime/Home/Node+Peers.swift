@@ -5,17 +5,6 @@ import Primitives
 import Store
 import Wire
 
-/// A ping on its way.
-struct PendingPing {
-    var peer: String
-    var key: PublicKey
-    /// When it was asked for; then when it went out over an open link.
-    var sentAt: NIODeadline
-    /// When nobody waits for it any more.
-    let end: Scheduled<Void>
-    var promise: EventLoopPromise<Double>
-}
-
 /// When and how a named peer was last heard.
 package struct PeerSighting: Sendable {
     package var at: Timestamp
@@ -31,7 +20,7 @@ extension Node {
     package func peer(_ name: String) throws(NodeError) -> (PeersFile.Peer, PeerSighting?) {
         try readPeers()
         guard let peer = peers[name] else { throw .unknownPeer(name) }
-        return (peer, peerSightings[name])
+        return (peer, peers.sighting(name))
     }
 
     func isBlocked(_ key: PublicKey) -> Bool {
@@ -92,9 +81,7 @@ extension Node {
             guard let key = peer.contact?.key, !known.contains(key), core.contact != nil else { continue }
             turn { core.withContact(&$0) { contact, _ in contact.forget(key) } }
             if let client = core.contact?.client { abortLinks(of: client, to: key) }
-            for nonce in pings.keys.sorted() where pings[nonce]?.key == key {
-                pings.removeValue(forKey: nonce)?.promise.fail(NodeError.peerBlocked(peer.name))
-            }
+            peers.pings.end(to: key, .peerBlocked(peer.name))
         }
     }
 
@@ -118,28 +105,18 @@ extension Node {
     /// - Throws: ``NodeError/homeFile(_:)`` when the file was edited and cannot be read.
     package func peersFile() throws(NodeError) -> PeersFile {
         try readPeers()
-        return peers
+        return peers.file
     }
 
-    /// Takes over what somebody has written into `peers.json` since it was last read. What cannot be read is refused as a
-    /// whole: the peers stay as they are, and nothing overwrites the file.
     private func readPeers() throws(NodeError) {
-        guard peersStamp != nil else { return }
-        let stamp = PeersFile.stamp(home: options.home)
-        let file: PeersFile
-        do throws(HomeFileError) { file = try PeersFile.load(home: options.home) } catch { throw .homeFile(error) }
-        peersStamp = stamp
-        take(file)
+        if let before = try peers.read(home: options.home) { peersChanged(since: before) }
     }
 
     /// At a tick: looks whether `peers.json` was edited.
     func lookAtPeers() {
-        guard let peersStamp else { return }
-        let stamp = PeersFile.stamp(home: options.home)
-        guard stamp != peersStamp else { return }
-        // A file that cannot be read is reported once, not at every tick.
-        self.peersStamp = stamp
-        do throws(NodeError) { try readPeers() } catch {
+        do throws(NodeError) {
+            if let before = try peers.readIfEdited(home: options.home) { peersChanged(since: before) }
+        } catch {
             guard case .homeFile(let failure) = error else { return }
             log.error(
                 "peers.json was edited and cannot be read: the peers of before stay in use",
@@ -150,20 +127,10 @@ extension Node {
 
     private func editPeers(_ edit: (inout [PeersFile.Peer]) -> Void) throws(NodeError) {
         try readPeers()
-        var changed = peers
-        edit(&changed.peers)
-        do throws(HomeFileError) { try changed.save(home: options.home) } catch { throw .homeFile(error) }
-        if peersStamp != nil { peersStamp = PeersFile.stamp(home: options.home) }
-        take(changed)
+        if let before = try peers.edit(home: options.home, edit) { peersChanged(since: before) }
     }
 
-    private func take(_ file: PeersFile) {
-        guard file != peers else { return }
-        let before = peers
-        peers = file
-        for name in peerSightings.keys.sorted() where file[name]?.contact != before[name]?.contact {
-            peerSightings[name] = nil
-        }
+    private func peersChanged(since before: PeersFile) {
         rendezvousChanged()
         cutBlocked(since: before)
     }
@@ -195,23 +162,24 @@ extension Node {
         let nonce = random.next()
         let end = loop.assumeIsolated().scheduleTask(in: .milliseconds(timeout)) {
             self.assumeIsolated { node in
-                guard let ping = node.pings.removeValue(forKey: nonce) else { return }
+                guard let ping = node.peers.pings.take(nonce) else { return }
                 node.turn { turn in
                     node.core.withContact(&turn) { contact, _ in contact.stopPing(ping.key, nonce: nonce) }
                 }
                 ping.promise.fail(NodeError.unreachable(name))
             }
         }
-        pings[nonce] = PendingPing(peer: name, key: card.key, sentAt: loop.now, end: end, promise: promise)
+        let ping = PendingPing(peer: name, key: card.key, sentAt: loop.now, end: end, promise: promise)
+        peers.pings.add(nonce, ping)
         turn { core.withContact(&$0) { contact, turn in contact.ping(card, nonce: nonce, &turn) } }
         return promise.futureResult
     }
 
     func pongReceived(_ nonce: UInt64, on link: LinkID) {
-        guard let ping = pings.removeValue(forKey: nonce) else { return }
+        guard let ping = peers.pings.take(nonce) else { return }
         ping.end.cancel()
         let elapsed = Double((loop.now - ping.sentAt).nanoseconds) / 1_000_000
-        peerSightings[ping.peer] = PeerSighting(at: now, rttMilliseconds: elapsed, path: path(of: link))
+        peers.saw(ping.peer, PeerSighting(at: now, rttMilliseconds: elapsed, path: path(of: link)))
         ping.promise.succeed(elapsed)
     }
 
@@ -247,7 +215,7 @@ extension Node {
         (core.contact?.record.received ?? []).map { received in
             ReceivedInvitation(
                 id: received.invitation.id,
-                from: peers.peers.first { $0.contact?.key == received.from }?.name,
+                from: peers.peer(received.from)?.name,
                 slug: received.invitation.slug,
                 name: received.invitation.name,
                 receivedAt: received.receivedAt
@@ -263,7 +231,7 @@ extension Node {
     /// Acts on an invitation that has just come, as the peer's entry says.
     func answer(invitation id: Messaging.MessageID, from key: PublicKey) {
         guard let received = core.contact?.record.received.first(where: { $0.invitation.id == id }) else { return }
-        switch peers.peers.first(where: { $0.contact?.key == key })?.invitationPolicy ?? .ask {
+        switch peers.peer(key)?.invitationPolicy ?? .ask {
         case .ask: break
         case .refuse: dismissInvitation(id)
         case .accept:

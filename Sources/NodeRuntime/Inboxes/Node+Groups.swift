@@ -39,15 +39,4 @@ extension Node {
         }
         _ = try command(text) { machine, turn throws(CommandError) in ((), try machine.remove(first.key, &turn)) }
     }
-
-    /// Tells the members of all conversations where we are now.
-    func announceEndpoints() {
-        let endpoints = advertisedNow ?? directlyAdvertised
-        guard endpoints != announced || relaysHaveChanged else { return }
-        // At the start every link tells by itself.
-        let isNews = announced != nil
-        announced = endpoints
-        relaysHaveChanged = false
-        if isNews { turn { core.endpointsChanged(&$0) } }
-    }
 }

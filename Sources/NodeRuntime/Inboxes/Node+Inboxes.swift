@@ -58,7 +58,7 @@ extension Node {
         }
         // The contact inbox is there now: whose members know where it is, is known with what was reserved for it.
         useRendezvous()
-        relayPlacesNow = nil
+        addresses.forgetRelayPlaces()
         turn {
             core.launch(&$0)
             return []

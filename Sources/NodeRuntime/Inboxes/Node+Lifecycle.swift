@@ -113,7 +113,7 @@ extension Node {
         inbox.key = nil
         inbox.troubledUntil = nil
         inbox.dialTokens = [:]
-        stopLooking(inbox)
+        for number in inbox.routes.values { lan?.silence(number) }
         inboxes.noteSleep(inbox)
         store.release(inbox.row)
     }

@@ -133,6 +133,6 @@ extension Node {
     /// `peers.json` any more.
     package func peerName(of member: PublicKey, in client: ClientID) -> String? {
         guard let guest = inboxes[client]?.notes.guests.first(where: { $0.member == member }) else { return nil }
-        return peers.peers.first { $0.contact?.key == guest.peer }?.name
+        return peers.peer(guest.peer)?.name
     }
 }

@@ -8,7 +8,7 @@ import Transport
 extension Node {
     /// Dials a member, an invite's creator or a contact: directly, and through its rendezvous nodes when that takes long.
     func dial(_ client: ClientID, _ dial: NodeAction.Dial) {
-        stirDiscovery()
+        lan?.stir()
         let group = DialGroup(client: client, dial: dial)
         guard transport != nil, isAbleToDial(client) else { return failed(group) }
         let number = nextGroup
@@ -200,7 +200,7 @@ extension Node {
 
     private func failed(_ group: DialGroup) {
         guard !isStopped else { return }
-        stirDiscovery()
+        lan?.stir()
         // Where there is a link, a tombstone need not be asked.
         let isUnknownThere = group.hearing != .none && !group.dial.isUpgrade
         turn { core.dialFailed(group.client, to: group.dial.remote, isUnknownThere: isUnknownThere, &$0) }

@@ -198,7 +198,7 @@ extension Node {
         inbox.owedRoutes.removeAll { $0 == route }
         guard let number = inbox.routes.removeValue(forKey: route) else { return }
         routeTargets[number] = nil
-        stopListening(for: number)
+        lan?.remove(number)
         switch route {
         case .member(let remote):
             routing.remove(.member(number))
@@ -288,7 +288,7 @@ extension Node {
         links[id] = link
         inbox.add(link)
         note(.linkOpened(client, LinkDescription(connection)))
-        noteLink(of: client, connection)
+        if let number = inbox.routes[.member(connection.peer.publicKey)] { lan?.linked(number) }
         if !connection.isRelayed { dropRelays(of: client, to: connection.peer.publicKey) }
         if core.isSleeping(client) {
             // It fell asleep while it was dialling.
@@ -384,7 +384,7 @@ extension Node {
         forget(link)
         note(.linkClosed(link.client, LinkDescription(connection), reason))
         servedLinks.remove(id)
-        stirDiscovery()
+        lan?.stir()
         endStreams(on: id)
         turn { core.linkClosed(id, &$0) }
     }
@@ -426,7 +426,7 @@ extension Node {
 
     private func send(_ frame: Frame, on link: ActiveLink) {
         count(frame, of: link.inbox, isSent: true)
-        if case .ping(let nonce) = frame { pings[nonce]?.sentAt = loop.now }
+        if case .ping(let nonce) = frame { peers.pings.sent(nonce, at: loop.now) }
         // A link that cannot take more is closed by the transport; the outbox sends again on the next.
         try? link.connection.send(FrameCodec.encode(frame))
         touchedLinks.insert(link.id)
@@ -464,61 +464,5 @@ extension Node {
 
     func resumeLinks(of inbox: Inbox) {
         for link in inbox.links { resumeReading(link.id, .disk) }
-    }
-
-    // MARK: Addresses
-
-    /// Where others can reach this node directly: through its gateways, and at what it was told to advertise, else what it
-    /// listens on; a wildcard stands for the addresses of this machine's interfaces.
-    var directlyAdvertised: [Messaging.Endpoint] {
-        let mapped = mappedEndpoints
-        let own = configuration.advertise.isEmpty ? listenedAt : configuration.advertise
-        return Array((mapped + own.filter { !mapped.contains($0) }).prefix(Limits.endpointCount))
-    }
-
-    private var listenedAt: [Messaging.Endpoint] {
-        var result: [Messaging.Endpoint] = []
-        // Before it listens, what it will listen on, as far as that is known.
-        let addresses = listening.isEmpty ? configuration.listen.filter { $0.port != 0 } : listening
-        for endpoint in addresses {
-            let isWildcard = endpoint.host == "0.0.0.0" || endpoint.host == "::"
-            guard isWildcard else {
-                result.append(endpoint)
-                continue
-            }
-            for host in interfaceAddresses(ipv6: endpoint.host == "::") {
-                result.append(Messaging.Endpoint(host: host, port: endpoint.port))
-            }
-        }
-        // A machine without a network can still talk to itself.
-        if result.isEmpty {
-            result = addresses.map { Messaging.Endpoint(host: $0.host == "::" ? "::1" : "127.0.0.1", port: $0.port) }
-        }
-        return result
-    }
-
-    /// The machine's interfaces as of the last tick: asking the system takes longer than a turn.
-    var machineDevices: [NIONetworkDevice] {
-        if let devicesNow { return devicesNow }
-        let devices = (try? System.enumerateDevices()) ?? []
-        devicesNow = devices
-        return devices
-    }
-
-    private func interfaceAddresses(ipv6: Bool) -> [String] {
-        var result: [String] = []
-        for device in machineDevices {
-            switch device.address {
-            case .v4(let address):
-                if !ipv6, address.host != "127.0.0.1", let ip = device.address?.ipAddress, !ip.hasPrefix("127.") {
-                    result.append(ip)
-                }
-            case .v6:
-                // Link-local addresses mean nothing elsewhere.
-                if ipv6, let ip = device.address?.ipAddress, ip != "::1", !ip.hasPrefix("fe80") { result.append(ip) }
-            case .unixDomainSocket, nil: break
-            }
-        }
-        return result
     }
 }

@@ -70,7 +70,7 @@ extension Node {
     /// Whether an address is of a network that this machine is on, other than its own loopback.
     private func isNeighbour(_ address: SocketAddress) -> Bool {
         guard let bytes = address.networkBytes else { return false }
-        return machineDevices.contains { device in
+        return addresses.devices.contains { device in
             guard let own = device.address?.networkBytes, let mask = device.netmask?.networkBytes,
                 own.count == bytes.count, mask.count == bytes.count, device.address?.isLoopback == false
             else { return false }

@@ -60,7 +60,7 @@ extension Node {
     }
 
     func relaysMayHaveChanged() {
-        relaysHaveChanged = true
+        addresses.relaysHaveChanged = true
         endpointsMayHaveChanged()
     }
 
@@ -68,8 +68,7 @@ extension Node {
         loop.assumeIsolated().execute {
             self.assumeIsolated { node in
                 guard !node.isStopped else { return }
-                node.advertisedNow = nil
-                node.relayPlacesNow = nil
+                node.addresses.forgetAdvertised()
                 node.announceEndpoints()
                 node.noteRendezvous()
             }

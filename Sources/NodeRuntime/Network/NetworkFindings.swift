@@ -68,7 +68,7 @@ package struct NetworkFindings: Sendable {
     package var hasRendezvous: Bool
     package var hasDatagrams: Bool
     /// `nil` if gateways were not asked.
-    package var portMappings: [Node.PortMappingState]?
+    package var portMappings: [PortMappingState]?
     /// Whether what was mapped was for this alone, and is removed.
     package var isProbe: Bool
     /// Networks on which members are looked for; `nil` when that is off.
@@ -78,7 +78,7 @@ package struct NetworkFindings: Sendable {
         families: [Family],
         hasRendezvous: Bool,
         hasDatagrams: Bool,
-        portMappings: [Node.PortMappingState]?,
+        portMappings: [PortMappingState]?,
         isProbe: Bool = false,
         discovery: String?
     ) {

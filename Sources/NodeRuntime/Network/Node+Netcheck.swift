@@ -146,7 +146,7 @@ extension Node {
                 .whenComplete { result in
                     if case .success(let standing) = result {
                         var state = PortMappingState(isIPv4: place.local.isIPv4, standing: standing, endpoints: [])
-                        if case .mapped(let mapping) = standing { state.endpoints = Self.endpoints(of: mapping) }
+                        if case .mapped(let mapping) = standing { state.endpoints = PortMapper.endpoints(of: mapping) }
                         check.probed?[index] = state
                     }
                     check.end()

@@ -48,22 +48,18 @@ extension Node {
 
     func makeTurn() -> Turn {
         let reading = readClock()
-        let endpoints = advertisedNow ?? directlyAdvertised
-        advertisedNow = endpoints
-        let relayPlaces = relayPlacesNow ?? core.contact?.relayPlaces ?? []
-        relayPlacesNow = relayPlaces
         return Turn(
             now: reading.confirmed,
             random: .system,
-            endpoints: endpoints,
-            relayPlaces: relayPlaces,
+            endpoints: advertisedDirectly,
+            relayPlaces: addresses.relayPlaces { core.contact?.relayPlaces ?? [] },
             isLocked: store.isLocked,
             defaultPolicy: defaultPolicy,
             sessionGrace: options.sessionGrace,
             // Not a copy of the archive: what the turn changes would be copied with it.
             isKnown: { [unowned self] client, id in inboxes[client]?.archive.contains(id) ?? false },
             hasRoom: { [unowned self] client in hasRoom(client) },
-            isNamedPeer: { [unowned self] key in peers.peers.contains { $0.contact?.key == key } },
+            isNamedPeer: { [peers] key in peers.peer(key) != nil },
             contents: ContentLookup(
                 message: { [unowned self] client, id in
                     inboxes[client]?.archive.read(id, now: readClock().hide)?.message
@@ -108,9 +104,8 @@ extension Node {
         guard !isStopped else { return }
         let reading = readClock()
         let looks = pace.looks(at: reading.confirmed)
-        advertisedNow = nil
-        relayPlacesNow = nil
-        if looks { devicesNow = nil }
+        addresses.forgetAdvertised()
+        if looks { addresses.forgetDevices() }
         // First, for the store destroys the keys at the same moment, and they sign what is left.
         for client in core.sleepersDue(now: reading.confirmed) { wakeIfPossible(client, .activityRanking) }
         explodeAsleep(now: reading.confirmed)

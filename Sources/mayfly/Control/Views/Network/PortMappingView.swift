@@ -10,13 +10,13 @@ extension NetworkView {
     }
 
     /// - Parameter isLocked: then no gateway was asked.
-    static func portMappings(_ states: [Node.PortMappingState], isLocked: Bool) -> [PortMappingStatus] {
+    static func portMappings(_ states: [PortMappingState], isLocked: Bool) -> [PortMappingStatus] {
         guard states.isEmpty else { return states.map(portMapping) }
         let reason = isLocked ? "the storage is locked" : "there is no gateway, or no listener toward it"
         return [PortMappingStatus(family: "ipv4", state: .failed, reason: reason)]
     }
 
-    private static func portMapping(_ state: Node.PortMappingState) -> PortMappingStatus {
+    private static func portMapping(_ state: PortMappingState) -> PortMappingStatus {
         var result = PortMappingStatus(family: state.isIPv4 ? "ipv4" : "ipv6", state: .asking)
         switch state.standing {
         case .none, .asking: break

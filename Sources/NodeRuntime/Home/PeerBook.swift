@@ -1,0 +1,129 @@
+import Messaging
+import NIOCore
+import Primitives
+
+/// The peers of `peers.json`, when each was last heard, and the pings that are on their way. On the node's loop alone.
+final class PeerBook {
+    private(set) var file: PeersFile
+    /// The file as it was last looked at; `nil` for a node whose peers do not come from one.
+    var stamp: HomeFile.Stamp?
+    private var sightings: [String: PeerSighting] = [:]
+    /// When and how the named peers were last linked, by the keys of their contact inboxes; in memory only.
+    private(set) var heard: [PublicKey: Node.PeerPresence] = [:]
+    var pings = PendingPings()
+
+    init(_ file: PeersFile) { self.file = file }
+
+    var isFromFile: Bool { stamp != nil }
+    var peers: [PeersFile.Peer] { file.peers }
+    subscript(name: String) -> PeersFile.Peer? { file[name] }
+
+    /// The peer whose contact inbox has this key.
+    func peer(_ key: PublicKey) -> PeersFile.Peer? { file.peers.first { $0.contact?.key == key } }
+
+    // MARK: The file
+
+    /// Takes over what somebody has written into the file since it was last read. What cannot be read is refused as a whole:
+    /// the peers stay as they are, and nothing overwrites the file.
+    /// - Returns: the file before, if it was another.
+    func read(home: String) throws(NodeError) -> PeersFile? {
+        guard stamp != nil else { return nil }
+        let now = PeersFile.stamp(home: home)
+        let file: PeersFile
+        do throws(HomeFileError) { file = try PeersFile.load(home: home) } catch { throw .homeFile(error) }
+        stamp = now
+        return take(file)
+    }
+
+    /// As ``read(home:)``, if the file has another stamp than at the last look. One that cannot be read is reported once.
+    func readIfEdited(home: String) throws(NodeError) -> PeersFile? {
+        guard let stamp else { return nil }
+        let now = PeersFile.stamp(home: home)
+        guard now != stamp else { return nil }
+        self.stamp = now
+        return try read(home: home)
+    }
+
+    /// To be called after ``read(home:)``.
+    /// - Returns: the file before, if it was another.
+    func edit(home: String, _ edit: (inout [PeersFile.Peer]) -> Void) throws(NodeError) -> PeersFile? {
+        var changed = file
+        edit(&changed.peers)
+        do throws(HomeFileError) { try changed.save(home: home) } catch { throw .homeFile(error) }
+        if stamp != nil { stamp = PeersFile.stamp(home: home) }
+        return take(changed)
+    }
+
+    private func take(_ file: PeersFile) -> PeersFile? {
+        guard file != self.file else { return nil }
+        let before = self.file
+        self.file = file
+        for name in sightings.keys.sorted() where file[name]?.contact != before[name]?.contact { sightings[name] = nil }
+        return before
+    }
+
+    // MARK: When they were heard
+
+    func sighting(_ name: String) -> PeerSighting? { sightings[name] }
+
+    func saw(_ name: String, _ sighting: PeerSighting) { sightings[name] = sighting }
+
+    /// Of links that have ended.
+    func noteHeard(_ key: PublicKey, _ presence: Node.PeerPresence) {
+        heard[key] = presence
+        guard heard.count > peers.count else { return }
+        let named = Set(peers.compactMap { $0.contact?.key })
+        heard = heard.filter { named.contains($0.key) }
+    }
+
+    /// Of the peers that have been heard since the start, by their names: the latest of pings and links.
+    var lastHeard: [String: Node.PeerPresence] {
+        var result = sightings.mapValues { seen in
+            Node.PeerPresence(at: seen.at, isLinked: false, rttMilliseconds: seen.rttMilliseconds, path: seen.path)
+        }
+        for peer in peers {
+            guard let key = peer.contact?.key, let seen = heard[key] else { continue }
+            guard let known = result[peer.name], known.at >= seen.at else {
+                result[peer.name] = seen
+                continue
+            }
+        }
+        return result
+    }
+}
+
+/// A ping on its way.
+struct PendingPing {
+    let peer: String
+    let key: PublicKey
+    /// When it was asked for; then when it went out over an open link.
+    var sentAt: NIODeadline
+    /// When nobody waits for it any more.
+    let end: Scheduled<Void>
+    let promise: EventLoopPromise<Double>
+}
+
+/// The pings that are on their way, by their nonces.
+struct PendingPings {
+    private var pings: [UInt64: PendingPing] = [:]
+
+    mutating func add(_ nonce: UInt64, _ ping: PendingPing) { pings[nonce] = ping }
+
+    /// It went out over an open link.
+    mutating func sent(_ nonce: UInt64, at time: NIODeadline) { pings[nonce]?.sentAt = time }
+
+    mutating func take(_ nonce: UInt64) -> PendingPing? { pings.removeValue(forKey: nonce) }
+
+    /// Those to one peer end.
+    mutating func end(to key: PublicKey, _ error: NodeError) {
+        for nonce in pings.keys.sorted() where pings[nonce]?.key == key { take(nonce)?.promise.fail(error) }
+    }
+
+    mutating func endAll(_ error: NodeError) {
+        for ping in pings.values {
+            ping.end.cancel()
+            ping.promise.fail(error)
+        }
+        pings = [:]
+    }
+}

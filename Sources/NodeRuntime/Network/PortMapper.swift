@@ -1,0 +1,244 @@
+import Discovery
+import Gateways
+import Logging
+import Messaging
+import NIOCore
+import NIOPosix
+import PortMapping
+import Synchronization
+import Transport
+
+/// Others reach us through the default gateway, if it lets us ask for that (PortMapping.md): a machine for each address of
+/// ours toward a gateway, and the thread that asks.
+///
+/// On the node's loop alone. What it does not know of the node it is told with ``Events``.
+final class PortMapper {
+    /// What the node does for it.
+    struct Events {
+        /// What there is to map toward these gateways.
+        let places: ([GatewayRoute]) -> [MappingPlace]
+        /// Others reach us elsewhere now.
+        let changed: () -> Void
+    }
+
+    private let gateways: any GatewayNetwork
+    /// Of the home's, for nonces.
+    private let key: [UInt8]
+    private let loop: any EventLoop
+    /// Leases end while the machine sleeps, too.
+    private let boottime: () -> Int64
+    private let log: Logger
+    private let events: Events
+    /// Gateways take their time to answer, and the libraries wait for them.
+    private let thread = NIOThreadPool(numberOfThreads: 1)
+    private var machines: [LanAddress: PortMappingStateMachine] = [:]
+    private var timer: Scheduled<Void>?
+    /// Questions and removals that are under way.
+    private var underWay = 0
+    /// Told when nothing is under way any more.
+    private var whenIdle: (() -> Void)?
+    private let isStopping = StopFlag()
+    /// What was said in the log last, of each.
+    private var said: [LanAddress: PortMappingStateMachine.Standing] = [:]
+
+    init(
+        _ gateways: any GatewayNetwork,
+        key: [UInt8],
+        loop: any EventLoop,
+        boottime: @escaping () -> Int64,
+        log: Logger,
+        events: Events
+    ) {
+        self.gateways = gateways
+        self.key = key
+        self.loop = loop
+        self.boottime = boottime
+        self.log = log
+        self.events = events
+        thread.start()
+    }
+
+    /// Gateways and addresses may have changed.
+    func look() {
+        guard !isStopping.isRaised else { return }
+        var places: [LanAddress: MappingPlace] = [:]
+        for place in events.places(gateways.routes()) { places[place.local] = place }
+        for local in Set(places.keys).union(machines.keys).sorted() {
+            var machine = machines[local] ?? PortMappingStateMachine()
+            let actions = machine.set(places[local], now: boottime())
+            machines[local] = machine
+            perform(actions, of: local)
+            if places[local] == nil {
+                machines[local] = nil
+                said[local] = nil
+            }
+        }
+        schedule()
+    }
+
+    private func schedule() {
+        timer?.cancel()
+        timer = nil
+        guard !isStopping.isRaised, let deadline = machines.values.compactMap(\.nextDeadline).min() else { return }
+        let wait = TimeAmount.milliseconds(max(1, deadline - boottime()))
+        timer = loop.assumeIsolated().scheduleTask(in: wait) { [weak self] in self?.advance() }
+    }
+
+    private func advance() {
+        guard !isStopping.isRaised else { return }
+        for local in machines.keys.sorted() { step(local) { $0.advance(now: boottime()) } }
+        schedule()
+    }
+
+    private func step(
+        _ local: LanAddress,
+        _ event: (inout PortMappingStateMachine) -> [PortMappingStateMachine.Action]
+    ) {
+        guard var machine = machines[local] else { return }
+        let actions = event(&machine)
+        machines[local] = machine
+        perform(actions, of: local)
+    }
+
+    private func perform(_ actions: [PortMappingStateMachine.Action], of local: LanAddress) {
+        for action in actions {
+            switch action {
+            case .ask(let number, let question):
+                inBackground { gateways, key, flag in
+                    gateways.ask(question, key: key, isGivenUp: { flag.isRaised })
+                } then: { [unowned self] outcome in
+                    step(local) { $0.answered(number, outcome, now: boottime()) }
+                    schedule()
+                }
+            case .remove(let mapping):
+                inBackground { gateways, key, _ in
+                    gateways.remove(mapping, key: key)
+                } then: { _ in
+                }
+            case .changed: events.changed()
+            }
+        }
+        tell(of: local)
+    }
+
+    private func inBackground<Result: Sendable>(
+        _ work: @escaping @Sendable (any GatewayNetwork, [UInt8], StopFlag) -> Result,
+        then: @escaping (Result) -> Void
+    ) {
+        underWay += 1
+        let (gateways, key, flag) = (gateways, key, isStopping)
+        // What is under way keeps this alive: a removal is seen to its end.
+        thread.runIfActive(eventLoop: loop) { work(gateways, key, flag) }.assumeIsolated().whenComplete { result in
+            if case .success(let result) = result { then(result) }
+            self.underWay -= 1
+            if self.underWay == 0 { self.whenIdle?() }
+        }
+    }
+
+    /// In the log is whether there is a mapping, and why not; never an address.
+    private func tell(of local: LanAddress) {
+        guard let standing = machines[local]?.standing else { return }
+        let before = said[local]
+        switch standing {
+        case .mapped(let mapping):
+            if case .mapped? = before { return }
+            log.info("port mapping: the gateway lets others in", metadata: ["method": "\(mapping.method.rawValue)"])
+        case .failed(let failure):
+            if case .failed(failure)? = before { return }
+            log.notice("port mapping: there is none", metadata: ["reason": "\(failure.reason)"])
+        case .none, .asking: return
+        }
+        said[local] = standing
+    }
+
+    /// Removes what is mapped.
+    /// - Returns: when that is done, or the gateway takes too long.
+    func stop() -> EventLoopFuture<Void> {
+        let promise = loop.makePromise(of: Void.self)
+        timer?.cancel()
+        isStopping.raise()
+        for local in machines.keys.sorted() { step(local) { $0.stop() } }
+        if underWay == 0 {
+            promise.succeed(())
+        } else {
+            whenIdle = { promise.succeed(()) }
+            let patience = TimeAmount.milliseconds(MappingLimits.stopPatience)
+            loop.scheduleTask(in: patience) { promise.succeed(()) }
+        }
+        let thread = thread
+        promise.futureResult.assumeIsolated().whenComplete { _ in
+            // Who still waits for a gateway ends with the process.
+            thread.shutdownGracefully { _ in }
+        }
+        return promise.futureResult
+    }
+
+    // MARK: How it stands
+
+    /// Where others reach us by what is mapped.
+    var endpoints: [Messaging.Endpoint] {
+        machines.keys.sorted().compactMap { machines[$0]?.mapping }.flatMap(Self.endpoints)
+    }
+
+    static func endpoints(of mapping: Mapping) -> [Messaging.Endpoint] {
+        guard let host = mapping.outer.host(interface: 0) else { return [] }
+        return mapping.ports.map { Messaging.Endpoint(host: host, port: $0) }
+    }
+
+    /// By address, IPv4 first.
+    func states(now: Messaging.Timestamp) -> [PortMappingState] {
+        machines.keys.sorted { ($0.isIPv4 ? 0 : 1, $0) < ($1.isIPv4 ? 0 : 1, $1) }.compactMap { local in
+            guard let machine = machines[local] else { return nil }
+            let endpoints = machine.mapping.map(Self.endpoints) ?? []
+            return PortMappingState(
+                isIPv4: local.isIPv4,
+                standing: machine.standing,
+                endpoints: endpoints,
+                expiresAt: machine.mapping.map { now + ($0.expiresAt - boottime()) }
+            )
+        }
+    }
+}
+
+/// One address of ours and what became of its mapping.
+package struct PortMappingState: Sendable {
+    package var isIPv4: Bool
+    package var standing: PortMappingStateMachine.Standing
+    /// Where others reach us; empty without a mapping.
+    package var endpoints: [Messaging.Endpoint]
+    /// When the mapping ends if it is not renewed.
+    package var expiresAt: Messaging.Timestamp?
+
+    package init(
+        isIPv4: Bool,
+        standing: PortMappingStateMachine.Standing,
+        endpoints: [Messaging.Endpoint],
+        expiresAt: Messaging.Timestamp? = nil
+    ) {
+        self.isIPv4 = isIPv4
+        self.standing = standing
+        self.endpoints = endpoints
+        self.expiresAt = expiresAt
+    }
+}
+
+/// Raised once; what waits for a gateway looks at it.
+final class StopFlag: Sendable {
+    private let isRaisedNow = Atomic(false)
+    var isRaised: Bool { isRaisedNow.load(ordering: .relaxed) }
+    func raise() { isRaisedNow.store(true, ordering: .relaxed) }
+}
+
+extension MappingFailure {
+    /// For people; without an address, for logs, too.
+    package var reason: String {
+        switch self {
+        case .unsupported: "the gateway offers none"
+        case .silent: "the gateway does not answer"
+        case .malformed: "the gateway's answer makes no sense"
+        case .permanentOnly: "the gateway makes mappings without an end only"
+        case .refused(let code): "the gateway refuses, code \(code)"
+        case .notGlobal: "the gateway has no public address: it is itself behind a NAT"
+        }
+    }
+}
