@@ -80,10 +80,8 @@ import Testing
             let disk = pair.disks.ann
             let first = disk.operations
             disk.with { $0.fault = SimulatedDisk.Fault(at: first + call, code: EIO, isLasting: false) }
-            _ = try? await pair.ann.explode(id.description)
+            let isDone = await pair.ann.explodes(id)
             let calls = disk.operations - first
-            _ = try? await pair.ann.whenCommitted().get()
-            let isDone = if case .exploded = await pair.ann.progress(of: id) { true } else { false }
             if !isDone { isExploding += 1 }
             disk.with { $0.fault = nil }
             if isDone {
@@ -102,6 +100,14 @@ import Testing
 }
 
 extension Node {
+    /// Asks for an explosion and looks once its commit has ended, on the node's own loop: a second later what the disk has
+    /// refused has been tried again.
+    fileprivate func explodes(_ conversation: ConversationID) async -> Bool {
+        _ = try? explode(conversation.description)
+        _ = try? await whenCommitted().get()
+        return if case .exploded = progress(of: conversation) { true } else { false }
+    }
+
     /// What is in memory of the lists; the disk has them, or has not.
     fileprivate func forgetFanOuts() {
         for conversation in endings.conversations(where: { $0.fanOut != nil }) { endings[conversation].fanOut = nil }
