@@ -27,6 +27,8 @@ package final class Store {
     static let scanLimit = 128
     /// So many entries of the queue of deadlines may be out of date, and as many as are not.
     static let staleDeadlineLimit = 1_024
+    /// How much of segments with something due one reap reads, in bytes.
+    static let dueByteCount = 4 << 20
     /// How long after a failed destruction the next attempt is due, in milliseconds.
     static let retryInterval: Int64 = 1_000
 
@@ -126,6 +128,8 @@ package final class Store {
     var withholding: Set<Int> = []
     /// Something else that an earlier run has left may be.
     var isUnsettled = false
+    /// A reap has left segments in which something is due, or may be.
+    var hasUnreadDue = false
     /// A commit is wanted for moves that were interrupted earlier.
     var movesAreWaiting = false
 

@@ -5,11 +5,17 @@ import Glibc
 /// `make bench`: what the node does in how much time, beside what this machine does in the same run.
 ///
 ///     benchmarks --mayfly PATH [--runs 5] [--json] [--directory DIR] [--only messages]
+///     benchmarks --store DIR      the store alone, once
 @main enum Benchmarks {
     static func main() {
         do {
             if CommandLine.arguments.count == 3, CommandLine.arguments[1] == StoreRun.probeOption {
                 return try StoreRun.answerProbe(home: CommandLine.arguments[2])
+            }
+            if CommandLine.arguments.count == 3, CommandLine.arguments[1] == StoreRun.aloneOption {
+                var table = Table()
+                try StoreRun(directory: CommandLine.arguments[2]).measure(into: &table)
+                return table.show(json: false)
             }
             let options = try Options(CommandLine.arguments.dropFirst())
             let directory = try temporaryDirectory(in: options.directory)

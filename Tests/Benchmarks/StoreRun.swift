@@ -15,6 +15,10 @@ struct StoreRun {
     private static let hour: Int64 = 3_600_000
 
     func measure(into table: inout Table) throws {
+        try append(into: &table)
+        for (count, figure) in [(10_000, Figure.storeLastFew), (1_000_000, .storeLastMany)] {
+            try last(count, figure, into: &table)
+        }
         for (count, figure) in [
             (10, Figure.storeExplodeFew), (10_000, .storeExplodeMany), (1_000_000, .storeExplodeMost),
         ] {
@@ -63,6 +67,78 @@ struct StoreRun {
             if number % 10_000 == 9_999 { try commit(store) }
         }
         try commit(store)
+    }
+
+    /// What a stored message costs, and how fast large records are stored.
+    private func append(into table: inout Table) throws {
+        let home = "\(directory)/append"
+        defer { try? FileManager.default.removeItem(atPath: home) }
+        try Store.create(home: home, protection: .keyFile, passphrase: nil)
+        let store = try open(home)
+        let row = try store.handle(try store.createRow())
+        let expiresAt = now + 20 * Self.hour
+        let payload = [UInt8](repeating: 0x6d, count: 200)
+        let count = 50_000
+        var processor = 0.0
+        let wall = try microseconds {
+            let before = processorTime
+            for number in 0..<count {
+                try store.append(
+                    to: row,
+                    id: Bytes16(UInt64(number), 1),
+                    tier: .oneDay,
+                    expiresAt: expiresAt,
+                    byteCount: payload.count
+                ) { $0.copyBytes(from: payload) }
+                if number % 100 == 99 { try commit(store) }
+            }
+            processor = processorTime - before
+        }
+        table.add(.storeAppend, processor / Double(count))
+        table.add(.storeAppendWall, Double(count) / wall * 1_000_000)
+        let chunk = [UInt8](repeating: 0x63, count: 60 << 10)
+        let chunks = 2_048
+        let time = try microseconds {
+            for number in 0..<chunks {
+                try store.append(
+                    to: row,
+                    id: Bytes16(UInt64(number), 2),
+                    tier: .oneDay,
+                    expiresAt: expiresAt,
+                    byteCount: chunk.count,
+                    isHidden: true
+                ) { $0.copyBytes(from: chunk) }
+                if number % 32 == 31 { try commit(store) }
+            }
+        }
+        table.add(.storeChunks, Double(chunks * chunk.count) / 1_048_576 / (time / 1_000_000))
+        store.close()
+    }
+
+    /// Of the whole process, in microseconds.
+    private var processorTime: Double {
+        var time = timespec()
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time)
+        return Double(time.tv_sec) * 1e6 + Double(time.tv_nsec) / 1e3
+    }
+
+    /// The last 50 messages of an inbox that nobody has used since the unlock.
+    private func last(_ count: Int, _ figure: Figure, into table: inout Table) throws {
+        var filled: RowID?
+        let home = try prepare { store in
+            let row = try store.createRow()
+            filled = row
+            try fill(store, row, count)
+        }
+        defer { try? FileManager.default.removeItem(atPath: home) }
+        let store = try open(home)
+        guard let row = filled else { throw Failure("no inbox was made") }
+        func read() throws {
+            guard try store.list(row, last: 50, now: now).count == 50 else { throw Failure("messages are missing") }
+        }
+        table.add(figure, try microseconds { try read() })
+        if figure == .storeLastMany { table.add(.storeLastAgain, try microseconds { try read() }) }
+        store.close()
     }
 
     /// Until the keys of an inbox are gone whose messages are all in the index.
@@ -221,6 +297,7 @@ struct StoreRun {
     }
 
     static let probeOption = "--probe"
+    static let aloneOption = "--store"
 
     /// The process that ``probe(_:)`` starts.
     static func answerProbe(home: String) throws {
@@ -230,7 +307,7 @@ struct StoreRun {
         let before = run.residentByteCount
         let store = try run.open(home)
         let unlocked = run.residentByteCount
-        if let row = store.liveRows().first { _ = try store.storedAmount(row) }
+        if let row = store.liveRows().first { _ = try store.messageCount(row, now: run.now) }
         print(before, unlocked, run.residentByteCount)
         store.close()
     }

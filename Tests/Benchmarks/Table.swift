@@ -35,6 +35,12 @@ enum Figure: String, CaseIterable {
     case read = "read the last 50 of 10,000 messages"
     case readMost = "read the last 50 of 1,000,000 messages"
     case memoryLoaded = "resident memory after 15,000 messages, sender"
+    case storeAppend = "store alone: processor time of a message, append and commits of 100"
+    case storeAppendWall = "store alone: messages stored in commits of 100"
+    case storeChunks = "store alone: records of 60 KiB stored in commits of 32"
+    case storeLastFew = "store alone: last 50 of 10,000, from the unlock"
+    case storeLastMany = "store alone: last 50 of 1,000,000, from the unlock"
+    case storeLastAgain = "store alone: last 50 of 1,000,000, again"
     case storeExplodeFew = "store alone: explode 10 messages"
     case storeExplodeMany = "store alone: explode 10,000 messages"
     case storeExplodeMost = "store alone: explode 1,000,000 messages"
@@ -76,16 +82,19 @@ enum Figure: String, CaseIterable {
         case .rawSynchronize, .rawPingPong, .rawSpawn, .ephemeralMedian, .ephemeralTail, .durableMedian, .durableTail,
             .identity, .identityFresh, .explodeFew, .explodeMany, .explodeFewEverywhere, .explodeManyEverywhere, .read,
             .wakeMedian,
-            .wakeTail, .rebalanceFew, .rebalanceMany, .storeExplodeFew, .storeExplodeMany, .storeExplodeMost,
-            .storeCollect, .storeWake, .storeExpireFew, .storeExpireMany, .readMost, .senderTime, .receiverTime,
-            .senderTimeSingle, .floorSenderTime, .floorReceiverTime, .floorStored, .floorMemory:
+            .wakeTail, .rebalanceFew, .rebalanceMany, .storeAppend, .storeLastFew, .storeLastMany, .storeLastAgain,
+            .storeExplodeFew, .storeExplodeMany, .storeExplodeMost, .storeCollect, .storeWake, .storeExpireFew,
+            .storeExpireMany, .readMost, .senderTime, .receiverTime, .senderTimeSingle, .floorSenderTime,
+            .floorReceiverTime, .floorStored, .floorMemory:
             .microseconds
         case .startUp, .status, .startUpMany, .storeReap, .storeIndexTime, .storeUnlock: .milliseconds
         case .memory, .memoryPeak, .memoryLoaded, .memoryMany: .mebibytes
         case .memoryAsleep, .memoryAwake: .kibibytes
-        case .file, .linkTCP, .linkUDP, .floorBulk: .mebibytesPerSecond
+        case .file, .linkTCP, .linkUDP, .floorBulk, .storeChunks: .mebibytesPerSecond
         case .storeIndexMemory, .storeInboxMemory: .bytes
-        case .ephemeralRate, .durableRate, .durableRateMany, .durableRateSingle, .floorRate, .handshakes: .perSecond
+        case .ephemeralRate, .durableRate, .durableRateMany, .durableRateSingle, .floorRate, .handshakes,
+            .storeAppendWall:
+            .perSecond
         }
     }
 
@@ -96,7 +105,8 @@ enum Figure: String, CaseIterable {
         case .rawSynchronize, .rawPingPong, .rawSpawn, .memory, .memoryPeak, .memoryLoaded, .memoryMany, .memoryAsleep,
             .memoryAwake, .file, .rebalanceFew, .rebalanceMany, .storeCollect, .storeIndexTime, .storeIndexMemory,
             .storeUnlock,
-            .storeInboxMemory, .storeWake, .storeReap, .readMost, .senderTime, .receiverTime, .senderTimeSingle,
+            .storeInboxMemory, .storeWake, .storeReap, .storeAppend, .storeAppendWall, .storeChunks, .storeLastFew,
+            .storeLastMany, .storeLastAgain, .readMost, .senderTime, .receiverTime, .senderTimeSingle,
             .floorRate, .floorSenderTime, .floorReceiverTime, .floorStored, .floorMemory, .floorBulk, .linkTCP,
             .linkUDP,
             .handshakes:
@@ -133,6 +143,8 @@ enum Figure: String, CaseIterable {
         case .wakeTail: (5_000, false)
         case .rebalanceMany: (20_000, false)
         case .memoryAsleep: (8, false)
+        case .storeAppend: (3, false)
+        case .storeLastFew, .storeLastMany, .storeLastAgain: (1_000, false)
         case .storeInboxMemory: (2_048, false)
         case .storeWake: (1_000, false)
         case .storeReap: (2_000, false)

@@ -161,8 +161,8 @@
             row.segments[0] = segment
             for one in [record, record] {
                 segment.records.append(one)
-                row.insert(segment, segment.records.count - 1)
-                segment.noteExpiry(of: segment.records.count - 1)
+                row.insert(segment, segment.records.indices.upperBound - 1)
+                segment.noteExpiry(of: segment.records.indices.upperBound - 1)
             }
             segment.settleEarliest()
             row.sortTimeline()

@@ -4,21 +4,21 @@ import Primitives
 
 /// Finding segments on the disk and their records: lazily, at the first use of an inbox.
 extension Store {
-    /// Makes every message of a row known.
+    /// Makes the newest messages of a row known: reads its sidecars, and of each segment the end.
     func index(_ row: Row) throws(StoreError) {
         commits.absorb()
         row.isAsleep = false
         readAgain(row)
-        guard !row.isIndexed else { return }
+        guard !row.isProbed else { return }
         if isLocked { throw .locked }
         try scan(row)
-        indexSegments(of: row)
+        probeSegments(of: row)
     }
 
-    private func indexSegments(of row: Row) {
+    private func probeSegments(of row: Row) {
         for segment in row.orderedSegments
-        where !segment.isIndexed && !row.refusedSegments.contains(segment.file.number) { index(segment) }
-        row.isIndexed = true
+        where !segment.isProbed && !row.refusedSegments.contains(segment.file.number) { probe(segment) }
+        row.isProbed = true
         eraseLeftBehind(row)
     }
 
@@ -26,15 +26,16 @@ extension Store {
     private func readAgain(_ row: Row) {
         guard row.isOpen, let refusal = row.refusal, refusal.end(at: latestHide) <= latestHide else { return }
         row.refusal?.goOn(at: latestHide)
-        let isInUse = row.isIndexed
+        let isInUse = row.isProbed
         if !row.refusedSidecars.isEmpty, let directory = try? openDirectory(row.directory) {
             defer { disk.close(directory) }
             for stem in row.refusedSidecars.sorted() { find(stem + ".seg", stem, row, directory) }
         }
         for number in row.refusedSegments.sorted() {
-            if let segment = row.segments[number] { index(segment) }
+            guard let segment = row.segments[number] else { continue }
+            if segment.isProbed { index(segment) } else { probe(segment) }
         }
-        if isInUse { indexSegments(of: row) }
+        if isInUse { probeSegments(of: row) }
         guard !row.isRefused else { return }
         row.refusal = nil
         row.erasedMeanwhile = []
@@ -47,7 +48,7 @@ extension Store {
         for row in due.prefix(Self.scanLimit) { readAgain(row) }
     }
 
-    private func noteRefusal(_ row: Row) {
+    func noteRefusal(_ row: Row) {
         guard row.refusal == nil else { return }
         row.refusal = Row.Refusal(at: latestHide)
         refusedRows.append(row)
@@ -144,7 +145,7 @@ extension Store {
         segments[segment.file.number] = segment
         segment.row.segments[segment.file.number] = segment
         segment.column.segments[segment.file.number] = segment
-        if !segment.isIndexed { segment.row.isIndexed = false }
+        if !segment.isProbed { segment.row.isProbed = false }
         announce(segment)
     }
 
@@ -171,67 +172,9 @@ extension Store {
         try? disk.remove(stem + ".expiry", in: directory, isDirectory: false)
     }
 
-    /// Reads a segment's records. What cannot be opened is reported once and skipped.
-    func index(_ segment: Segment) {
-        guard !segment.isIndexed else { return }
-        let row = segment.row
-        defer {
-            segment.settleEarliest()
-            announce(segment)
-        }
-        let path = "\(home.path(Self.inboxesName))/\(segment.file.path)"
-        let bytes: [UInt8]
-        do throws(StoreError) {
-            let descriptor = try descriptor(of: segment.file)
-            bytes = try onDisk(path) { () throws(SystemError) in
-                let count = try disk.status(descriptor).byteCount
-                guard count <= Int64(RecordFile.maximumByteCount) else { throw SystemError("read", EFBIG) }
-                return try disk.read(descriptor, at: 0, count: Int(count))
-            }
-        } catch {
-            report("\(path): \(error)")
-            guard case .io(_, _, let code) = error, [ENOENT, ELOOP, EFBIG].contains(code) else {
-                // The disk's fault and perhaps a passing one.
-                row.refused(segment: segment.file.number)
-                return noteRefusal(row)
-            }
-            segment.isIndexed = true
-            segment.file.isClosed = true
-            row.noteRead(segment: segment.file.number)
-            return row.lackSegment()
-        }
-        segment.isIndexed = true
-        row.noteRead(segment: segment.file.number)
-        let result = segment.file.load(bytes, from: 0) { number, span, found in
-            switch found {
-            case .opened(var plaintext):
-                if let record = MessageRecord(plaintext, number: number, span: span) {
-                    segment.bounds.add(order: record.isHidden ? 0 : record.order, expiresAt: record.expiresAt)
-                    if row.erasedMeanwhile.contains(record.id) {
-                        eraseFound(record, in: segment)
-                    } else {
-                        enter(record, in: segment)
-                    }
-                }
-                wipe(&plaintext)
-            case .erased, .damaged: break
-            }
-        }
-        if !result.isSound { report("\(path) is damaged; what can be opened is served") }
-        if !result.isWhole { report("\(path): its end makes no record: a write that was interrupted, or damage") }
-        if !result.isSound || !result.isWhole { segment.file.isClosed = true }
-    }
-
-    /// A version of a message that was erased while the disk did not read the segment.
-    private func eraseFound(_ record: MessageRecord, in segment: Segment) {
-        segment.records.append(record)
-        overwrite(segment, segment.records.count - 1)
-        movesAreWaiting = true
-    }
-
     func enter(_ record: MessageRecord, in segment: Segment) {
         segment.records.append(record)
-        let position = segment.records.count - 1
+        let position = segment.records.indices.upperBound - 1
         segment.row.insert(segment, position)
         segment.noteExpiry(of: position)
     }
@@ -264,7 +207,7 @@ extension Store {
             key: row.names.sidecarKey.bytes
         )
         let segment = makeSegment(row: row, column: column, sidecar: sidecar, isNew: true)
-        segment.isIndexed = true
+        segment.isProbed = true
         segment.earliest = .max
         enter(segment)
         row.appending[column.slot] = segment

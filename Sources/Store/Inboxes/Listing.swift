@@ -27,6 +27,7 @@ extension Store {
         _ body: (_ place: UInt64, _ message: StoredMessage) throws(StoreError) -> Bool
     ) throws(StoreError) {
         guard !isDue(row, now) else { return }
+        read(row, downTo: place)
         row.sortTimeline()
         // What the body changes is not seen before the next visit, except that what is gone is not opened.
         let timeline = row.timeline
@@ -51,24 +52,31 @@ extension Store {
 
     func visitPlaces(_ row: Row, from place: UInt64, now: Int64, _ body: (_ place: UInt64) -> Bool) {
         guard !isDue(row, now) else { return }
-        row.sortTimeline()
-        let timeline = row.timeline
-        for entry in timeline.reversed() {
-            guard entry.order >= place else { return }
-            guard served(entry, row, now) != nil else { continue }
-            guard body(entry.order) else { return }
+        var end = row.nextOrder
+        var count: UInt64 = 128
+        // A stretch at a time, from the end, each twice as long as the one before.
+        while end > place {
+            let begin = end - place > count ? end - count : place
+            read(row, downTo: begin)
+            row.sortTimeline()
+            let timeline = row.timeline[row.firstEntry(from: begin)..<row.firstEntry(from: end)]
+            for entry in timeline.reversed() where served(entry, row, now) != nil {
+                guard body(entry.order) else { return }
+            }
+            end = begin
+            count *= 2
         }
     }
 
     /// The place of a message; `nil` when it is not, or no longer, there, or hidden.
     package func place(_ id: RowID, of messageID: [UInt8]) throws(StoreError) -> UInt64? {
-        let row = try row(id)
-        try index(row)
-        return place(of: try Bytes16.parse(messageID), in: row)
+        try place(of: Bytes16.parse(messageID), in: try row(id))
     }
 
-    func place(of messageID: Bytes16, in row: Row) -> UInt64? {
-        guard let record = row.index[messageID].flatMap({ row.record(at: $0) }), !record.isHidden else { return nil }
+    func place(of messageID: Bytes16, in row: Row) throws(StoreError) -> UInt64? {
+        guard let record = try find(messageID, in: row).flatMap({ row.record(at: $0) }), record.isListed else {
+            return nil
+        }
         return record.order
     }
 
@@ -90,7 +98,7 @@ extension Store {
         now: Int64
     ) throws(StoreError) -> [[UInt8]] {
         let row = try row(id)
-        try index(row)
+        try indexAll(row)
         guard !isDue(row, now), let prefix = Bytes16.Prefix(digits: digits) else { return [] }
         row.sortTimeline()
         var found: [[UInt8]] = []
@@ -112,11 +120,12 @@ extension Store {
 
     // MARK: - Hidden records
 
-    /// Whether an inbox has any.
+    /// Whether an inbox may have any: what was not read since the inbox woke is known to have had some, or none.
     package func hasHidden(_ id: RowID) throws(StoreError) -> Bool {
         let row = try row(id)
         try index(row)
         return row.index.count > row.visibleCount
+            || row.segments.values.contains { $0.loadedFrom > 0 && $0.prefix.hasHidden }
     }
 
     /// Visits the identifiers of the hidden records, in no order; what they are, their owner knows. None is opened.
@@ -126,9 +135,9 @@ extension Store {
         _ body: (_ id: [UInt8], _ byteCount: Int) throws(StoreError) -> Bool
     ) throws(StoreError) {
         let row = try row(id)
-        try index(row)
+        try indexAll(row)
         for (id, place) in row.index {
-            guard let record = row.record(at: place), record.isHidden else { continue }
+            guard let record = row.record(at: place), record.kind == .hidden else { continue }
             guard try body(id.bytes, record.payloadByteCount) else { return }
         }
     }

@@ -85,7 +85,7 @@ extension Store {
         guard Tier.times.contains(expiresAt) else { throw .invalidArgument("time \(expiresAt)") }
         guard row.index[id] == nil else { throw .duplicateMessage }
         let segment = try segment(for: row, tier, expiresAt: expiresAt)
-        let order = kind == .hidden ? 0 : max(row.nextOrder, place)
+        let order = kind == .hidden ? row.nextOrder : max(row.nextOrder, place)
         self.write(id, expiresAt, order: order, version: 0, kind: kind, byteCount: byteCount, to: segment, write)
     }
 
@@ -93,9 +93,8 @@ extension Store {
     /// message expires.
     package func update(_ id: RowID, id messageID: [UInt8], payload: [UInt8]) throws(StoreError) {
         let row = try row(id)
-        try index(row)
         guard payload.count <= Self.maximumPayload else { throw .tooLarge(limit: Self.maximumPayload) }
-        guard let place = row.index[try Bytes16.parse(messageID)], let holder = row.segments[Int(place.file)] else {
+        guard let place = try find(Bytes16.parse(messageID), in: row), let holder = row.segments[Int(place.file)] else {
             throw .unknownMessage
         }
         try update(holder.records[place.record], in: holder, payload)
@@ -143,7 +142,7 @@ extension Store {
             write(UnsafeMutableRawBufferPointer(rebasing: target[headerByteCount...]))
         }
         commits.note(segment.file)
-        segment.bounds.add(order: kind == .hidden ? 0 : order, expiresAt: expiresAt)
+        segment.bounds.add(order: order, expiresAt: expiresAt, kind: kind)
         enter(
             MessageRecord(
                 id: id,
@@ -164,8 +163,9 @@ extension Store {
     /// Takes a message out of service and overwrites every version of it; durable when a later commit completes.
     package func erase(_ id: RowID, id messageID: [UInt8]) throws(StoreError) {
         let row = try row(id)
-        try index(row)
-        try erase(in: row, Bytes16.parse(messageID))
+        let id = try Bytes16.parse(messageID)
+        _ = try find(id, in: row)
+        try erase(in: row, id)
     }
 
     func erase(in row: Row, _ id: Bytes16) throws(StoreError) {
@@ -199,16 +199,14 @@ extension Store {
     /// The payload, or `nil` when the message is unknown or due.
     package func read(_ id: RowID, id messageID: [UInt8], now: Int64) throws(StoreError) -> [UInt8]? {
         let row = try row(id)
-        try index(row)
-        guard !isDue(row, now), let place = row.index[try Bytes16.parse(messageID)] else { return nil }
+        guard !isDue(row, now), let place = try find(Bytes16.parse(messageID), in: row) else { return nil }
         return try open(place, row, now)?.payload
     }
 
     /// Whether the message is stored; it may be due.
     package func contains(_ id: RowID, id messageID: [UInt8]) throws(StoreError) -> Bool {
         let row = try row(id)
-        try index(row)
-        return row.index[try Bytes16.parse(messageID)] != nil
+        return try find(Bytes16.parse(messageID), in: row) != nil
     }
 
     /// Messages in the order of their arrival, all at once: of an inbox that others fill, see
@@ -231,7 +229,7 @@ extension Store {
     func list(_ row: Row, last: Int?, after: [UInt8]?, now: Int64) throws(StoreError) -> [StoredMessage] {
         var first: UInt64 = 0
         if let after {
-            guard let place = place(of: try Bytes16.parse(after), in: row) else { throw .unknownMessage }
+            guard let place = try place(of: Bytes16.parse(after), in: row) else { throw .unknownMessage }
             first = place + 1
         }
         if let last {
@@ -256,7 +254,7 @@ extension Store {
     /// How many messages of the inbox are not due.
     package func messageCount(_ id: RowID, now: Int64) throws(StoreError) -> Int {
         let row = try row(id)
-        try index(row)
+        try indexAll(row)
         guard !isDue(row, now) else { return 0 }
         let moment = max(now, latestHide)
         // What is due and not reaped yet is in the segments whose first expiry has come.
@@ -264,18 +262,24 @@ extension Store {
         for segment in row.segments.values where segment.earliest <= moment || segment.withholds {
             for position in segment.records.indices where segment.expiry(of: position) <= moment {
                 let record = segment.records[position]
-                guard !record.isHidden, let place = row.index[record.id] else { continue }
+                guard record.isListed, let place = row.index[record.id] else { continue }
                 if Int(place.file) == segment.file.number, place.record == position { due += 1 }
             }
         }
         return row.visibleCount - due
     }
 
-    /// Sealed bytes of everything live in the inbox, hidden records included, and in how many records.
+    /// Sealed bytes of everything live in the inbox, hidden records included, and in how many records. What was not read
+    /// since the inbox woke is counted as it lies on the disk, with versions and erased records.
     package func storedAmount(_ id: RowID) throws(StoreError) -> (byteCount: Int64, recordCount: Int) {
         let row = try row(id)
         try index(row)
-        return (row.storedByteCount, row.index.count)
+        var amount = (byteCount: row.storedByteCount, recordCount: row.index.count)
+        for segment in row.segments.values where segment.isProbed && segment.loadedFrom > 0 {
+            amount.byteCount += segment.loadedFrom
+            amount.recordCount += Int(segment.records.first?.number ?? 0)
+        }
+        return amount
     }
 
     /// What is due at `now`, or was at the last reap, is not served.
@@ -347,7 +351,7 @@ extension Store {
     private func indexedControlRow() throws(StoreError) -> Row {
         _ = try unlockedKeys()
         guard let controlRow else { throw .locked }
-        try index(controlRow)
+        try indexAll(controlRow)
         return controlRow
     }
 }

@@ -18,10 +18,9 @@ extension Store {
         guard tier != .fuse, tier != .control else { throw .invalidArgument("tier for a message") }
         guard Tier.times.contains(expiresAt) else { throw .invalidArgument("time \(expiresAt)") }
         let row = try row(id)
-        try index(row)
         if isReadOnly { throw .readOnly(path: home.path) }
         let messageID = try Bytes16.parse(messageID)
-        guard let place = row.index[messageID], let holder = row.segments[Int(place.file)],
+        guard let place = try find(messageID, in: row), let holder = row.segments[Int(place.file)],
             let message = try open(place, row, latestHide)
         else { throw .unknownMessage }
         let old = holder.records[place.record]

@@ -165,8 +165,8 @@ package final class Row {
 
     var isOpen: Bool { if case .open = contents { true } else { false } }
 
-    /// The records of every segment are in `index`, but for those that the disk has refused to read.
-    var isIndexed = false
+    /// The end of every segment was read, but for those that the disk has refused to read.
+    var isProbed = false
     /// Segments that nobody can read before the next unlock, if then.
     private(set) var lacksSegments = false
     /// The disk has refused to read one or more of these.
@@ -183,7 +183,7 @@ package final class Row {
     /// Forgets what the directory can tell again.
     func forgetContents() {
         segments = [:]
-        isIndexed = false
+        isProbed = false
         lacksSegments = false
         refusal = nil
         refusedSegments = []
@@ -247,7 +247,8 @@ package final class Row {
     /// Enters record `position` of `segment`: the highest (order, version) of an identifier is the live one.
     func insert(_ segment: Segment, _ position: Int) {
         let record = segment.records[position]
-        if !record.isHidden { nextOrder = max(nextOrder, record.order + 1) }
+        if record.kind != .hidden { nextOrder = max(nextOrder, record.order + 1) }
+        if record.kind == .status { return }
         let place = Place(segment, position, hasOlder: false)
         guard let known = index[record.id], let holder = segments[Int(known.file)] else {
             index[record.id] = place
@@ -268,14 +269,17 @@ package final class Row {
         if other.order != record.order { enterTimeline(record) }
     }
 
+    /// What the end of a segment says of all its records.
+    func expect(_ bounds: MessageRecord.Bounds) { nextOrder = max(nextOrder, bounds.ceiling) }
+
     private func enterTimeline(_ record: MessageRecord) {
-        if record.isHidden { return }
+        if !record.isListed { return }
         if let last = timeline.last, last.order > record.order { timelineIsSorted = false }
         timeline.append((record.order, record.id))
     }
 
     private func count(_ record: MessageRecord, _ step: Int) {
-        if !record.isHidden { visibleCount += step }
+        if record.isListed { visibleCount += step }
         storedByteCount += Int64(step) * Int64(record.length)
     }
 

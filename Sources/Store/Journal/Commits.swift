@@ -63,7 +63,7 @@ extension Store {
         discard(segment.file)
         let number = segment.file.number
         if !segment.row.isGone {
-            for record in segment.records {
+            for record in segment.records.all {
                 guard let place = segment.row.index[record.id], Int(place.file) == number else { continue }
                 segment.row.removeFromIndex(record.id)
             }

@@ -56,6 +56,7 @@ extension Store {
         for row in refusedRows {
             if let refusal = row.refusal { consider(max(refusal.end(at: latestHide), latestHide + 1)) }
         }
+        if hasUnreadDue { consider(latestHide + 1) }
         if !remains.isEmpty { consider(latestHide + 1) }
         if !doomedPages.isEmpty || commits.hasPendingErasures { consider(latestHide + Self.retryInterval) }
         if !isLocked, let checkpointAt = commits.checkpointAt { consider(max(checkpointAt, latestHide + 1)) }

@@ -87,9 +87,18 @@ extension Store {
         }
         withholding = []
         var expired: [(moment: Int64, segment: Int, position: Int, ReapReport.Expired)] = []
+        var budget = Self.dueByteCount
+        hasUnreadDue = false
         while let segment = takeDueSegment(hide) {
-            if !segment.isIndexed {
-                index(segment)
+            if segment.hasUnreadDue(hide), !segment.row.refusedSegments.contains(segment.file.number) {
+                if budget <= 0 {
+                    // The next reap goes on; what is due is hidden meanwhile.
+                    hasUnreadDue = true
+                    announce(segment)
+                    break
+                }
+                budget -= readDue(of: segment)
+                announce(segment)
                 continue
             }
             while let position = segment.takeDue(hide) {
@@ -115,7 +124,7 @@ extension Store {
         guard record.state != .erased else { return }
         if record.state == .live, !record.isReported {
             segment.records[position].isReported = true
-            if segment.row !== controlRow, !record.isHidden {
+            if segment.row !== controlRow, record.isListed {
                 tell(ReapReport.Expired(row: segment.row.id, id: record.id))
             }
         }

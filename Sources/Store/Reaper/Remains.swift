@@ -104,7 +104,7 @@ extension Store {
         }
         if let segment = segments.popLast() {
             bury(segment)
-            sweeper.free(segment.records)
+            sweeper.free(segment.records.all)
             remains.prepend(.row(row, segments: segments))
             return 1
         }

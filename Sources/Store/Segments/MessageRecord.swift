@@ -34,17 +34,23 @@ struct MessageRecord {
         case listed = 0
         /// By its id only: in no list, in no count, and no reap names it.
         case hidden = 1
+        /// With the messages before it, to whoever reads them: in no list and no count, without an id.
+        case status = 2
     }
 
     var span: RecordFile.Span { RecordFile.Span(offset: Int64(offset), length: Int(length)) }
-    var isHidden: Bool { kind != .listed }
+    var isListed: Bool { kind == .listed }
 
     static let headerByteCount = 52
 
     /// Set in the stored version of a hidden record.
     private static let hiddenBit: UInt32 = 1 << 31
+    /// Set in that of a status.
+    private static let statusBit: UInt32 = 1 << 30
+    /// Set when a hidden record lies before this one in its segment.
+    private static let afterHiddenBit: UInt32 = 1 << 29
     /// Versions end here.
-    static let maximumVersion: UInt32 = (1 << 30) - 1
+    static let maximumVersion: UInt32 = (1 << 29) - 1
 
     /// What every record says of those before it in its segment, so that a segment can be read from its end.
     struct Bounds: Equatable {
@@ -52,10 +58,12 @@ struct MessageRecord {
         var ceiling: UInt64 = 0
         /// The earliest expiry.
         var floor: Int64 = .max
+        var hasHidden = false
 
-        mutating func add(order: UInt64, expiresAt: Int64) {
+        mutating func add(order: UInt64, expiresAt: Int64, kind: Kind) {
             ceiling = max(ceiling, order + 1)
             floor = min(floor, expiresAt)
+            if kind == .hidden { hasHidden = true }
         }
     }
 
@@ -71,7 +79,10 @@ struct MessageRecord {
     ) {
         target.storeBytes(of: expiresAt.littleEndian, toByteOffset: 0, as: Int64.self)
         target.storeBytes(of: order.littleEndian, toByteOffset: 8, as: UInt64.self)
-        let bits = kind == .hidden ? version | hiddenBit : version
+        var bits = version
+        if kind == .hidden { bits |= hiddenBit }
+        if kind == .status { bits |= statusBit }
+        if bounds.hasHidden { bits |= afterHiddenBit }
         target.storeBytes(of: bits.littleEndian, toByteOffset: 16, as: UInt32.self)
         id.copy(to: UnsafeMutableRawBufferPointer(rebasing: target[20..<36]))
         target.storeBytes(of: bounds.ceiling.littleEndian, toByteOffset: 36, as: UInt64.self)
@@ -110,26 +121,43 @@ struct MessageRecord {
             let offset = UInt32(exactly: span.offset),
             order < UInt64.max, Tier.times.contains(expiresAt)
         else { return nil }
-        let version = bits & ~Self.hiddenBit
-        guard version <= Self.maximumVersion else { return nil }
+        let isStatus = bits & Self.statusBit != 0
+        let isHidden = bits & Self.hiddenBit != 0
+        if isStatus, isHidden { return nil }
         self.init(
             id: id,
             expiresAt: expiresAt,
             order: order,
-            version: version,
+            version: bits & Self.maximumVersion,
             number: number,
             length: length,
             offset: offset,
-            kind: bits & Self.hiddenBit != 0 ? .hidden : .listed,
+            kind: isStatus ? .status : isHidden ? .hidden : .listed,
             state: .live
         )
     }
 
     /// What the record says of those before it.
     static func bounds(_ plaintext: [UInt8]) -> Bounds? {
-        guard let ceiling = plaintext.integer(UInt64.self, at: 36), let floor = plaintext.integer(Int64.self, at: 44)
+        guard let bits = plaintext.integer(UInt32.self, at: 16), let ceiling = plaintext.integer(UInt64.self, at: 36),
+            let floor = plaintext.integer(Int64.self, at: 44)
         else { return nil }
-        return Bounds(ceiling: ceiling, floor: floor)
+        return Bounds(ceiling: ceiling, floor: floor, hasHidden: bits & afterHiddenBit != 0)
+    }
+
+    /// A record whose sealed part is zeros.
+    init(erased number: UInt32, _ span: RecordFile.Span) {
+        self.init(
+            id: Bytes16(0, 0),
+            expiresAt: 0,
+            order: 0,
+            version: 0,
+            number: number,
+            length: UInt32(clamping: span.length),
+            offset: UInt32(clamping: span.offset),
+            kind: .listed,
+            state: .erased
+        )
     }
 
     init(

@@ -358,7 +358,20 @@ final class RecordFile {
     ) -> Loaded {
         // First: what is found may have to be overwritten.
         rest(at: Int64(bytes.count))
-        return bytes.withUnsafeBytes { bytes in
+        let (result, next) = scan(bytes, from: start, searchLimit: searchLimit, body)
+        nextNumber = next
+        return result
+    }
+
+    /// The same for the beginning of a file whose end is known.
+    /// - Returns: also the number after the last that was found.
+    func scan(
+        _ bytes: [UInt8],
+        from start: Int,
+        searchLimit: Int = RecordFile.searchLimit,
+        _ body: (UInt32, Span, FoundRecord) -> Void
+    ) -> (Loaded, nextNumber: UInt32) {
+        bytes.withUnsafeBytes { bytes in
             var result = Loaded()
             var position = start
             var expected: UInt32 = 0
@@ -378,9 +391,48 @@ final class RecordFile {
                 position = from + found.length + Self.trailerByteCount
                 expected = found.number &+ 1
             }
-            nextNumber = expected
             result.isWhole = position == bytes.count
-            return result
+            return (result, expected)
+        }
+    }
+
+    /// Finds records from the end of a part of the file.
+    /// - Parameters:
+    ///   - bytes: from `offset` on, to the end of a record.
+    ///   - next: the number of the record after them, if that is known.
+    /// - Returns: the records that are whole in the part, the last one first, and where the first of them begins; `nil` when
+    ///   something is not as the store writes it.
+    func walkBack(
+        _ bytes: [UInt8],
+        offset: Int64,
+        next: UInt32?
+    ) -> (records: [(number: UInt32, span: Span, found: FoundRecord)], start: Int64)? {
+        bytes.withUnsafeBytes { bytes in
+            var records: [(number: UInt32, span: Span, found: FoundRecord)] = []
+            var expected = next
+            var end = bytes.count
+            while end > 0 {
+                let around = Self.frameByteCount + Self.trailerByteCount
+                guard end >= around + XChaChaPoly.overheadByteCount else { break }
+                let trailer = bytes.loadUnaligned(fromByteOffset: end - Self.trailerByteCount, as: UInt32.self)
+                let length = Int(UInt32(littleEndian: trailer))
+                guard length >= XChaChaPoly.overheadByteCount, length <= Self.maximumByteCount else { return nil }
+                let start = end - around - length
+                if start < 0 { break }
+                var searches = 0
+                guard let frame = frame(in: bytes, at: start, atLeast: 0, &searches), frame.length == length,
+                    expected.map({ $0 > 0 && $0 - 1 == frame.number }) ?? true
+                else { return nil }
+                let from = start + Self.frameByteCount
+                let found = open(UnsafeRawBufferPointer(rebasing: bytes[from..<(from + length)]), number: frame.number)
+                if case .damaged = found { return nil }
+                records.append((frame.number, Span(offset: offset + Int64(from), length: length), found))
+                expected = frame.number
+                end = start
+            }
+            // A file begins with its first record.
+            if offset == 0, end != 0 || records.last.map({ $0.number != 0 }) ?? true { return nil }
+            return (records, offset + Int64(end))
         }
     }
 

@@ -10,10 +10,19 @@ final class Segment {
     let sidecar: ExpirySidecar
     let column: Column
     unowned let row: Row
-    var records: [MessageRecord] = []
+    var records = RecordList()
     /// Of all records.
     var bounds = MessageRecord.Bounds()
-    var isIndexed = false
+    /// The end of the file was read: what the last record says of those before it is known.
+    var isProbed = false
+    /// The records from this offset on are in `records`.
+    var loadedFrom: Int64 = 0
+    /// Of the records before `loadedFrom`, at most.
+    var prefix = MessageRecord.Bounds()
+    /// The disk has refused to read it.
+    var isRefused = false
+    /// All records are in `records`.
+    var isIndexed: Bool { isProbed && loadedFrom == 0 }
     var isDead = false
     /// No record that is still to be reaped expires before this moment; exact once the records are known.
     var earliest: Int64
@@ -33,7 +42,7 @@ final class Segment {
         file.owner = self
     }
 
-    var acceptsAppends: Bool { !isDead && !file.isClosed && isIndexed && file.end < Self.fullByteCount }
+    var acceptsAppends: Bool { !isDead && !file.isClosed && isProbed && file.end < Self.fullByteCount }
 
     // MARK: - Expiries
 
@@ -68,7 +77,16 @@ final class Segment {
         earliest =
             records.indices.lazy.filter { self.records[$0].state != .erased }.map { self.expiry(of: $0) }.min()
             ?? .max
+        earliest = min(earliest, prefixEarliest)
     }
+
+    /// No record that is not in memory expires before this moment.
+    private var prefixEarliest: Int64 {
+        loadedFrom == 0 || isRefused ? .max : min(prefix.floor, sidecar.notAfter, column.header.notAfter)
+    }
+
+    /// Records that are not in memory may expire at or before `moment`.
+    func hasUnreadDue(_ moment: Int64) -> Bool { !isProbed || prefixEarliest <= moment }
 
     /// Takes the next record that expires at or before `moment`.
     func takeDue(_ moment: Int64) -> Int? {
@@ -79,7 +97,7 @@ final class Segment {
             heap.removeMin()
             found = next.position
         }
-        earliest = heap.min.map { column.start + $0.offset } ?? .max
+        earliest = min(heap.min.map { column.start + $0.offset } ?? .max, prefixEarliest)
         queue = heap
         return found
     }
@@ -131,7 +149,7 @@ extension Segment: RecordFileOwner {
     func committed() {}
 
     func moveEnded(_ span: RecordFile.Span, isErased: Bool) {
-        guard let position = records.firstIndex(where: { Int64($0.offset) == span.offset }),
+        guard let position = records.indices.first(where: { Int64(records[$0].offset) == span.offset }),
             records[position].state == .moving
         else { return }
         records[position].state = isErased ? .erased : .superseded

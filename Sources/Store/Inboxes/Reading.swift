@@ -1,0 +1,228 @@
+import Glibc
+import Primitives
+
+/// Reading the records of segments: from their end, and no further than is needed.
+///
+/// All versions of a message have one order, and every record says the highest order before it in its segment. So once
+/// each segment is read down to an order, what has that order or a higher one is known for certain.
+extension Store {
+    /// What is read of a segment at first: about a hundred messages.
+    private static let probeByteCount = 32 << 10
+    /// What is read of a segment at once, at most.
+    private static let pieceByteCount = 1 << 20
+
+    /// Reads the end of a segment.
+    func probe(_ segment: Segment) {
+        guard !segment.isProbed else { return }
+        let size: Int64
+        do throws(StoreError) {
+            let descriptor = try descriptor(of: segment.file)
+            size = try onDisk(segment.file.path) { () throws(SystemError) in try disk.status(descriptor).byteCount }
+        } catch {
+            return index(segment)
+        }
+        guard size > 0, size <= Int64(RecordFile.maximumByteCount) else { return index(segment) }
+        segment.file.rest(at: size)
+        segment.loadedFrom = size
+        var byteCount = Self.probeByteCount
+        // Records that were erased say nothing.
+        while segment.loadedFrom > 0, !segment.records.indices.contains(where: { segment.records[$0].state != .erased })
+        {
+            guard readPiece(of: segment, byteCount) else { return index(segment) }
+            byteCount = min(2 * byteCount, Self.pieceByteCount)
+        }
+        segment.isProbed = true
+        segment.isRefused = false
+        segment.row.noteRead(segment: segment.file.number)
+        segment.row.expect(segment.bounds)
+        segment.settleEarliest()
+        announce(segment)
+    }
+
+    /// Reads the records before those that are known, as many as are whole in so many bytes, one at least.
+    /// - Returns: false when the disk refuses, or something is not as the store writes it.
+    private func readPiece(of segment: Segment, _ byteCount: Int) -> Bool {
+        let file = segment.file
+        var byteCount = Int64(byteCount)
+        while true {
+            let from = max(0, segment.loadedFrom - byteCount)
+            let count = Int(segment.loadedFrom - from)
+            guard let descriptor = try? descriptor(of: file),
+                let bytes = try? disk.read(descriptor, at: from, count: count), bytes.count == count,
+                let piece = file.walkBack(bytes, offset: from, next: segment.records.first?.number)
+            else { return false }
+            if piece.records.isEmpty {
+                byteCount *= 4
+                continue
+            }
+            if segment.records.count == 0, let last = piece.records.first {
+                file.rest(at: file.end, nextNumber: last.number + 1)
+            }
+            enter(piece.records.reversed(), in: segment, from: piece.start)
+            return true
+        }
+    }
+
+    /// Enters records that come before those that are known.
+    private func enter(
+        _ records: [(number: UInt32, span: RecordFile.Span, found: FoundRecord)],
+        in segment: Segment,
+        from start: Int64
+    ) {
+        var older: [MessageRecord] = []
+        var first: MessageRecord.Bounds?
+        var last: MessageRecord.Bounds?
+        for (number, span, found) in records {
+            guard case .opened(var plaintext) = found else {
+                // Its number is kept, so that what comes before it can be told to be without a gap.
+                older.append(MessageRecord(erased: number, span))
+                continue
+            }
+            defer { wipe(&plaintext) }
+            guard let record = MessageRecord(plaintext, number: number, span: span),
+                let bounds = MessageRecord.bounds(plaintext)
+            else {
+                older.append(MessageRecord(erased: number, span))
+                continue
+            }
+            older.append(record)
+            first = first ?? bounds
+            last = bounds
+            last?.add(order: record.order, expiresAt: record.expiresAt, kind: record.kind)
+        }
+        if let last, segment.bounds == MessageRecord.Bounds() { segment.bounds = last }
+        if let first { segment.prefix = first }
+        segment.loadedFrom = start
+        segment.records.prepend(older)
+        for position in segment.records.indices.prefix(older.count) { enterFound(position, in: segment) }
+    }
+
+    /// A record that was read.
+    private func enterFound(_ position: Int, in segment: Segment) {
+        let record = segment.records[position]
+        guard record.state != .erased else { return }
+        if record.kind != .status, segment.row.erasedMeanwhile.contains(record.id) {
+            // Its message was erased while the disk did not read the segment.
+            overwrite(segment, position)
+            movesAreWaiting = true
+            return
+        }
+        segment.row.insert(segment, position)
+        segment.noteExpiry(of: position)
+    }
+
+    // MARK: - As far as is needed
+
+    /// Reads every segment down to an order: all versions of what has it, or a higher one, are known then.
+    func read(_ row: Row, downTo order: UInt64) {
+        for segment in row.orderedSegments where segment.isProbed && !segment.isRefused {
+            var byteCount = Self.probeByteCount
+            while segment.loadedFrom > 0, segment.prefix.ceiling > order {
+                guard readPiece(of: segment, byteCount) else {
+                    index(segment)
+                    break
+                }
+                byteCount = min(2 * byteCount, Self.pieceByteCount)
+            }
+        }
+        eraseLeftBehind(row)
+    }
+
+    /// Where the newest version of a message is.
+    func find(_ id: Bytes16, in row: Row) throws(StoreError) -> Row.Place? {
+        try index(row)
+        while true {
+            if let record = row.index[id].flatMap({ row.record(at: $0) }) {
+                read(row, downTo: record.order)
+                return row.index[id]
+            }
+            guard readMore(of: row) else { return nil }
+        }
+    }
+
+    /// Reads a piece of each segment that is not known wholly.
+    /// - Returns: false when there is none.
+    private func readMore(of row: Row) -> Bool {
+        var hasMore = false
+        for segment in row.orderedSegments where segment.isProbed && segment.loadedFrom > 0 && !segment.isRefused {
+            let before = segment.loadedFrom
+            if !readPiece(of: segment, Self.pieceByteCount) { index(segment) }
+            if segment.loadedFrom < before { hasMore = true }
+        }
+        return hasMore
+    }
+
+    /// Makes every message of a row known.
+    func indexAll(_ row: Row) throws(StoreError) {
+        try index(row)
+        while readMore(of: row) {}
+        eraseLeftBehind(row)
+    }
+
+    /// A piece of what may have come to its end in a segment.
+    /// - Returns: how many bytes were read.
+    func readDue(of segment: Segment) -> Int {
+        guard segment.isProbed else {
+            probe(segment)
+            return Self.probeByteCount
+        }
+        let before = segment.loadedFrom
+        if !readPiece(of: segment, Self.pieceByteCount) { index(segment) }
+        segment.settleEarliest()
+        return Int(clamping: before - segment.loadedFrom)
+    }
+
+    // MARK: - After damage
+
+    /// Reads all that is not known of a segment, from its beginning. What cannot be opened is reported once and skipped.
+    func index(_ segment: Segment) {
+        guard !segment.isIndexed else { return }
+        let row = segment.row
+        defer {
+            segment.settleEarliest()
+            announce(segment)
+        }
+        let path = "\(home.path(Self.inboxesName))/\(segment.file.path)"
+        let isPrefix = segment.records.count > 0
+        let bytes: [UInt8]
+        do throws(StoreError) {
+            let descriptor = try descriptor(of: segment.file)
+            let limit = isPrefix ? segment.loadedFrom : nil
+            bytes = try onDisk(path) { () throws(SystemError) in
+                var count = limit ?? 0
+                if limit == nil { count = try disk.status(descriptor).byteCount }
+                guard count <= Int64(RecordFile.maximumByteCount) else { throw SystemError("read", EFBIG) }
+                return try disk.read(descriptor, at: 0, count: Int(count))
+            }
+        } catch {
+            report("\(path): \(error)")
+            guard case .io(_, _, let code) = error, [ENOENT, ELOOP, EFBIG].contains(code) else {
+                // The disk's fault and perhaps a passing one.
+                segment.isRefused = true
+                row.refused(segment: segment.file.number)
+                return noteRefusal(row)
+            }
+            segment.isProbed = true
+            segment.loadedFrom = 0
+            segment.file.isClosed = true
+            row.noteRead(segment: segment.file.number)
+            return row.lackSegment()
+        }
+        row.noteRead(segment: segment.file.number)
+        segment.isRefused = false
+        var found: [(number: UInt32, span: RecordFile.Span, found: FoundRecord)] = []
+        let result: RecordFile.Loaded
+        if isPrefix {
+            result = segment.file.scan(bytes, from: 0) { found.append(($0, $1, $2)) }.0
+        } else {
+            segment.loadedFrom = Int64(bytes.count)
+            result = segment.file.load(bytes, from: 0) { found.append(($0, $1, $2)) }
+        }
+        enter(found, in: segment, from: 0)
+        segment.isProbed = true
+        row.expect(segment.bounds)
+        if !result.isSound { report("\(path) is damaged; what can be opened is served") }
+        if !result.isWhole { report("\(path): its end makes no record: a write that was interrupted, or damage") }
+        if !result.isSound || !result.isWhole { segment.file.isClosed = true }
+    }
+}

@@ -1,0 +1,168 @@
+import Primitives
+import SimulatedDisk
+import Testing
+
+@testable import Store
+
+/// Histories from their end, and what is learned of messages later.
+@Suite struct HistoryTests {
+    private let disk: SimulatedDisk
+
+    init() throws { disk = try makeHome() }
+
+    /// A home with an inbox of so many messages of 200 bytes, opened anew.
+    private func reopened(_ count: Int, _ more: (Store, RowID) throws -> Void = { _, _ in }) throws -> (Store, RowID) {
+        let store = try openHome(disk)
+        let row = try store.createRow()
+        for number in 0..<count {
+            try store.put(row, number, .oneDay, at: start + 20 * hour, padded(number))
+            if number % 500 == 499 { try store.commitNow() }
+        }
+        try more(store, row)
+        try store.commitNow()
+        store.close()
+        return (try openHome(disk), row)
+    }
+
+    private func padded(_ number: Int) -> String {
+        "\(number)|" + String(repeating: ".", count: 200)
+    }
+
+    private func numbers(_ messages: [StoredMessage]) -> [Int] {
+        messages.map { Int(String(decoding: $0.payload.prefix { $0 != UInt8(ascii: "|") }, as: UTF8.self)) ?? -1 }
+    }
+
+    private func loadedCount(_ store: Store) -> Int { store.segments.values.reduce(0) { $0 + $1.records.count } }
+
+    @Test func `the last messages are read from the end, and the rest stays where it is`() throws {
+        let (store, row) = try reopened(3_000)
+        #expect(numbers(try store.list(row, last: 50, now: start)) == Array(2_950..<3_000))
+        #expect(loadedCount(store) < 300)
+        #expect(try store.nextPlace(row) == 3_000)
+        // What is asked for is read.
+        #expect(try store.get(row, 2_800, now: start) == padded(2_800))
+        #expect(loadedCount(store) < 3_000)
+        #expect(numbers(try store.list(row, last: 1_000, now: start)) == Array(2_000..<3_000))
+        #expect(try store.storedAmount(row).recordCount == 3_000)
+        #expect(try store.get(row, 3, now: start) == padded(3))
+        #expect(try store.messageCount(row, now: start) == 3_000 && loadedCount(store) == 3_000)
+        #expect(numbers(try store.list(row, now: start)) == Array(0..<3_000))
+        #expect(try !store.contains(row, id: messageID(5_000)))
+        #expect(store.damage.isEmpty)
+        store.close()
+    }
+
+    @Test func `new versions and expiries of old messages are found, wherever they lie`() throws {
+        let (store, row) = try reopened(1_000) { store, row in
+            try store.checkpointNow()
+            try store.update(row, id: messageID(5), payload: text("5|changed"))
+            try store.reschedule(row, id: messageID(999), tier: .thirtyDays, expiresAt: start + 600 * hour)
+            for number in 1_000..<2_000 {
+                try store.put(row, number, .thirtyDays, at: start + 600 * hour, padded(number))
+            }
+            try store.update(row, id: messageID(6), payload: text("6|changed"))
+        }
+        #expect(try store.get(row, 6, now: start) == "6|changed")
+        #expect(try store.get(row, 5, now: start) == "5|changed")
+        #expect(try store.get(row, 999, now: start + 21 * hour) == padded(999))
+        #expect(numbers(try store.list(row, last: 1_001, now: start)) == Array(999..<2_000))
+        #expect(numbers(try store.list(row, now: start)) == Array(0..<2_000))
+        store.close()
+    }
+
+    @Test func `a message behind the end that was read is erased and updated like any other`() throws {
+        let (store, row) = try reopened(2_000)
+        #expect(numbers(try store.list(row, last: 1, now: start)) == [1_999])
+        try store.erase(row, id: messageID(7))
+        try store.update(row, id: messageID(8), payload: text("8|changed"))
+        try store.commitNow()
+        store.close()
+        let again = try openHome(disk)
+        #expect(try again.get(row, 7, now: start) == nil)
+        #expect(try again.get(row, 8, now: start) == "8|changed")
+        #expect(numbers(try again.list(row, now: start)) == Array(0..<2_000).filter { $0 != 7 })
+        again.close()
+    }
+
+    @Test func `what is due behind the end that was read is hidden, overwritten and told, some of it with each reap`()
+        throws
+    {
+        let due = start + 20 * hour - 60_000
+        let (store, row) = try reopened(10) { store, row in
+            try store.put(row, 10, .oneDay, at: due, padded(10))
+            for number in 11..<1_500 { try store.put(row, number, .oneDay, at: start + 20 * hour, padded(number)) }
+        }
+        #expect(numbers(try store.list(row, last: 1, now: start)) == [1_499])
+        // The queue may have the beginning of the bucket still.
+        #expect(store.nextExpiry ?? .max <= due)
+        let report = store.reap(hide: due, destroy: due)
+        #expect(report.expired.map(\.id.bytes) == [messageID(10)] && report.recordsOverwritten == 1)
+        #expect(try store.get(row, 10, now: start) == nil)
+        #expect(store.nextExpiry == start + 20 * hour)
+        store.close()
+    }
+
+    @Test func `a segment that is torn, or erased at its end, is read all the same`() throws {
+        let (store, row) = try reopened(400)
+        for number in 200..<400 { try store.erase(row, id: messageID(number)) }
+        try store.commitNow()
+        store.close()
+        let again = try openHome(disk)
+        #expect(numbers(try again.list(row, last: 3, now: start)) == [197, 198, 199] && again.damage.isEmpty)
+        again.close()
+        let segment = try #require(disk.files().first { $0.key.hasSuffix(".seg") })
+        disk.replace(segment.key, with: segment.value.dropLast(3) + [])
+        let last = try openHome(disk)
+        #expect(numbers(try last.list(row, now: start)) == Array(0..<200) && last.damage.count == 1)
+        last.close()
+    }
+
+    // MARK: - Statuses
+
+    private func statuses(_ store: Store, _ row: RowID, from place: UInt64 = 0, now: Int64 = start) throws -> [String] {
+        var found: [String] = []
+        try store.visitStatuses(row, from: place, now: now) { status in
+            found.append(String(decoding: status, as: UTF8.self))
+            return true
+        }
+        return found
+    }
+
+    @Test func `a status is in no list and no count, and is found with the messages before it`() throws {
+        let (store, row) = try reopened(1_000) { store, row in
+            try store.appendStatus(row, tier: .oneDay, expiresAt: start + 20 * hour, text("of the first thousand"))
+            for number in 1_000..<2_000 { try store.put(row, number, .oneDay, at: start + 20 * hour, padded(number)) }
+            try store.appendStatus(row, tier: .oneHour, expiresAt: start + hour / 2 - 1, text("of the last"))
+        }
+        #expect(numbers(try store.list(row, last: 2, now: start)) == [1_998, 1_999])
+        let place = try #require(try store.place(row, of: messageID(1_990)))
+        #expect(try statuses(store, row, from: place) == ["of the last"])
+        #expect(loadedCount(store) < 500)
+        let first = try #require(try store.place(row, of: messageID(999)))
+        #expect(try statuses(store, row, from: first) == ["of the first thousand", "of the last"])
+        #expect(try store.messageCount(row, now: start) == 2_000)
+        #expect(try !store.hasHidden(row))
+        // Its bucket has not ended.
+        let report = store.reap(hide: start + hour / 2 - 1, destroy: start + hour / 2 - 1)
+        #expect(report.expired.isEmpty && report.recordsOverwritten == 1)
+        #expect(try statuses(store, row) == ["of the first thousand"])
+        store.close()
+    }
+
+    @Test func `hidden records are known to be there without being read`() throws {
+        let (store, row) = try reopened(1) { store, row in
+            try store.append(
+                row,
+                id: messageID(9_000),
+                tier: .oneDay,
+                expiresAt: start + 20 * hour,
+                payload: text("part"),
+                isHidden: true
+            )
+            for number in 1..<1_000 { try store.put(row, number, .oneDay, at: start + 20 * hour, padded(number)) }
+        }
+        #expect(try store.hasHidden(row) && loadedCount(store) < 300)
+        #expect(try store.get(row, 9_000, now: start) == "part")
+        store.close()
+    }
+}
