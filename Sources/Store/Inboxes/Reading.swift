@@ -6,8 +6,10 @@ import Primitives
 /// All versions of a message have one order, and every record says the highest order before it in its segment. So once
 /// each segment is read down to an order, what has that order or a higher one is known for certain.
 extension Store {
-    /// What is read of a segment at first: about a hundred messages.
-    private static let probeByteCount = 32 << 10
+    /// What is read of a segment at first: its last messages.
+    private static let probeByteCount = 2 << 10
+    /// What is read next: about a hundred messages.
+    private static let firstByteCount = 32 << 10
     /// What is read of a segment at once, at most.
     private static let pieceByteCount = 1 << 20
 
@@ -116,7 +118,7 @@ extension Store {
     /// Reads every segment down to an order: all versions of what has it, or a higher one, are known then.
     func read(_ row: Row, downTo order: UInt64) {
         for segment in row.orderedSegments where segment.isProbed && !segment.isRefused {
-            var byteCount = Self.probeByteCount
+            var byteCount = Self.firstByteCount
             while segment.loadedFrom > 0, segment.prefix.ceiling > order {
                 guard readPiece(of: segment, byteCount) else {
                     index(segment)
