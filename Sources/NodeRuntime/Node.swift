@@ -125,6 +125,8 @@ package actor Node {
 
     // Effects that wait for the disk
     var commits = CommitLedger()
+    /// Inboxes of which something was learned that the next commit writes.
+    var owingStatuses: [Inbox] = []
     var isCommitScheduled = false
     var isLateCommitDue = false
     var isLateCommitScheduled = false

@@ -120,6 +120,7 @@
                             counters: [counters],
                             lastActivity: samples.now,
                             outboxCount: 2,
+                            outboxPlace: 77,
                             notes: inboxNotes(samples.invite().id)
                         )
                     )

@@ -30,6 +30,28 @@ let storedTargets: [FuzzTarget] = [
         }
     ),
     FuzzTarget(
+        "stored-status",
+        byteCountLimit: 4_096,
+        seeds: {
+            var samples = Samples()
+            let said = [Delivery(member: samples.bob.publicKey, state: .failed, at: samples.now)]
+            let statuses = (0..<3).map { index in
+                MessageStatus(
+                    message: MessageID.random(&samples.random),
+                    state: [.delivered, nil, .read][index],
+                    said: index == 0 ? [] : said
+                )
+            }
+            return [[0], StoredCodec.encode(statuses[...]).bytes]
+        },
+        run: { bytes in
+            guard let statuses = try? StoredCodec.decodeStatuses(bytes) else { return }
+            let (encoded, count) = StoredCodec.encode(statuses[...])
+            let again = try? StoredCodec.decodeStatuses(encoded)
+            try expect(again == Array(statuses.prefix(count)), "\(statuses) do not come back")
+        }
+    ),
+    FuzzTarget(
         "stored-chunk",
         byteCountLimit: 1_024,
         seeds: { [[0, 1, 2, 3], [1] + Deflate.compress([UInt8](repeating: 1, count: 100)), []] },

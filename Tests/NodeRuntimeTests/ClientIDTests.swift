@@ -14,6 +14,7 @@ import Wire
     private struct Snapshot: Encodable {
         var record: InboxRecord
         var counters: [Int] = []
+        var outboxPlace = 0
         var notes = Notes()
     }
 

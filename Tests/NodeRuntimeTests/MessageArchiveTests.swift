@@ -120,4 +120,95 @@ import Testing
         try store.probe(for: 1_000_000)
         #expect(disk.openFileCount == files)
     }
+
+    // MARK: Statuses
+
+    private mutating func sent(_ count: Int) throws -> [Messaging.MessageID] {
+        try (0..<count).map { _ in
+            var one = message(lasting: .day)
+            one.sender = nil
+            one.state = .queued
+            try keep(one, .disk(.oneDay))
+            return one.content.id
+        }
+    }
+
+    /// An archive that has nothing in memory, as after a start.
+    private var reopened: MessageArchive { MessageArchive(store: store, row: row, memory: MessageMemory()) }
+
+    @Test mutating func `what becomes of many messages is one record, and is read with them from then on`() throws {
+        let ids = try sent(100)
+        store.commit { _ in }
+        let before = try store.nextPlace(row)
+        let said = Delivery(member: sender, state: .delivered, at: now)
+        for id in ids.dropLast() {
+            archive.setDelivery(said, of: id)
+            archive.setState(.delivered, of: id)
+        }
+        // It is known before it is written.
+        #expect(archive.read(ids[0], now: now)?.message.state == .delivered)
+        try archive.writeStatuses()
+        #expect(archive.learned.isEmpty)
+        #expect(try store.nextPlace(row) == before + 1)
+        store.commit { _ in }
+        var again = reopened
+        #expect(again.read(ids[3], now: now)?.message.deliveries == [said])
+        let page = try #require(try again.page(last: 3, after: nil, now: now) { _ in true })
+        #expect(page.messages.map(\.message.content.id) == ids.suffix(3))
+        #expect(page.messages.map(\.message.state) == [.delivered, .delivered, .queued])
+        #expect(try store.messageCount(row, now: now.milliseconds) == 100)
+    }
+
+    @Test mutating func `of two statuses the later one counts, and a failure outlives that all have it`() throws {
+        let ids = try sent(2)
+        archive.setState(.cancelled, of: ids[0])
+        archive.setDelivery(Delivery(member: sender, state: .failed, at: now), of: ids[1])
+        archive.setState(.failed, of: ids[1])
+        try archive.writeStatuses()
+        store.commit { _ in }
+        archive = reopened
+        archive.setState(.queued, of: ids[0])
+        archive.setState(.delivered, of: ids[1])
+        try archive.writeStatuses()
+        store.commit { _ in }
+        archive = reopened
+        #expect(archive.read(ids[0], now: now)?.message.state == .queued)
+        #expect(archive.read(ids[1], now: now)?.message.state == .failed)
+    }
+
+    @Test
+    mutating func `a message that is moved to another expiry takes its statuses along, and one that is gone has none`()
+        throws
+    {
+        let ids = try sent(2)
+        for id in ids { archive.setState(.delivered, of: id) }
+        try archive.writeStatuses()
+        try archive.reschedule(ids[0], expiresAt: now + 10 * .day, now: now)
+        try archive.erase([ids[1]])
+        archive.setState(.failed, of: ids[1])
+        try archive.writeStatuses()
+        store.commit { _ in }
+        archive = reopened
+        let later = now + 2 * .day
+        store.reap(hide: later.milliseconds, destroy: later.milliseconds)
+        #expect(archive.read(ids[0], now: later)?.message.state == .delivered)
+        #expect(archive.read(ids[1], now: now) == nil && archive.learned.isEmpty)
+    }
+
+    @Test mutating func `statuses end with the bucket of their messages`() throws {
+        let first = try sent(1)
+        var late = message(lasting: 12 * .hour)
+        late.sender = nil
+        try keep(late, .disk(.oneDay))
+        for id in first + [late.content.id] { archive.setState(.delivered, of: id) }
+        let before = try store.nextPlace(row)
+        try archive.writeStatuses()
+        #expect(try store.nextPlace(row) == before + 2)
+        store.commit { _ in }
+        let end = (now + 13 * .hour).milliseconds
+        let report = store.reap(hide: end, destroy: end)
+        #expect(report.columnsDestroyed == 1)
+        archive = reopened
+        #expect(archive.read(first[0], now: now + 13 * .hour)?.message.state == .delivered)
+    }
 }

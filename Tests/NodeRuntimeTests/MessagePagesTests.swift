@@ -256,8 +256,8 @@ import Testing
         let nowhere = MessageID.random(&random)
         _ = try react(to: nowhere, .disk(.oneHour), lasting: 500)
         _ = try react(to: nowhere, .memory, lasting: 500)
-        #expect(archive.reactionCount(at: target) == 2)
-        #expect(archive.reactionCount(at: nowhere) == 2)
+        #expect(archive.reactionCount(at: target, now: now) == 2)
+        #expect(archive.reactionCount(at: nowhere, now: now) == 2)
         now = now + 1_000
         store.reap(hide: now.milliseconds, destroy: now.milliseconds)
         _ = archive.expire(now: now)
@@ -287,7 +287,7 @@ import Testing
         let ids = try (0..<20).map { try react(to: target, .disk(.oneDay), fromUs: $0 % 10 == 0) }
         store.commit { _ in }
         var again = MessageArchive(store: store, row: row, memory: MessageMemory())
-        let waiting = try again.restoreHidden(now: now)
+        let waiting = try again.restoreHidden(from: 0, now: now)
         #expect(waiting.map(\.content.id) == [ids[0], ids[10]])
         #expect(again.reactions[target] == ids)
     }
@@ -308,7 +308,7 @@ import Testing
         let reaction = try react(to: file, .disk(.oneDay))
         store.commit { _ in }
         var again = MessageArchive(store: store, row: row, memory: MessageMemory())
-        _ = try again.restoreHidden(now: now)
+        _ = try again.restoreHidden(from: 0, now: now)
         for index in [0, 2] {
             let isHere = [file, lost].map { again.hasChunk(index, of: $0) }
             #expect(isHere == [true, false])

@@ -119,9 +119,9 @@ import Testing
 
     // MARK: - Statuses
 
-    private func statuses(_ store: Store, _ row: RowID, from place: UInt64 = 0, now: Int64 = start) throws -> [String] {
+    private func statuses(_ store: Store, _ row: RowID, _ places: ClosedRange<UInt64> = 0...(.max)) throws -> [String] {
         var found: [String] = []
-        try store.visitStatuses(row, from: place, now: now) { status in
+        try store.visitStatuses(row, concerning: places, now: start) { status in
             found.append(String(decoding: status, as: UTF8.self))
             return true
         }
@@ -130,16 +130,32 @@ import Testing
 
     @Test func `a status is in no list and no count, and is found with the messages before it`() throws {
         let (store, row) = try reopened(1_000) { store, row in
-            try store.appendStatus(row, tier: .oneDay, expiresAt: start + 20 * hour, text("of the first thousand"))
+            try store.appendStatus(
+                row,
+                tier: .oneDay,
+                expiresAt: start + 20 * hour,
+                concerning: 0...999,
+                text("of the first thousand")
+            )
             for number in 1_000..<2_000 { try store.put(row, number, .oneDay, at: start + 20 * hour, padded(number)) }
-            try store.appendStatus(row, tier: .oneHour, expiresAt: start + hour / 2 - 1, text("of the last"))
+            let place = try #require(try store.locate(row, Bytes16.parse(messageID(1_999))))
+            #expect(place.tier == .oneDay && place.expiresAt == start + 20 * hour)
+            try store.appendStatus(
+                row,
+                tier: .oneHour,
+                expiresAt: start + hour / 2 - 1,
+                concerning: (place.order - 9)...place.order,
+                text("of the last")
+            )
         }
         #expect(numbers(try store.list(row, last: 2, now: start)) == [1_998, 1_999])
         let place = try #require(try store.place(row, of: messageID(1_990)))
-        #expect(try statuses(store, row, from: place) == ["of the last"])
+        #expect(try statuses(store, row, place...(place + 50)) == ["of the last"])
+        #expect(try statuses(store, row, (place - 9)...(place - 1)) == [])
         #expect(loadedCount(store) < 500)
         let first = try #require(try store.place(row, of: messageID(999)))
-        #expect(try statuses(store, row, from: first) == ["of the first thousand", "of the last"])
+        #expect(try statuses(store, row, first...first) == ["of the first thousand"])
+        #expect(try statuses(store, row) == ["of the first thousand", "of the last"])
         #expect(try store.messageCount(row, now: start) == 2_000)
         #expect(try !store.hasHidden(row))
         // Its bucket has not ended.

@@ -167,4 +167,38 @@ import Wire
             #expect(try StoredCodec.decode(InboxRecord.self, StoredCodec.encode(record: record)) == record)
         }
     }
+
+    @Test func `statuses come back, as many as one record takes, and no cut off record stops the decoder`() throws {
+        let fixtures = try Fixtures()
+        let members = try (1...3 as ClosedRange<UInt8>).map { number in
+            try SecretKey(SecretBytes(copying: [UInt8](repeating: number, count: 32))).publicKey
+        }
+        let states: [DeliveryState?] = [
+            nil, .queued, .delivered, .expiredUndelivered, .cancelled, .received, .read, .failed,
+        ]
+        let statuses = (0..<2_000).map { number in
+            MessageStatus(
+                message: MessageID(unchecked: Array(repeating: UInt8(number & 0xFF), count: 15) + [UInt8(number >> 8)]),
+                state: states[number % states.count],
+                said: members.prefix(number % 4).map { Delivery(member: $0, state: .read, at: fixtures.now) }
+            )
+        }
+        var decoded: [MessageStatus] = []
+        var records = 0
+        while decoded.count < statuses.count {
+            let (bytes, count) = StoredCodec.encode(statuses[decoded.count...])
+            let found = try StoredCodec.decodeStatuses(bytes)
+            #expect(found.count == count && count > 0)
+            decoded += found
+            records += 1
+        }
+        #expect(decoded == statuses && records == 2)
+        let (bytes, _) = StoredCodec.encode(statuses[..<4])
+        for count in 0..<bytes.count {
+            let found = try? StoredCodec.decodeStatuses(Array(bytes.prefix(count)))
+            #expect(found.map { $0 == Array(statuses.prefix($0.count)) } ?? true)
+        }
+        #expect(throws: WireError.self) { try StoredCodec.decodeStatuses([]) }
+        #expect(throws: WireError.self) { try StoredCodec.decodeStatuses([1] + [UInt8](repeating: 9, count: 33)) }
+    }
 }

@@ -202,16 +202,22 @@ package struct Delivery: Hashable, Sendable {
 }
 
 extension Message {
-    /// Takes in what members have said. Whoever has read a message does not fall back to having it.
+    /// Takes in what members have said.
+    package mutating func merge(_ said: [Delivery]) { deliveries.merge(said) }
+}
+
+extension [Delivery] {
+    /// Takes in what members have said, one entry each. Whoever has read a message does not fall back to having it.
     package mutating func merge(_ said: [Delivery]) {
+        if said.isEmpty { return }
         for delivery in said {
-            if let index = deliveries.firstIndex(where: { $0.member == delivery.member }) {
-                if deliveries[index].state != .read { deliveries[index] = delivery }
+            if let index = firstIndex(where: { $0.member == delivery.member }) {
+                if self[index].state != .read { self[index] = delivery }
             } else {
-                deliveries.append(delivery)
+                append(delivery)
             }
         }
-        deliveries.sort { $0.member < $1.member }
+        sort { $0.member < $1.member }
     }
 }
 

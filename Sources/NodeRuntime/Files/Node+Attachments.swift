@@ -163,7 +163,7 @@ extension Node {
         guard !inbox.archive.isHiddenKnown else { return }
         inbox.archive.isHiddenKnown = true
         do throws(StoreError) {
-            let undelivered = try inbox.archive.restoreHidden(now: now)
+            let undelivered = try inbox.archive.restoreHidden(from: inbox.outboxPlace, now: now)
             for message in undelivered { core.restoreOutbox(message, client: inbox.client) }
         } catch {
             log.error("reactions could not be read", metadata: ["client": "\(inbox.client)", "error": "\(error)"])

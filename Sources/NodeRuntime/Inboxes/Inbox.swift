@@ -19,6 +19,10 @@ final class Inbox {
     let effects: EffectQueue
     /// It is awake, and its saved state says that none of its messages waits.
     var isSettled = false
+    /// None of its messages that waits has a lower place on the disk; see ``InboxSnapshot/outboxPlace``.
+    var outboxPlace: UInt64 = 0
+    /// It is among those whose statuses are written with the next commit.
+    var owesStatuses = false
     /// Its record changed while the storage was locked.
     var isUnsaved = false
     /// Its newest changes were refused when the storage was locked already: it goes on from what is durable at the unlock.

@@ -18,5 +18,7 @@ struct InboxSnapshot: Codable {
     /// Messages that were not acknowledged when it was saved, and have been none since without another state; `nil`: the
     /// messages themselves must be asked.
     var outboxCount: Int?
+    /// Where to look for them: none that waits, and no chunk of a file that was being handed over, has a lower place.
+    var outboxPlace: UInt64
     var notes: InboxNotes
 }

@@ -165,7 +165,8 @@ extension Node {
     private func enterSleeping(_ snapshot: InboxSnapshot, _ inbox: Inbox, key: IdentityKey) {
         inboxes.note(snapshot.notes, of: inbox)
         inbox.savedCounters = snapshot.counters
-        let undelivered = snapshot.outboxCount == 0 ? [] : self.undelivered(inbox)
+        inbox.outboxPlace = snapshot.outboxPlace
+        let undelivered = snapshot.outboxCount == 0 ? [] : self.undelivered(inbox, from: snapshot.outboxPlace)
         turn {
             core.load(
                 sleeping: snapshot.record,
@@ -183,6 +184,7 @@ extension Node {
     private func enter(_ snapshot: InboxSnapshot, _ inbox: Inbox, key: IdentityKey, sessionGoesOn: Bool) {
         inboxes.note(snapshot.notes, of: inbox)
         inbox.savedCounters = snapshot.counters
+        inbox.outboxPlace = snapshot.outboxPlace
         turn {
             core.load(
                 snapshot.record,
@@ -224,7 +226,7 @@ extension Node {
 
     private func restoreOutbox(_ inbox: Inbox) {
         guard core.conversation(inbox.client) != nil else { return }
-        for message in undelivered(inbox) { core.restoreOutbox(message, client: inbox.client) }
+        for message in undelivered(inbox, from: inbox.outboxPlace) { core.restoreOutbox(message, client: inbox.client) }
         restoreHidden(inbox)
     }
 

@@ -21,7 +21,8 @@ extension Node {
         guard let inbox = inboxes[client] else { throw .unknownConversation(client.description) }
         let (snapshot, key) = try sleepingState(inbox)
         inbox.key = key
-        let undelivered = snapshot.outboxCount == 0 ? [] : self.undelivered(inbox)
+        inbox.outboxPlace = snapshot.outboxPlace
+        let undelivered = snapshot.outboxCount == 0 ? [] : self.undelivered(inbox, from: snapshot.outboxPlace)
         if snapshot.outboxCount == 0 { inbox.isSettled = true }
         inbox.savedCounters = snapshot.counters
         defer { inbox.savedCounters = [] }
@@ -74,20 +75,21 @@ extension Node {
         guard core.isSleeping(client), !store.isLocked, let inbox = inboxes[client],
             let (snapshot, key) = try? sleepingState(inbox)
         else { return nil }
-        let undelivered = snapshot.outboxCount == 0 ? [] : self.undelivered(inbox)
+        let undelivered = snapshot.outboxCount == 0 ? [] : self.undelivered(inbox, from: snapshot.outboxPlace)
         return core.preview(snapshot.record, key: key, undelivered: undelivered, now: now)
     }
 
     /// Our own messages on the disk that are not acknowledged, oldest first; without what they say, for which the disk is
     /// asked when they are sent.
-    func undelivered(_ inbox: Inbox) -> [Message] {
+    /// - Parameter place: none of them has a lower one.
+    func undelivered(_ inbox: Inbox, from place: UInt64) -> [Message] {
         var found: [Message] = []
         do throws(StoreError) {
-            try store.visit(inbox.row, now: now.milliseconds) { _, stored in
-                guard let (message, _) = try? StoredCodec.decodeMessage(stored.payload), message.sender == nil,
-                    message.content.type != .systemMessage, message.state == .queued || message.state == .sent
+            try inbox.archive.visitStored(from: place, now: now) { _, message, _ in
+                guard message.sender == nil, message.content.type != .systemMessage,
+                    message.state == .queued || message.state == .sent
                 else { return true }
-                var current = inbox.archive.current(message)
+                var current = message
                 current.content.payload = []
                 current.content.fallback = ""
                 current.content.body = .opaque
@@ -121,11 +123,14 @@ extension Node {
     private func saveSleeping(_ inbox: Inbox, outboxCount: Int) {
         guard let record = core.record(inbox.client), !store.isLocked else { return }
         inbox.isUnsaved = false
+        let isTold = writeStatuses(inbox)
+        if isTold, outboxCount == 0, memory.uploading.isEmpty { settleOutboxPlace(inbox) }
         let snapshot = InboxSnapshot(
             record: record,
             counters: counters(of: inbox),
             lastActivity: core.lastActivity(inbox.client),
-            outboxCount: outboxCount,
+            outboxCount: isTold ? outboxCount : nil,
+            outboxPlace: inbox.outboxPlace,
             notes: inbox.notes
         )
         do throws(StoreError) {

@@ -143,19 +143,36 @@ extension MessageArchive {
         var arrivedAt: Timestamp
     }
 
-    /// Looks through what is hidden in an inbox that has been loaded.
+    /// Looks through the newest of what is hidden in an inbox that has been loaded.
+    /// - Parameter place: nothing of ours that waits has a lower one.
     /// - Returns: reactions of ours that were not delivered.
-    mutating func restoreHidden(now: Timestamp) throws(StoreError) -> [Message] {
-        reactions = KnownReactions()
+    mutating func restoreHidden(from place: UInt64, now: Timestamp) throws(StoreError) -> [Message] {
+        reactionsFrom = .max
+        let (undelivered, orphans) = try readHidden(from: place, now: now)
+        if !orphans.isEmpty { try forgetOrphans(orphans, from: place) }
+        return undelivered
+    }
+
+    /// Makes the reactions known that have this place or a higher one: all at messages from there on.
+    mutating func knowReactions(from place: UInt64, now: Timestamp) throws(StoreError) {
+        if place < reactionsFrom, !store.isLocked { _ = try readHidden(from: place, now: now) }
+    }
+
+    /// - Returns: reactions of ours that were not delivered, and what the chunks of files begin with that are not known to
+    ///   have a message.
+    private mutating func readHidden(from place: UInt64, now: Timestamp) throws(StoreError) -> (
+        undelivered: [Message], orphans: Set<[UInt8]>
+    ) {
         guard try store.hasHidden(row) else {
+            reactionsFrom = 0
+            reactions = KnownReactions()
             for entry in held { noteReaction(entry.message) }
-            return []
+            return ([], [])
         }
         var found: [FoundReaction] = []
         var undelivered: [(message: Message, arrivedAt: Timestamp)] = []
-        // What the chunks of the files begin with that are not known to have a message.
         var orphans: Set<[UInt8]> = []
-        try store.visitHidden(row) { id, byteCount throws(StoreError) in
+        try store.visitHidden(row, from: place) { id, byteCount throws(StoreError) in
             let prefix = Array(id.prefix(Self.prefixByteCount))
             guard byteCount <= Self.reactionByteCount, !orphans.contains(prefix) else {
                 orphans.insert(prefix)
@@ -166,8 +183,9 @@ extension MessageArchive {
                 orphans.insert(prefix)
                 return true
             }
-            if message.sender == nil, message.state == .queued || message.state == .sent {
-                undelivered.append((message, arrivedAt))
+            if message.sender == nil {
+                let current = try current(message)
+                if current.state == .queued || current.state == .sent { undelivered.append((current, arrivedAt)) }
             }
             guard case .reaction(let reaction) = message.content.body else { return true }
             found.append(
@@ -188,12 +206,13 @@ extension MessageArchive {
         var known = KnownReactions()
         for one in Self.inOrder(found) { known.insert(one.id, at: one.target, expiresAt: one.expiresAt) }
         reactions = known
+        reactionsFrom = place
         // What is in memory came later, or is on the disk, too.
         for entry in held { noteReaction(entry.message) }
-        if !orphans.isEmpty { try forgetOrphans(orphans) }
-        return
-            undelivered.sorted { ($0.arrivedAt, $0.message.content.id) < ($1.arrivedAt, $1.message.content.id) }
-            .map(\.message)
+        let inOrder = undelivered.sorted {
+            ($0.arrivedAt, $0.message.content.id) < ($1.arrivedAt, $1.message.content.id)
+        }
+        return (inOrder.map(\.message), orphans)
     }
 
     private static func inOrder(_ found: [FoundReaction]) -> [FoundReaction] {
@@ -201,22 +220,41 @@ extension MessageArchive {
     }
 
     /// Overwrites the chunks of files that their users had not handed over completely when the node ended.
-    /// - Parameter prefixes: of chunks whose files may have a message.
-    private mutating func forgetOrphans(_ prefixes: Set<[UInt8]>) throws(StoreError) {
+    /// - Parameters:
+    ///   - prefixes: of chunks whose files may have a message.
+    ///   - place: the chunks have this one or a higher one.
+    private mutating func forgetOrphans(_ prefixes: Set<[UInt8]>, from place: UInt64) throws(StoreError) {
         var prefixes = prefixes
         let secret = try store.secret(row, label: Self.chunkLabel)
-        try store.visit(row, now: 0) { _, stored in
-            if let (message, _) = try? StoredCodec.decodeMessage(stored.payload), message.content.attachment != nil {
-                prefixes.remove(Self.chunkPrefix(message.content.id, secret))
+        // The message of a file of ours comes after its chunks; that of a member's file before them, perhaps long before.
+        for first in place > 0 ? [place, 0] : [0] where !prefixes.isEmpty {
+            try store.visit(row, from: first, now: 0) { _, stored in
+                if let (message, _) = try? StoredCodec.decodeMessage(stored.payload), message.content.attachment != nil
+                {
+                    prefixes.remove(Self.chunkPrefix(message.content.id, secret))
+                }
+                return !prefixes.isEmpty
             }
-            return !prefixes.isEmpty
         }
         var gone: [[UInt8]] = []
-        try store.visitHidden(row) { id, _ in
+        try store.visitHidden(row, from: place) { id, _ in
             if prefixes.contains(Array(id.prefix(Self.prefixByteCount))) { gone.append(id) }
             return true
         }
         for id in gone { try store.erase(row, id: id) }
+    }
+
+    /// How many reactions are known at a message; some of them may have expired.
+    mutating func reactionCount(at message: Messaging.MessageID, now: Timestamp) -> Int {
+        knowReactions(at: message, now: now)
+        return reactions[message].count
+    }
+
+    /// Reactions that the disk does not give now are asked for again the next time.
+    private mutating func knowReactions(at message: Messaging.MessageID, now: Timestamp) {
+        guard reactionsFrom > 0, !store.isLocked else { return }
+        let place = heldIndex[message].flatMap { held[$0].place } ?? (try? store.locate(row, message.value))?.order
+        if let place { try? knowReactions(from: place, now: now) }
     }
 
     /// Who stands by which sign at a message, in the order in which they were put there.
@@ -224,6 +262,7 @@ extension MessageArchive {
         to message: Messaging.MessageID,
         clock: NodeClock.Reading
     ) -> [(sender: PublicKey?, emoji: String)] {
+        knowReactions(at: message, now: clock.hide)
         var result: [(sender: PublicKey?, emoji: String)] = []
         for id in reactions[message] {
             guard let one = read(id, now: clock.hide)?.message,

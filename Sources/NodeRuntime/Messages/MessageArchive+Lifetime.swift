@@ -17,7 +17,9 @@ extension MessageArchive {
             let (stored, arrivedAt) = try? StoredCodec.decodeMessage(bytes),
             let tier = Lifetime.holding(expiresAt - now).tier
         else { return }
-        var message = stored
+        // Its statuses end with the bucket in which it was.
+        var message = try current(stored)
+        if message.state == .sent { message.state = stored.state }
         message.expiresAt = expiresAt
         message.onReading = nil
         try store.reschedule(row, id: id.bytes, tier: tier, expiresAt: expiresAt.milliseconds)

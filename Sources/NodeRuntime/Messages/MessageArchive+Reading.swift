@@ -10,6 +10,8 @@ extension MessageArchive {
         var message: Message
         var arrivedAt: Timestamp
         var isStored: Bool
+        /// How many reactions are known at it, of a message on a page; some of them may have expired.
+        var reactionCount = 0
     }
 
     /// Some messages of an inbox, in the order of their arrival.
@@ -51,26 +53,18 @@ extension MessageArchive {
         }
         if let entry = outgoing[id] {
             guard entry.message.expiresAt.map({ $0 > now }) ?? true else { return nil }
-            return listed(entry.message, entry.arrivedAt)
+            return listed(current(entry.message, []), entry.arrivedAt)
         }
         guard !store.isLocked,
             let bytes = try? store.read(row, id: id.bytes, now: now.milliseconds),
-            let (message, arrivedAt) = try? StoredCodec.decodeMessage(bytes)
+            let (message, arrivedAt) = try? StoredCodec.decodeMessage(bytes),
+            let current = try? current(message)
         else { return nil }
-        return listed(message, arrivedAt)
+        return listed(current, arrivedAt)
     }
 
-    /// A message as the disk has it, with what members have said of it since.
-    func current(_ message: Message) -> Message {
-        listed(message, message.content.sentAt).message
-    }
-
-    /// A message of the disk as it is now.
     private func listed(_ message: Message, _ arrivedAt: Timestamp) -> Listed {
-        var message = message
-        if message.state == .queued, sent.contains(message.content.id) { message.state = .sent }
-        if let said = deliveries[message.content.id] { message.merge(said) }
-        return Listed(message: message, arrivedAt: arrivedAt, isStored: true)
+        Listed(message: message, arrivedAt: arrivedAt, isStored: true)
     }
 
     /// Identifiers of listed messages, in no order.
@@ -102,11 +96,6 @@ extension MessageArchive {
             if heldIndex[id] == nil { found.append(id) }
         }
         return found
-    }
-
-    /// How many reactions are known at a message; some of them may have expired.
-    func reactionCount(at message: Messaging.MessageID) -> Int {
-        reactions[message].count
     }
 
     // MARK: Pages
@@ -142,6 +131,8 @@ extension MessageArchive {
             first = found
         }
         if let last { first = try beginning(ofLast: last, from: first, now) }
+        // Reactions have places after those of their messages.
+        try knowReactions(from: first.place, now: now)
         // Taken out and put back, so that a long conversation in memory is not copied for its last word.
         var entries = held
         held = []
@@ -149,7 +140,10 @@ extension MessageArchive {
         var page = Page()
         var next = first.held
         var isFull = false
+        let known = reactions
         func add(_ message: Listed) -> Bool {
+            var message = message
+            message.reactionCount = known[message.message.content.id].count
             isFull = !take(message) && !page.messages.isEmpty
             if !isFull { page.messages.append(message) }
             return !isFull
@@ -166,9 +160,8 @@ extension MessageArchive {
             }
             return true
         }
-        try store.visit(row, from: first.place, now: now.milliseconds) { place, stored in
+        try visitStored(from: first.place, now: now) { place, message, arrivedAt in
             guard addHeld(before: place) else { return false }
-            guard let (message, arrivedAt) = try? StoredCodec.decodeMessage(stored.payload) else { return true }
             // It came again while the storage was locked, and is shown as what waits for the disk.
             if heldIndex[message.content.id] != nil { return true }
             return add(listed(message, arrivedAt))
@@ -220,17 +213,5 @@ extension MessageArchive {
         countHeld(after: nil)
         // What is in memory from there on comes after what is on the disk before it.
         return found
-    }
-}
-
-extension Array {
-    /// The first index from which on all elements are as `isBehind` says, of those in order.
-    fileprivate func partitioningIndex(_ isBehind: (Element) -> Bool) -> Int {
-        var (low, high) = (startIndex, endIndex)
-        while low < high {
-            let middle = low + (high - low) / 2
-            if isBehind(self[middle]) { high = middle } else { low = middle + 1 }
-        }
-        return low
     }
 }

@@ -34,11 +34,15 @@ struct MessageArchive {
     /// Messages on the disk as queued that have been handed to a link. Not written: a restart queues them again, and
     /// delivery, which is written, follows within the time of a round trip.
     private(set) var sent: Set<Messaging.MessageID> = []
-    /// What members have said of our messages and is not in their records yet: written with the next state.
+    /// What was learned of messages on the disk and is to be written with the next commit.
+    var learned = LearnedStatuses()
+    /// What members have said of our messages and waits for their next state.
     private(set) var deliveries: [Messaging.MessageID: [Delivery]] = [:]
-    /// Empty until the inbox is read.
+    /// Those in memory, and those on the disk from ``reactionsFrom`` on.
     var reactions = KnownReactions()
-    /// The hidden records have been looked through since the start.
+    /// Reactions at messages from this place on are known.
+    var reactionsFrom = UInt64.max
+    /// The newest hidden records have been looked through since the start.
     var isHiddenKnown = false
     /// Chunks of files without an agreement.
     var heldChunks: [Messaging.MessageID: [Int: AttachmentChunk]] = [:]
@@ -230,9 +234,7 @@ struct MessageArchive {
         return (stored, failure)
     }
 
-    mutating func setState(_ state: DeliveryState, of id: Messaging.MessageID)
-        throws(StoreError)
-    {
+    mutating func setState(_ state: DeliveryState, of id: Messaging.MessageID) {
         if state == .received { known.complete(id) }
         if let index = heldIndex[id] {
             held[index].message.state = state
@@ -247,48 +249,24 @@ struct MessageArchive {
         }
         sent.remove(id)
         guard !store.isLocked else { return }
-        let said = deliveries.removeValue(forKey: id) ?? []
-        var known = outgoing.remove(id)
-        if known == nil { known = try storedEntry(id) }
-        // A message that is gone needs no state.
-        guard let known, try store.contains(row, id: id.bytes) else { return }
-        var message = known.message
-        message.state = state
-        message.merge(said)
-        // Who says that all have it may not have seen the record.
-        if state == .delivered {
-            let said = message.deliveries.map(\.state)
-            if said.contains(.failed) {
-                message.state = .failed
-            } else if said.contains(.expiredUndelivered) {
-                message.state = .expiredUndelivered
-            }
-        }
-        try store.update(row, id: id.bytes, payload: StoredCodec.encode(message, arrivedAt: known.arrivedAt))
+        learn(MessageStatus(message: id, state: state, said: deliveries.removeValue(forKey: id) ?? []))
     }
 
-    /// A message as the disk has it, due or not.
-    private func storedEntry(_ id: Messaging.MessageID) throws(StoreError) -> OutgoingMessages.Entry? {
-        guard let bytes = try store.read(row, id: id.bytes, now: 0),
-            let (message, arrivedAt) = try? StoredCodec.decodeMessage(bytes)
-        else { return nil }
-        return OutgoingMessages.Entry(message: message, arrivedAt: arrivedAt)
+    private mutating func learn(_ status: MessageStatus) {
+        learned.add(status.message, status.state, status.said)
+        outgoing.update(status.message) { $0.learn(status) }
     }
 
-    /// What a member has said of a message of ours. Written with the message's next state; at once when it was read.
-    mutating func setDelivery(_ delivery: Delivery, of id: Messaging.MessageID)
-        throws(StoreError)
-    {
+    /// What a member has said of a message of ours. Written with the message's next state; with the next commit when the
+    /// message was read.
+    mutating func setDelivery(_ delivery: Delivery, of id: Messaging.MessageID) {
         if let index = heldIndex[id] {
             held[index].message.merge([delivery])
             return
         }
         deliveries[id, default: []].append(delivery)
-        guard delivery.state == .read, !store.isLocked, let known = try storedEntry(id) else { return }
-        outgoing.remove(id)
-        var message = known.message
-        message.merge(deliveries.removeValue(forKey: id) ?? [])
-        try store.update(row, id: id.bytes, payload: StoredCodec.encode(message, arrivedAt: known.arrivedAt))
+        guard delivery.state == .read, !store.isLocked else { return }
+        learn(MessageStatus(message: id, said: deliveries.removeValue(forKey: id) ?? []))
     }
 
     mutating func erase(_ ids: [Messaging.MessageID]) throws(StoreError) {
@@ -296,6 +274,7 @@ struct MessageArchive {
         for id in ids {
             outgoing.remove(id)
             deliveries[id] = nil
+            learned.remove(id)
             reactions.removeAll(at: id)
             reactions.remove(id)
             try forgetChunks(id)
@@ -329,7 +308,9 @@ struct MessageArchive {
         heldBytes = 0
         sent = []
         deliveries = [:]
+        learned.removeAll()
         reactions = KnownReactions()
+        reactionsFrom = .max
         chunkPrefixes = [:]
         for id in heldChunks.keys { forgetHeldChunks(id) }
     }
@@ -342,6 +323,7 @@ struct MessageArchive {
         outgoing.remove(id)
         sent.remove(id)
         deliveries[id] = nil
+        learned.remove(id)
         reactions.removeAll(at: id)
         chunkPrefixes[id] = nil
     }

@@ -33,12 +33,11 @@ extension Node {
             start = id
         }
         let now = now
-        let counts = inbox.archive.reactions
         func shown(_ listed: MessageArchive.Listed) -> ReadMessage {
             ReadMessage(
                 message: listed.message.opened(at: now) ?? listed.message,
                 isStored: listed.isStored,
-                reactionCount: counts[listed.message.content.id].count
+                reactionCount: listed.reactionCount
             )
         }
         let page: MessageArchive.Page?
@@ -93,7 +92,7 @@ extension Node {
             ReadMessage(
                 message: $0.message,
                 isStored: $0.isStored,
-                reactionCount: inbox.archive.reactionCount(at: id)
+                reactionCount: inbox.archive.reactionCount(at: id, now: now)
             )
         }
     }

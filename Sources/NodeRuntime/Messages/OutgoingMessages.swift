@@ -38,11 +38,17 @@ struct OutgoingMessages {
         }
     }
 
-    @discardableResult
-    mutating func remove(_ message: MessageID) -> Entry? {
-        guard let entry = entries.removeValue(forKey: message) else { return nil }
+    mutating func update(_ message: MessageID, _ body: (inout Message) -> Void) {
+        guard var entry = entries.removeValue(forKey: message) else { return }
         count(-entry.message.byteCount)
-        return entry
+        body(&entry.message)
+        count(entry.message.byteCount)
+        entries[message] = entry
+    }
+
+    mutating func remove(_ message: MessageID) {
+        guard let entry = entries.removeValue(forKey: message) else { return }
+        count(-entry.message.byteCount)
     }
 
     mutating func removeAll() {

@@ -28,9 +28,7 @@ extension Node {
                 room.stored()
             }
         case .setState(let client, let id, let state):
-            storing(client) { inbox throws(StoreError) in
-                try inbox.archive.setState(state, of: id)
-            }
+            learn(client) { $0.setState(state, of: id) }
             switch state {
             // What has become of a file is said to its sender, who then does not send it again.
             case .received, .failed: changed(client)
@@ -78,9 +76,7 @@ extension Node {
             guard let client = event.client else { return notify(event) }
             leave(.action(action), for: client)
         case .setDelivery(let client, let id, let delivery):
-            storing(client) { inbox throws(StoreError) in
-                try inbox.archive.setDelivery(delivery, of: id)
-            }
+            learn(client) { $0.setDelivery(delivery, of: id) }
             if delivery.state == .read { scheduleLateCommit() }
         case .keepChunk(let client, let chunk, let expiresAt, let keeping):
             keep(chunk, client: client, expiresAt: expiresAt, keeping)
@@ -111,6 +107,8 @@ extension Node {
         expiresAt: Messaging.Timestamp?,
         _ keeping: NodeAction.Keeping
     ) {
+        // A file that is never handed over whole is looked for by the next start.
+        if case .disk = keeping { unsettle(client) }
         storing(client) { inbox throws(StoreError) in
             try inbox.archive.keep(chunk, keeping, expiresAt: expiresAt)
         }
@@ -194,10 +192,46 @@ extension Node {
         }
     }
 
+    /// What becomes of messages is written with the next commit: one record for all that it learns of.
+    private func learn(_ client: ClientID, _ body: (inout MessageArchive) -> Void) {
+        guard let inbox = inboxes[client] else { return }
+        body(&inbox.archive)
+        guard !inbox.archive.learned.isEmpty, !inbox.owesStatuses else { return }
+        inbox.owesStatuses = true
+        owingStatuses.append(inbox)
+    }
+
+    /// - Returns: false when the storage has refused; ``storageFailed(_:_:)`` was told.
+    @discardableResult
+    func writeStatuses(_ inbox: Inbox) -> Bool {
+        do throws(StoreError) { try inbox.archive.writeStatuses() } catch {
+            storageFailed(inbox.client, error)
+            return false
+        }
+        return true
+    }
+
+    private func writeStatuses() {
+        let owing = owingStatuses
+        owingStatuses = []
+        for inbox in owing {
+            inbox.owesStatuses = false
+            if inboxes[inbox.client] === inbox { writeStatuses(inbox) }
+        }
+    }
+
+    /// No message of ours waits: the next start need not look for one on the disk before this place. What has become of
+    /// them is written before that is said.
+    func settleOutboxPlace(_ inbox: Inbox) {
+        guard !store.isLocked, writeStatuses(inbox), let place = try? store.nextPlace(inbox.row) else { return }
+        inbox.outboxPlace = place
+    }
+
     /// From now on a message of ours may wait in this inbox: what is saved of it must not say otherwise.
     private func unsettle(_ client: ClientID) {
         guard let inbox = inboxes[client], inbox.isSettled else { return }
         inbox.isSettled = false
+        settleOutboxPlace(inbox)
         save(client)
     }
 
@@ -220,6 +254,8 @@ extension Node {
 
     /// What is saved of an inbox that is awake.
     func snapshot(_ record: InboxRecord, _ inbox: Inbox) -> InboxSnapshot {
+        // The chunks of a file that is being handed over have no message in the outbox yet.
+        if core.conversation(inbox.client)?.outboxCount == 0, memory.uploading.isEmpty { settleOutboxPlace(inbox) }
         let lastActivity = core.lastActivity(inbox.client)
         inbox.activitySaved = lastActivity
         return InboxSnapshot(
@@ -227,6 +263,7 @@ extension Node {
             counters: counters(of: inbox),
             lastActivity: lastActivity,
             outboxCount: inbox.isSettled ? 0 : nil,
+            outboxPlace: inbox.outboxPlace,
             notes: inbox.notes
         )
     }
@@ -283,6 +320,7 @@ extension Node {
             ended?(false)
             return answerWaiters(upTo: commits.nextCommit, isStopped ? .failure(.locked) : .success(()))
         }
+        writeStatuses()
         let sequence = commits.beginCommit()
         store.commit { result in
             if case .success = result { ended?(true) } else { ended?(false) }

@@ -129,30 +129,30 @@ extension Store {
     }
 
     /// Visits the identifiers of the hidden records, in no order; what they are, their owner knows. None is opened.
-    /// - Parameter body: given each with the number of its payload's bytes; it says whether to go on.
+    /// - Parameters:
+    ///   - place: only those that were appended behind messages with a lower one.
+    ///   - body: given each with the number of its payload's bytes; it says whether to go on.
     package func visitHidden(
         _ id: RowID,
+        from place: UInt64 = 0,
         _ body: (_ id: [UInt8], _ byteCount: Int) throws(StoreError) -> Bool
     ) throws(StoreError) {
         let row = try row(id)
-        try indexAll(row)
-        for (id, place) in row.index {
-            guard let record = row.record(at: place), record.kind == .hidden else { continue }
-            guard try body(id.bytes, record.payloadByteCount) else { return }
+        try index(row)
+        read(row, downTo: place)
+        // What the body reads may bring more records into memory.
+        let found = row.segments.values.flatMap { segment in
+            segment.records.all.filter { $0.kind == .hidden && $0.state == .live && $0.order >= place }
+        }
+        for record in found {
+            guard try body(record.id.bytes, record.payloadByteCount) else { return }
         }
     }
 }
 
 extension Row {
     /// The first of the timeline, which must be sorted, with this place or a higher one.
-    fileprivate func firstEntry(from place: UInt64) -> Int {
-        var (low, high) = (0, timeline.count)
-        while low < high {
-            let middle = low + (high - low) / 2
-            if timeline[middle].order < place { low = middle + 1 } else { high = middle }
-        }
-        return low
-    }
+    fileprivate func firstEntry(from place: UInt64) -> Int { timeline.partitioningIndex { $0.order >= place } }
 }
 
 extension MessageRecord {

@@ -52,7 +52,9 @@ extension Store {
         for holder in holders {
             for position in holder.records.indices {
                 let record = holder.records[position]
-                guard record.id == id, record.state == .superseded, record.expiresAt != live.expiresAt else { continue }
+                guard record.isVersion(of: id), record.state == .superseded, record.expiresAt != live.expiresAt else {
+                    continue
+                }
                 holder.records[position].state = .moving
                 holder.file.erase(record.span, .moved)
                 commits.note(holder.file)

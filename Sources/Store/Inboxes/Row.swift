@@ -128,6 +128,9 @@ package final class Row {
     /// Live messages in append order; entries of messages gone since are skipped and swept now and then.
     var timeline: [(order: UInt64, id: Bytes16)] = []
     var timelineIsSorted = true
+    /// Status records in memory; those of segments that are gone are removed with the segment.
+    private var statuses: [(order: UInt64, place: Place)] = []
+    private var statusesAreSorted = true
     var nextOrder: UInt64 = 0
     /// Live messages that are listed.
     private(set) var visibleCount = 0
@@ -194,6 +197,8 @@ package final class Row {
         index = [:]
         timeline = []
         timelineIsSorted = true
+        statuses = []
+        statusesAreSorted = true
         nextOrder = 0
         visibleCount = 0
         storedByteCount = 0
@@ -236,7 +241,7 @@ package final class Row {
         segments.values
             .flatMap { segment in
                 segment.records.indices
-                    .filter { segment.records[$0].id == id && segment.records[$0].state != .erased }
+                    .filter { segment.records[$0].isVersion(of: id) && segment.records[$0].state != .erased }
                     .map { (segment, $0) }
             }
             .sorted { $0.0.records[$0.1].version < $1.0.records[$1.1].version }
@@ -248,7 +253,7 @@ package final class Row {
     func insert(_ segment: Segment, _ position: Int) {
         let record = segment.records[position]
         if record.kind != .hidden { nextOrder = max(nextOrder, record.order + 1) }
-        if record.kind == .status { return }
+        if record.kind == .status { return enterStatus(segment, position) }
         let place = Place(segment, position, hasOlder: false)
         guard let known = index[record.id], let holder = segments[Int(known.file)] else {
             index[record.id] = place
@@ -272,6 +277,35 @@ package final class Row {
     /// What the end of a segment says of all its records.
     func expect(_ bounds: MessageRecord.Bounds) { nextOrder = max(nextOrder, bounds.ceiling) }
 
+    // MARK: - Statuses
+
+    private func enterStatus(_ segment: Segment, _ position: Int) {
+        let order = segment.records[position].order
+        if let last = statuses.last, last.order > order { statusesAreSorted = false }
+        statuses.append((order, Place(segment, position, hasOlder: false)))
+    }
+
+    /// The status records in memory that concern one of `places`, in the order in which they were appended.
+    func statuses(concerning places: ClosedRange<UInt64>) -> [Place] {
+        if !statusesAreSorted {
+            statuses.sort { $0.order < $1.order }
+            statusesAreSorted = true
+        }
+        // A status is appended after the messages that it concerns.
+        return statuses[statuses.partitioningIndex { $0.order >= places.lowerBound }...].lazy.map(\.place).filter {
+            place in
+            guard let record = self.record(at: place), record.state == .live else { return false }
+            return record.concerned?.overlaps(places) ?? false
+        }
+    }
+
+    func removeStatuses(of segment: Segment) {
+        guard segment.records.all.contains(where: { $0.kind == .status }) else { return }
+        statuses.removeAll { Int($0.place.file) == segment.file.number }
+    }
+
+    // MARK: - Timeline
+
     private func enterTimeline(_ record: MessageRecord) {
         if !record.isListed { return }
         if let last = timeline.last, last.order > record.order { timelineIsSorted = false }
@@ -294,7 +328,9 @@ package final class Row {
         for segment in segments.values where !segment.isDead {
             for position in segment.records.indices {
                 let other = segment.records[position]
-                guard other.id == record.id, other.state == .superseded || other.state == .moving else { continue }
+                guard other.isVersion(of: record.id), other.state == .superseded || other.state == .moving else {
+                    continue
+                }
                 segment.records[position].state = .live
                 insert(segment, position)
                 timelineIsSorted = false

@@ -63,7 +63,8 @@ extension Store {
         discard(segment.file)
         let number = segment.file.number
         if !segment.row.isGone {
-            for record in segment.records.all {
+            segment.row.removeStatuses(of: segment)
+            for record in segment.records.all where record.kind != .status {
                 guard let place = segment.row.index[record.id], Int(place.file) == number else { continue }
                 segment.row.removeFromIndex(record.id)
             }

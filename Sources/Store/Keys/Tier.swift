@@ -38,7 +38,7 @@ package enum Tier: UInt8, CaseIterable, Sendable {
     }
 
     /// The number of the bucket for an expiry: its end is `bucket * bucketWidth`.
-    func bucket(expiresAt: Int64) -> Int64 {
+    package func bucket(expiresAt: Int64) -> Int64 {
         expiresAt / bucketWidth + (expiresAt % bucketWidth == 0 ? 0 : 1)
     }
 

@@ -41,6 +41,15 @@ struct MessageRecord {
     var span: RecordFile.Span { RecordFile.Span(offset: Int64(offset), length: Int(length)) }
     var isListed: Bool { kind == .listed }
 
+    /// A status has no message's id, whatever its bytes.
+    func isVersion(of message: Bytes16) -> Bool { id == message && kind != .status }
+
+    /// Of a status: the places of the messages that it concerns. Its id has the first and the last.
+    var concerned: ClosedRange<UInt64>? {
+        guard kind == .status, id.first <= id.second else { return nil }
+        return id.first...id.second
+    }
+
     static let headerByteCount = 52
 
     /// Set in the stored version of a hidden record.

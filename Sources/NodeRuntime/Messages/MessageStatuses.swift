@@ -1,0 +1,157 @@
+import Messaging
+import Primitives
+import Store
+import Wire
+
+/// What was learned of messages on the disk and is in no status record yet, in the order in which it was learned first.
+struct LearnedStatuses {
+    private var order: [Messaging.MessageID] = []
+    private var entries: [Messaging.MessageID: MessageStatus] = [:]
+
+    var isEmpty: Bool { entries.isEmpty }
+    var all: [MessageStatus] { order.compactMap { entries[$0] } }
+
+    subscript(message: Messaging.MessageID) -> MessageStatus? { entries[message] }
+
+    mutating func add(_ message: Messaging.MessageID, _ state: DeliveryState?, _ said: [Delivery]) {
+        if entries[message] == nil { order.append(message) }
+        var status = entries.removeValue(forKey: message) ?? MessageStatus(message: message)
+        status.state = state ?? status.state
+        status.said.merge(said)
+        entries[message] = status
+    }
+
+    mutating func remove(_ message: Messaging.MessageID) {
+        if entries.removeValue(forKey: message) != nil { order.removeAll { $0 == message } }
+    }
+
+    mutating func removeAll() {
+        order = []
+        entries = [:]
+    }
+}
+
+extension Message {
+    /// Takes in what was learned of a message since it was stored.
+    mutating func learn(_ status: MessageStatus) {
+        if let state = status.state { self.state = state }
+        merge(status.said)
+        // Who says that all have it may not have seen what one of them has said before.
+        guard state == .delivered else { return }
+        if deliveries.contains(where: { $0.state == .failed }) {
+            state = .failed
+        } else if deliveries.contains(where: { $0.state == .expiredUndelivered }) {
+            state = .expiredUndelivered
+        }
+    }
+}
+
+extension MessageArchive {
+    // MARK: Writing
+
+    /// Writes what was learned since the last call: one record for all messages of a bucket, so that it ends with them.
+    /// What it was learned of messages that are gone is dropped.
+    mutating func writeStatuses() throws(StoreError) {
+        guard !learned.isEmpty, !store.isLocked else { return }
+        struct Group {
+            let tier: Tier
+            let bucket: Int64
+            var statuses: [(place: Store.MessagePlace, status: MessageStatus)]
+        }
+        var groups: [Group] = []
+        for status in learned.all {
+            guard let place = try store.locate(row, status.message.value) else { continue }
+            let bucket = place.tier.bucket(expiresAt: place.expiresAt)
+            if let index = groups.firstIndex(where: { $0.tier == place.tier && $0.bucket == bucket }) {
+                groups[index].statuses.append((place, status))
+            } else {
+                groups.append(Group(tier: place.tier, bucket: bucket, statuses: [(place, status)]))
+            }
+        }
+        for group in groups {
+            let sorted = group.statuses.sorted { $0.place.order < $1.place.order }
+            let statuses = sorted.map(\.status)
+            var start = 0
+            while start < sorted.count {
+                let (bytes, count) = StoredCodec.encode(statuses[start...])
+                let places = sorted[start..<(start + count)].map(\.place)
+                guard let first = places.first, let last = places.last else { break }
+                try store.appendStatus(
+                    row,
+                    tier: group.tier,
+                    expiresAt: places.reduce(first.expiresAt) { max($0, $1.expiresAt) },
+                    concerning: first.order...last.order,
+                    bytes
+                )
+                start += count
+            }
+        }
+        learned.removeAll()
+    }
+
+    // MARK: Reading
+
+    /// Visits messages on the disk as they are now, the first to arrive first.
+    func visitStored(
+        from place: UInt64,
+        now: Timestamp,
+        _ body: (_ place: UInt64, _ message: Message, _ arrivedAt: Timestamp) throws(StoreError) -> Bool
+    ) throws(StoreError) {
+        var stretch = StatusStretch()
+        try store.visit(row, from: place, now: now.milliseconds) { place, stored throws(StoreError) in
+            guard let (message, arrivedAt) = try? StoredCodec.decodeMessage(stored.payload) else { return true }
+            try stretch.read(place, of: row, in: store)
+            return try body(place, current(message, stretch[message.content.id]), arrivedAt)
+        }
+    }
+
+    /// A message or reaction that was read from the disk, as it is now.
+    func current(_ message: Message) throws(StoreError) -> Message {
+        var stretch = StatusStretch(width: 1)
+        // Of members' messages only files change.
+        if message.sender == nil || message.content.attachment != nil,
+            let place = try store.locate(row, message.content.id.value)
+        {
+            try stretch.read(place.order, of: row, in: store)
+        }
+        return current(message, stretch[message.content.id])
+    }
+
+    /// - Parameter statuses: what the disk has of it beside the message.
+    func current(_ message: Message, _ statuses: [MessageStatus]) -> Message {
+        var message = message
+        let id = message.content.id
+        for status in statuses { message.learn(status) }
+        if let status = learned[id] { message.learn(status) }
+        if message.state == .queued, sent.contains(id) { message.state = .sent }
+        if let said = deliveries[id] { message.merge(said) }
+        return message
+    }
+}
+
+/// The statuses of a stretch of messages: whoever reads an inbox holds no more of them at a time.
+private struct StatusStretch {
+    private let width: UInt64
+    private var places: ClosedRange<UInt64>?
+    private var statuses: [Messaging.MessageID: [MessageStatus]] = [:]
+
+    init(width: UInt64 = 256) { self.width = width }
+
+    subscript(message: Messaging.MessageID) -> [MessageStatus] { statuses[message] ?? [] }
+
+    /// Makes the statuses of the message at `place` known, and of those after it.
+    mutating func read(_ place: UInt64, of row: RowID, in store: Store) throws(StoreError) {
+        if let places, places.contains(place) { return }
+        let (end, isTooLarge) = place.addingReportingOverflow(width - 1)
+        let stretch = place...(isTooLarge ? .max : end)
+        var found: [Messaging.MessageID: [MessageStatus]] = [:]
+        try store.visitStatuses(row, concerning: stretch, now: 0) { bytes throws(StoreError) in
+            for status in (try? StoredCodec.decodeStatuses(bytes)) ?? [] {
+                found[status.message, default: []].append(status)
+            }
+            return true
+        }
+        statuses = found
+        places = stretch
+    }
+}
