@@ -13,9 +13,6 @@ import Primitives
 package final class Store {
     /// Most bytes of a message's payload.
     package static let maximumPayload = RecordFile.maximumPlaintext
-    static let rowsName = "rows.slots"
-    static let columnsName = "columns.slots"
-    static let tombstonesName = "tombstones.slots"
     static let inboxesName = "inboxes"
     /// Of the journal of a new home, in bytes.
     package static let journalByteCount = 8 << 20
@@ -29,8 +26,6 @@ package final class Store {
     static let staleDeadlineLimit = 1_024
     /// How much of segments with something due one reap reads, in bytes.
     static let dueByteCount = 4 << 20
-    /// How long after a failed destruction the next attempt is due, in milliseconds.
-    static let retryInterval: Int64 = 1_000
 
     /// Whether and how the passphrase protects the home.
     package let protection: Protection
@@ -158,11 +153,11 @@ package final class Store {
         sweeper = Sweeper(disk: home.disk, thread: thread)
         var opened: [SlotFile] = []
         do throws(StoreError) {
-            rowFile = try SlotFile(Self.rowsName, in: home)
+            rowFile = try SlotFile(SlotFile.rowsName, in: home)
             opened.append(rowFile)
-            columnFile = try SlotFile(Self.columnsName, in: home)
+            columnFile = try SlotFile(SlotFile.columnsName, in: home)
             opened.append(columnFile)
-            tombstoneFile = try SlotFile(Self.tombstonesName, in: home)
+            tombstoneFile = try SlotFile(SlotFile.tombstonesName, in: home)
             opened.append(tombstoneFile)
             clock = try ClockMark(in: home)
         } catch {

@@ -78,7 +78,7 @@
                 base.files = state.nodes.keys.sorted().filter { state.nodes[$0]?.isDirectory == false }
                 // The lowest pages are taken first. Fewer free ones are read by every input, and the files grow as before;
                 // that of the rows may not be shorter than it was made.
-                for (number, name) in base.names where name == Store.columnsName || name == Store.tombstonesName {
+                for (number, name) in base.names where name == SlotFile.columnsName || name == SlotFile.tombstonesName {
                     edit(&state, number) { $0.resize(to: 16 * SlotFile.pageByteCount) }
                 }
             }
@@ -86,7 +86,7 @@
             base.disk.with { $0.isWrittenThrough = true }
             base.cutDisk = base.disk.snapshot()
             base.cutDisk.with { state in
-                for (number, name) in base.names where name == Store.rowsName {
+                for (number, name) in base.names where name == SlotFile.rowsName {
                     edit(&state, number) { $0.resize(to: 4 * SlotFile.pageByteCount) }
                 }
             }
@@ -271,7 +271,7 @@
 
         private static func forgeColumn(_ state: inout SimulatedDisk.State, _ base: Base, _ input: inout FuzzInput) {
             let at = Int(input.byte() % 8) * SlotFile.pageByteCount
-            guard let (number, old) = read(Store.columnsName, state, base, at: at, count: 64) else { return }
+            guard let (number, old) = read(SlotFile.columnsName, state, base, at: at, count: 64) else { return }
             let tiers = Tier.allCases.map(\.rawValue)
             var body = Array("MFCOL1\0\0".utf8) + [tiers[input.index(below: tiers.count)], 0, 0, 0]
             body += UInt32(truncatingIfNeeded: input.number()).littleEndianBytes
@@ -282,7 +282,7 @@
         }
 
         private static func forgeTombstone(_ state: inout SimulatedDisk.State, _ base: Base, _ input: inout FuzzInput) {
-            guard let (number, _) = read(Store.tombstonesName, state, base, at: 0, count: 0) else { return }
+            guard let (number, _) = read(SlotFile.tombstonesName, state, base, at: 0, count: 0) else { return }
             let header = StoreForms.tombstoneHeader(input.number().littleEndianBytes)
             overwrite(&state, number, Int(input.byte() % 4) * SlotFile.pageByteCount, header)
         }

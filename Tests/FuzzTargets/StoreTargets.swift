@@ -51,7 +51,7 @@
                         Array(plain),
                         key: keys.tombstones,
                         nonce: [UInt8](repeating: 1, count: XChaChaPoly.nonceByteCount),
-                        authenticating: KeyPage.associatedData(file: Store.tombstonesName, index: 0, header: header)
+                        authenticating: KeyPage.associatedData(file: SlotFile.tombstonesName, index: 0, header: header)
                     )
                 guard let tombstone = TombstonePage.open(page, index: 0, keys: keys) else { return }
                 try expect(tombstone.payload.count <= TombstonePage.maximumPayload, "\(tombstone.payload.count) bytes")

@@ -66,7 +66,7 @@ package final class Row {
     struct Refusal {
         private static let longestPause: Int64 = 64_000
         private var moment: Int64
-        private var pause = Store.retryInterval
+        private var pause = Retry.interval
 
         init(at moment: Int64) { self.moment = moment }
 

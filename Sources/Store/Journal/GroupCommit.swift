@@ -81,7 +81,7 @@ final class GroupCommit {
     var hasChanges: Bool { !dirty.isEmpty }
     var hasUnwritten: Bool { !unwritten.isEmpty }
     /// A checkpoint has failed a moment ago.
-    var isDeferred: Bool { failedAt.map { now < $0 + Store.retryInterval } ?? false }
+    var isDeferred: Bool { failedAt.map { now < $0 + Retry.interval } ?? false }
     var hasPendingErasures: Bool { !pendingErasures.isEmpty }
 
     /// Nothing of the file is on its way to the disk.
@@ -320,7 +320,7 @@ final class GroupCommit {
         for (file, _) in submission.checkpoint ?? [] { file.checkpointFailed() }
         for place in directories { unsettled[place.directoryName] = .refused }
         failedAt = now
-        checkpointAt = now + Store.retryInterval
+        checkpointAt = now + Retry.interval
     }
 
     private func fail(_ file: RecordFile, _ range: Range<Int64>) {

@@ -10,7 +10,7 @@ enum DestroyedRow {
     static let burnt = Array("MFBURN1\0".utf8)
 
     private static func associatedData(_ slot: Int) -> [UInt8] {
-        KeyPage.associatedData(file: Store.rowsName, index: slot, header: Array("destroyed".utf8))
+        KeyPage.associatedData(file: SlotFile.rowsName, index: slot, header: Array("destroyed".utf8))
     }
 
     /// Nothing ties it to a row without the passphrase: it looks like the noise after it.

@@ -7,6 +7,9 @@ final class SlotFile {
     static let pageByteCount = 4_096
     /// A new file has this many pages, and grows by as many.
     static let growth = 64
+    static let rowsName = "rows.slots"
+    static let columnsName = "columns.slots"
+    static let tombstonesName = "tombstones.slots"
 
     let name: String
     let path: String

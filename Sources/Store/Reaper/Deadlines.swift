@@ -1,30 +1,6 @@
 import HeapModule
 import Primitives
 
-/// When a segment, or a row at rest, has its next record to expire.
-struct Deadline: Comparable {
-    let moment: Int64
-    /// Number of the segment's file; for a row -1 - slot.
-    private let number: Int
-
-    init(_ segment: Segment) {
-        moment = segment.earliest
-        number = segment.file.number
-    }
-
-    init(_ row: Row, _ moment: Int64) {
-        self.moment = moment
-        number = -1 - Int(row.id.slot)
-    }
-
-    var file: Int? { number >= 0 ? number : nil }
-    var slot: UInt32 { UInt32(truncatingIfNeeded: -1 - number) }
-
-    static func < (left: Deadline, right: Deadline) -> Bool {
-        (left.moment, left.number) < (right.moment, right.number)
-    }
-}
-
 extension Store {
     /// The next moment at which a reap has something to do: a message's expiry, the end of a bucket, a fuse, a
     /// tombstone's end, files that are still to be removed, another attempt at what failed. `nil` when there is nothing.
@@ -51,14 +27,14 @@ extension Store {
         }
         if hasUnknownRows, let firstColumnStart {
             // A scan in which every directory failed is not repeated at once.
-            consider(max(firstColumnStart, latestHide + (scanFailed ? Self.retryInterval - 1 : 0)) + 1)
+            consider(max(firstColumnStart, latestHide + (scanFailed ? Retry.interval - 1 : 0)) + 1)
         }
         for row in refusedRows {
             if let refusal = row.refusal { consider(max(refusal.end(at: latestHide), latestHide + 1)) }
         }
         if hasUnreadDue { consider(latestHide + 1) }
         if !remains.isEmpty { consider(latestHide + 1) }
-        if !doomedPages.isEmpty || commits.hasPendingErasures { consider(latestHide + Self.retryInterval) }
+        if !doomedPages.isEmpty || commits.hasPendingErasures { consider(latestHide + Retry.interval) }
         if !isLocked, let checkpointAt = commits.checkpointAt { consider(max(checkpointAt, latestHide + 1)) }
         return next
     }

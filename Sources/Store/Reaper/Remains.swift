@@ -1,68 +1,6 @@
 import DequeModule
-import Dispatch
 import Glibc
 import Primitives
-
-/// Removes files on a thread of its own: unlinking 16 MiB takes longer than writing a message.
-final class Sweeper: Sendable {
-    private let disk: any FileSystem
-    private let queue: DispatchQueue?
-
-    init(disk: any FileSystem, thread: CommitThread) {
-        self.disk = disk
-        queue =
-            switch thread {
-            case .own: DispatchQueue(label: "mayfly.store.remains", qos: .utility)
-            case .caller, .later: nil
-            }
-    }
-
-    /// Returns when everything asked for is done.
-    func drain() { queue?.sync {} }
-
-    private func run(_ body: @escaping @Sendable () -> Void) {
-        if let queue { queue.async(execute: body) } else { body() }
-    }
-
-    /// Lets go of large values elsewhere: giving back a hundred megabytes takes a while too.
-    func free(_ values: some Sendable) {
-        run { withExtendedLifetime(values) {} }
-    }
-
-    /// Removes a directory with its files, or a file in its place. Errors do not matter: unlocking removes it later.
-    func remove(directory name: String, in parent: FileDescriptor) {
-        run { [disk] in
-            guard let directory = try? disk.open(name, in: parent, .directory) else {
-                try? disk.remove(name, in: parent, isDirectory: false)
-                return
-            }
-            for file in (try? disk.list(directory)) ?? [] {
-                try? disk.remove(file, in: directory, isDirectory: false)
-            }
-            disk.close(directory)
-            try? disk.remove(name, in: parent, isDirectory: true)
-        }
-    }
-
-    /// Removes a segment and its sidecar.
-    func remove(segment stem: String, _ directory: String, in parent: FileDescriptor) {
-        run { [disk] in
-            guard let opened = try? disk.open(directory, in: parent, .directory) else { return }
-            defer { disk.close(opened) }
-            try? disk.remove(stem + ".seg", in: opened, isDirectory: false)
-            try? disk.remove(stem + ".expiry", in: opened, isDirectory: false)
-        }
-    }
-}
-
-/// What is left of something whose key is destroyed: memory and files, removed a little at a time, because nothing depends
-/// on when.
-enum Remains {
-    case row(Row, segments: [Segment])
-    /// A directory in `inboxes`, renamed already.
-    case directory(String)
-    case segment(directory: String, stem: String)
-}
 
 /// The lazy half of destroying. The key pages are gone before anything comes here.
 extension Store {

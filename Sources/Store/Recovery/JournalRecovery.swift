@@ -73,7 +73,7 @@ extension Store {
 private struct FoundFile {
     private var sidecar: [UInt8]?
     private var fileID: [UInt8]?
-    private var pieces: [FileTask.Piece] = []
+    private var pieces: [FilePiece] = []
     private var hasBeginning = false
 
     mutating func add(_ entry: JournalEntry, _ bytes: ArraySlice<UInt8>) {
@@ -87,7 +87,7 @@ private struct FoundFile {
         if entry.offset == 0 { hasBeginning = true }
         let buffer = RecordBuffer(capacity: bytes.count)
         bytes.withUnsafeBytes { buffer.append($0) }
-        pieces.append(FileTask.Piece(offset: entry.offset, buffer: buffer))
+        pieces.append(FilePiece(offset: entry.offset, buffer: buffer))
     }
 
     /// - Parameter isKnown: the directory is that of an inbox; another one is written to if it is there, for its page may

@@ -32,7 +32,8 @@ extension Store {
         let names = try onDisk(path) { () throws(SystemError) in try disk.list(home.descriptor) }
         if names.contains(Keystore.name) { throw .alreadyInitialised(path: path) }
         let files = [
-            rowsName, columnsName, tombstonesName, Journal.name, ClockMark.name, Keystore.keyFileName, "keystore.new",
+            SlotFile.rowsName, SlotFile.columnsName, SlotFile.tombstonesName, Journal.name, ClockMark.name,
+            Keystore.keyFileName, "keystore.new",
         ]
         guard names.allSatisfy({ files.contains($0) || $0 == "lock" || $0 == inboxesName }) else {
             throw .notEmpty(path: path)
@@ -48,7 +49,9 @@ extension Store {
             }
             if !again.contains(inboxesName) { try disk.makeDirectory(inboxesName, in: home.descriptor) }
         }
-        for name in [rowsName, columnsName, tombstonesName] { try SlotFile.create(name, in: home) }
+        for name in [SlotFile.rowsName, SlotFile.columnsName, SlotFile.tombstonesName] {
+            try SlotFile.create(name, in: home)
+        }
         try ClockMark.create(in: home)
         try Journal.create(in: home, byteCount: journal)
         let parent = HomeDirectory.parent(of: path)

@@ -2,31 +2,8 @@ import Glibc
 import Primitives
 import Synchronization
 
-/// Where a record file lies: 16 bytes name its directory in `inboxes`, 16 the file.
-struct FilePlace: Hashable, Sendable {
-    enum Kind: UInt8, Sendable {
-        case segment = 1
-        case log = 2
-    }
-
-    let kind: Kind
-    let directory: Bytes16
-    /// Of a segment its id, of a log the name that its row gives it.
-    let file: Bytes16
-
-    var directoryName: String { Hex.encode(directory.bytes) }
-    var fileName: String { Hex.encode(file.bytes) + (kind == .segment ? ".seg" : ".log") }
-    var sidecarName: String { Hex.encode(file.bytes) + ".expiry" }
-    var path: String { directoryName + "/" + fileName }
-}
-
 /// What a checkpoint writes into one file, so that the journal need not keep it.
 struct FileTask: Sendable {
-    struct Piece: Sendable {
-        let offset: Int64
-        let buffer: RecordBuffer
-    }
-
     /// How the file comes to be; what is durable is written only.
     enum Making: Sendable {
         case exists
@@ -46,7 +23,7 @@ struct FileTask: Sendable {
     let fileID: [UInt8]?
     /// The directory may not be there, and its name not durable.
     let isDirectoryNew: Bool
-    let pieces: [Piece]
+    let pieces: [FilePiece]
 
     /// The same for the journal, with zeros in place of some records.
     func batch(without spans: [RecordFile.Span]) -> JournalBatch {

@@ -275,7 +275,7 @@ final class RecordFile {
 
     /// What a checkpoint has to write.
     /// - Parameter all: also what an earlier one is writing: of a file that is made anew.
-    func takeUnwritten(all: Bool) -> [FileTask.Piece] {
+    func takeUnwritten(all: Bool) -> [FilePiece] {
         if let tail {
             chunks.append(tail)
             self.tail = nil
@@ -283,7 +283,7 @@ final class RecordFile {
         return chunks.compactMap { chunk in
             guard all || !chunk.isInFlight else { return nil }
             chunk.isInFlight = true
-            return FileTask.Piece(offset: chunk.offset, buffer: chunk.buffer)
+            return FilePiece(offset: chunk.offset, buffer: chunk.buffer)
         }
     }
 
