@@ -45,13 +45,11 @@ package final class Store {
     let home: HomeDirectory
     let keystore: Keystore
     let argon2Floor: Argon2Parameters
-    let inboxes: FileDescriptor
+    let directories: InboxDirectories
     let damageList = DamageList()
     let journal: Journal
     let commits: GroupCommit
     let writer: FileWriter
-    /// Directories of inboxes whose files may be in the kernel's cache only.
-    let unsettled = UnsettledDirectories()
     var nonces = NoncePool()
     let sweeper: Sweeper
     var isClosed = false
@@ -73,22 +71,12 @@ package final class Store {
     var earliestPage: Int64?
     /// Directories of inboxes whose pages are doomed, by slot.
     var doomedDirectories: [Int: String] = [:]
-    /// Directories have been renamed since `inboxes` was last synchronised.
-    var hasAbandoned = false
-    /// One could not be renamed.
-    var hasStrays = false
-    /// Directories that destroyed pages name.
-    var goneDirectories: Set<String> = []
     /// Slots of rows that were destroyed while the store was locked.
     var burntSlots: [Int] = []
     /// Slots whose pages say what has become of a directory, until that is durable: they are not used again before.
     var reservedSlots: [Int] = []
-    /// Directories that belong to no key page, and until when they are kept.
-    var lostDirectories: [String: Int64] = [:]
-    /// The directory of a row may have another name: that of one that was set aside.
-    var mayBeSetAside = false
-    /// What destroyed inboxes and buckets have left to remove.
-    var remains: Deque<Remains> = []
+    /// What destroyed inboxes have left in memory.
+    var remains: Deque<RowRemains> = []
 
     // While unlocked.
     var keys: GridKeys?
@@ -164,6 +152,7 @@ package final class Store {
             for file in opened { file.close() }
             throw error
         }
+        let inboxes: FileDescriptor
         do throws(StoreError) {
             inboxes = try onDisk(home.path(Self.inboxesName)) { () throws(SystemError) in
                 try home.disk.open(Self.inboxesName, in: home.descriptor, .directory)
@@ -177,13 +166,20 @@ package final class Store {
             }
             throw error
         }
+        directories = InboxDirectories(
+            inboxes,
+            path: home.path(Self.inboxesName),
+            in: home,
+            damage: damageList,
+            sweeper: sweeper
+        )
         journal = Journal(in: home, damage: damageList)
         writer = FileWriter(disk: home.disk, inboxes: inboxes, gate: DirectoryGate())
         commits = GroupCommit(
             committer: Committer(journal: journal, writer: writer, thread: thread),
             journal: journal,
             damage: damageList,
-            unsettled: unsettled
+            unsettled: directories.unsettled
         )
         if keystore.readableCopyCount < 2 { report("one of the two copies of \(home.path(Keystore.name))") }
         if clock.isDamaged { report("\(home.path(ClockMark.name))") }

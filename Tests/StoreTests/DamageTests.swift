@@ -291,7 +291,7 @@ import Testing
         #expect(try counts(disk, rows) == ([3], 2))
         // What looks like an inbox is set aside, and goes after a week.
         #expect(try disk.list(directory).count == 3)
-        try openHome(disk, now: start + Store.lostInterval).close()
+        try openHome(disk, now: start + InboxDirectories.lostInterval).close()
         #expect(try disk.list(directory).count == 2)
     }
 

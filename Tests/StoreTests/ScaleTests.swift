@@ -31,7 +31,7 @@ import Testing
             #expect(throws: StoreError.unknownRow) { try store.list(row, now: start) }
             #expect(store.nextDeadline == start + 1)
             store.reap(hide: start + 1, destroy: start + 1)
-            #expect(segments(disk).isEmpty && store.segments.isEmpty && store.remains.isEmpty)
+            #expect(segments(disk).isEmpty && store.segments.isEmpty && !store.hasRemains)
             #expect(store.nextDeadline == start + hour && store.damage.isEmpty)
         }
         #expect(operations.count == 1)
@@ -47,7 +47,7 @@ import Testing
         try store.destroyRow(row)
         #expect(store.segments.isEmpty)
         store.collect()
-        #expect(segments(disk).isEmpty && store.remains.isEmpty)
+        #expect(segments(disk).isEmpty && !store.hasRemains)
     }
 
     @Test func `removing what is left goes on in slices, and a new inbox in the same slot is not touched`() throws {
@@ -62,7 +62,7 @@ import Testing
         try store.put(again, 1, at: start + 10_000, "kept")
         try store.checkpointNow()
         var slices = 0
-        while !store.remains.isEmpty {
+        while store.hasRemains {
             store.collect(limit: 4)
             slices += 1
         }
@@ -175,7 +175,7 @@ import Testing
         // Nobody reads them: nothing but their deadlines stays in memory.
         #expect(store.segments.isEmpty && store.damage.isEmpty)
         store.reap(hide: start + 10_000, destroy: start + 10_000)
-        while !store.remains.isEmpty { store.collect() }
+        while store.hasRemains { store.collect() }
         #expect(segments(disk).count == count)
         #expect(try store.list(store.liveRows()[200], now: start).map(\.id.bytes) == [messageID(2)])
     }
@@ -222,7 +222,7 @@ import Testing
         for _ in 0..<2 {
             store = try openHome(disk)
             #expect(store.liveRows() == [rows[1]] && store.damage.count == 1)
-            #expect(store.nextDeadline == start + Store.lostInterval)
+            #expect(store.nextDeadline == start + InboxDirectories.lostInterval)
             #expect(segments(disk).count == 2)
             store.close()
         }
@@ -235,10 +235,10 @@ import Testing
         disk.replace("/home/rows.slots", with: damaged)
         store = try openHome(disk)
         store.reap(hide: start + 2, destroy: start + 2)
-        store.reap(hide: start + Store.lostInterval, destroy: start + Store.lostInterval)
+        store.reap(hide: start + InboxDirectories.lostInterval, destroy: start + InboxDirectories.lostInterval)
         #expect(segments(disk).count == 1)
         store.close()
-        store = try openHome(disk, now: start + Store.lostInterval)
+        store = try openHome(disk, now: start + InboxDirectories.lostInterval)
         #expect(store.damage.isEmpty)
     }
 

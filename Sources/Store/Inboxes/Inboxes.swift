@@ -65,7 +65,7 @@ extension Store {
             throw error
         }
         reserve(slot)
-        abandon(directory: directory)
+        directories.abandon(directory)
         extinguishFuses(of: id.slot)
     }
 
@@ -92,7 +92,7 @@ extension Store {
             throw error
         }
         reserve(slot)
-        abandon(directory: directory)
+        directories.abandon(directory)
         extinguishFuses(of: id.slot)
     }
 
@@ -160,7 +160,7 @@ extension Store {
         }
         drowsyRows.remove(row.id)
         refusedRows.removeAll { $0 === row }
-        remains.append(.row(row, segments: row.orderedSegments))
+        remains.append(RowRemains(row: row, segments: row.orderedSegments))
     }
 
     // MARK: - Column pages
@@ -228,22 +228,18 @@ extension Store {
         if !row.index.isEmpty || row.hasUnreadSegments || row.log != nil { return true }
         return try onDisk("\(home.path(Self.inboxesName))/\(row.directory)") { () throws(SystemError) in
             if try hasLog(row) { return true }
-            return try isSetAside(row)
+            return try directories.isSetAside(row.directory)
         }
     }
 
     private func hasLog(_ row: Row) throws(SystemError) -> Bool {
         do throws(SystemError) {
-            let directory = try openDirectory(row.directory)
+            let directory = try directories.open(row.directory)
             defer { disk.close(directory) }
             return try disk.list(directory).contains(row.logName)
         } catch {
             if error.code == ENOENT { return false }
             throw error
         }
-    }
-
-    func openDirectory(_ name: String) throws(SystemError) -> FileDescriptor {
-        try disk.open(name, in: inboxes, .directory)
     }
 }

@@ -27,7 +27,7 @@ extension Store {
         guard row.isOpen, let refusal = row.refusal, refusal.end(at: latestHide) <= latestHide else { return }
         row.refusal?.goOn(at: latestHide)
         let isInUse = row.isProbed
-        if !row.refusedSidecars.isEmpty, let directory = try? openDirectory(row.directory) {
+        if !row.refusedSidecars.isEmpty, let directory = try? directories.open(row.directory) {
             defer { disk.close(directory) }
             for stem in row.refusedSidecars.sorted() { find(stem + ".seg", stem, row, directory) }
         }
@@ -62,7 +62,7 @@ extension Store {
         try settle(row)
         let directory: FileDescriptor
         do throws(SystemError) {
-            directory = try openDirectory(row.directory)
+            directory = try directories.open(row.directory)
         } catch {
             if error.code == ENOENT {
                 row.contents = .open

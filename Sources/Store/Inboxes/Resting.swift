@@ -95,7 +95,7 @@ extension Store {
             guard case .resting(let resting) = row.contents, resting.contains(where: { ended.contains($0.column) })
             else { continue }
             for part in resting where ended.contains(part.column) {
-                remains.append(.segment(directory: row.directoryOnce, stem: Hex.encode(part.id.bytes)))
+                directories.discard(segment: Hex.encode(part.id.bytes), of: row.directoryOnce)
             }
             row.contents = .resting(resting.filter { !ended.contains($0.column) })
             if let moment = row.restingMoment { announce(row, moment) }

@@ -56,7 +56,7 @@ extension Store {
         let path = "\(home.path(Self.inboxesName))/\(row.directory)/\(row.logName)"
         let opened: FileDescriptor
         do throws(SystemError) {
-            let directory = try openDirectory(row.directory)
+            let directory = try directories.open(row.directory)
             defer { disk.close(directory) }
             opened = try disk.open(row.logName, in: directory, [])
         } catch {

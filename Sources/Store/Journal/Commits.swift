@@ -26,7 +26,7 @@ extension Store {
     func descriptor(of file: RecordFile) throws(StoreError) -> FileDescriptor {
         if let descriptor = file.descriptor { return descriptor }
         let opened = try onDisk(file.path) { () throws(SystemError) in
-            let directory = try openDirectory(file.place.directoryName)
+            let directory = try directories.open(file.place.directoryName)
             defer { disk.close(directory) }
             return try disk.open(file.place.fileName, in: directory, [])
         }

@@ -51,10 +51,8 @@ extension Store {
     /// Makes it durable that the directories of destroyed inboxes have other names, so that the pages that name them may be
     /// written over.
     func settleAbandoned() {
-        guard !reservedSlots.isEmpty, !hasStrays, !isReadOnly, !isLocked else { return }
         // If it fails, the next time: until then the slots wait.
-        if hasAbandoned, (try? disk.synchronize(inboxes, dataOnly: false)) == nil { return }
-        hasAbandoned = false
+        guard !reservedSlots.isEmpty, !isReadOnly, !isLocked, directories.settleAbandoned() else { return }
         for slot in reservedSlots where rowSlots[slot] == .unreadable {
             if burntSlots.contains(slot), (try? rowFile.destroy(slot)) == nil { continue }
             rowSlots[slot] = .free

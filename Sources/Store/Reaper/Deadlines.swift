@@ -23,7 +23,7 @@ extension Store {
         } else if earliestPage != nil {
             for header in headers.values { consider(header.notAfter) }
             for moment in keepUntil.values { consider(moment) }
-            for moment in lostDirectories.values { consider(moment) }
+            for moment in directories.lostEnds { consider(moment) }
         }
         if hasUnknownRows, let firstColumnStart {
             // A scan in which every directory failed is not repeated at once.
@@ -33,7 +33,7 @@ extension Store {
             if let refusal = row.refusal { consider(max(refusal.end(at: latestHide), latestHide + 1)) }
         }
         if hasUnreadDue { consider(latestHide + 1) }
-        if !remains.isEmpty { consider(latestHide + 1) }
+        if hasRemains { consider(latestHide + 1) }
         if !doomedPages.isEmpty || commits.hasPendingErasures { consider(latestHide + Retry.interval) }
         if !isLocked, let checkpointAt = commits.checkpointAt { consider(max(checkpointAt, latestHide + 1)) }
         return next
@@ -44,7 +44,7 @@ extension Store {
 
     /// Finds the earliest end of a page again.
     func settlePageEnds() {
-        let ends = [headers.values.lazy.map(\.notAfter).min(), keepUntil.values.min(), lostDirectories.values.min()]
+        let ends = [headers.values.lazy.map(\.notAfter).min(), keepUntil.values.min(), directories.lostEnds.min()]
         earliestPage = ends.compactMap { $0 }.min()
     }
 

@@ -49,7 +49,7 @@ extension Store {
             doom(.tombstones, slot)
             report.tombstonesDestroyed += 1
         }
-        reapLostDirectories(destroy)
+        directories.reapLost(destroy)
         settlePageEnds()
     }
 
@@ -145,7 +145,9 @@ extension Store {
                     if page < rowFile.pageCount, KeyPage.fingerprint(try rowFile.read(page)) == header.rowFingerprint {
                         try destroyPage(ofRow: page, directory: doomedDirectories[page])
                         doomedPages.removeAll { $0 == DoomedPage(file: .rows, slot: page) }
-                        if let directory = doomedDirectories.removeValue(forKey: page) { abandon(directory: directory) }
+                        if let directory = doomedDirectories.removeValue(forKey: page) {
+                            directories.abandon(directory)
+                        }
                         reserve(page)
                         report.rowsDestroyed += 1
                     }
@@ -178,11 +180,9 @@ extension Store {
             report.columnsDestroyed += 1
             report.failures += destroyDoomedPages(only: DoomedPage(file: .columns, slot: slot))
             for segment in dead where !segment.row.isGone {
-                remains.append(
-                    .segment(
-                        directory: segment.file.place.directoryName,
-                        stem: Hex.encode(segment.file.place.file.bytes)
-                    )
+                directories.discard(
+                    segment: Hex.encode(segment.file.place.file.bytes),
+                    of: segment.file.place.directoryName
                 )
             }
         }
@@ -213,7 +213,7 @@ extension Store {
                     try destroyPage(ofRow: page.slot, directory: directory)
                     reserve(page.slot)
                     doomedDirectories[page.slot] = nil
-                    if let directory { abandon(directory: directory) }
+                    if let directory { directories.abandon(directory) }
                 case .columns:
                     try destroyColumnPage(page.slot)
                     columnSlots[page.slot] = .free

@@ -51,12 +51,3 @@ final class Sweeper: Sendable {
         }
     }
 }
-
-/// What is left of something whose key is destroyed: memory and files, removed a little at a time, because nothing depends
-/// on when.
-enum Remains {
-    case row(Row, segments: [Segment])
-    /// A directory in `inboxes`, renamed already.
-    case directory(String)
-    case segment(directory: String, stem: String)
-}

@@ -8,11 +8,11 @@ extension Store {
         guard !isReadOnly else { return commits.begin(keys, backlog: backlog, isBlocked: true) }
         var isReset = false
         // A directory that still has another name must not be made a second time: its inbox does this when it is used.
-        if !mayBeSetAside {
+        if !directories.mayBeSetAside {
             let failures = writer.perform(backlog)
             for index in failures.keys.sorted() {
                 guard let error = failures[index] else { continue }
-                unsettled[backlog[index].place.directoryName] = .refused
+                directories.unsettled[backlog[index].place.directoryName] = .refused
                 report("\(journal.path) cannot be written out: \(error)")
             }
             backlog = backlog.indices.filter { failures[$0] != nil }.map { backlog[$0] }
@@ -37,9 +37,7 @@ extension Store {
         if isReadOnly { throw .readOnly(path: home.path) }
         commits.committer.drain()
         for task in tasks { try writer.perform(task) }
-        try onDisk(home.path(Self.inboxesName)) { () throws(SystemError) in
-            try disk.synchronize(inboxes, dataOnly: false)
-        }
+        try directories.synchronize()
         commits.settled(row.names.directory.name)
     }
 

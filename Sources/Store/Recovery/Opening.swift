@@ -179,10 +179,9 @@ extension Store {
         var isComplete = true
         var fingerprints: [UInt32: [UInt8]] = [:]
         let fused = Set(headers.values.lazy.filter { $0.tier == .fuse }.map(\.rowSlot))
-        goneDirectories = []
+        directories.forgetNames()
         burntSlots = []
         reservedSlots = []
-        hasStrays = false
         rowSlots = SlotMap()
         rowSlots.extend(to: rowFile.pageCount)
         if rowFile.pageCount < SlotFile.growth {
@@ -204,7 +203,7 @@ extension Store {
             let opened = KeyPage.open(page, file: rowFile.name, index: slot, headerByteCount: 0, keys: keys)
             guard let secret = opened, let number = UInt32(exactly: slot) else {
                 if let directory = DestroyedRow.directory(page, slot: slot, keys: keys) {
-                    goneDirectories.insert(directory)
+                    directories.noteDestroyed(directory)
                     reserve(slot)
                 } else if page.starts(with: DestroyedRow.burnt) {
                     burntSlots.append(slot)
@@ -219,7 +218,7 @@ extension Store {
             if fused.contains(number) { fingerprints[number] = KeyPage.fingerprint(page) }
         }
         // An earlier process may have renamed or removed them without a barrier.
-        hasAbandoned = !reservedSlots.isEmpty
+        if !reservedSlots.isEmpty { directories.noteAbandoned() }
         return (isComplete, fingerprints)
     }
 
@@ -303,7 +302,7 @@ extension Store {
         tombstoneFile.close()
         journal.close()
         clock.close()
-        disk.close(inboxes)
+        directories.close()
         home.end()
         home.close()
     }

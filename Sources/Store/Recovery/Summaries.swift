@@ -99,7 +99,7 @@ extension Store {
     /// Which file the row's state log is and how long: both change with every state that is saved.
     private func logFingerprint(_ row: Row) -> [UInt8]? {
         if let log = row.log { return log.id + UInt64(clamping: log.file.end).littleEndianBytes }
-        guard let directory = try? openDirectory(row.directory) else { return nil }
+        guard let directory = try? directories.open(row.directory) else { return nil }
         defer { disk.close(directory) }
         guard let file = try? disk.open(row.logName, in: directory, []) else { return nil }
         defer { disk.close(file) }

@@ -1,0 +1,291 @@
+import DequeModule
+import Glibc
+import Primitives
+
+/// The directory `inboxes`: the names of the directories in it, before, during and after the life of their inboxes.
+///
+/// `D` belongs to an inbox; `D.gone` to one that was destroyed on purpose, until it is removed; `D.lost-T` to no key page,
+/// since the time T.
+final class InboxDirectories {
+    /// How long a directory is kept that belongs to no key page, in milliseconds: seven days.
+    static let lostInterval: Int64 = 7 * 24 * 3_600_000
+    private static let goneSuffix = ".gone"
+    private static let lostSuffix = ".lost-"
+
+    /// What is left of destroyed inboxes and buckets on the disk.
+    private enum Remains {
+        /// Renamed already.
+        case directory(String)
+        case segment(directory: String, stem: String)
+    }
+
+    private let disk: any FileSystem
+    let descriptor: FileDescriptor
+    let path: String
+    private let isReadOnly: Bool
+    private let damage: DamageList
+    private let sweeper: Sweeper
+    /// Directories whose files may be in the kernel's cache only.
+    let unsettled = UnsettledDirectories()
+    /// Something was renamed since the names were last synchronised.
+    private var hasAbandoned = false
+    /// A directory could not be renamed.
+    private var hasStrays = false
+    /// Named by pages that were destroyed.
+    private var destroyed: Set<String> = []
+    /// Those that belong to no key page, and until when they are kept.
+    private var lost: [String: Int64] = [:]
+    /// The directory of an inbox may have another name: that of one that was set aside.
+    private(set) var mayBeSetAside = false
+    private var remains: Deque<Remains> = []
+
+    init(
+        _ descriptor: FileDescriptor,
+        path: String,
+        in home: HomeDirectory,
+        damage: DamageList,
+        sweeper: Sweeper
+    ) {
+        disk = home.disk
+        self.descriptor = descriptor
+        self.path = path
+        isReadOnly = home.isReadOnly
+        self.damage = damage
+        self.sweeper = sweeper
+    }
+
+    func open(_ name: String) throws(SystemError) -> FileDescriptor {
+        try disk.open(name, in: descriptor, .directory)
+    }
+
+    func path(of directory: String) -> String { "\(path)/\(directory)" }
+
+    func synchronize() throws(StoreError) {
+        try onDisk(path) { () throws(SystemError) in try disk.synchronize(descriptor, dataOnly: false) }
+    }
+
+    func close() { disk.close(descriptor) }
+
+    // MARK: - Removing
+
+    var hasRemains: Bool { !remains.isEmpty }
+
+    /// Has a segment and its sidecar removed, whose key is gone.
+    func discard(segment stem: String, of directory: String) {
+        remains.append(.segment(directory: directory, stem: stem))
+    }
+
+    /// Removes the next of what is left.
+    func collectNext() {
+        switch remains.popFirst() {
+        case .directory(let name): sweeper.remove(directory: name, in: descriptor)
+        case .segment(let directory, let stem): sweeper.remove(segment: stem, directory, in: descriptor)
+        case nil: break
+        }
+    }
+
+    /// Marks the directory of an inbox whose page is destroyed, so that it is not taken for one whose page is damaged; its
+    /// files go later.
+    func abandon(_ directory: String) {
+        unsettled[directory] = nil
+        let gone = directory + Self.goneSuffix
+        do throws(SystemError) {
+            try disk.rename(directory, to: gone, in: descriptor)
+            hasAbandoned = true
+            remains.append(.directory(gone))
+        } catch {
+            guard error.code != ENOENT else { return }
+            hasStrays = true
+            remains.append(.directory(directory))
+        }
+    }
+
+    /// Makes the new names of destroyed inboxes' directories durable.
+    /// - Returns: false when they are not; to be tried again.
+    func settleAbandoned() -> Bool {
+        if hasStrays { return false }
+        if hasAbandoned, (try? disk.synchronize(descriptor, dataOnly: false)) == nil { return false }
+        hasAbandoned = false
+        return true
+    }
+
+    // MARK: - Orphans
+
+    /// An unlock begins to look at the pages.
+    func forgetNames() {
+        destroyed = []
+        hasStrays = false
+    }
+
+    /// A destroyed page names this directory.
+    func noteDestroyed(_ directory: String) { destroyed.insert(directory) }
+
+    /// Pages of destroyed inboxes were found: an earlier process may have renamed or removed their directories without a
+    /// barrier.
+    func noteAbandoned() { hasAbandoned = true }
+
+    /// Looks at the names, once.
+    /// - Parameters:
+    ///   - known: directories of inboxes.
+    ///   - isComplete: every row page could be read, so that a directory without one has none.
+    ///   - burntCount: how many inboxes were destroyed while their directories could not be named.
+    func sort(known: Set<String>, isComplete: Bool, burntCount: Int, now: Int64) {
+        lost = [:]
+        mayBeSetAside = false
+        guard !isReadOnly else { return }
+        if let names = try? disk.list(descriptor) {
+            bringBack(names, known)
+            if isComplete { sortOrphans(names, known, burntCount, now) }
+        } else {
+            hasStrays = true
+            mayBeSetAside = true
+        }
+    }
+
+    /// Directories that were set aside and whose key pages open again.
+    private func bringBack(_ names: [String], _ known: Set<String>) {
+        let present = Set(names)
+        for name in names {
+            let stem = stem(of: name)
+            guard known.contains(stem), !present.contains(stem), lostMoment(name, stem) != nil else { continue }
+            do throws(SystemError) {
+                try bringBack(name, stem)
+            } catch {
+                mayBeSetAside = true
+                let path = path(of: name)
+                damage.report("\(path): its key page could be read again, but it cannot be renamed")
+            }
+        }
+    }
+
+    private func bringBack(_ name: String, _ stem: String) throws(SystemError) {
+        try disk.rename(name, to: stem, in: descriptor)
+        damage.report("\(path)/\(name): its key page could be read again; the inbox is back")
+    }
+
+    /// Before a directory is taken for one that was never made.
+    /// - Throws: when it could not be found out, or its name not be given back; nothing of the inbox is served then.
+    func bringBack(_ directory: String) throws(StoreError) {
+        guard mayBeSetAside else { return }
+        try onDisk(path(of: directory)) { () throws(SystemError) in
+            let names = try disk.list(descriptor)
+            guard !names.contains(directory) else { return }
+            for name in names where lostMoment(name, directory) != nil { return try bringBack(name, directory) }
+        }
+    }
+
+    /// Whether there is a directory under a name that it was given when its inbox's page could not be opened.
+    func isSetAside(_ directory: String) throws(SystemError) -> Bool {
+        try disk.list(descriptor).contains { lostMoment($0, directory) != nil }
+    }
+
+    private func stem(of name: String) -> String { String(name.prefix { $0 != "." }) }
+
+    /// Directories that belong to no row. What was destroyed on purpose is marked and goes; another one may be an inbox
+    /// whose page was read wrongly or is damaged: it is set aside, said to be so, and kept for seven days.
+    private func sortOrphans(_ names: [String], _ known: Set<String>, _ burntCount: Int, _ now: Int64) {
+        let present = Set(names)
+        let orphans = Set(names.filter { !known.contains($0) && Hex.decode($0)?.count == 16 })
+        // No more directories than rows that have burnt while nobody could name theirs.
+        let isExplained = orphans.subtracting(destroyed).count <= burntCount
+        for name in names where !known.contains(name) {
+            let path = path(of: name)
+            let stem = stem(of: name)
+            if name == stem + Self.goneSuffix {
+                remains.append(.directory(name))
+            } else if let found = lostMoment(name, stem) {
+                if !known.contains(stem) {
+                    keepLost(name, until: found &+ Self.lostInterval, now)
+                } else if present.contains(stem) {
+                    damage.report("\(path) was set aside, and its inbox has another directory by now")
+                }
+            } else if orphans.contains(name) {
+                if isExplained || destroyed.contains(name) {
+                    abandon(name)
+                    continue
+                }
+                let aside = name + Self.lostSuffix + String(now)
+                if (try? disk.rename(name, to: aside, in: descriptor)) != nil {
+                    keepLost(aside, until: now &+ Self.lostInterval, now)
+                }
+            } else {
+                damage.report("\(path) does not belong there and was removed")
+                sweeper.remove(directory: name, in: descriptor)
+            }
+        }
+    }
+
+    private func lostMoment(_ name: String, _ stem: String) -> Int64? {
+        guard name.hasPrefix(stem + Self.lostSuffix) else { return nil }
+        return Int64(name.dropFirst(stem.count + Self.lostSuffix.count)).flatMap { Tier.times.contains($0) ? $0 : nil }
+    }
+
+    private func keepLost(_ name: String, until moment: Int64, _ now: Int64) {
+        if moment <= now { return remains.append(.directory(name)) }
+        lost[name] = moment
+        damage.report(
+            "\(path)/\(name) belongs to no key page: the page is damaged, or its inbox was just "
+                + "destroyed when the node was stopped; it cannot be opened and is removed after seven days"
+        )
+    }
+
+    /// The ends of those that belong to no key page.
+    var lostEnds: Dictionary<String, Int64>.Values { lost.values }
+
+    func reapLost(_ destroy: Int64) {
+        for (name, moment) in lost where moment <= destroy {
+            lost[name] = nil
+            remains.append(.directory(name))
+        }
+    }
+
+    // MARK: - After a run that was cut off
+
+    /// Makes durable what an earlier run has left in the cache, of every inbox.
+    func settleAll(_ doubt: Doubt) throws(StoreError) {
+        try onDisk(path) { () throws(SystemError) in
+            for name in try disk.list(descriptor) where Hex.decode(name)?.count == 16 {
+                do throws(SystemError) { try settle(directory: name, doubt) } catch { unsettled[name] = doubt }
+            }
+            try disk.synchronize(descriptor, dataOnly: false)
+        }
+    }
+
+    /// The same of one inbox that the disk has refused before.
+    func settle(_ directory: String, _ doubt: Doubt) throws(StoreError) {
+        try onDisk(path(of: directory)) { () throws(SystemError) in
+            try settle(directory: directory, doubt)
+            try disk.synchronize(descriptor, dataOnly: false)
+        }
+        unsettled[directory] = nil
+    }
+
+    private func settle(directory name: String, _ doubt: Doubt) throws(SystemError) {
+        let directory: FileDescriptor
+        do throws(SystemError) {
+            directory = try open(name)
+        } catch {
+            // Removed meanwhile, or what does not belong there.
+            if [ENOENT, ENOTDIR, ELOOP].contains(error.code) { return }
+            throw error
+        }
+        defer { disk.close(directory) }
+        for file in try disk.list(directory) { try settle(file, in: directory, doubt) }
+        try disk.synchronize(directory, dataOnly: false)
+    }
+
+    private func settle(_ name: String, in directory: FileDescriptor, _ doubt: Doubt) throws(SystemError) {
+        let file: FileDescriptor
+        do throws(SystemError) {
+            file = try disk.open(name, in: directory, .write)
+        } catch {
+            if [ENOENT, EISDIR, ELOOP, ENXIO].contains(error.code) { return }
+            throw error
+        }
+        defer { disk.close(file) }
+        let status = try disk.status(file)
+        guard status.kind == .file else { return }
+        if doubt == .refused { try disk.rewrite(file, byteCount: status.byteCount) }
+        try disk.synchronize(file, dataOnly: false)
+    }
+}
