@@ -16,8 +16,6 @@ package final class Store {
     static let inboxesName = "inboxes"
     /// Of the journal of a new home, in bytes.
     package static let journalByteCount = 8 << 20
-    /// Descriptors of segments and logs kept open between commits.
-    static let openFileLimit = 256
     /// How much ``collect(limit:)`` does by default, in files: a millisecond or two.
     package static let collectLimit = 64
     /// Most directories looked through in one reap.
@@ -58,13 +56,11 @@ package final class Store {
     let rowFile: SlotFile
     let columnFile: SlotFile
     let tombstoneFile: SlotFile
+    let tombstoneTable: TombstoneTable
     var rowSlots = SlotMap()
     var columnSlots = SlotMap()
-    var tombstoneSlots = SlotMap()
     /// Clear headers of the column pages, by slot: known without the passphrase.
     var headers: [Int: ColumnHeader] = [:]
-    /// Clear keep-until times of the tombstones, by slot.
-    var keepUntil: [Int: Int64] = [:]
     /// Pages that could not be destroyed yet. Nothing is served from them.
     var doomedPages: [DoomedPage] = []
     /// The first end of a column, a tombstone or a lost directory, due or not.
@@ -92,7 +88,6 @@ package final class Store {
     var columnsAreComplete = true
     /// The column that appends to a bucket use.
     var columnOfBucket: [BucketKey: Column] = [:]
-    var tombstoneTexts: [Int: TombstonePage] = [:]
     var segments: [Int: Segment] = [:]
     /// Rows whose directories have not been looked at, in slot order.
     var unknownRows: Deque<RowID> = []
@@ -118,7 +113,7 @@ package final class Store {
 
     // Commits.
     var nextFileNumber = 0
-    var openFiles: Deque<RecordFile> = []
+    let openFiles: OpenFiles
 
     /// The latest moment known, from ``open(home:fileSystem:now:argon2Floor:committingOn:)`` and ``reap(hide:destroy:)``.
     var latestHide: Int64
@@ -166,6 +161,7 @@ package final class Store {
             }
             throw error
         }
+        tombstoneTable = TombstoneTable(tombstoneFile, isReadOnly: home.isReadOnly, damage: damageList)
         directories = InboxDirectories(
             inboxes,
             path: home.path(Self.inboxesName),
@@ -173,6 +169,7 @@ package final class Store {
             damage: damageList,
             sweeper: sweeper
         )
+        openFiles = OpenFiles(disk: home.disk, directories: directories)
         journal = Journal(in: home, damage: damageList)
         writer = FileWriter(disk: home.disk, inboxes: inboxes, gate: DirectoryGate())
         commits = GroupCommit(
@@ -201,9 +198,41 @@ package final class Store {
     }
 }
 
+extension Store {
+    /// Most bytes of a tombstone's payload.
+    package static let maximumTombstonePayload = TombstonePage.maximumPayload
+
+    /// Durable when this returns.
+    package func addTombstone(keepUntil: Int64, payload: [UInt8]) throws(StoreError) -> TombstoneID {
+        let id = randomBytes(16)
+        let page = TombstonePage(id: id, version: 0, keepUntil: keepUntil, payload: payload)
+        try tombstoneTable.write(page, unlockedKeys())
+        notePageEnd(keepUntil)
+        return TombstoneID(bytes: id)
+    }
+
+    /// Replaces the payload, durably and at no moment without either version; the old page is destroyed.
+    package func updateTombstone(_ id: TombstoneID, payload: [UInt8]) throws(StoreError) {
+        try tombstoneTable.update(id, payload: payload, unlockedKeys())
+    }
+
+    /// In slot order.
+    package func tombstones() throws(StoreError) -> [Tombstone] {
+        _ = try unlockedKeys()
+        return tombstoneTable.all
+    }
+
+    /// Destroys the page.
+    /// - Throws: when it may still be there; ``reap(hide:destroy:)`` tries again.
+    package func removeTombstone(_ id: TombstoneID) throws(StoreError) {
+        _ = try unlockedKeys()
+        try tombstoneTable.remove(id)
+    }
+}
+
 /// A page whose destruction failed and is tried again at every reap.
 struct DoomedPage: Equatable {
-    enum File { case rows, columns, tombstones }
+    enum File { case rows, columns }
     let file: File
     let slot: Int
 }

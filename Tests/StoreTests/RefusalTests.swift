@@ -134,7 +134,7 @@ import Testing
                 _ = try store.list(row, now: start)
                 if rests { store.release(row) }
                 // As after many other files.
-                for segment in store.segments.values { store.closeDescriptor(of: segment.file) }
+                for segment in store.segments.values { store.openFiles.close(segment.file) }
                 disk.with { $0.fault = .init(at: $0.operations + call, code: EMFILE, isLasting: false) }
                 store.reap(hide: due, destroy: due)
                 disk.with { $0.fault = nil }

@@ -291,7 +291,7 @@ extension Store {
         let file = segment.file
         var found = file.withUnwritten(record.span) { file.open($0, number: record.number) }
         if found == nil {
-            let descriptor = try descriptor(of: file)
+            let descriptor = try openFiles.descriptor(of: file)
             let sealed = try onDisk(file.path) { () throws(SystemError) in
                 try disk.read(descriptor, at: Int64(record.offset), count: Int(record.length))
             }

@@ -18,7 +18,7 @@ extension Store {
         guard !segment.isProbed else { return }
         let size: Int64
         do throws(StoreError) {
-            let descriptor = try descriptor(of: segment.file)
+            let descriptor = try openFiles.descriptor(of: segment.file)
             size = try onDisk(segment.file.path) { () throws(SystemError) in try disk.status(descriptor).byteCount }
         } catch {
             return index(segment)
@@ -49,7 +49,7 @@ extension Store {
         while true {
             let from = max(0, segment.loadedFrom - byteCount)
             let count = Int(segment.loadedFrom - from)
-            guard let descriptor = try? descriptor(of: file),
+            guard let descriptor = try? openFiles.descriptor(of: file),
                 let bytes = try? disk.read(descriptor, at: from, count: count), bytes.count == count,
                 let piece = file.walkBack(bytes, offset: from, next: segment.records.first?.number)
             else { return false }
@@ -188,7 +188,7 @@ extension Store {
         let isPrefix = segment.records.count > 0
         let bytes: [UInt8]
         do throws(StoreError) {
-            let descriptor = try descriptor(of: segment.file)
+            let descriptor = try openFiles.descriptor(of: segment.file)
             let limit = isPrefix ? segment.loadedFrom : nil
             bytes = try onDisk(path) { () throws(SystemError) in
                 var count = limit ?? 0

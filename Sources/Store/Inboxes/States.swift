@@ -40,7 +40,7 @@ extension Store {
             guard case .opened(let state) = found else { throw .damaged(what: log.file.path) }
             return state
         }
-        let descriptor = try descriptor(of: log.file)
+        let descriptor = try openFiles.descriptor(of: log.file)
         let sealed = try onDisk(log.file.path) { () throws(SystemError) in
             try disk.read(descriptor, at: latest.span.offset, count: latest.span.length)
         }
@@ -96,7 +96,7 @@ extension Store {
         if !result.isSound { report("\(path) is damaged; the last valid state is used") }
         if !result.isWhole { report("\(path): its end makes no state: a write that was interrupted, or damage") }
         if !result.isSound || !result.isWhole { log.file.isClosed = true }
-        adopt(opened, for: log.file)
+        openFiles.adopt(opened, for: log.file)
         row.log = log
         row.logIsLoaded = true
         return log

@@ -1,5 +1,3 @@
-import DequeModule
-
 extension Store {
     /// Makes everything buffered before the call durable. Commits that are asked for while one runs share the next.
     ///
@@ -8,7 +6,7 @@ extension Store {
     ///   or ``lock()`` has tried meanwhile; the messages concerned are no longer served and can be appended again.
     package func commit(_ completion: @escaping @Sendable (Result<Void, StoreError>) -> Void) {
         commits.commit(now: latestHide, completion)
-        closeSurplusFiles()
+        openFiles.closeSurplus()
     }
 
     /// The same for the store's own sake. It takes along what others have buffered, so a failure is told to their commit,
@@ -20,40 +18,10 @@ extension Store {
     /// Does the commits that wait for ``CommitThread/later(_:)`` now. To be called before blocking for one.
     package func hurryCommits() { commits.committer.hurry() }
 
-    // MARK: - Descriptors
-
-    /// For reading.
-    func descriptor(of file: RecordFile) throws(StoreError) -> FileDescriptor {
-        if let descriptor = file.descriptor { return descriptor }
-        let opened = try onDisk(file.path) { () throws(SystemError) in
-            let directory = try directories.open(file.place.directoryName)
-            defer { disk.close(directory) }
-            return try disk.open(file.place.fileName, in: directory, [])
-        }
-        adopt(opened, for: file)
-        return opened
-    }
-
-    func adopt(_ descriptor: FileDescriptor, for file: RecordFile) {
-        file.descriptor = descriptor
-        openFiles.append(file)
-        closeSurplusFiles()
-    }
-
-    private func closeSurplusFiles() {
-        while openFiles.count > Self.openFileLimit, let file = openFiles.popFirst() { closeDescriptor(of: file) }
-    }
-
-    func closeDescriptor(of file: RecordFile) {
-        if let descriptor = file.descriptor { disk.close(descriptor) }
-        file.descriptor = nil
-    }
-
     /// Drops a file nobody will read again: what is buffered is forgotten.
     func discard(_ file: RecordFile) {
         commits.forget(file)
-        if file.descriptor != nil { openFiles.removeAll { $0 === file } }
-        closeDescriptor(of: file)
+        openFiles.close(file)
     }
 
     /// Takes a segment out of service, keys and all; the file stays for whoever removes it.

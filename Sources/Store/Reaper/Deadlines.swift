@@ -22,7 +22,7 @@ extension Store {
             consider(earliestPage)
         } else if earliestPage != nil {
             for header in headers.values { consider(header.notAfter) }
-            for moment in keepUntil.values { consider(moment) }
+            for moment in tombstoneTable.ends { consider(moment) }
             for moment in directories.lostEnds { consider(moment) }
         }
         if hasUnknownRows, let firstColumnStart {
@@ -34,7 +34,9 @@ extension Store {
         }
         if hasUnreadDue { consider(latestHide + 1) }
         if hasRemains { consider(latestHide + 1) }
-        if !doomedPages.isEmpty || commits.hasPendingErasures { consider(latestHide + Retry.interval) }
+        if !doomedPages.isEmpty || tombstoneTable.doomedCount > 0 || commits.hasPendingErasures {
+            consider(latestHide + Retry.interval)
+        }
         if !isLocked, let checkpointAt = commits.checkpointAt { consider(max(checkpointAt, latestHide + 1)) }
         return next
     }
@@ -44,7 +46,7 @@ extension Store {
 
     /// Finds the earliest end of a page again.
     func settlePageEnds() {
-        let ends = [headers.values.lazy.map(\.notAfter).min(), keepUntil.values.min(), directories.lostEnds.min()]
+        let ends = [headers.values.lazy.map(\.notAfter).min(), tombstoneTable.ends.min(), directories.lostEnds.min()]
         earliestPage = ends.compactMap { $0 }.min()
     }
 

@@ -24,11 +24,10 @@ extension Store {
             return report
         }
         if let earliestPage, earliestPage <= destroy { reapPages(destroy, &report) }
-        let failures = destroyDoomedPages()
+        let failures = destroyDoomedPages() + tombstoneTable.destroyDoomed()
         if !failures.isEmpty {
             // Only pages that were read back count.
-            let left = doomedPages.count { $0.file == .tombstones }
-            report.tombstonesDestroyed = max(0, report.tombstonesDestroyed - left)
+            report.tombstonesDestroyed = max(0, report.tombstonesDestroyed - tombstoneTable.doomedCount)
             let columnsLeft = doomedPages.count { $0.file == .columns }
             report.columnsDestroyed = max(0, report.columnsDestroyed - columnsLeft)
         }
@@ -43,12 +42,7 @@ extension Store {
     private func reapPages(_ destroy: Int64, _ report: inout ReapReport) {
         reapFuses(destroy, &report)
         reapColumns(destroy, &report)
-        for slot in keepUntil.keys.sorted() where keepUntil[slot].map({ $0 <= destroy }) ?? false {
-            keepUntil[slot] = nil
-            tombstoneTexts[slot] = nil
-            doom(.tombstones, slot)
-            report.tombstonesDestroyed += 1
-        }
+        report.tombstonesDestroyed += tombstoneTable.reap(destroy)
         directories.reapLost(destroy)
         settlePageEnds()
     }
@@ -196,7 +190,6 @@ extension Store {
         switch file {
         case .rows: rowSlots[slot] = .unreadable
         case .columns: columnSlots[slot] = .unreadable
-        case .tombstones: tombstoneSlots[slot] = .unreadable
         }
     }
 
@@ -217,9 +210,6 @@ extension Store {
                 case .columns:
                     try destroyColumnPage(page.slot)
                     columnSlots[page.slot] = .free
-                case .tombstones:
-                    try tombstoneFile.destroy(page.slot)
-                    tombstoneSlots[page.slot] = .free
                 }
                 doomedPages.removeAll { $0 == page }
             } catch {
@@ -232,7 +222,7 @@ extension Store {
 
     /// Whether a page exists that should not, by the clear headers.
     func hasOverduePages(at moment: Int64) -> Bool {
-        headers.values.contains { $0.notAfter <= moment } || keepUntil.values.contains { $0 <= moment }
-            || !doomedPages.isEmpty
+        headers.values.contains { $0.notAfter <= moment } || tombstoneTable.ends.contains { $0 <= moment }
+            || !doomedPages.isEmpty || tombstoneTable.doomedCount > 0
     }
 }

@@ -126,7 +126,7 @@ extension Store {
                 if !isReadOnly { doom(.columns, slot) }
             }
         }
-        readTombstoneHeaders()
+        tombstoneTable.readHeaders()
         settlePageEnds()
     }
 
@@ -165,7 +165,7 @@ extension Store {
         controlRow?.isAsleep = false
         let (isComplete, fingerprints) = openRows(keys)
         openColumns(keys, fingerprints)
-        openTombstones(keys)
+        tombstoneTable.open(keys)
         unknownRows = Deque(rows.keys.sorted())
         firstColumnStart = columns.values.lazy.map(\.start).min()
         sortDirectories(isComplete: isComplete)
@@ -264,8 +264,7 @@ extension Store {
         commitUntold(withCheckpoint: true)
         commits.end()
         collect(limit: .max)
-        for file in openFiles { closeDescriptor(of: file) }
-        openFiles = []
+        openFiles.closeAll()
         for column in columns.values { column.segments = [:] }
         rowsAtLock = rows.mapValues(\.directoryOnce)
         for row in rows.values {
@@ -281,7 +280,7 @@ extension Store {
         columnOfBucket = [:]
         columnOfTag = [:]
         segments = [:]
-        tombstoneTexts = [:]
+        tombstoneTable.forgetPages()
         unknownRows = []
         firstColumnStart = nil
         drowsyRows = []

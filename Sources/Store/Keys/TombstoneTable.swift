@@ -1,0 +1,164 @@
+/// The pages of `tombstones.slots`: their ends without the passphrase, what they say with it.
+final class TombstoneTable {
+    private let file: SlotFile
+    private let isReadOnly: Bool
+    private let damage: DamageList
+    private var slots = SlotMap()
+    /// Clear keep-until times, by slot.
+    private var keepUntil: [Int: Int64] = [:]
+    /// By slot; empty while the store is locked.
+    private var pages: [Int: TombstonePage] = [:]
+    /// Slots of pages that could not be destroyed yet. Nothing is served from them.
+    private var doomed: [Int] = []
+
+    init(_ file: SlotFile, isReadOnly: Bool, damage: DamageList) {
+        self.file = file
+        self.isReadOnly = isReadOnly
+        self.damage = damage
+    }
+
+    // MARK: - Opening
+
+    func readHeaders() {
+        slots.extend(to: file.pageCount)
+        file.forEachPage { slot, page in
+            guard let page else {
+                slots[slot] = .unreadable
+                damage.report("page \(slot) of \(file.path) cannot be read")
+                return
+            }
+            if let time = TombstonePage.keepUntil(page) {
+                slots[slot] = .used
+                keepUntil[slot] = time
+            } else if TombstonePage.hasMagic(page) {
+                damage.report("header of page \(slot) of \(file.path)")
+                if !isReadOnly { doom(slot) }
+            }
+        }
+    }
+
+    /// Opens the pages. What was changed, and the older version of what an interrupted update has left twice, is destroyed.
+    func open(_ keys: GridKeys) {
+        var newest: [[UInt8]: Int] = [:]
+        for slot in keepUntil.keys.sorted() {
+            guard let page = try? file.read(slot) else { continue }
+            guard let tombstone = TombstonePage.open(page, index: slot, keys: keys) else {
+                damage.report("page \(slot) of \(file.path) was changed")
+                drop(slot)
+                continue
+            }
+            if let other = newest[tombstone.id], let known = pages[other] {
+                let older = known.version < tombstone.version ? other : slot
+                if older == other {
+                    newest[tombstone.id] = slot
+                    pages[slot] = tombstone
+                }
+                drop(older)
+            } else {
+                newest[tombstone.id] = slot
+                pages[slot] = tombstone
+            }
+        }
+        destroyDoomed()
+    }
+
+    /// The store is locked.
+    func forgetPages() { pages = [:] }
+
+    // MARK: - Tombstones
+
+    /// In slot order.
+    var all: [Tombstone] {
+        pages.sorted { $0.key < $1.key }.map { _, page in
+            Tombstone(id: TombstoneID(bytes: page.id), keepUntil: page.keepUntil, payload: page.payload)
+        }
+    }
+
+    /// Durable when this returns.
+    func write(_ tombstone: TombstonePage, _ keys: GridKeys) throws(StoreError) {
+        if isReadOnly { throw .readOnly(path: file.path) }
+        guard tombstone.payload.count <= TombstonePage.maximumPayload else {
+            throw .tooLarge(limit: TombstonePage.maximumPayload)
+        }
+        guard Tier.times.contains(tombstone.keepUntil) else { throw .invalidArgument("time \(tombstone.keepUntil)") }
+        let slot = try slots.take(growing: file)
+        do throws(StoreError) {
+            try file.write(slot, tombstone.seal(index: slot, keys: keys))
+        } catch {
+            doom(slot)
+            throw error
+        }
+        slots[slot] = .used
+        keepUntil[slot] = tombstone.keepUntil
+        pages[slot] = tombstone
+    }
+
+    /// Replaces the payload, durably and at no moment without either version; the old page is destroyed.
+    func update(_ id: TombstoneID, payload: [UInt8], _ keys: GridKeys) throws(StoreError) {
+        let (slot, old) = try find(id)
+        try write(
+            TombstonePage(id: old.id, version: old.version &+ 1, keepUntil: old.keepUntil, payload: payload),
+            keys
+        )
+        drop(slot)
+        destroyDoomed()
+    }
+
+    /// Destroys the page.
+    /// - Throws: when it may still be there; the next reap tries again.
+    func remove(_ id: TombstoneID) throws(StoreError) {
+        let (slot, _) = try find(id)
+        if isReadOnly { throw .readOnly(path: file.path) }
+        drop(slot)
+        if let failure = destroyDoomed().first { throw failure }
+    }
+
+    private func find(_ id: TombstoneID) throws(StoreError) -> (slot: Int, page: TombstonePage) {
+        guard let found = pages.first(where: { $0.value.id == id.bytes }) else { throw .unknownTombstone }
+        return (found.key, found.value)
+    }
+
+    // MARK: - Ends
+
+    /// When the pages are to be destroyed.
+    var ends: Dictionary<Int, Int64>.Values { keepUntil.values }
+    var doomedCount: Int { doomed.count }
+
+    /// Marks what is due for destruction.
+    /// - Returns: how many pages.
+    func reap(_ destroy: Int64) -> Int {
+        let due = keepUntil.keys.sorted().filter { keepUntil[$0].map { $0 <= destroy } ?? false }
+        for slot in due { drop(slot) }
+        return due.count
+    }
+
+    private func drop(_ slot: Int) {
+        pages[slot] = nil
+        keepUntil[slot] = nil
+        doom(slot)
+    }
+
+    private func doom(_ slot: Int) {
+        if !doomed.contains(slot) { doomed.append(slot) }
+        slots[slot] = .unreadable
+    }
+
+    /// Overwrites and reads back what is marked.
+    /// - Returns: the failures; those pages stay marked.
+    @discardableResult
+    func destroyDoomed() -> [StoreError] {
+        guard !isReadOnly else { return [] }
+        var failures: [StoreError] = []
+        for slot in doomed {
+            do throws(StoreError) {
+                try file.destroy(slot)
+                slots[slot] = .free
+                doomed.removeAll { $0 == slot }
+            } catch {
+                damage.report("a page waits for its destruction: \(error)")
+                failures.append(error)
+            }
+        }
+        return failures
+    }
+}
