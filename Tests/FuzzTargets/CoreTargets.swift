@@ -54,19 +54,23 @@ private func core(_ name: String, _ scenario: CoreScenario) -> FuzzTarget {
 enum CoreScenario: Sendable {
     case two, three, joining, contact
 
-    private static let bases: [Result<FuzzSession, any Error>] = [
+    // Never changed: each input gets copies of the nodes.
+    private nonisolated(unsafe) static let bases: [Result<FuzzSession, any Error>] = [
         Result { FuzzSession(try FuzzAssembly.joined(2)) }, Result { FuzzSession(try FuzzAssembly.joined(3)) },
         Result { FuzzSession(try FuzzAssembly.halfJoined()) }, Result { FuzzSession(FuzzAssembly.contacts()) },
     ]
 
-    /// The same for every input; a value, so that nothing of one input reaches another.
+    /// The same for every input, with nodes of its own, so that nothing of one input reaches another.
     func start() throws -> FuzzSession {
-        switch self {
-        case .two: try Self.bases[0].get()
-        case .three: try Self.bases[1].get()
-        case .joining: try Self.bases[2].get()
-        case .contact: try Self.bases[3].get()
-        }
+        var session =
+            switch self {
+            case .two: try Self.bases[0].get()
+            case .three: try Self.bases[1].get()
+            case .joining: try Self.bases[2].get()
+            case .contact: try Self.bases[3].get()
+            }
+        session.all.nodes = session.all.nodes.map { $0.copy() }
+        return session
     }
 
     /// Every operation once, and a few that belong together; with every end.

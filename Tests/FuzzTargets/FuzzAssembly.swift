@@ -3,7 +3,7 @@ import Primitives
 import Wire
 
 /// Several nodes back to back in memory, each with the shell that it needs: every action is performed at once, every
-/// frame can cross as bytes. A value, so that a fuzzer starts from the same place with every input.
+/// frame can cross as bytes. A value but for its nodes, which have to be copied for a second start from the same place.
 struct FuzzAssembly {
     struct InFlight {
         var to: Int

@@ -186,7 +186,7 @@
             sessionGrace: Limits.sessionGrace,
             isKnown: { _, _ in false }
         )
-        var node = NodeStateMachine()
+        let node = NodeStateMachine()
         _ = node.load(record, key: FuzzKeys.ann, turn)
         _ = node.advance(&turn)
         guard let saved = node.record(record.client) else { return }

@@ -73,7 +73,7 @@ let storedTargets: [FuzzTarget] = [
             guard let record = try? StoredCodec.decodeTombstone(bytes) else { return }
             let again = try? StoredCodec.decodeTombstone(StoredCodec.encode(tombstone: record))
             try expect(again == record, "\(record) comes back as \(String(describing: again))")
-            var node = NodeStateMachine()
+            let node = NodeStateMachine()
             _ = node.load(record, now: Timestamp(milliseconds: 1_795_247_146_133))
         }
     ),

@@ -255,7 +255,7 @@ import Testing
         #expect(!pair.events[1].contains(.explosionScheduled(time)) && pair.armed[1] == nil)
         #expect(pair.machines[0]?.record.schedule?.confirmed == [])
         pair.isLocked[1] = false
-        pair.step(1) { core, turn in core.advance(&turn) }
+        pair.step(1) { core, turn in core.unlocked(&turn) }
         pair.run()
         #expect(pair.events[1].contains(.explosionScheduled(time)) && pair.armed[1]?.explodedAt == time)
         #expect(pair.machines[0]?.record.schedule?.confirmed.count == 1)
@@ -413,7 +413,7 @@ import Testing
         all.run()
         let client = all.clients[1]
         let record = try #require(all.nodes[1].record(client))
-        var fresh = NodeStateMachine()
+        let fresh = NodeStateMachine()
         var turn = turn(all.random, now: all.now)
         let loaded = fresh.load(record, key: all.keys[1], turn)
         #expect(!loaded.contains { if case .notify = $0 { true } else { false } })

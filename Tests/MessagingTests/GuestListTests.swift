@@ -51,7 +51,7 @@ import Testing
 
     @Test func `a node sends the oldest guest of any inbox away for a new one`() {
         var random = Randomness.seeded(1)
-        var node = NodeStateMachine()
+        let node = NodeStateMachine()
         let client = ClientID.generate(&random)
         func makeTurn(_ now: Timestamp) -> Turn {
             Turn(

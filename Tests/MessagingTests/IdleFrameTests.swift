@@ -167,7 +167,7 @@ private enum Idle: String, CaseIterable {
         var frames: [Frame] = Array(repeating: .group(update), count: Limits.forgeryBurst + 1)
         frames += Array(repeating: .ping(1), count: Self.tooMany)
         // What closing the link comes to is yet to be: a peer may go on for some seconds.
-        var core = all.nodes[victim]
+        let core = all.nodes[victim]
         var turn = turn(all.random, now: all.now)
         let answers = frames.map { core.receive($0, on: link, verify: { _ in nil }, &turn) }
         #expect(core.conversation(all.clients[victim])?.isShunned(key, now: all.now) == true)

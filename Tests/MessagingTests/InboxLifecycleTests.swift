@@ -6,16 +6,19 @@ import Testing
 @Suite struct InboxLifecycle {
     typealias Machine = InboxLifecycleStateMachine
 
-    private func client(_ number: UInt8) -> ClientID {
-        ClientID(unchecked: [UInt8](repeating: 0, count: 15) + [number])
+    /// By their numbers.
+    private let inboxes = (0..<16 as Range<UInt8>).map { number in
+        InboxEntry(client: ClientID(unchecked: [UInt8](repeating: 0, count: 15) + [number]), createdAt: noon)
     }
 
-    private let free: (ClientID) -> InboxProtection = { _ in [] }
+    private func inbox(_ number: UInt8) -> InboxEntry { inboxes[Int(number)] }
+
+    private let free: (InboxEntry) -> InboxProtection = { _ in [] }
 
     /// `count` inboxes, asleep; number n was last active n seconds after noon.
     private func asleep(_ count: UInt8, capacity: Int) -> Machine {
         var machine = Machine(capacity: capacity)
-        for number in 0..<count { machine.track(client(number), lastActivity: noon + Int64(number) * .second) }
+        for number in 0..<count { machine.track(inbox(number), lastActivity: noon + Int64(number) * .second) }
         return machine
     }
 
@@ -28,11 +31,11 @@ import Testing
         _ reason: WakeReason = .userInteraction,
         stay: Milliseconds = 0,
         mayExceed: Bool = false,
-        excluding: Set<ClientID> = [],
-        protection: ((ClientID) -> InboxProtection)? = nil
-    ) throws(Machine.Refusal) -> [ClientID] {
+        excluding: Set<InboxEntry> = [],
+        protection: ((InboxEntry) -> InboxProtection)? = nil
+    ) throws(Machine.Refusal) -> [InboxEntry] {
         try machine.wake(
-            client(number),
+            inbox(number),
             reason,
             now: later,
             stay: stay,
@@ -47,48 +50,48 @@ import Testing
     @Test func `not tracked, sleeping, awake: every event in every state`() throws {
         var machine = Machine(capacity: 2)
         // Not tracked.
-        #expect(!machine.isTracked(client(1)) && machine.wakeReason(client(1)) == nil)
-        #expect(throws: Machine.Refusal.notTracked) { try machine.sleep(client(1), protection: free) }
-        machine.active(client(1), at: later)
-        machine.endDelivery(client(1))
-        machine.remove(client(1))
-        #expect(!machine.isTracked(client(1)))
+        #expect(!machine.isTracked(inbox(1)) && machine.wakeReason(inbox(1)) == nil)
+        #expect(throws: Machine.Refusal.notTracked) { try machine.sleep(inbox(1), protection: free) }
+        machine.active(inbox(1), at: later)
+        machine.endDelivery(inbox(1))
+        machine.remove(inbox(1))
+        #expect(!machine.isTracked(inbox(1)))
         // Sleeping.
-        machine.track(client(1), lastActivity: noon)
-        #expect(machine.isTracked(client(1)) && !machine.isAwake(client(1)) && machine.sleepingCount == 1)
-        machine.track(client(1), lastActivity: later)
-        #expect(machine.lastActivity(client(1)) == noon)
-        #expect(try machine.sleep(client(1), protection: free) == false)
-        machine.endDelivery(client(1))
-        machine.active(client(1), at: later)
-        #expect(machine.lastActivity(client(1)) == later)
+        machine.track(inbox(1), lastActivity: noon)
+        #expect(machine.isTracked(inbox(1)) && !machine.isAwake(inbox(1)) && machine.sleepingCount == 1)
+        machine.track(inbox(1), lastActivity: later)
+        #expect(machine.lastActivity(inbox(1)) == noon)
+        #expect(try machine.sleep(inbox(1), protection: free) == false)
+        machine.endDelivery(inbox(1))
+        machine.active(inbox(1), at: later)
+        #expect(machine.lastActivity(inbox(1)) == later)
         // Awake.
         try wake(&machine, 1, .pushNotification)
-        #expect(machine.isAwake(client(1)) && machine.wakeReason(client(1)) == .pushNotification)
+        #expect(machine.isAwake(inbox(1)) && machine.wakeReason(inbox(1)) == .pushNotification)
         #expect(machine.awakeCount == 1 && machine.sleepingCount == 0)
         // Woken again it keeps its reason, and nobody gives way for it.
         #expect(try wake(&machine, 1, .userInteraction, protection: { _ in .unread }).isEmpty)
-        #expect(machine.wakeReason(client(1)) == .pushNotification)
-        machine.track(client(1), lastActivity: nil)
-        #expect(machine.isAwake(client(1)))
-        machine.active(client(1), at: noon)
-        #expect(machine.lastActivity(client(1)) == later)
-        #expect(try machine.sleep(client(1), protection: free) == true)
-        #expect(!machine.isAwake(client(1)) && machine.wakeReason(client(1)) == nil)
+        #expect(machine.wakeReason(inbox(1)) == .pushNotification)
+        machine.track(inbox(1), lastActivity: nil)
+        #expect(machine.isAwake(inbox(1)))
+        machine.active(inbox(1), at: noon)
+        #expect(machine.lastActivity(inbox(1)) == later)
+        #expect(try machine.sleep(inbox(1), protection: free) == true)
+        #expect(!machine.isAwake(inbox(1)) && machine.wakeReason(inbox(1)) == nil)
         // Gone, from either.
-        machine.remove(client(1))
-        #expect(!machine.isTracked(client(1)))
+        machine.remove(inbox(1))
+        #expect(!machine.isTracked(inbox(1)))
         // A new one is awake at once.
         try wake(&machine, 2)
-        #expect(machine.isAwake(client(2)))
-        machine.remove(client(2))
+        #expect(machine.isAwake(inbox(2)))
+        machine.remove(inbox(2))
         #expect(machine.awakeCount == 0 && machine.sleepingCount == 0)
     }
 
     @Test(arguments: WakeReason.allCases) func `the reason of a waking is kept`(reason: WakeReason) throws {
         var machine = asleep(1, capacity: 1)
         try wake(&machine, 0, reason)
-        #expect(machine.wakeReason(client(0)) == reason)
+        #expect(machine.wakeReason(inbox(0)) == reason)
     }
 
     @Test func `the capacity is 20, and a number from 1 to 10,000`() {
@@ -106,34 +109,34 @@ import Testing
         var machine = asleep(4, capacity: 2)
         #expect(try wake(&machine, 3).isEmpty)
         #expect(try wake(&machine, 1).isEmpty)
-        #expect(try wake(&machine, 2) == [client(1)])
-        #expect(try wake(&machine, 0) == [client(2)])
+        #expect(try wake(&machine, 2) == [inbox(1)])
+        #expect(try wake(&machine, 0) == [inbox(2)])
         // Activity counts, not the moment of waking.
-        machine.active(client(0), at: later)
-        #expect(try wake(&machine, 1) == [client(3)])
+        machine.active(inbox(0), at: later)
+        #expect(try wake(&machine, 1) == [inbox(3)])
         #expect(machine.awakeCount == 2 && machine.sleepingCount == 2)
     }
 
     @Test func `an inbox that was never active gives way first`() throws {
         var machine = asleep(3, capacity: 2)
-        machine.track(client(9), lastActivity: nil)
+        machine.track(inbox(9), lastActivity: nil)
         try wake(&machine, 0)
         try wake(&machine, 9)
-        #expect(try wake(&machine, 2) == [client(9)])
+        #expect(try wake(&machine, 2) == [inbox(9)])
     }
 
     @Test func `among the never active the one that a user touched longest ago gives way`() throws {
         var machine = Machine(capacity: 2)
         for (number, time) in [(1, 30), (2, 10)] as [(UInt8, Int64)] {
             _ = try machine.wake(
-                client(number),
+                inbox(number),
                 .userInteraction,
                 now: noon + time * .second,
                 stay: 0,
                 protection: free
             )
         }
-        #expect(try wake(&machine, 3) == [client(2)])
+        #expect(try wake(&machine, 3) == [inbox(2)])
     }
 
     @Test(arguments: [.active, .pendingInvite, .unread, .undelivered] as [InboxProtection])
@@ -141,12 +144,12 @@ import Testing
         var machine = asleep(3, capacity: 2)
         try wake(&machine, 0)
         try wake(&machine, 1)
-        let victims = try wake(&machine, 2, protection: { $0 == client(0) ? protection : [] })
-        #expect(victims == [client(1)])
+        let victims = try wake(&machine, 2, protection: { $0 == inbox(0) ? protection : [] })
+        #expect(victims == [inbox(1)])
         #expect(throws: Machine.Refusal.protected(protection)) {
-            try machine.sleep(client(0), protection: { _ in protection })
+            try machine.sleep(inbox(0), protection: { _ in protection })
         }
-        #expect(machine.isAwake(client(0)))
+        #expect(machine.isAwake(inbox(0)))
         #expect(!protection.description.isEmpty)
     }
 
@@ -154,7 +157,7 @@ import Testing
         var machine = asleep(3, capacity: 2)
         try wake(&machine, 0)
         try wake(&machine, 1)
-        #expect(try wake(&machine, 2, excluding: [client(0)]) == [client(1)])
+        #expect(try wake(&machine, 2, excluding: [inbox(0)]) == [inbox(1)])
     }
 
     @Test func `protected inboxes exceed the capacity, up to twice of it`() throws {
@@ -168,7 +171,7 @@ import Testing
                 try wake(&machine, 5, reason, protection: { _ in .unread })
             }
         }
-        #expect(machine.awakeCount == 4 && !machine.isAwake(client(5)))
+        #expect(machine.awakeCount == 4 && !machine.isAwake(inbox(5)))
         // But for what is due at a moment.
         #expect(try wake(&machine, 5, .activityRanking, mayExceed: true, protection: { _ in .unread }).isEmpty)
         #expect(machine.awakeCount == 5)
@@ -177,9 +180,9 @@ import Testing
     @Test func `one that is in use a moment ago stays, until a user or a token needs its place at the limit`() throws {
         var machine = asleep(6, capacity: 2)
         for number in 0..<4 as Range<UInt8> { #expect(try wake(&machine, number, stay: 10 * .second).isEmpty) }
-        #expect(machine.isStaying(client(0), now: later) && !machine.isStaying(client(0), now: later + 10 * .second))
+        #expect(machine.isStaying(inbox(0), now: later) && !machine.isStaying(inbox(0), now: later + 10 * .second))
         #expect(throws: Machine.Refusal.full(limit: 4)) { try wake(&machine, 4, .activityRanking) }
-        #expect(try wake(&machine, 4, .userInteraction, stay: 10 * .second) == [client(0)])
+        #expect(try wake(&machine, 4, .userInteraction, stay: 10 * .second) == [inbox(0)])
         #expect(machine.awakeCount == 4)
     }
 
@@ -187,7 +190,7 @@ import Testing
         var machine = asleep(5, capacity: 2)
         for number in [4, 0, 3, 1] as [UInt8] { try wake(&machine, number, protection: { _ in .active }) }
         #expect(machine.trim(now: later, protection: { _ in .active }).isEmpty)
-        #expect(machine.trim(now: later, protection: { $0 == client(0) ? .active : [] }) == [client(1), client(3)])
+        #expect(machine.trim(now: later, protection: { $0 == inbox(0) ? .active : [] }) == [inbox(1), inbox(3)])
         #expect(machine.trim(now: later, protection: free).isEmpty)
         #expect(machine.awakeCount == 2)
     }
@@ -198,9 +201,9 @@ import Testing
         try wake(&machine, 1, .pushNotification, stay: 10 * .second)
         #expect(machine.deliveryCount(now: later) == 1)
         #expect(machine.deliveryCount(now: later + 10 * .second) == 0)
-        machine.endDelivery(client(1))
-        #expect(machine.isStaying(client(1), now: later))
-        machine.endDelivery(client(0))
+        machine.endDelivery(inbox(1))
+        #expect(machine.isStaying(inbox(1), now: later))
+        machine.endDelivery(inbox(0))
         #expect(machine.deliveryCount(now: later) == 0)
     }
 
@@ -209,14 +212,14 @@ import Testing
     @Test func `rebalance keeps what is protected and fills the rest by activity`() throws {
         var machine = asleep(8, capacity: 3)
         for number in [0, 1, 2] as [UInt8] { try wake(&machine, number) }
-        let plan = machine.rebalance(now: later) { $0 == client(1) ? .active : [] }
-        #expect(plan.sleep == [client(0), client(2)])
-        #expect(plan.wake == [client(7), client(6)])
+        let plan = machine.rebalance(now: later) { $0 == inbox(1) ? .active : [] }
+        #expect(plan.sleep == [inbox(0), inbox(2)])
+        #expect(plan.wake == [inbox(7), inbox(6)])
         machine.apply(plan)
         for number in [7, 6] as [UInt8] { try wake(&machine, number, .activityRanking) }
         #expect(machine.awakeCount == 3)
         // In order, it changes nothing.
-        #expect(machine.rebalance(now: later) { $0 == client(1) ? .active : [] } == Machine.Plan())
+        #expect(machine.rebalance(now: later) { $0 == inbox(1) ? .active : [] } == Machine.Plan())
     }
 
     @Test func `rebalance leaves more than the capacity awake when all are protected`() throws {
@@ -227,11 +230,11 @@ import Testing
 
     @Test func `a start wakes pending joins first, even beyond the capacity, then the most recently active`() {
         var machine = asleep(6, capacity: 2)
-        for number in [10, 11, 12] as [UInt8] { machine.track(client(number), lastActivity: nil) }
-        let order = machine.launch(pending: [client(10), client(11), client(12)])
-        #expect(order.map(\.0) == [10, 11, 12, 5, 4].map { client($0) })
+        for number in [10, 11, 12] as [UInt8] { machine.track(inbox(number), lastActivity: nil) }
+        let order = machine.launch(pending: [inbox(10), inbox(11), inbox(12)])
+        #expect(order.map(\.0) == [10, 11, 12, 5, 4].map { inbox($0) })
         #expect(order.map(\.1) == [.pendingInvite, .pendingInvite, .pendingInvite, .appLaunch, .appLaunch])
-        #expect(machine.launch(pending: []).map(\.0) == [client(5), client(4)])
+        #expect(machine.launch(pending: []).map(\.0) == [inbox(5), inbox(4)])
     }
 }
 

@@ -668,7 +668,7 @@ struct Pair {
         pair.command(0) { (machine, turn) throws(CommandError) in try machine.explode(&turn) }
         pair.run()
         let tombstone = try #require(pair.exploded[1])
-        var fresh = NodeStateMachine()
+        let fresh = NodeStateMachine()
         fresh.load(tombstone, now: pair.now)
         let actions = fresh.load(record, key: key, turn(pair.random))
         #expect(actions == [.destroy(record.client)])

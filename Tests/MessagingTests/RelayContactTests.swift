@@ -349,7 +349,7 @@ struct RelayContactTests {
 
     @Test("a guest of the contact inbox that has a stream may stay, one that has none may not")
     mutating func guests() throws {
-        var node = NodeStateMachine()
+        let node = NodeStateMachine()
         let client = ClientID.generate(&random)
         let key = makeKey(&random)
         func now(_ time: Timestamp, isPeer: Bool) -> Turn {

@@ -221,13 +221,6 @@ extension [Delivery] {
     }
 }
 
-/// What lifetimes distinguish (protocol, section 6, point 12).
-package enum ContentKind: String, Hashable, Sendable, Codable, CaseIterable {
-    /// Everything that is no file.
-    case text
-    case attachment
-}
-
 extension Content {
     package var kind: ContentKind { type.family == .attachment ? .attachment : .text }
 

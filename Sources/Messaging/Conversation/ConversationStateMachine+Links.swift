@@ -1,6 +1,6 @@
 import Primitives
 
-/// Links, sessions and time.
+/// Links, sessions, time and sleep.
 extension ConversationStateMachine {
     // MARK: Links
 
@@ -28,11 +28,10 @@ extension ConversationStateMachine {
                 members[member]!.punching.linkChanged()
                 if wasEstablished {
                     // It takes the place of another: what was in flight goes again, once both have said where they stand.
-                    members[member]!.isEstablished = false
-                    members[member]!.outbox.linkLost()
-                    filesLost(to: member)
+                    members[member]!.linkLost()
+                    files.linkLost(to: member)
                 }
-                let wasAway = !wasEstablished && endsSession(lostAt: lostAt, turn)
+                let wasAway = !wasEstablished && lifetimes.endsSession(lostAt: lostAt, &members, turn)
                 result += startSession(with: member, on: link, wasAway: wasAway, &turn)
             // The transport ends our side behind what was sent and still hands over what comes; and it does not wait for
             // ever for a peer that keeps its side open.
@@ -57,7 +56,7 @@ extension ConversationStateMachine {
         let ended = perform(overdue, to: member, on: nil, turn)
         let reset = state.hasEnded || wasAway
         var start =
-            lifetimeMachine?.sessionStart(reset: reset, policy: policyNow(turn))
+            lifetimes.machine?.sessionStart(reset: reset, policy: lifetimes.policy(record, turn))
             ?? SessionStart(reset: reset, inForce: nil, head: nil, renewable: nil)
         start.member = record.own
         start.groupDigest = groupDigest
@@ -80,11 +79,11 @@ extension ConversationStateMachine {
         members[member]!.sessionSent = nil
         members[member]!.isEstablished = true
         members[member]!.link.sessionEstablished()
-        noteSession(with: member, saidReset: sent.reset)
+        lifetimes.noteSession(with: member, saidReset: sent.reset, &members)
         let isNews = !members[member]!.isShownOnline
         members[member]!.isShownOnline = true
         if isNews { result.append(event(.peerOnline(member), turn)) }
-        if let actions = lifetimeMachine?.sessionEstablished(
+        if let actions = lifetimes.machine?.sessionEstablished(
             with: member,
             sent: sent,
             received: start,
@@ -94,8 +93,10 @@ extension ConversationStateMachine {
         ) {
             result += perform(actions, &turn)
         }
-        return result + showSchedule(on: link, &turn) + flush(member, &turn) + flushReadReceipts(to: member, turn)
-            + resumeFiles(of: member, on: link, turn)
+        result += ending.showSchedule(on: link, record, &turn)
+        result += flush(member, &turn)
+        result += deliveries.flush(to: member, of: &members, turn)
+        return result + files.resume(of: member, on: link, in: members, turn)
     }
 
     /// What a member gave up was for us: the gap is shown.
@@ -117,12 +118,10 @@ extension ConversationStateMachine {
     }
 
     mutating func linkLost(to member: PublicKey, _ turn: Turn) -> [NodeAction] {
-        members[member]!.punching.linkChanged()
-        members[member]!.outbox.linkLost()
-        filesLost(to: member)
+        members[member]!.linkLost()
+        files.linkLost(to: member)
         members[member]!.sessionSent = nil
-        members[member]!.isEstablished = false
-        noteLinkLost(turn)
+        lifetimes.noteLinkLost(members, turn)
         let wasShownOnline = members[member]!.isShownOnline
         members[member]!.isShownOnline = false
         return wasShownOnline ? [event(.peerOffline(member), turn)] : []
@@ -166,15 +165,15 @@ extension ConversationStateMachine {
 
     /// Dials, pings, sends again and ends what is due.
     package mutating func advance(_ turn: inout Turn) -> [NodeAction] {
-        let schedule = advanceSchedule(&turn)
+        let schedule = ending.advance(&record, endingContext, &turn)
         var result = schedule.actions
         if schedule.hasEnded { return result }
         // Not worth a write of its own: what is over is so after a restart, too.
         result += forgetInvites(after: Limits.joinLifetime, turn)
         result += advanceRelay(&turn)
-        if let actions = lifetimeMachine?.expire(now: turn.now) { result += perform(actions, &turn) }
-        let policy = policyNow(turn)
-        if let actions = lifetimeMachine?.renewIfDue(policy: policy, now: turn.now, key: key, random: &turn.random) {
+        if let actions = lifetimes.machine?.expire(now: turn.now) { result += perform(actions, &turn) }
+        let policy = lifetimes.policy(record, turn)
+        if let actions = lifetimes.machine?.renewIfDue(policy: policy, now: turn.now, key: key, random: &turn.random) {
             result += perform(actions, &turn)
         }
         for member in memberKeys {
@@ -278,10 +277,10 @@ extension ConversationStateMachine {
         var result: [NodeAction] = []
         for member in memberKeys {
             let ended = members[member]!.outbox.removeAll(onlyInMemory: true)
-            result += cancelled(ended, turn)
+            result += deliveries.cancelled(ended, turn)
         }
         result.append(.forgetMemory(client))
-        incoming = incoming.filter { $0.value.keeping != .memory }
+        files.forgetMemory()
         for member in memberKeys {
             members[member]!.hasEnded = true
             if let link = members[member]!.link.link {
@@ -292,9 +291,109 @@ extension ConversationStateMachine {
         return result
     }
 
-    func cancelled(_ messages: [MessageID], _ turn: Turn) -> [NodeAction] {
-        messages.flatMap {
-            [.setState(client, $0, .cancelled), event(.messageState($0, .cancelled, stored: nil), turn)]
+    // MARK: Sleep (section 10): a decision about this node's memory, not about the session. Links are closed with a word
+    // that says so, and neither side counts the time.
+
+    /// A conversation that wakes.
+    /// - Parameters:
+    ///   - session: `nil` when it has ended since, by a restart.
+    ///   - dials: it dials its members at once; otherwise those for whom something waits, and the others a little later.
+    package init(
+        client: ClientID,
+        key: IdentityKey,
+        record: ConversationRecord,
+        session: ConversationSession?,
+        undelivered: [Message],
+        dials: Bool,
+        now: Timestamp
+    ) {
+        self.init(client: client, key: key, record: record, isFresh: session != nil, now: now)
+        for message in undelivered { restoreOutbox(message) }
+        for member in memberKeys {
+            if let side = session?.sides[member] {
+                members[member]!.hasEnded = side.hasEnded
+                members[member]!.link.remember(lostAt: side.lostAt)
+                members[member]!.readReceipts = side.readReceipts
+                deliveries.remember(receipted: side.readReceipts)
+            }
+            guard !dials else { continue }
+            members[member]!.link.rest()
+            // Whoever woke us is dialling; should nothing come of it, two that are awake find each other all the same.
+            let pause = Limits.inboxStayForToken + (key.publicKey < member ? 0 : Limits.redialYield)
+            members[member]!.link.wanted(at: members[member]!.outbox.isEmpty ? now + pause : now)
         }
+        guard let session else { return }
+        if let machine = session.lifetimeMachine { lifetimes.machine = machine }
+        (lifetimes.unconfirmed, ending.deferredNotice) = (session.unconfirmed, session.deferredNotice)
+    }
+
+    /// Says to the members that nothing is wrong, and closes the links; nothing is due afterwards but what the
+    /// conversation itself has to do.
+    mutating func prepareToSleep(_ turn: Turn) -> [NodeAction] {
+        var result: [NodeAction] = []
+        for member in memberKeys {
+            let open = link(to: member)
+            members[member]?.rest()
+            // In steps of their own: Swift 6.3.1 fails to compile it otherwise with optimisation (CopyPropagation).
+            guard let open else { continue }
+            result += linkLost(to: member, turn)
+            result.append(.transmit(open, .closing(asleep: true)))
+            result.append(.close(open))
+        }
+        return result
+    }
+
+    /// What has to be remembered while it sleeps.
+    var session: ConversationSession {
+        let sides = members.compactMapValues(ConversationSession.Side.init)
+        let machine = pendingProposal == nil && lifetimes.machine?.renewsAt == nil ? nil : lifetimes.machine
+        if sides.isEmpty, machine == nil, lifetimes.unconfirmed.isEmpty, ending.deferredNotice == nil {
+            return .quiet
+        }
+        return ConversationSession(
+            sides: sides,
+            lifetimeMachine: machine,
+            unconfirmed: lifetimes.unconfirmed,
+            deferredNotice: ending.deferredNotice
+        )
+    }
+
+    /// Every member has heard where we are now. Until then it is we who must dial.
+    var isFound: Bool { memberKeys.allSatisfy { record.told[$0] == record.own.version } }
+
+    /// A file is under way over a link. One of which nothing moves does not count: a member that names a file and sends
+    /// nothing, or asks for chunks and takes none, keeps no inbox awake.
+    package var isTransferring: Bool {
+        files.isMoving(of: members) || members.values.contains(where: \.isTaking)
+    }
+
+    /// Messages of ours that are in memory only and not delivered: they must not be lost to sleep.
+    var holdsUndelivered: Bool { members.values.contains { $0.outbox.holdsMemoryOnly } }
+
+    /// A member has gone to sleep: its link is not lost, and it is dialled when there is something for it.
+    mutating func receiveSleep(of member: PublicKey, on link: LinkID, _ turn: inout Turn) -> [NodeAction] {
+        guard members[member] != nil, members[member]!.link.closedAsleep(link, now: turn.now) else {
+            return [.close(link)]
+        }
+        let result = [.close(link)] + linkLost(to: member, turn)
+        if !members[member]!.outbox.isEmpty {
+            let wait = Limits.redialFirst + Milliseconds(turn.random.next(upperBound: UInt64(Milliseconds.second)))
+            members[member]!.link.wanted(at: turn.now + wait)
+        }
+        return result
+    }
+
+    /// The user wants to talk: members without a link are dialled.
+    package mutating func reach(_ turn: inout Turn) -> [NodeAction] {
+        for member in memberKeys where members[member]!.link.link == nil { members[member]!.link.hurry(now: turn.now) }
+        return advance(&turn)
+    }
+
+    /// Every member has a link, or there is none.
+    package var isReached: Bool { members.values.allSatisfy(\.isEstablished) }
+
+    /// A member is being dialled, or says where it stands: worth waiting for.
+    package func isReaching(now: Timestamp) -> Bool {
+        members.values.contains { !$0.isEstablished && $0.link.isReaching(now: now) }
     }
 }

@@ -3,120 +3,57 @@ import Primitives
 /// One conversation as one of its members holds it: its members' links and outboxes, its lifetime, and, at its creator,
 /// its invites. It routes what happens to those machines and turns their answers into actions for this inbox.
 package struct ConversationStateMachine: Sendable {
-    /// The way to one other member.
-    struct MemberState: Sendable {
-        var link: LinkStateMachine
-        var outbox = OutboxStateMachine()
-        /// What we said on the link in use; `nil` while there is none.
-        var sessionSent: SessionStart?
-        /// Both have said where they stand on the link in use.
-        var isEstablished = false
-        /// What watchers were told last; a link that takes the place of another is not news.
-        var isShownOnline = false
-        /// The session has ended (restart, close): the next link starts with a reset.
-        var hasEnded: Bool
-        /// What it has asked for of our files.
-        var serving = AttachmentSenderStateMachine()
-        /// When what it has asked for counts as stalled, unless it takes some; `nil` once it does.
-        var stallsAt: Timestamp?
-        /// What we have read of it and not told it yet.
-        var readReceipts: [MessageID] = []
-        var profileBucket = TokenBucket(interval: Limits.profileInterval, burst: Limits.profileBurst)
-        /// Frames of it that did not verify.
-        var forgeries = TokenBucket(interval: Limits.forgeryInterval, burst: Limits.forgeryBurst)
-        /// Frames of it that changed nothing, over whatever link: a new one does not begin anew.
-        var idleFrames = IdleFrames.member
-        /// It is not heard before this time.
-        var shunnedUntil: Timestamp?
-        var heard = HeardPlaces()
-        var punching: PunchStateMachine
-
-        func isShunned(now: Timestamp) -> Bool { shunnedUntil.map { now < $0 } ?? false }
-    }
-
-    /// An earlier end that came too soon after others, and when it is taken.
-    struct DeferredNotice: Sendable {
-        var notice: ExplodeNotice
-        let until: Timestamp
-    }
-
-    package let client: ClientID
+    let names: ConversationNames
     package let key: IdentityKey
     /// The record but for lifetime and invites; ``savedRecord`` has all.
     package internal(set) var record: ConversationRecord
-    var members: [PublicKey: MemberState] = [:]
-    var lifetimeMachine: LifetimeStateMachine?
+    var members: [PublicKey: ConversationMember] = [:]
+    var lifetimes: ConversationAgreement
     var issuer: IssuerStateMachine?
-    /// Messages of ours under an agreement that the proposer may have taken back before our accept reached it: an
-    /// acknowledgement of one shows that it has not.
-    var unconfirmed: Set<MessageID> = []
-    /// Since when no member has been linked; `nil` while one is, or none was yet.
-    var isolatedSince: Timestamp?
+    var deliveries: MessageDeliveries
+    var files: IncomingFiles
+    var ending = ConversationEnding()
+    var places = RelayPlaces()
+    var tally = FrameTally()
     /// Unread contents that are in memory only, in bytes.
     package internal(set) var heldByteCount = 0
-    /// Messages of peers that were dropped: floods, forgeries, repeats.
-    package internal(set) var droppedCount = 0
-    /// Of those, frames whose signature did not hold.
-    package internal(set) var forgedCount = 0
-    /// The version of which watchers were told last that the creator has signed two states.
-    var conflictTold: UInt64?
-    /// Files on their way to us.
-    var incoming: [MessageID: IncomingAttachment] = [:]
-    /// Messages of ours that had expired when they came to some member, while others are still waited for.
-    var missedBySome: Set<MessageID> = []
     /// Contents that had expired when they came, of which watchers were told.
     var expiredOnArrival: Set<MessageID> = []
-    /// What we have said to have read since the node started.
-    var receipted: Set<MessageID> = []
-    /// What we may have to say while our key is wiped, signed before.
-    var lockedWords: LockedWords?
+    /// The version of which watchers were told last that the creator has signed two states.
+    var conflictTold: UInt64?
     /// Members that have left the creator's conversation while its key was wiped.
     var leftWhileLocked: [PublicKey] = []
-    /// Watchers and members know of the scheduled explosion.
-    var isScheduleTold = true
-    /// What the scheduled explosion was prepared for.
-    var armed: Arming?
-    /// It could not be prepared: the storage was locked.
-    var isArmingOwed = false
-    /// How often the schedule may be brought forward by others.
-    var scheduleBucket = TokenBucket(interval: Limits.scheduleInterval, burst: Limits.scheduleBurst)
-    /// The earliest of those that came too soon.
-    var deferredNotice: DeferredNotice?
-    /// From which our places at rendezvous nodes follow: the present one first, then those that some may still use.
-    package internal(set) var relaySeeds: [RelaySeed] = []
-    var relayGenerations: [UInt64] = []
-    /// When ``advanceRelay(_:)`` has something to do.
-    var relayDeadline: Timestamp?
 
     package init(client: ClientID, key: IdentityKey, record: ConversationRecord, isFresh: Bool, now: Timestamp) {
-        self.client = client
+        names = ConversationNames(client: client, conversation: record.genesis.conversation)
         self.key = key
         self.record = record
         issuer = record.issuer.map(IssuerStateMachine.init)
+        deliveries = MessageDeliveries(names)
+        files = IncomingFiles(names)
+        lifetimes = ConversationAgreement(names, key: key)
         for member in record.current {
-            members[member.key] = MemberState(
-                link: LinkStateMachine(
-                    own: key.publicKey,
-                    remote: member.key,
-                    isDialable: !member.endpoints.isEmpty,
-                    now: now
-                ),
-                hasEnded: !isFresh,
-                punching: PunchStateMachine(offers: key.publicKey < member.key)
-            )
+            members[member.key] = ConversationMember(member, own: key.publicKey, hasEnded: !isFresh, now: now)
         }
-        makeLifetimeMachine()
-        noteRelay(now: now)
+        lifetimes.begin(record, members)
+        places.note(record.relay, issuer, key: key, now: now)
     }
 
-    package var conversation: ConversationID { record.genesis.conversation }
+    package var client: ClientID { names.client }
+    package var conversation: ConversationID { names.conversation }
+    /// Messages of peers that were dropped: floods, forgeries, repeats.
+    package var droppedCount: Int { tally.dropped }
+    /// Of those, frames whose signature did not hold.
+    package var forgedCount: Int { tally.forged }
+    /// From which our places at rendezvous nodes follow: the present one first, then those that some may still use.
+    package var relaySeeds: [RelaySeed] { places.seeds }
     package var isCreator: Bool { record.genesis.creator == key.publicKey }
     /// The lifetime of new messages.
-    package var lifetime: Lifetime { lifetimeMachine?.lifetime ?? .ephemeral }
+    package var lifetime: Lifetime { lifetimes.machine?.lifetime ?? .ephemeral }
     /// The proposal on the table, and whether it is ours.
-    package var pendingProposal: (proposal: LifetimeProposal, isOurs: Bool)? { lifetimeMachine?.pending }
+    package var pendingProposal: (proposal: LifetimeProposal, isOurs: Bool)? { lifetimes.machine?.pending }
     /// The agreement in force; `nil`: ephemeral.
-    package var agreement: Agreement? { lifetimeMachine?.inForce }
+    package var agreement: Agreement? { lifetimes.machine?.inForce }
     /// The creator's invites; `nil` for others.
     package var invites: IssuerStateMachine.Record? { issuer?.record }
     /// Everyone but ourselves and those who have left.
@@ -145,27 +82,26 @@ package struct ConversationStateMachine: Sendable {
     package var savedRecord: ConversationRecord {
         var saved = record
         saved.issuer = issuer?.record
-        if let lifetimeMachine { saved.lifetime = lifetimeMachine.record }
+        if let machine = lifetimes.machine { saved.lifetime = machine.record }
         return saved
     }
 
     /// When ``advance(_:)`` has something to do; `nil` for never.
-    package var nextDeadline: Timestamp? {
-        var earliest = lifetimeMachine?.nextDeadline
-        for deadline in [scheduleDeadline, relayDeadline] {
+    package var nextDeadline: Timestamp? { nextDeadline(touching: nil) }
+
+    /// - Parameter changed: leaves the other members out; `nil` for none.
+    func nextDeadline(touching changed: PublicKey?) -> Timestamp? {
+        var earliest = lifetimes.machine?.nextDeadline
+        func consider(_ deadline: Timestamp?) {
             if let deadline { earliest = min(earliest ?? deadline, deadline) }
         }
-        for member in members.values {
-            let stall = member.serving.isIdle ? nil : member.stallsAt
-            for deadline in [member.link.nextDeadline, member.outbox.nextDeadline, member.punching.nextDeadline, stall]
-            {
-                if let deadline { earliest = min(earliest ?? deadline, deadline) }
-            }
-        }
-        for file in incoming.values {
-            for deadline in [file.machine.nextDeadline, file.expiresAt, file.stallsAt] {
-                if let deadline { earliest = min(earliest ?? deadline, deadline) }
-            }
+        consider(ending.deadline(record) { endingContext })
+        consider(places.deadline)
+        consider(files.nextDeadline)
+        if let changed {
+            consider(members[changed]?.nextDeadline)
+        } else {
+            for member in members.values { consider(member.nextDeadline) }
         }
         return earliest
     }
@@ -174,20 +110,331 @@ package struct ConversationStateMachine: Sendable {
     var memberKeys: [PublicKey] { members.keys.sorted() }
 
     func event(_ kind: Event.Kind, _ turn: Turn) -> NodeAction {
-        .notify(Event(client: client, conversation: conversation, at: turn.now, kind: kind))
+        names.event(kind, turn)
     }
 
-    mutating func makeLifetimeMachine() {
-        guard !members.isEmpty else {
-            lifetimeMachine = nil
+    // MARK: Agreements about keeping messages (section 6)
+
+    /// Proposes how long messages are kept (section 6).
+    /// - Throws: ``CommandError/noOtherMember``, ``CommandError/notConnected``, ``CommandError/lifetime(_:)``.
+    package mutating func propose(_ terms: LifetimeTerms, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
+        // Nothing comes of it without everybody's signature.
+        guard memberKeys.allSatisfy(isOnline) else { throw .notConnected }
+        return try negotiate(&turn) { [key] machine, turn throws(LifetimeStateMachine.Refusal) in
+            try machine.propose(terms, now: turn.now, key: key, random: &turn.random)
+        }
+    }
+
+    /// Accepts the open proposal. Throws as ``propose(_:_:)``.
+    /// - Parameter seen: what our user has looked at; `nil` for whatever is open.
+    package mutating func accept(
+        only seen: ProposalID? = nil,
+        _ turn: inout Turn
+    ) throws(CommandError) -> [NodeAction] {
+        try checkProposer()
+        return try negotiate(&turn) { [key] machine, turn throws(LifetimeStateMachine.Refusal) in
+            try machine.accept(only: seen, now: turn.now, key: key, random: &turn.random)
+        }
+    }
+
+    /// Turns the open proposal down. Throws as ``propose(_:_:)``.
+    package mutating func reject(_ turn: inout Turn) throws(CommandError) -> [NodeAction] {
+        try checkProposer()
+        return try negotiate(&turn) { machine, _ throws(LifetimeStateMachine.Refusal) in try machine.reject() }
+    }
+
+    /// Takes our own proposal back. Throws as ``propose(_:_:)``.
+    package mutating func withdraw(_ turn: inout Turn) throws(CommandError) -> [NodeAction] {
+        // Of many, whoever is not there learns it with the next link.
+        if members.count == 1 { guard memberKeys.allSatisfy(isOnline) else { throw .notConnected } }
+        return try negotiate(&turn) { machine, _ throws(LifetimeStateMachine.Refusal) in try machine.withdraw() }
+    }
+
+    /// - Parameter policy: `nil` follows the node's default.
+    package mutating func setPolicy(_ policy: LifetimePolicy?) -> [NodeAction] {
+        record.lifetime.policy = policy
+        _ = lifetimes.machine?.setPolicy(policy)
+        return [.save(client)]
+    }
+
+    /// `nil` follows the node's default.
+    package var policy: LifetimePolicy? { lifetimes.setPolicy(record) }
+
+    /// Our own bound on what is kept here; `nil`: the node's default.
+    package var cap: LifetimeCap? { lifetimes.setCap(record) }
+
+    /// Of what is sent and received from now on. `nil` follows the node's default.
+    package mutating func setCap(_ cap: LifetimeCap?) -> [NodeAction] {
+        record.lifetime.cap = cap
+        lifetimes.machine?.record.cap = cap
+        return [.save(client)]
+    }
+
+    private mutating func negotiate(
+        _ turn: inout Turn,
+        _ step: (inout LifetimeStateMachine, inout Turn) throws(LifetimeStateMachine.Refusal)
+            -> [LifetimeStateMachine.Action]
+    ) throws(CommandError) -> [NodeAction] {
+        guard var machine = lifetimes.machine else { throw .noOtherMember }
+        let actions: [LifetimeStateMachine.Action]
+        do throws(LifetimeStateMachine.Refusal) {
+            actions = try step(&machine, &turn)
+        } catch {
+            throw .lifetime(error)
+        }
+        lifetimes.machine = machine
+        return perform(actions, &turn)
+    }
+
+    /// An answer must reach whoever has proposed.
+    private func checkProposer() throws(CommandError) {
+        guard !members.isEmpty else { throw .noOtherMember }
+        guard let pending = pendingProposal, !pending.isOurs else {
+            guard memberKeys.contains(where: isOnline) else { throw .notConnected }
             return
         }
-        lifetimeMachine = LifetimeStateMachine(
-            conversation: conversation,
-            own: key.publicKey,
-            members: memberKeys,
-            membership: record.group.membership,
-            record: record.lifetime
+        guard isOnline(pending.proposal.proposer) else { throw .notConnected }
+    }
+
+    mutating func receive(
+        _ message: LifetimeMessage,
+        from member: PublicKey,
+        _ turn: inout Turn
+    ) -> [NodeAction] {
+        let policy = lifetimes.policy(record, turn)
+        guard
+            let actions = lifetimes.machine?.receive(
+                message,
+                from: member,
+                policy: policy,
+                now: turn.now,
+                key: key,
+                random: &turn.random
+            )
+        else { return [] }
+        return perform(actions, &turn)
+    }
+
+    mutating func perform(_ actions: [LifetimeStateMachine.Action], _ turn: inout Turn) -> [NodeAction] {
+        lifetimes.perform(actions, record, &members, &tally, &turn)
+    }
+
+    /// The members or their version have changed.
+    mutating func lifetimeMembersChanged(_ turn: inout Turn) -> [NodeAction] {
+        lifetimes.membersChanged(&record, &members, &tally, &turn)
+    }
+
+    /// The newest agreement while its session goes on; in force when all members have signed it. A welcome shows it to
+    /// whoever enters.
+    package var standing: Agreement? { lifetimes.machine?.standing }
+    /// Who is still to answer the open proposal.
+    package var unanswered: [PublicKey] { lifetimes.machine?.unanswered ?? [] }
+    /// All that are kept whole, oldest first.
+    package var agreements: [Agreement] {
+        let saved = lifetimes.machine?.record ?? record.lifetime
+        return saved.earlier + [saved.head].compactMap(\.self)
+    }
+
+    /// We have entered: joining is consent to the agreement that the welcome has shown.
+    mutating func enter(under agreement: Agreement?, _ turn: inout Turn) -> [NodeAction] {
+        guard let agreement,
+            let actions = lifetimes.machine?.joined(under: agreement, now: turn.now, key: key, random: &turn.random)
+        else { return [] }
+        return perform(actions, &turn)
+    }
+
+    /// What was read: unopened ones get their whole time, those whose time counts from reading begin it.
+    package func markRead(_ messages: [Message], now: Timestamp) -> [NodeAction] {
+        messages.compactMap { message in
+            message.opened(at: now)?.expiresAt.map { .reschedule(client, message.content.id, expiresAt: $0) }
+        }
+    }
+
+    // MARK: The end (section 7)
+
+    var endingContext: ConversationEnding.Context {
+        ConversationEnding.Context(
+            names: names,
+            key: key,
+            isCreator: isCreator,
+            members: members,
+            issuer: issuer?.record,
+            relaySeeds: places.seeds
         )
+    }
+
+    /// Ends the conversation for everyone: see ``ConversationEnding``.
+    /// - Parameters:
+    ///   - time: when; now if `nil` or past.
+    ///   - isTraceless: keep no list of whom to tell.
+    package mutating func explode(
+        at time: Timestamp? = nil,
+        isTraceless: Bool = false,
+        _ turn: inout Turn
+    ) throws(CommandError) -> [NodeAction] {
+        try ending.explode(at: time, isTraceless: isTraceless, &record, endingContext, &turn)
+    }
+
+    mutating func receiveEarly(_ receipt: DeletionReceipt, _ turn: inout Turn) -> [NodeAction] {
+        ending.receiveEarly(receipt, &record, endingContext, &tally, &turn)
+    }
+
+    /// The creator's sealed word, from whomever.
+    mutating func receiveExplosion(
+        _ sealed: [UInt8],
+        _ path: ConversationEnding.Path,
+        _ turn: inout Turn
+    ) -> [NodeAction] {
+        let (actions, isCostly) = ending.receive(sealed, path, &record, endingContext, &tally, &turn)
+        if isCostly, case .link(_, let member) = path { noteCostlyFrame(of: member, now: turn.now) }
+        return actions
+    }
+
+    mutating func enterSchedule(afterLock: Bool = false, _ turn: inout Turn) -> [NodeAction] {
+        ending.enterSchedule(afterLock: afterLock, record, endingContext, &turn)
+    }
+
+    mutating func prepareForLock(_ turn: inout Turn) { ending.prepareForLock(record, endingContext, &turn) }
+}
+
+// MARK: - Invites and admissions
+
+extension ConversationStateMachine {
+    // MARK: Invites
+
+    /// Makes an invite. The shell encodes and signs it.
+    package mutating func invite(
+        lifetime: Milliseconds,
+        singleUse: Bool,
+        _ turn: inout Turn
+    ) throws(CommandError) -> (invite: Invite, actions: [NodeAction]) {
+        guard issuer != nil else { throw .notCreator }
+        guard !issuer!.record.isLocked else { throw .conversationLocked }
+        let invite = Invite(
+            tag: issuer!.record.tag,
+            conversationToken: ConversationToken.seal(
+                conversation,
+                key: key.secret,
+                nonce: turn.random.bytes(12)
+            ),
+            creator: InboxID(key.publicKey),
+            joinSecret: turn.random.bytes(32),
+            endpoints: turn.endpoints(of: relaySeed),
+            name: record.name,
+            description: nil,
+            lifetime: self.lifetime,
+            conversationExpiresAt: record.schedule?.expiresAt,
+            expiresAt: min(
+                turn.now + min(max(lifetime, .second), Limits.inviteMaximumLifetime),
+                record.schedule?.expiresAt ?? .latest
+            ),
+            singleUse: singleUse
+        )
+        let issued = IssuerStateMachine.IssuedInvite(
+            id: invite.id,
+            tag: invite.tag,
+            expiresAt: invite.expiresAt,
+            singleUse: singleUse,
+            relayGeneration: record.relay.current
+        )
+        let over = forgetInvites(turn)
+        guard issuer!.issue(issued) else { throw .tooManyInvites(limit: Limits.inviteCount) }
+        return (invite, over + [.save(client), .register(client, .invite(invite.id))])
+    }
+
+    /// - Parameter grace: see ``IssuerStateMachine/prune(now:grace:)``.
+    mutating func forgetInvites(after grace: Milliseconds = 0, _ turn: Turn) -> [NodeAction] {
+        (issuer?.prune(now: turn.now, grace: grace) ?? []).map { .unregister(client, .invite($0)) }
+    }
+
+    /// Voids one invite. Its route stays until it expires, so that its holders are told.
+    package mutating func revoke(_ invite: InviteID) throws(CommandError) -> [NodeAction] {
+        guard issuer != nil else { throw .notCreator }
+        guard issuer!.revoke(invite) else { throw .unknownInvite }
+        return [.save(client)]
+    }
+
+    /// Rotates the tag: every invite made so far is void.
+    package mutating func revokeAll(_ turn: inout Turn) throws(CommandError) -> [NodeAction] {
+        guard issuer != nil else { throw .notCreator }
+        issuer!.rotate(to: InviteTag.random(&turn.random))
+        return [.save(client)]
+    }
+
+    // MARK: Admission
+
+    /// The invite on our list whose secret the request shows.
+    func issued(_ request: JoinRequest) -> InviteID? {
+        let id = InviteID(unchecked: SHA256.hash(request.joinSecret))
+        return issuer?.record.invites.contains { $0.id == id } == true ? id : nil
+    }
+
+    /// A join request over a link that came by an invite's token.
+    package mutating func receiveJoinRequest(
+        _ request: JoinRequest,
+        verified: VerifiedInvite?,
+        from joiner: PublicKey,
+        on link: LinkID,
+        isRelayed: Bool = false,
+        _ turn: inout Turn
+    ) -> [NodeAction] {
+        // An admission is durable before the welcome leaves; a locked node cannot make it so, and the joiner asks again.
+        guard issuer != nil, !turn.isLocked else { return [.close(link)] }
+        let ours = verified.flatMap { $0.creatorKey == key.publicKey ? $0 : nil }
+        let opensToken =
+            ours.map { ConversationToken.open($0.invite.conversationToken, key: key.secret) == conversation } ?? false
+        guard request.member.key == joiner, request.member.isValid else { return [.close(link)] }
+        let answer = issuer!.decide(
+            request,
+            verified: ours,
+            opensToken: opensToken,
+            joiner: joiner,
+            isMember: members[joiner] != nil,
+            memberCount: members.count + 1,
+            now: turn.now
+        )
+        switch answer {
+        case .silence: return [.close(link)]
+        case .refuse(let type):
+            guard let tag = verified?.invite.tag else { return [.close(link)] }
+            let error = JoinError(errorType: type, inviteTag: tag, timestamp: turn.now)
+            return [.transmit(link, .joinError(error)), .close(link)]
+        case .welcomeAgain:
+            return welcome(joiner, on: link, isRelayed: isRelayed, tag: ours!.invite.tag, &turn)
+        case .admit:
+            issuer!.recordAdmission(of: joiner, by: ours!.invite.id)
+            let newcomer = request.member
+            // It may have been here before, and left.
+            record.members.removeAll { $0.key == joiner }
+            record.members.append(newcomer)
+            let told = changeGroup(&turn, adding: newcomer) { state in
+                state.members.append(joiner)
+                state.membership += 1
+            }
+            return [event(.joinRequested(joiner), turn)] + enter(newcomer, turn) + told
+                + lifetimeMembersChanged(&turn)
+                + welcome(joiner, on: link, isRelayed: isRelayed, tag: ours!.invite.tag, &turn)
+        }
+    }
+
+    private mutating func welcome(
+        _ joiner: PublicKey,
+        on link: LinkID,
+        isRelayed: Bool,
+        tag: InviteTag,
+        _ turn: inout Turn
+    ) -> [NodeAction] {
+        let welcome = Welcome(
+            tag: tag,
+            genesis: record.genesis,
+            group: record.group,
+            members: [record.own] + currentMembers.filter { $0.key != joiner },
+            expiresAt: record.schedule?.notice.expiresAt,
+            notice: record.schedule?.notice.sealed(&turn.random),
+            agreement: standing?.keeping(memberKeys + [key.publicKey])
+        )
+        // The link of the join is the first link of the member.
+        return [.transmit(link, .welcome(welcome))]
+            + linkOpened(link, to: joiner, weDialled: false, isRelayed: isRelayed, &turn)
     }
 }

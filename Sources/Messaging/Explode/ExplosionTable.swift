@@ -8,6 +8,14 @@ struct Explosion: Sendable {
     var wait: Milliseconds = Limits.knockFirst
     /// Links of the destroyed inbox over which receipts still come.
     var client: ClientID?
+    /// See ``DeadlineQueue``.
+    fileprivate var queuedDeadline: Timestamp?
+
+    init(machine: ExplodeStateMachine, knockAt: Timestamp?, client: ClientID? = nil) {
+        self.machine = machine
+        self.knockAt = knockAt
+        self.client = client
+    }
 
     fileprivate var nextDeadline: Timestamp {
         let end = machine.record.keepUntil
@@ -28,19 +36,19 @@ struct ExplosionTable: Sendable {
     subscript(conversation: ConversationID) -> Explosion? {
         get { explosions[conversation] }
         set {
-            let before = explosions[conversation]?.machine.record.relaySeeds ?? []
+            let before = explosions[conversation]
             explosions[conversation] = newValue
-            let seeds = newValue?.machine.record.relaySeeds ?? []
-            if before != seeds {
-                for seed in before { relaySeeds[seed] = nil }
+            let (known, seeds) = (before?.machine.record.relaySeeds ?? [], newValue?.machine.record.relaySeeds ?? [])
+            if known != seeds {
+                for seed in known { relaySeeds[seed] = nil }
                 for seed in seeds { relaySeeds[seed] = conversation }
                 relaysHaveChanged = true
             }
-            if let newValue {
-                deadlines.set(conversation, newValue.nextDeadline)
-            } else {
-                deadlines.remove(conversation)
-            }
+            guard let newValue else { return }
+            // The deadline that is queued belongs to the table: what is written back may hold an older one.
+            var queued = before?.queuedDeadline
+            deadlines.set(conversation, newValue.nextDeadline, queued: &queued)
+            explosions[conversation]?.queuedDeadline = queued
         }
     }
 
@@ -53,5 +61,12 @@ struct ExplosionTable: Sendable {
     var nextDeadline: Timestamp? { deadlines.next }
 
     /// Those that may have something to do, in the order of their ids; whoever takes them puts them back.
-    mutating func takeDue(until now: Timestamp) -> [ConversationID] { deadlines.take(until: now).sorted() }
+    mutating func takeDue(until now: Timestamp) -> [ConversationID] {
+        deadlines.take(until: now).compactMap { conversation, at in
+            guard explosions[conversation]?.queuedDeadline == at else { return nil }
+            explosions[conversation]?.queuedDeadline = nil
+            return conversation
+        }
+        .sorted()
+    }
 }

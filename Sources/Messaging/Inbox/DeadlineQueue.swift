@@ -1,11 +1,12 @@
 import HeapModule
 import Primitives
 
-/// When which of many has something to do next, so that neither a frame nor a tick looks at all of them.
+/// The deadlines of many owners in one heap, so that neither a frame nor a timer visits all owners.
 ///
-/// One whose moment moves back keeps its earlier place: it is looked at once too often, and then takes the right one. So
-/// an inbox with a busy link costs one entry, not one for each frame.
-struct DeadlineQueue<Key: Hashable & Comparable & Sendable>: Sendable {
+/// Each owner keeps the deadline that counts beside its own state (`queued`); other entries of the same key are stale.
+/// A deadline that moves back keeps its earlier entry: the owner is visited once too often and then queued anew. So an
+/// inbox with a busy link costs one entry, not one for each frame.
+struct DeadlineQueue<Key: Comparable & Sendable>: Sendable {
     private struct Entry: Comparable, Sendable {
         let at: Timestamp
         let key: Key
@@ -14,30 +15,26 @@ struct DeadlineQueue<Key: Hashable & Comparable & Sendable>: Sendable {
     }
 
     private var heap = Heap<Entry>()
-    /// The entry that counts; others of the same key are skipped.
-    private var queued: [Key: Timestamp] = [:]
 
-    /// Not after the first moment; exact once ``take(until:)`` has found nothing.
+    /// Not after the first deadline; exact once ``take(until:)`` has found nothing.
     var next: Timestamp? { heap.min?.at }
 
-    /// - Parameter deadline: `nil` for never.
-    mutating func set(_ key: Key, _ deadline: Timestamp?) {
+    /// - Parameters:
+    ///   - deadline: `nil` for never.
+    ///   - queued: the owner's entry that counts.
+    mutating func set(_ key: Key, _ deadline: Timestamp?, queued: inout Timestamp?) {
         guard let deadline else { return }
-        if let current = queued[key], current <= deadline { return }
-        queued[key] = deadline
+        if let queued, queued <= deadline { return }
+        queued = deadline
         heap.insert(Entry(at: deadline, key: key))
     }
 
-    mutating func remove(_ key: Key) { queued[key] = nil }
-
-    /// Those whose moment may have come; whoever takes them sets their next one.
-    mutating func take(until now: Timestamp) -> [Key] {
-        var due: [Key] = []
+    /// Removes the entries that are due, in order. The caller skips those that are stale and clears `queued` of the others.
+    mutating func take(until now: Timestamp) -> [(key: Key, at: Timestamp)] {
+        var due: [(key: Key, at: Timestamp)] = []
         while let first = heap.min, first.at <= now {
             heap.removeMin()
-            guard queued[first.key] == first.at else { continue }
-            queued[first.key] = nil
-            due.append(first.key)
+            due.append((first.key, first.at))
         }
         return due
     }

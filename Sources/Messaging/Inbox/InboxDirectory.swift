@@ -1,45 +1,39 @@
 import Primitives
 
 /// The conversations of a node by id, beginning of an id and name, whether they are awake or asleep.
-package struct InboxDirectory: Sendable {
-    /// More than one where a member was removed and has joined again: that of before comes first.
-    private var clients: [ConversationID: [ClientID]] = [:]
-    private var names: [String: Set<ClientID>] = [:]
-    private var entries: [ClientID: Entry] = [:]
+package struct InboxDirectory {
+    /// More than one where a member was removed and has joined again: the copy of before comes first.
+    private var entries: [ConversationID: [InboxEntry]] = [:]
+    private var names: [String: Set<InboxEntry>] = [:]
     /// By the first two bytes of conversation ids and of clientIds.
-    private var buckets: [UInt16: Set<ClientID>] = [:]
+    private var buckets: [UInt16: Set<InboxEntry>] = [:]
+    package private(set) var count = 0
 
-    private struct Entry: Equatable {
-        let conversation: ConversationID
-        let name: String?
-        let isRemoved: Bool
+    /// Enters a conversation, or lists it otherwise.
+    mutating func set(_ entry: InboxEntry, _ listing: InboxListing) {
+        if entry.listing == listing { return }
+        remove(entry)
+        entry.listing = listing
+        count += 1
+        var copies = entries[listing.conversation] ?? []
+        copies.insert(entry, at: listing.isRemoved ? 0 : copies.count)
+        entries[listing.conversation] = copies
+        if let name = listing.name { names[name, default: []].insert(entry) }
+        for head in Self.heads(entry.client, listing.conversation) { buckets[head, default: []].insert(entry) }
     }
 
-    package var count: Int { entries.count }
-
-    /// Enters a conversation, or changes its name.
-    /// - Parameter isRemoved: it is the copy of a member that was removed; one of a member comes before it.
-    mutating func set(_ client: ClientID, _ conversation: ConversationID, name: String?, isRemoved: Bool) {
-        let entry = Entry(conversation: conversation, name: name, isRemoved: isRemoved)
-        if entries[client] == entry { return }
-        remove(client)
-        entries[client] = entry
-        clients[conversation, default: []].insert(client, at: isRemoved ? 0 : clients[conversation]?.count ?? 0)
-        if let name { names[name, default: []].insert(client) }
-        for head in Self.heads(client, conversation) { buckets[head, default: []].insert(client) }
-    }
-
-    mutating func remove(_ client: ClientID) {
-        guard let entry = entries.removeValue(forKey: client) else { return }
-        let (conversation, name) = (entry.conversation, entry.name)
-        clients[conversation]?.removeAll { $0 == client }
-        if clients[conversation]?.isEmpty ?? false { clients[conversation] = nil }
-        if let name {
-            names[name]?.remove(client)
+    mutating func remove(_ entry: InboxEntry) {
+        guard let listing = entry.listing else { return }
+        entry.listing = nil
+        count -= 1
+        entries[listing.conversation]?.removeAll { $0 == entry }
+        if entries[listing.conversation]?.isEmpty ?? false { entries[listing.conversation] = nil }
+        if let name = listing.name {
+            names[name]?.remove(entry)
             if names[name]?.isEmpty ?? false { names[name] = nil }
         }
-        for head in Self.heads(client, conversation) {
-            buckets[head]?.remove(client)
+        for head in Self.heads(entry.client, listing.conversation) {
+            buckets[head]?.remove(entry)
             if buckets[head]?.isEmpty ?? false { buckets[head] = nil }
         }
     }
@@ -50,13 +44,13 @@ package struct InboxDirectory: Sendable {
 
     // MARK: Finding
 
-    package func client(of conversation: ConversationID) -> ClientID? { clients[conversation]?.last }
-    package func clients(of conversation: ConversationID) -> [ClientID] { clients[conversation] ?? [] }
-    package func conversation(of client: ClientID) -> ConversationID? { entries[client]?.conversation }
-    package func name(of client: ClientID) -> String? { entries[client]?.name }
+    /// Awake or asleep; of several copies the one that is a member's.
+    package func client(of conversation: ConversationID) -> ClientID? { entries[conversation]?.last?.client }
+    package func clients(of conversation: ConversationID) -> [ClientID] { copies(of: conversation).map(\.client) }
+    func copies(of conversation: ConversationID) -> [InboxEntry] { entries[conversation] ?? [] }
 
     /// In the order of their ids.
-    package func clients(named name: String) -> [ClientID] { names[name]?.sorted() ?? [] }
+    package func clients(named name: String) -> [ClientID] { names[name]?.map(\.client).sorted() ?? [] }
 
     /// Those whose conversation id or clientId begins so, in the order of their ids.
     /// - Parameter prefix: hexadecimal in lower case, with the dashes of a clientId or without; nothing matches another.
@@ -73,14 +67,14 @@ package struct InboxDirectory: Sendable {
         }
         // Dashes are where a clientId has them, or there are none.
         let isDashed = digits.utf8.count != prefix.utf8.count
-        func matches(_ client: ClientID) -> Bool {
-            if isDashed { return client.description.hasPrefix(prefix) }
-            return Self.begins(client.bytes, nibbles)
-                || (entries[client].map { Self.begins($0.conversation.bytes, nibbles) } ?? false)
+        func matches(_ entry: InboxEntry) -> Bool {
+            if isDashed { return entry.client.description.hasPrefix(prefix) }
+            return Self.begins(entry.client.bytes, nibbles)
+                || (entry.listing.map { Self.begins($0.conversation.bytes, nibbles) } ?? false)
         }
-        guard nibbles.count >= 4 else { return entries.keys.filter(matches).sorted() }
+        guard nibbles.count >= 4 else { return entries.values.joined().filter(matches).map(\.client).sorted() }
         let head = nibbles[..<4].reduce(UInt16(0)) { $0 << 4 | UInt16($1) }
-        return (buckets[head] ?? []).filter(matches).sorted()
+        return (buckets[head] ?? []).filter(matches).map(\.client).sorted()
     }
 
     private static func begins(_ bytes: [UInt8], _ nibbles: [UInt8]) -> Bool {

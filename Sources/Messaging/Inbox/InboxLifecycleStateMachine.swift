@@ -12,23 +12,7 @@ import Primitives
 /// Whoever is woken beyond the capacity puts the least recently active to sleep. Protected inboxes stay, so that there
 /// may be more awake than the capacity says, up to twice as many. The machine knows times and names only; what protects
 /// an inbox is asked when it matters.
-package struct InboxLifecycleStateMachine: Sendable {
-    private enum State: Hashable, Sendable {
-        /// Entered at start and when it was put to sleep. May go to `awake`, and be removed.
-        case sleeping
-        /// Entered when woken. May go to `sleeping`, and be removed.
-        /// `stayUntil`: until then it gives way only to a user or a token, and only at the hard limit.
-        case awake(WakeReason, stayUntil: Timestamp)
-    }
-
-    private struct Tracked: Sendable {
-        var state: State
-        /// When a message last came or went here; `nil`: never.
-        var lastActivity: Timestamp?
-        /// When a user last asked for something here.
-        var touchedAt: Timestamp?
-    }
-
+package struct InboxLifecycleStateMachine {
     /// Why an inbox cannot be woken or put to sleep.
     package enum Refusal: Error, Hashable, Sendable {
         case notTracked
@@ -38,20 +22,27 @@ package struct InboxLifecycleStateMachine: Sendable {
     }
 
     /// What a rebalance comes to, in the order in which it is to be done.
-    package struct Plan: Hashable, Sendable {
-        package var sleep: [ClientID] = []
-        package var wake: [ClientID] = []
+    package struct Plan: Hashable {
+        package var sleep: [InboxEntry] = []
+        package var wake: [InboxEntry] = []
 
         package init() {}
     }
 
-    private var tracked: [ClientID: Tracked] = [:]
-    private var awake: Set<ClientID> = []
+    private var tracked: Set<InboxEntry> = []
+    private var awake: Set<InboxEntry> = []
     /// How many inboxes are to be awake.
     package private(set) var capacity: Int
 
     package init(capacity: Int = Limits.inboxCapacity) {
         self.capacity = Self.clamped(capacity)
+    }
+
+    /// - Parameter inboxes: what they know of their activity is taken over.
+    init(capacity: Int, inboxes: some Sequence<InboxEntry>) {
+        self.init(capacity: capacity)
+        tracked = Set(inboxes.filter { $0.activity != nil })
+        awake = tracked.filter(isAwake)
     }
 
     private static func clamped(_ capacity: Int) -> Int {
@@ -66,18 +57,20 @@ package struct InboxLifecycleStateMachine: Sendable {
 
     // MARK: What there is
 
-    package func isAwake(_ client: ClientID) -> Bool { awake.contains(client) }
-    package func isTracked(_ client: ClientID) -> Bool { tracked[client] != nil }
-    package func lastActivity(_ client: ClientID) -> Timestamp? { tracked[client]?.lastActivity }
+    package func isAwake(_ inbox: InboxEntry) -> Bool {
+        if case .awake? = inbox.activity?.state { true } else { false }
+    }
+    package func isTracked(_ inbox: InboxEntry) -> Bool { inbox.activity != nil }
+    package func lastActivity(_ inbox: InboxEntry) -> Timestamp? { inbox.activity?.lastActivity }
 
     /// Why it was woken; `nil` unless it is awake.
-    package func wakeReason(_ client: ClientID) -> WakeReason? {
-        if case .awake(let reason, _)? = tracked[client]?.state { reason } else { nil }
+    package func wakeReason(_ inbox: InboxEntry) -> WakeReason? {
+        if case .awake(let reason, _)? = inbox.activity?.state { reason } else { nil }
     }
 
     /// It was woken, or asked for something by a user, a moment ago.
-    package func isStaying(_ client: ClientID, now: Timestamp) -> Bool {
-        if case .awake(_, let until)? = tracked[client]?.state { now < until } else { false }
+    package func isStaying(_ inbox: InboxEntry, now: Timestamp) -> Bool {
+        if case .awake(_, let until)? = inbox.activity?.state { now < until } else { false }
     }
 
     /// Awake inboxes that were woken to deliver and have had no time for it yet.
@@ -90,9 +83,10 @@ package struct InboxLifecycleStateMachine: Sendable {
     package mutating func setCapacity(_ capacity: Int) { self.capacity = Self.clamped(capacity) }
 
     /// An inbox from the disk: it sleeps until ``launch(pending:)`` has chosen.
-    package mutating func track(_ client: ClientID, lastActivity: Timestamp?) {
-        guard tracked[client] == nil else { return }
-        tracked[client] = Tracked(state: .sleeping, lastActivity: lastActivity, touchedAt: nil)
+    package mutating func track(_ inbox: InboxEntry, lastActivity: Timestamp?) {
+        guard inbox.activity == nil else { return }
+        inbox.activity = InboxActivity(state: .sleeping, lastActivity: lastActivity, touchedAt: nil)
+        tracked.insert(inbox)
     }
 
     /// Wakes an inbox, or takes note of a new one, which is awake.
@@ -102,80 +96,82 @@ package struct InboxLifecycleStateMachine: Sendable {
     ///   - protection: of another inbox; empty when it may be put to sleep.
     /// - Returns: which inboxes are put to sleep for it, in order.
     package mutating func wake(
-        _ client: ClientID,
+        _ inbox: InboxEntry,
         _ reason: WakeReason,
         now: Timestamp,
         stay: Milliseconds,
         mayExceed: Bool = false,
-        excluding excluded: Set<ClientID> = [],
-        protection: (ClientID) -> InboxProtection
-    ) throws(Refusal) -> [ClientID] {
-        if isAwake(client) {
-            touch(client, reason, now: now, stay: stay)
+        excluding excluded: Set<InboxEntry> = [],
+        protection: (InboxEntry) -> InboxProtection
+    ) throws(Refusal) -> [InboxEntry] {
+        if isAwake(inbox) {
+            touch(inbox, reason, now: now, stay: stay)
             return []
         }
         let victims = try room(
             for: reason,
             now: now,
             mayExceed: mayExceed,
-            excluding: excluded.union([client]),
+            excluding: excluded.union([inbox]),
             protection: protection
         )
         for victim in victims { fallAsleep(victim) }
-        var entry = tracked[client] ?? Tracked(state: .sleeping, lastActivity: nil, touchedAt: nil)
-        entry.state = .awake(reason, stayUntil: now + stay)
-        if reason == .userInteraction { entry.touchedAt = now }
-        tracked[client] = entry
-        awake.insert(client)
+        track(inbox, lastActivity: nil)
+        inbox.activity?.state = .awake(reason, stayUntil: now + stay)
+        if reason == .userInteraction { inbox.activity?.touchedAt = now }
+        awake.insert(inbox)
         return victims
     }
 
     /// A user, or a token, asks for an inbox that is awake.
-    private mutating func touch(_ client: ClientID, _ reason: WakeReason, now: Timestamp, stay: Milliseconds) {
-        guard case .awake(let first, let until)? = tracked[client]?.state else { return }
-        tracked[client]?.state = .awake(first, stayUntil: max(until, now + stay))
-        if reason == .userInteraction { tracked[client]?.touchedAt = now }
+    private mutating func touch(_ inbox: InboxEntry, _ reason: WakeReason, now: Timestamp, stay: Milliseconds) {
+        guard case .awake(let first, let until)? = inbox.activity?.state else { return }
+        inbox.activity?.state = .awake(first, stayUntil: max(until, now + stay))
+        if reason == .userInteraction { inbox.activity?.touchedAt = now }
     }
 
     /// A message has come or gone.
-    package mutating func active(_ client: ClientID, at now: Timestamp) {
-        guard let last = tracked[client]?.lastActivity else {
-            tracked[client]?.lastActivity = now
+    package mutating func active(_ inbox: InboxEntry, at now: Timestamp) {
+        guard let last = inbox.activity?.lastActivity else {
+            inbox.activity?.lastActivity = now
             return
         }
-        tracked[client]?.lastActivity = max(last, now)
+        inbox.activity?.lastActivity = max(last, now)
     }
 
     /// An inbox that was woken to deliver has delivered: it need not stay.
-    package mutating func endDelivery(_ client: ClientID) {
-        guard case .awake(.activityRanking, _)? = tracked[client]?.state else { return }
-        tracked[client]?.state = .awake(.activityRanking, stayUntil: Timestamp(milliseconds: 0))
+    package mutating func endDelivery(_ inbox: InboxEntry) {
+        guard case .awake(.activityRanking, _)? = inbox.activity?.state else { return }
+        inbox.activity?.state = .awake(.activityRanking, stayUntil: Timestamp(milliseconds: 0))
     }
 
     /// Puts an inbox to sleep that its user names.
     /// - Returns: whether it was awake.
-    package mutating func sleep(_ client: ClientID, protection: (ClientID) -> InboxProtection) throws(Refusal) -> Bool {
-        guard tracked[client] != nil else { throw .notTracked }
-        guard isAwake(client) else { return false }
-        let reasons = protection(client)
+    package mutating func sleep(_ inbox: InboxEntry, protection: (InboxEntry) -> InboxProtection) throws(Refusal)
+        -> Bool
+    {
+        guard inbox.activity != nil else { throw .notTracked }
+        guard isAwake(inbox) else { return false }
+        let reasons = protection(inbox)
         guard reasons.isEmpty else { throw .protected(reasons) }
-        fallAsleep(client)
+        fallAsleep(inbox)
         return true
     }
 
     /// Its keys are gone.
-    package mutating func remove(_ client: ClientID) {
-        tracked[client] = nil
-        awake.remove(client)
+    package mutating func remove(_ inbox: InboxEntry) {
+        inbox.activity = nil
+        tracked.remove(inbox)
+        awake.remove(inbox)
     }
 
-    private mutating func fallAsleep(_ client: ClientID) {
-        awake.remove(client)
-        tracked[client]?.state = .sleeping
+    private mutating func fallAsleep(_ inbox: InboxEntry) {
+        awake.remove(inbox)
+        inbox.activity?.state = .sleeping
     }
 
     /// Puts to sleep what is awake beyond the capacity and protected no longer.
-    package mutating func trim(now: Timestamp, protection: (ClientID) -> InboxProtection) -> [ClientID] {
+    package mutating func trim(now: Timestamp, protection: (InboxEntry) -> InboxProtection) -> [InboxEntry] {
         guard isOverCapacity else { return [] }
         let victims = evictable(now: now, excluding: [], protection: protection).prefix(awake.count - capacity)
         for victim in victims { fallAsleep(victim) }
@@ -185,22 +181,20 @@ package struct InboxLifecycleStateMachine: Sendable {
     // MARK: Choosing
 
     /// The order in which inboxes give way: never active first, then the least recently active.
-    private func precedes(_ one: ClientID, _ other: ClientID) -> Bool {
-        let first = tracked[one]
-        let second = tracked[other]
+    private func precedes(_ one: InboxEntry, _ other: InboxEntry) -> Bool {
         let never = Timestamp(milliseconds: .min)
-        let activity = (first?.lastActivity ?? never, second?.lastActivity ?? never)
+        let activity = (one.activity?.lastActivity ?? never, other.activity?.lastActivity ?? never)
         if activity.0 != activity.1 { return activity.0 < activity.1 }
-        let touched = (first?.touchedAt ?? never, second?.touchedAt ?? never)
+        let touched = (one.activity?.touchedAt ?? never, other.activity?.touchedAt ?? never)
         if touched.0 != touched.1 { return touched.0 < touched.1 }
-        return one < other
+        return one.client < other.client
     }
 
     private func evictable(
         now: Timestamp,
-        excluding excluded: Set<ClientID>,
-        protection: (ClientID) -> InboxProtection
-    ) -> [ClientID] {
+        excluding excluded: Set<InboxEntry>,
+        protection: (InboxEntry) -> InboxProtection
+    ) -> [InboxEntry] {
         awake.filter { !excluded.contains($0) && !isStaying($0, now: now) && protection($0).isEmpty }
             .sorted(by: precedes)
     }
@@ -209,9 +203,9 @@ package struct InboxLifecycleStateMachine: Sendable {
         for reason: WakeReason,
         now: Timestamp,
         mayExceed: Bool,
-        excluding excluded: Set<ClientID>,
-        protection: (ClientID) -> InboxProtection
-    ) throws(Refusal) -> [ClientID] {
+        excluding excluded: Set<InboxEntry>,
+        protection: (InboxEntry) -> InboxProtection
+    ) throws(Refusal) -> [InboxEntry] {
         let excess = awake.count + 1 - capacity
         guard excess > 0 else { return [] }
         var victims = Array(evictable(now: now, excluding: excluded, protection: protection).prefix(excess))
@@ -226,7 +220,7 @@ package struct InboxLifecycleStateMachine: Sendable {
     }
 
     /// The awake set as it should be: what is protected, and the most recently active in the places that are left.
-    package func rebalance(now: Timestamp, protection: (ClientID) -> InboxProtection) -> Plan {
+    package func rebalance(now: Timestamp, protection: (InboxEntry) -> InboxProtection) -> Plan {
         let kept = awake.filter { isStaying($0, now: now) || !protection($0).isEmpty }
         let places = max(0, capacity - kept.count)
         let chosen = Set(ranked().lazy.filter { !kept.contains($0) }.prefix(places))
@@ -238,65 +232,30 @@ package struct InboxLifecycleStateMachine: Sendable {
 
     /// Puts to sleep what a ``rebalance(now:protection:)`` chose.
     package mutating func apply(_ plan: Plan) {
-        for client in plan.sleep { fallAsleep(client) }
+        for inbox in plan.sleep { fallAsleep(inbox) }
     }
 
     /// The order of a start: pending joins first, which may exceed the capacity, then the most recently active.
-    package func launch(pending: [ClientID]) -> [(ClientID, WakeReason)] {
+    package func launch(pending: [InboxEntry]) -> [(InboxEntry, WakeReason)] {
         let joins = Set(pending)
         let rest = ranked().lazy.filter { !joins.contains($0) }.prefix(capacity)
         return pending.map { ($0, .pendingInvite) } + rest.map { ($0, .appLaunch) }
     }
 
     /// The most recently active first: one sort over plain values.
-    private func ranked() -> [ClientID] {
+    private func ranked() -> [InboxEntry] {
         let never = Int64.min
-        var entries = tracked.map { client, entry in
-            (entry.lastActivity?.milliseconds ?? never, entry.touchedAt?.milliseconds ?? never, client)
+        var entries = tracked.map { inbox in
+            let activity = inbox.activity
+            return (
+                activity?.lastActivity?.milliseconds ?? never, activity?.touchedAt?.milliseconds ?? never, inbox
+            )
         }
         entries.sort { one, other in
             if one.0 != other.0 { return one.0 > other.0 }
             if one.1 != other.1 { return one.1 > other.1 }
-            return other.2 < one.2
+            return other.2.client < one.2.client
         }
         return entries.map(\.2)
-    }
-}
-
-/// Why an inbox was woken (seed 001).
-package enum WakeReason: String, Hashable, Sendable, Codable, CaseIterable {
-    /// A user asked for something in it.
-    case userInteraction
-    /// A token came in: a member has something for it.
-    case pushNotification
-    /// It is among the most recently active, or its outbox is due.
-    case activityRanking
-    /// A join is under way in it.
-    case pendingInvite
-    /// It was chosen when the node started.
-    case appLaunch
-}
-
-/// What keeps an inbox awake.
-package struct InboxProtection: OptionSet, Hashable, Sendable, CustomStringConvertible {
-    package let rawValue: UInt8
-    package init(rawValue: UInt8) { self.rawValue = rawValue }
-
-    /// Someone watches the conversation: it is open.
-    package static let active = InboxProtection(rawValue: 1)
-    /// A join is under way in it, or somebody is joining it now.
-    package static let pendingInvite = InboxProtection(rawValue: 2)
-    /// It holds contents in memory only that nobody has read.
-    package static let unread = InboxProtection(rawValue: 4)
-    /// It holds messages of ours in memory only that are not delivered.
-    package static let undelivered = InboxProtection(rawValue: 8)
-
-    package var description: String {
-        var words: [String] = []
-        if contains(.active) { words.append("it is being watched") }
-        if contains(.pendingInvite) { words.append("a join is under way") }
-        if contains(.unread) { words.append("it holds unread messages that are in memory only") }
-        if contains(.undelivered) { words.append("it holds undelivered messages that are in memory only") }
-        return words.isEmpty ? "nothing" : words.joined(separator: ", ")
     }
 }

@@ -1,159 +1,147 @@
 import Primitives
 
-/// All inboxes of a node, and what is found in them without looking at all of them. Reads and writes like a dictionary;
-/// what is entered is entered into the indices too.
-struct InboxTable: Sendable {
-    private var awake: [ClientID: NodeStateMachine.Inbox] = [:]
-    private(set) var sleeping: [ClientID: SleepingInbox] = [:]
+/// All inboxes of a node by their names, and the indices that find some of them without a visit to all.
+struct InboxTable {
+    private var entries: [ClientID: InboxEntry] = [:]
+    /// Those with a role other than `sleeping`: the unused ones and the contact inbox among them.
+    private(set) var awake: Set<InboxEntry> = []
+    private(set) var sleeping: Set<InboxEntry> = []
+    private(set) var joining: Set<InboxEntry> = []
+    private var unusedEntries: Set<InboxEntry> = []
+    private(set) var contact: InboxEntry?
     private(set) var directory = InboxDirectory()
     private var deadlines = DeadlineQueue<ClientID>()
-    /// Unread bytes in memory, of inboxes that have some.
-    private var held: [ClientID: Int] = [:]
-    /// Of all inboxes together.
+    /// Unread bytes in memory, of all inboxes together.
     private(set) var heldByteCount = 0
-    private(set) var contact: ClientID?
-    private var unusedClients: Set<ClientID> = []
-    private var joining: Set<ClientID> = []
-    /// From which the places at rendezvous nodes follow, of all but the contact inbox.
-    private var relaySeeds: [ClientID: [RelaySeed]] = [:]
-    private var relayOwners: [RelaySeed: ClientID] = [:]
-    /// They have changed since somebody has looked.
+    private var relayOwners: [RelaySeed: InboxEntry] = [:]
+    /// The seeds have changed since the contact inbox was told.
     var relaysHaveChanged = false
     /// There are rendezvous nodes.
     private(set) var usesRendezvous = false
 
-    /// Those that are awake, the unused and the contact inbox among them.
-    var keys: Dictionary<ClientID, NodeStateMachine.Inbox>.Keys { awake.keys }
-    var unused: ClientID? { unusedClients.min() }
-    var joins: [ClientID] { joining.sorted() }
-    var isEmpty: Bool { awake.isEmpty && sleeping.isEmpty }
+    subscript(client: ClientID) -> InboxEntry? { entries[client] }
 
-    func contains(_ client: ClientID) -> Bool { awake[client] != nil || sleeping[client] != nil }
+    /// All of them, in no order.
+    var all: Dictionary<ClientID, InboxEntry>.Values { entries.values }
+    var unused: InboxEntry? { unusedEntries.min { $0.client < $1.client } }
+    /// Whose place at rendezvous nodes it is.
+    func owner(of seed: RelaySeed) -> InboxEntry? { relayOwners[seed] }
 
-    subscript(client: ClientID) -> NodeStateMachine.Inbox? {
-        get { awake[client] }
-        set {
-            guard let newValue else { return forget(client) }
-            enter(newValue, client)
-            awake[client] = newValue
-        }
+    // MARK: Roles
+
+    /// Enters an inbox, or gives another role to one that is here.
+    @discardableResult
+    mutating func enter(_ client: ClientID, createdAt: Timestamp, as role: InboxEntry.Role) -> InboxEntry {
+        let entry = entries[client] ?? InboxEntry(client: client, createdAt: createdAt)
+        entries[client] = entry
+        entry.createdAt = createdAt
+        set(entry, to: role)
+        return entry
     }
 
-    /// Takes a machine out, to be changed in place and put back: the indices stay as they are meanwhile.
-    mutating func removeValue(forKey client: ClientID) -> NodeStateMachine.Inbox? { awake.removeValue(forKey: client) }
-
-    private mutating func forget(_ client: ClientID) {
-        awake[client] = nil
-        sleeping[client] = nil
-        directory.remove(client)
-        deadlines.remove(client)
-        setHeld(client, 0)
-        setRelaySeeds(client, [])
-        if contact == client {
+    /// Gives an inbox another role, and lists it by that role.
+    mutating func set(_ entry: InboxEntry, to role: InboxEntry.Role) {
+        awake.remove(entry)
+        sleeping.remove(entry)
+        joining.remove(entry)
+        unusedEntries.remove(entry)
+        if contact === entry {
             contact = nil
             usesRendezvous = false
         }
-        unusedClients.remove(client)
-        joining.remove(client)
-    }
-
-    private mutating func setHeld(_ client: ClientID, _ byteCount: Int) {
-        let before = held[client] ?? 0
-        guard before != byteCount else { return }
-        heldByteCount += byteCount - before
-        held[client] = byteCount == 0 ? nil : byteCount
-    }
-
-    private mutating func enter(_ inbox: NodeStateMachine.Inbox, _ client: ClientID) {
-        switch inbox {
-        case .unused(let key):
-            if unusedClients.insert(client).inserted {
-                setRelaySeeds(client, [RelaySeed(key: key, generation: 0)])
-            }
-        case .contact(let machine):
-            if contact != client {
-                unusedClients.remove(client)
-                contact = client
-                setRelaySeeds(client, [])
-            }
-            usesRendezvous = machine.usesRendezvous
-            deadlines.set(client, machine.nextDeadline)
-        case .joining(let machine):
-            if joining.insert(client).inserted { unusedClients.remove(client) }
-            setRelaySeeds(client, machine.record.state == .joining ? [machine.relaySeed] : [])
-            deadlines.set(client, machine.nextDeadline)
-        case .conversation(let machine):
-            if directory.conversation(of: client) == nil {
-                unusedClients.remove(client)
-                joining.remove(client)
-                sleeping[client] = nil
-            }
-            directory.set(
-                client,
-                machine.conversation,
-                name: machine.record.name,
-                isRemoved: machine.record.isRemoved
-            )
-            deadlines.set(client, machine.nextDeadline)
-            setHeld(client, machine.heldByteCount)
-            setRelaySeeds(client, machine.relaySeeds)
+        entry.role = role
+        entry.queuedDeadline = nil
+        switch role {
+        case .gone: break
+        case .unused:
+            awake.insert(entry)
+            unusedEntries.insert(entry)
+        case .contact:
+            awake.insert(entry)
+            contact = entry
+        case .joining:
+            awake.insert(entry)
+            joining.insert(entry)
+        case .conversation: awake.insert(entry)
+        case .sleeping: sleeping.insert(entry)
         }
+        reindex(entry)
     }
 
-    private mutating func setRelaySeeds(_ client: ClientID, _ seeds: [RelaySeed]) {
-        let before = relaySeeds[client] ?? []
-        guard before != seeds else { return }
-        for seed in before { relayOwners[seed] = nil }
-        for seed in seeds { relayOwners[seed] = client }
-        relaySeeds[client] = seeds.isEmpty ? nil : seeds
-        relaysHaveChanged = true
-    }
-
-    /// Whose place at rendezvous nodes it is.
-    func client(of seed: RelaySeed) -> ClientID? { relayOwners[seed] }
-
-    /// Of an inbox, the present one first.
-    func relaySeeds(of client: ClientID) -> [RelaySeed] { relaySeeds[client] ?? [] }
-
-    /// Who has made a conversation; `nil` for what is none.
-    func creator(of client: ClientID) -> PublicKey? {
-        if let inbox = sleeping[client] { return inbox.summary.creator }
-        if case .conversation(let machine)? = awake[client] { return machine.record.genesis.creator }
-        return nil
-    }
-
-    // MARK: Sleep
-
-    /// An inbox sleeps from now on.
-    mutating func sleep(_ inbox: SleepingInbox) {
-        let client = inbox.summary.client
-        awake[client] = nil
-        setHeld(client, 0)
-        sleeping[client] = inbox
-        directory.set(
-            client,
-            inbox.summary.conversation,
-            name: inbox.summary.name,
-            isRemoved: inbox.summary.isRemoved
-        )
-        deadlines.remove(client)
-        deadlines.set(client, inbox.wakeAt)
-        setRelaySeeds(client, inbox.summary.relaySeeds)
-    }
-
-    /// Takes a sleeping inbox out: it is woken, and put back as what it is then.
-    mutating func takeSleeping(_ client: ClientID) -> SleepingInbox? {
-        deadlines.remove(client)
-        return sleeping.removeValue(forKey: client)
+    /// Removes an inbox whose keys are gone.
+    mutating func remove(_ entry: InboxEntry) {
+        entries[entry.client] = nil
+        set(entry, to: .gone)
+        directory.remove(entry)
     }
 
     /// A sleeping inbox is to tell its members where it is now.
-    mutating func setMoved(_ client: ClientID, retryAt: Timestamp) {
-        guard var inbox = sleeping[client] else { return }
+    mutating func setMoved(_ entry: InboxEntry, retryAt: Timestamp) {
+        guard var inbox = entry.asleep else { return }
         inbox.hasMoved = true
         inbox.retryAt = min(inbox.retryAt ?? retryAt, retryAt)
-        sleeping[client] = inbox
-        deadlines.set(client, inbox.wakeAt)
+        entry.role = .sleeping(inbox)
+        setDeadline(entry, inbox.wakeAt)
+    }
+
+    // MARK: Indices
+
+    /// Brings the indices up to date after an inbox has changed. What has not changed costs a comparison.
+    /// - Parameter member: of a conversation, the only member whose link and outbox have changed; `nil` for any.
+    mutating func reindex(_ entry: InboxEntry, touching member: PublicKey? = nil) {
+        switch entry.role {
+        case .gone:
+            setHeld(entry, 0)
+            setRelaySeeds(entry, [])
+        case .unused(let key):
+            if entry.relaySeeds.isEmpty { setRelaySeeds(entry, [RelaySeed(key: key, generation: 0)]) }
+        case .contact(let running):
+            usesRendezvous = running.machine.usesRendezvous
+            setRelaySeeds(entry, [])
+            setDeadline(entry, running.machine.nextDeadline)
+        case .joining(let running):
+            setRelaySeeds(entry, running.machine.record.state == .joining ? [running.machine.relaySeed] : [])
+            setDeadline(entry, running.machine.nextDeadline)
+        case .conversation(let running):
+            list(
+                entry,
+                running.machine.conversation,
+                name: running.machine.record.name,
+                isRemoved: running.machine.record.isRemoved
+            )
+            setDeadline(entry, running.machine.nextDeadline(touching: member))
+            setHeld(entry, running.machine.heldByteCount)
+            setRelaySeeds(entry, running.machine.relaySeeds)
+        case .sleeping(let inbox):
+            let summary = inbox.summary
+            list(entry, summary.conversation, name: summary.name, isRemoved: summary.isRemoved)
+            setDeadline(entry, inbox.wakeAt)
+            setHeld(entry, 0)
+            setRelaySeeds(entry, summary.relaySeeds)
+        }
+    }
+
+    private mutating func list(
+        _ entry: InboxEntry,
+        _ conversation: @autoclosure () -> ConversationID,
+        name: String?,
+        isRemoved: Bool
+    ) {
+        if let listing = entry.listing, listing.name == name, listing.isRemoved == isRemoved { return }
+        directory.set(entry, InboxListing(conversation: conversation(), name: name, isRemoved: isRemoved))
+    }
+
+    private mutating func setHeld(_ entry: InboxEntry, _ byteCount: Int) {
+        heldByteCount += byteCount - entry.heldByteCount
+        entry.heldByteCount = byteCount
+    }
+
+    private mutating func setRelaySeeds(_ entry: InboxEntry, _ seeds: [RelaySeed]) {
+        guard entry.relaySeeds != seeds else { return }
+        for seed in entry.relaySeeds { relayOwners[seed] = nil }
+        for seed in seeds { relayOwners[seed] = entry }
+        entry.relaySeeds = seeds
+        relaysHaveChanged = true
     }
 
     // MARK: Time
@@ -161,9 +149,17 @@ struct InboxTable: Sendable {
     /// Not after the first moment at which an inbox has something to do.
     var nextDeadline: Timestamp? { deadlines.next }
 
-    /// Those that may have something to do.
-    mutating func takeDue(until now: Timestamp) -> [ClientID] { deadlines.take(until: now) }
+    /// Queues an earlier deadline of an inbox.
+    mutating func setDeadline(_ entry: InboxEntry, _ deadline: Timestamp?) {
+        deadlines.set(entry.client, deadline, queued: &entry.queuedDeadline)
+    }
 
-    /// Looks again at when an inbox has something to do.
-    mutating func setDeadline(_ client: ClientID, _ deadline: Timestamp?) { deadlines.set(client, deadline) }
+    /// Those that may have something to do.
+    mutating func takeDue(until now: Timestamp) -> [InboxEntry] {
+        deadlines.take(until: now).compactMap { client, at in
+            guard let entry = entries[client], entry.queuedDeadline == at else { return nil }
+            entry.queuedDeadline = nil
+            return entry
+        }
+    }
 }

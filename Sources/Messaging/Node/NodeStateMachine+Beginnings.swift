@@ -3,29 +3,29 @@ import Primitives
 /// What an inbox of the pool becomes: the contact inbox, a conversation of our own, a join.
 extension NodeStateMachine {
     /// A new inbox for the pool.
-    package mutating func addUnused(_ client: ClientID, key: IdentityKey, _ turn: Turn) -> [NodeAction] {
-        precondition(!inboxes.contains(client), "two inboxes with one clientId")
-        records[client] = turn.now
-        inboxes[client] = .unused(key)
+    package func addUnused(_ client: ClientID, key: IdentityKey, _ turn: Turn) -> [NodeAction] {
+        precondition(!contains(client), "two inboxes with one clientId")
+        inboxes.enter(client, createdAt: turn.now, as: .unused(key))
         return [.save(client)]
     }
 
     /// Takes the pooled inbox as this node's contact inbox.
-    package mutating func makeContact(_ client: ClientID, _ turn: inout Turn) -> [NodeAction] {
-        guard case .unused(let key)? = inboxes[client] else { return [] }
+    package func makeContact(_ client: ClientID, _ turn: inout Turn) -> [NodeAction] {
+        guard let inbox = inboxes[client], case .unused(let key) = inbox.role else { return [] }
         let record = ContactRecord(routingSecret: turn.random.bytes(ContactCard.routingSecretByteCount))
-        inboxes[client] = .contact(ContactStateMachine(client: client, key: key, record: record, now: turn.now))
+        let machine = ContactStateMachine(client: client, key: key, record: record, now: turn.now)
+        inboxes.set(inbox, to: .contact(Running(machine)))
         return [.save(client), .register(client, .contact)]
     }
 
     /// Takes the pooled inbox for a new conversation of our own.
-    package mutating func createConversation(
+    package func createConversation(
         _ client: ClientID,
         name: String?,
         profile: String?,
         _ turn: inout Turn
     ) throws(CommandError) -> [NodeAction] {
-        guard case .unused(let key)? = inboxes[client] else { throw .unknownConversation }
+        guard let inbox = inboxes[client], case .unused(let key) = inbox.role else { throw .unknownConversation }
         try DisplayName.check(name)
         try DisplayName.check(profile)
         let conversation = ConversationID.random(&turn.random)
@@ -51,29 +51,29 @@ extension NodeStateMachine {
             members: [],
             issuer: IssuerStateMachine.Record(tag: InviteTag.random(&turn.random))
         )
-        let victims = try makeRoom(for: client, .userInteraction, &turn)
-        records[client] = turn.now
-        inboxes[client] = .conversation(
-            ConversationStateMachine(client: client, key: key, record: record, isFresh: true, now: turn.now)
-        )
+        let victims = try makeRoom(for: inbox, .userInteraction, &turn)
+        let machine = ConversationStateMachine(client: client, key: key, record: record, isFresh: true, now: turn.now)
+        inbox.createdAt = turn.now
+        inboxes.set(inbox, to: .conversation(Running(machine)))
         return [.save(client)] + victims
     }
 
     /// Takes the pooled inbox for a join.
-    package mutating func join(
+    package func join(
         _ client: ClientID,
         invite: VerifiedInvite,
         profile: String?,
         _ turn: inout Turn
     ) throws(CommandError) -> [NodeAction] {
-        guard case .unused(let key)? = inboxes[client] else { throw .unknownConversation }
+        guard let inbox = inboxes[client], case .unused(let key) = inbox.role else { throw .unknownConversation }
         try DisplayName.check(profile)
         try checkJoin(invite, turn)
-        let victims = try makeRoom(for: client, .pendingInvite, &turn)
-        records[client] = turn.now
+        let victims = try makeRoom(for: inbox, .pendingInvite, &turn)
         let record = JoinRecord(invite, profile: profile, startedAt: turn.now)
-        inboxes[client] = .joining(JoiningStateMachine(client: client, key: key, record: record, now: turn.now))
-        return [.save(client)] + victims + advance(client, &turn)
+        let machine = JoiningStateMachine(client: client, key: key, record: record, now: turn.now)
+        inbox.createdAt = turn.now
+        inboxes.set(inbox, to: .joining(Running(machine)))
+        return [.save(client)] + victims + advance(inbox, &turn)
     }
 
     /// What is wrong with joining by this invite, before an inbox is spent on it.
@@ -87,10 +87,10 @@ extension NodeStateMachine {
                 throw .alreadyMember(conversation.client)
             }
         }
-        for inbox in inboxes.sleeping.values where !inbox.summary.isRemoved {
-            if inbox.summary.own == invite.creatorKey { throw .ownInvite }
-            if inbox.summary.members.contains(where: { $0.key == invite.creatorKey }) {
-                throw .alreadyMember(inbox.summary.client)
+        for summary in sleepers where !summary.isRemoved {
+            if summary.own == invite.creatorKey { throw .ownInvite }
+            if summary.members.contains(where: { $0.key == invite.creatorKey }) {
+                throw .alreadyMember(summary.client)
             }
         }
         for join in joins where join.record.creator == invite.creatorKey && join.record.state == .joining {
@@ -99,19 +99,89 @@ extension NodeStateMachine {
     }
 
     /// - Returns: `nil` when there is no join to cancel.
-    package mutating func cancelJoin(_ client: ClientID) -> [NodeAction]? {
-        guard case .joining(var machine)? = inboxes[client], machine.cancel() else { return nil }
-        let open = links.filter { $0.value.client == client }.keys.sorted()
+    package func cancelJoin(_ client: ClientID) -> [NodeAction]? {
+        guard let inbox = inboxes[client], case .joining(let running) = inbox.role, running.machine.cancel() else {
+            return nil
+        }
+        let open = inbox.links.sorted()
         remove(client)
-        // The creator may have admitted us already: it is told, so that nobody's place stays taken by nobody.
+        // The creator may have admitted us already: it is told, so that it releases the place of a joiner that is gone.
         return open.flatMap { [.transmit($0, .joinCancelled), .close($0)] } + [.destroy(client)]
     }
 
     /// Dials the creator now.
-    package mutating func retryJoin(_ client: ClientID, _ turn: inout Turn) -> [NodeAction] {
-        guard case .joining(var machine)? = inboxes[client] else { return [] }
-        machine.retry(&turn)
-        inboxes[client] = .joining(machine)
-        return advance(client, &turn)
+    package func retryJoin(_ client: ClientID, _ turn: inout Turn) -> [NodeAction] {
+        guard let inbox = inboxes[client], case .joining(let running) = inbox.role else { return [] }
+        running.machine.retry(&turn)
+        inboxes.reindex(inbox)
+        return advance(inbox, &turn)
+    }
+
+    // MARK: What the disk held
+
+    /// An inbox from the disk.
+    /// - Returns: the routes by which it is reached.
+    package func load(
+        _ record: InboxRecord,
+        key: IdentityKey,
+        sessionGoesOn: Bool = false,
+        lastActivity: Timestamp? = nil,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        let client = record.client
+        switch record.role {
+        case .unused:
+            inboxes.enter(client, createdAt: record.createdAt, as: .unused(key))
+            return []
+        case .contact(let contact):
+            let machine = ContactStateMachine(client: client, key: key, record: contact, now: turn.now)
+            inboxes.enter(client, createdAt: record.createdAt, as: .contact(Running(machine)))
+            return [.register(client, .contact)]
+        case .joining(let join):
+            let machine = JoiningStateMachine(client: client, key: key, record: join, now: turn.now)
+            let inbox = inboxes.enter(client, createdAt: record.createdAt, as: .joining(Running(machine)))
+            if join.state == .joining { takeNote(of: inbox, .pendingInvite, lastActivity: nil, turn) }
+            return []
+        case .conversation(let conversation):
+            if explosions[conversation.genesis.conversation] != nil { return [.destroy(client)] }
+            let machine = ConversationStateMachine(
+                client: client,
+                key: key,
+                record: conversation,
+                isFresh: sessionGoesOn,
+                now: turn.now
+            )
+            let inbox = inboxes.enter(client, createdAt: record.createdAt, as: .conversation(Running(machine)))
+            takeNote(of: inbox, .appLaunch, lastActivity: lastActivity, turn)
+            return routes(of: machine, now: turn.now)
+        }
+    }
+
+    /// An explosion from the disk. Load these before the inboxes: what has exploded stays gone.
+    ///
+    /// A prepared one whose time has come is one from now on: the store has destroyed its inbox, or it goes when it is
+    /// loaded. One whose time is to come is not taken; it serves the inbox that prepared it.
+    @discardableResult
+    package func load(_ tombstone: ExplodeStateMachine.Record, now: Timestamp) -> [NodeAction] {
+        var machine = ExplodeStateMachine(record: tombstone)
+        if tombstone.isPrepared {
+            guard tombstone.explodedAt <= now else { return [] }
+            machine.begin()
+        }
+        explosions[tombstone.conversation] = Explosion(
+            machine: machine,
+            knockAt: tombstone.role == .creator && !tombstone.isTraceless ? now : nil
+        )
+        guard tombstone.isPrepared else { return [] }
+        let event = Event(client: nil, conversation: tombstone.conversation, at: now, kind: .exploded)
+        return [.saveTombstone(tombstone.conversation), .notify(event)]
+    }
+
+    /// A message from the disk that was not delivered when the node stopped.
+    package func restoreOutbox(_ message: Message, client: ClientID) {
+        _ = withConversation(inboxes[client]) {
+            $0.restoreOutbox(message)
+            return []
+        }
     }
 }

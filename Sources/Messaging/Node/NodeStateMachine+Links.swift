@@ -3,7 +3,7 @@ import Primitives
 /// Links: whose they are, what comes over them, and guests.
 extension NodeStateMachine {
     /// A handshake has ended: `remote` is who is there.
-    package mutating func linkOpened(
+    package func linkOpened(
         _ link: LinkID,
         client: ClientID,
         remote: PublicKey,
@@ -11,26 +11,27 @@ extension NodeStateMachine {
         isRelayed: Bool = false,
         _ turn: inout Turn
     ) -> [NodeAction] {
-        links[link] = OpenLink(client: client, remote: remote, isRelayed: isRelayed)
-        switch take(client) {
-        case nil, .unused:
-            links[link] = nil
-            return [.close(link)]
-        case .contact(var machine):
-            defer { inboxes[client] = .contact(machine) }
-            guard machine.isAwaited(remote) else { return welcomeGuest(link, turn) }
-            return machine.linkOpened(link, to: remote, weDialled: weDialled, turn)
-        case .joining(var machine):
-            defer { inboxes[client] = .joining(machine) }
-            return machine.linkOpened(link, &turn)
-        case .conversation(var machine):
+        guard let inbox = inboxes[client] else { return [.close(link)] }
+        switch inbox.role {
+        case .gone, .unused, .sleeping: return [.close(link)]
+        case .contact, .joining, .conversation: break
+        }
+        links[link] = OpenLink(inbox: inbox, remote: remote, isRelayed: isRelayed)
+        inbox.links.insert(link)
+        defer { inboxes.reindex(inbox) }
+        switch inbox.role {
+        case .gone, .unused, .sleeping: return []
+        case .contact(let running):
+            guard running.machine.isAwaited(remote) else { return welcomeGuest(link, turn) }
+            return running.machine.linkOpened(link, to: remote, weDialled: weDialled, turn)
+        case .joining(let running): return running.machine.linkOpened(link, &turn)
+        case .conversation(let running):
             // A joiner comes by an invite's token; its first frame says what it wants.
-            defer { inboxes[client] = .conversation(machine) }
-            guard machine.members[remote] != nil else {
-                guard machine.record.former.contains(remote) else { return welcomeGuest(link, turn) }
-                return welcomeGuest(link, turn) + machine.turnAway(remote, on: link, &turn)
+            guard running.machine.members[remote] != nil else {
+                guard running.machine.record.former.contains(remote) else { return welcomeGuest(link, turn) }
+                return welcomeGuest(link, turn) + running.machine.turnAway(remote, on: link, &turn)
             }
-            let actions = machine.linkOpened(
+            let actions = running.machine.linkOpened(
                 link,
                 to: remote,
                 weDialled: weDialled,
@@ -43,8 +44,7 @@ extension NodeStateMachine {
 
     /// Whether dials of this member are not answered now: what it has sent did not verify.
     package func isShunned(_ remote: PublicKey, by client: ClientID, now: Timestamp) -> Bool {
-        guard case .conversation(let machine)? = inboxes[client] else { return false }
-        return machine.isShunned(remote, now: now)
+        inboxes[client]?.conversation?.machine.isShunned(remote, now: now) ?? false
     }
 
     /// Whether it is the link of somebody who came by an invite or our contact card, and with whom we have no business; or
@@ -54,13 +54,13 @@ extension NodeStateMachine {
     }
 
     /// Somebody came by an invite or our contact card: it may speak, but not sit here.
-    private mutating func welcomeGuest(_ link: LinkID, _ turn: Turn) -> [NodeAction] {
+    private func welcomeGuest(_ link: LinkID, _ turn: Turn) -> [NodeAction] {
         guests.welcome(link, now: turn.now).map { [.close($0)] } ?? []
     }
 
     /// A frame has come.
     /// - Parameter verify: checks the invite of a join request; `nil` when its signature does not hold.
-    package mutating func receive(
+    package func receive(
         _ frame: Frame,
         on link: LinkID,
         verify: (SignedInvite) -> VerifiedInvite?,
@@ -71,7 +71,7 @@ extension NodeStateMachine {
         return actions + [.pauseReading(link, wait)]
     }
 
-    private mutating func answer(
+    private func answer(
         _ frame: Frame,
         on link: LinkID,
         verify: (SignedInvite) -> VerifiedInvite?,
@@ -80,52 +80,64 @@ extension NodeStateMachine {
         guard let open = links[link] else { return [] }
         if case .deletionReceipt(let receipt) = frame { return receive(receipt, on: link, &turn) }
         guard !guests.hasSentAway(link) else { return [] }
-        switch take(open.client) {
-        case nil, .unused: return [.close(link)]
-        case .contact(var machine):
-            defer { inboxes[open.client] = .contact(machine) }
-            let actions = machine.receive(frame, from: open.remote, on: link, turn)
+        let inbox = open.inbox
+        switch inbox.role {
+        case .gone, .unused, .sleeping: return [.close(link)]
+        case .contact(let running):
+            let actions = running.machine.receive(frame, from: open.remote, on: link, turn)
             // Counted there; it has its own limits.
-            if machine.relay.serves(link) { guests.leave(link) }
+            if running.machine.relay.serves(link) { guests.leave(link) }
+            inboxes.reindex(inbox)
             return actions
-        case .joining(var machine):
-            let outcome = machine.receive(frame, from: open.remote, on: link, turn)
-            inboxes[open.client] = .joining(machine)
-            return finish(outcome, client: open.client, key: machine.key, tag: machine.record.invite.tag, &turn)
-        case .conversation(var machine):
-            var actions: [NodeAction]
+        case .joining(let running):
+            let outcome = running.machine.receive(frame, from: open.remote, on: link, turn)
+            inboxes.reindex(inbox)
+            return finish(outcome, of: running.machine, in: inbox, &turn)
+        case .conversation(let running):
             if case .joinRequest(let request) = frame {
-                guard joinRates.takesRequest(by: machine.issued(request), now: turn.now) else {
-                    machine.droppedCount += 1
-                    inboxes[open.client] = .conversation(machine)
-                    return [.close(link)]
-                }
-                actions = machine.receiveJoinRequest(
-                    request,
-                    verified: verify(request.invite),
-                    from: open.remote,
-                    on: link,
-                    isRelayed: open.isRelayed,
-                    &turn
-                )
-                for case .transmit(link, .joinError(let error)) in actions
-                where !joinRates.takesRefusal(error.inviteTag, now: turn.now) {
-                    machine.droppedCount += 1
-                    actions = [.close(link)]
-                }
-                if machine.members[open.remote] != nil { guests.leave(link) }
-            } else {
-                actions = machine.receive(
-                    frame,
-                    from: open.remote,
-                    on: link,
-                    memoryAvailable: memoryAvailable,
-                    &turn
-                )
+                let actions = answer(request, on: link, open, running, verified: verify(request.invite), &turn)
+                inboxes.reindex(inbox)
+                return settle(actions, &turn)
             }
-            inboxes[open.client] = .conversation(machine)
+            let actions = running.machine.receive(
+                frame,
+                from: open.remote,
+                on: link,
+                memoryAvailable: memoryAvailable,
+                &turn
+            )
+            inboxes.reindex(inbox, touching: frame.concernsOneMember ? open.remote : nil)
             return settle(actions, &turn)
         }
+    }
+
+    private func answer(
+        _ request: JoinRequest,
+        on link: LinkID,
+        _ open: OpenLink,
+        _ running: Running<ConversationStateMachine>,
+        verified: @autoclosure () -> VerifiedInvite?,
+        _ turn: inout Turn
+    ) -> [NodeAction] {
+        guard joinRates.takesRequest(by: running.machine.issued(request), now: turn.now) else {
+            running.machine.tally.dropped += 1
+            return [.close(link)]
+        }
+        var actions = running.machine.receiveJoinRequest(
+            request,
+            verified: verified(),
+            from: open.remote,
+            on: link,
+            isRelayed: open.isRelayed,
+            &turn
+        )
+        for case .transmit(link, .joinError(let error)) in actions
+        where !joinRates.takesRefusal(error.inviteTag, now: turn.now) {
+            running.machine.tally.dropped += 1
+            actions = [.close(link)]
+        }
+        if running.machine.members[open.remote] != nil { guests.leave(link) }
+        return actions
     }
 
     /// What all inboxes may still hold in memory, in bytes.
@@ -133,37 +145,36 @@ extension NodeStateMachine {
         Limits.memoryTotalByteCount - inboxes.heldByteCount
     }
 
-    mutating func finish(
+    func finish(
         _ outcome: JoiningStateMachine.Outcome,
-        client: ClientID,
-        key: IdentityKey,
-        tag: InviteTag,
+        of join: JoiningStateMachine,
+        in inbox: InboxEntry,
         _ turn: inout Turn
     ) -> [NodeAction] {
+        let (client, tag) = (inbox.client, join.record.invite.tag)
         switch outcome {
         case .pending(let actions): return actions
         case .forgotten:
-            inboxes[client] = nil
-            records[client] = nil
+            forget(inbox)
             return [.destroy(client)]
         case .failed(let type, let actions):
-            lifecycle.remove(client)
+            lifecycle.remove(inbox)
             let event = Event(client: client, conversation: nil, at: turn.now, kind: .joinFailed(type, tag))
             return [.save(client)] + actions + [.notify(event)]
         case .entered(let record, let agreement, let link):
             if explosions[record.genesis.conversation] != nil {
                 // A conversation that has exploded here stays gone.
-                return refuseWelcome(.conversationExpired, client: client, tag: tag, on: link, turn)
+                return refuseWelcome(.conversationExpired, inbox, tag: tag, on: link, turn)
             }
             // Whoever knows the id of a conversation may sign a genesis of its own for it, whose end would be that of the
             // true one.
-            let others = inboxes.directory.clients(of: record.genesis.conversation)
-            guard others.allSatisfy({ inboxes.creator(of: $0) == record.genesis.creator }) else {
-                return refuseWelcome(.genericFailure, client: client, tag: tag, on: link, turn)
+            let others = inboxes.directory.copies(of: record.genesis.conversation)
+            guard others.allSatisfy({ $0.creator == record.genesis.creator }) else {
+                return refuseWelcome(.genericFailure, inbox, tag: tag, on: link, turn)
             }
             var machine = ConversationStateMachine(
                 client: client,
-                key: key,
+                key: join.key,
                 record: record,
                 isFresh: true,
                 now: turn.now
@@ -182,78 +193,70 @@ extension NodeStateMachine {
             actions += machine.enterSchedule(&turn)
             let isRelayed = links[link]?.isRelayed ?? false
             actions += machine.linkOpened(link, to: creator, weDialled: true, isRelayed: isRelayed, &turn)
-            inboxes[client] = .conversation(machine)
+            inboxes.set(inbox, to: .conversation(Running(machine)))
             return actions
         }
     }
 
     /// A welcome to a conversation that cannot be entered here: the join has failed, and stays listed like every other that
     /// has. The creator gives the place back.
-    private mutating func refuseWelcome(
+    private func refuseWelcome(
         _ error: JoinErrorType,
-        client: ClientID,
+        _ inbox: InboxEntry,
         tag: InviteTag,
         on link: LinkID,
         _ turn: Turn
     ) -> [NodeAction] {
-        guard case .joining(var machine)? = take(client) else { return [.close(link)] }
-        machine.refuse(error)
-        inboxes[client] = .joining(machine)
-        lifecycle.remove(client)
-        let event = Event(client: client, conversation: nil, at: turn.now, kind: .joinFailed(error, tag))
-        return [.save(client), .transmit(link, .joinCancelled), .close(link), .notify(event)]
+        guard case .joining(let running) = inbox.role else { return [.close(link)] }
+        running.machine.refuse(error)
+        inboxes.reindex(inbox)
+        lifecycle.remove(inbox)
+        let event = Event(client: inbox.client, conversation: nil, at: turn.now, kind: .joinFailed(error, tag))
+        return [.save(inbox.client), .transmit(link, .joinCancelled), .close(link), .notify(event)]
     }
 
     /// Where this node may be seen over UDP: see ``NodeAction/gatherCandidates(_:_:)``.
-    package mutating func gathered(
+    package func gathered(
         _ client: ClientID,
         _ remote: PublicKey,
         _ endpoints: [Endpoint],
         _ turn: inout Turn
     ) -> [NodeAction] {
-        guard case .conversation(var machine)? = take(client) else { return [] }
-        defer { inboxes[client] = .conversation(machine) }
-        return machine.gathered(endpoints, for: remote, turn)
+        withConversation(inboxes[client]) { $0.gathered(endpoints, for: remote, turn) }
     }
 
     /// A link is gone, by whatever cause.
-    package mutating func linkClosed(_ link: LinkID, _ turn: inout Turn) -> [NodeAction] {
+    package func linkClosed(_ link: LinkID, _ turn: inout Turn) -> [NodeAction] {
         guests.leave(link)
         guard let open = links.removeValue(forKey: link) else { return [] }
-        switch take(open.client) {
-        case nil, .unused: return []
-        case .contact(var machine):
-            defer { inboxes[open.client] = .contact(machine) }
-            return machine.linkClosed(link, to: open.remote, turn)
-        case .joining(var machine):
-            machine.linkClosed(link, &turn)
-            inboxes[open.client] = .joining(machine)
+        let inbox = open.inbox
+        inbox.links.remove(link)
+        defer { inboxes.reindex(inbox) }
+        switch inbox.role {
+        case .gone, .unused, .sleeping: return []
+        case .contact(let running): return running.machine.linkClosed(link, to: open.remote, turn)
+        case .joining(let running):
+            running.machine.linkClosed(link, &turn)
             return []
-        case .conversation(var machine):
-            defer { inboxes[open.client] = .conversation(machine) }
-            return machine.linkClosed(link, to: open.remote, turn)
+        case .conversation(let running): return running.machine.linkClosed(link, to: open.remote, turn)
         }
     }
 
     /// A member of a conversation, or the creator of one that we join, has said on this network where it is. A sleeping
     /// inbox sleeps on: who looks for it dials.
-    package mutating func found(
+    package func found(
         _ client: ClientID,
         _ member: PublicKey,
         at endpoint: Endpoint,
         _ turn: inout Turn
     ) -> [NodeAction] {
-        switch take(client) {
-        case nil, .unused: return []
-        case .contact(let machine):
-            inboxes[client] = .contact(machine)
-            return []
-        case .joining(var machine):
-            defer { inboxes[client] = .joining(machine) }
-            return machine.record.creator == member ? machine.found(at: endpoint, &turn) : []
-        case .conversation(var machine):
-            defer { inboxes[client] = .conversation(machine) }
-            return machine.found(member, at: endpoint, &turn)
+        guard let inbox = inboxes[client] else { return [] }
+        defer { inboxes.reindex(inbox) }
+        switch inbox.role {
+        case .gone, .unused, .contact, .sleeping: return []
+        case .joining(let running):
+            return running.machine.record.creator == member ? running.machine.found(at: endpoint, &turn) : []
+        case .conversation(let running): return running.machine.found(member, at: endpoint, &turn)
         }
     }
 
@@ -266,45 +269,102 @@ extension NodeStateMachine {
 
     /// The machine's addresses have changed: contacts and the members of conversations that are
     /// awake are asked whether they are there.
-    package mutating func addressesChanged(_ turn: inout Turn) -> [NodeAction] {
-        var result: [NodeAction] = []
-        for client in awakeClients {
-            guard case .conversation? = inboxes[client], case .conversation(var machine)? = take(client) else {
-                continue
-            }
-            result += machine.addressesChanged(&turn)
-            inboxes[client] = .conversation(machine)
-        }
-        return result + withContact(&turn) { $0.addressesChanged(&$1) }
+    package func addressesChanged(_ turn: inout Turn) -> [NodeAction] {
+        withConversations { $0.addressesChanged(&turn) } + withContact(&turn) { $0.addressesChanged(&$1) }
     }
 
     /// Members of conversations that are awake to which there is no link, though one is wanted.
     package func missedMembers(now: Timestamp) -> [(client: ClientID, member: PublicKey)] {
-        awakeClients.flatMap { client -> [(client: ClientID, member: PublicKey)] in
-            guard case .conversation(let machine)? = inboxes[client] else { return [] }
-            return machine.missedMembers(now: now).map { (client, $0) }
+        inboxes.awake.inOrderOfCreation().flatMap { inbox -> [(client: ClientID, member: PublicKey)] in
+            inbox.conversation?.machine.missedMembers(now: now).map { (inbox.client, $0) } ?? []
         }
     }
 
     /// - Parameter isUnknownThere: a node was there and did not know our token.
-    package mutating func dialFailed(
+    package func dialFailed(
         _ client: ClientID,
         to remote: PublicKey,
         isUnknownThere: Bool,
         _ turn: inout Turn
     ) -> [NodeAction] {
-        switch take(client) {
-        case nil, .unused: return []
-        case .contact(var machine):
-            machine.dialFailed(to: remote, &turn)
-            inboxes[client] = .contact(machine)
+        guard let inbox = inboxes[client] else { return [] }
+        defer { inboxes.reindex(inbox) }
+        switch inbox.role {
+        case .gone, .unused, .sleeping: return []
+        case .contact(let running):
+            running.machine.dialFailed(to: remote, &turn)
             return []
-        case .joining(var machine):
-            defer { inboxes[client] = .joining(machine) }
-            return machine.dialFailed(isUnknownThere: isUnknownThere, &turn)
-        case .conversation(var machine):
-            defer { inboxes[client] = .conversation(machine) }
-            return machine.dialFailed(to: remote, isUnknownThere: isUnknownThere, &turn)
+        case .joining(let running): return running.machine.dialFailed(isUnknownThere: isUnknownThere, &turn)
+        case .conversation(let running):
+            return running.machine.dialFailed(to: remote, isUnknownThere: isUnknownThere, &turn)
+        }
+    }
+
+    // MARK: Frames that change nothing
+
+    /// Counts a frame, if it is one of these, and if nobody else does.
+    /// - Parameter actions: what it has come to.
+    /// - Returns: how long its link is to be left unread; `nil` for not at all.
+    private func haste(_ frame: Frame, _ actions: [NodeAction], on link: LinkID, now: Timestamp) -> Milliseconds? {
+        guard actions.isIdle(on: link) else { return nil }
+        // Its inbox has gone, or to sleep, and what was on its way is read to its end.
+        guard let open = links[link] else { return idleFrames.note(now: now) }
+        switch (open.inbox.role, frame) {
+        // The relay service counts what is small.
+        case (.contact(let running), .relayRequest(.stream)): if running.machine.relay.serves(link) { return nil }
+        // What is not a member's business is not counted as a member's.
+        case (.conversation, .joinRequest), (.conversation, .deletionReceipt): break
+        // The conversation counts, over all links of that member.
+        case (.conversation(let running), _): if running.machine.members[open.remote] != nil { return nil }
+        case (.gone, _), (.sleeping, _), (.unused, _), (.joining, _), (.contact, _): break
+        }
+        return [links[link]?.idleFrames.note(now: now), idleFrames.note(now: now)].compactMap { $0 }.max()
+    }
+
+    // MARK: Places at rendezvous nodes: one for each inbox, awake or asleep, and for each tombstone
+
+    /// For what a stream at a rendezvous node of ours is.
+    package enum RelayTarget: Hashable, Sendable {
+        case inbox(ClientID)
+        case tombstone(ConversationID)
+    }
+
+    /// `nil` for a reservation that we do not have, or no longer.
+    /// - Parameter rendezvous: who has announced the stream.
+    package func relayTarget(of reservation: ReservationID, at rendezvous: PublicKey) -> RelayTarget? {
+        guard case .contact(let running)? = inboxes.contact?.role,
+            let seed = running.machine.seed(of: reservation, at: rendezvous)
+        else { return nil }
+        if seed == running.machine.cardSeed { return .inbox(running.machine.client) }
+        if let inbox = inboxes.owner(of: seed) { return .inbox(inbox.client) }
+        return explosions.relaySeeds[seed].map { .tombstone($0) }
+    }
+
+    /// Over which link a rendezvous node of ours speaks.
+    package func remote(of link: LinkID) -> PublicKey? { links[link]?.remote }
+
+    var isRelayDue: Bool { inboxes.usesRendezvous && (inboxes.relaysHaveChanged || explosions.relaysHaveChanged) }
+
+    /// Tells the contact inbox for which inboxes there are to be places, the oldest first.
+    package func settleRelays(_ turn: inout Turn) -> [NodeAction] {
+        guard isRelayDue else { return [] }
+        inboxes.relaysHaveChanged = false
+        explosions.relaysHaveChanged = false
+        let present = inboxes.all.inOrderOfCreation().flatMap(\.relaySeeds)
+        let past = explosions.records.flatMap(\.relaySeeds)
+        return withContact(&turn) { contact, _ in contact.want(present + past) }
+    }
+}
+
+extension Frame {
+    /// Whether a conversation does nothing with this frame but for the link and the outbox of its sender.
+    fileprivate var concernsOneMember: Bool {
+        switch self {
+        case .contents, .acknowledgement, .receipt, .ping, .attachmentRequest, .attachmentChunk: true
+        case .session, .lifetime, .explosion, .memberLeft, .group, .profile, .joinCancelled, .pong, .unknown, .closing,
+            .joinRequest, .welcome, .joinError, .deletionReceipt, .invitation, .relayRequest, .relayAnswer, .punch,
+            .attachmentGone:
+            false
         }
     }
 }

@@ -2,18 +2,12 @@ import DequeModule
 import Primitives
 
 /// The whole node: routes what happens to the inbox that it concerns and returns what the shell is to do, in order.
-/// It opens nothing, waits for nothing and reads no clock: one seed replays a run.
-package struct NodeStateMachine: Sendable {
-    enum Inbox: Sendable {
-        case unused(IdentityKey)
-        case contact(ContactStateMachine)
-        case joining(JoiningStateMachine)
-        case conversation(ConversationStateMachine)
-    }
-
-    struct OpenLink: Sendable {
-        var client: ClientID
-        var remote: PublicKey
+/// It opens nothing, waits for nothing and reads no clock: one seed replays a run. It is a table of inboxes, each of which
+/// is changed where it is, so a node has one owner and is no value that could be copied.
+package final class NodeStateMachine {
+    struct OpenLink {
+        let inbox: InboxEntry
+        let remote: PublicKey
         /// It goes through a rendezvous node.
         var isRelayed = false
         /// Frames over it that changed nothing; a member's are counted in its conversation.
@@ -21,7 +15,6 @@ package struct NodeStateMachine: Sendable {
     }
 
     var inboxes = InboxTable()
-    var records: [ClientID: Timestamp] = [:]
     var links: [LinkID: OpenLink] = [:]
     /// Frames over all links that changed nothing, but for members'.
     var idleFrames = IdleFrames.strangers
@@ -33,12 +26,8 @@ package struct NodeStateMachine: Sendable {
 
     /// Which inboxes are awake (section 10).
     var lifecycle: InboxLifecycleStateMachine
-    /// Conversations that are open in front of somebody, and how often.
-    var watched: [ClientID: Int] = [:]
-    /// How often the outbox of an inbox was tried in vain between two sleeps.
-    var retries: [ClientID: Int] = [:]
     /// Inboxes that are to be woken, some in each turn from `wakesAt` on.
-    var pendingWakes: Deque<(client: ClientID, reason: WakeReason)> = []
+    var pendingWakes: Deque<(inbox: InboxEntry, reason: WakeReason)> = []
     var wakesAt: Timestamp?
     var rebalanceAt: Timestamp?
     var trimAt: Timestamp?
@@ -48,32 +37,67 @@ package struct NodeStateMachine: Sendable {
         lifecycle = InboxLifecycleStateMachine(capacity: capacity)
     }
 
+    /// An independent node in the same state: a fuzzer starts every input from one.
+    package func copy() -> NodeStateMachine {
+        let copy = NodeStateMachine(capacity: lifecycle.capacity)
+        var copies: [ObjectIdentifier: InboxEntry] = [:]
+        for inbox in inboxes.all.inOrderOfCreation() {
+            let entry = copy.inboxes.enter(inbox.client, createdAt: inbox.createdAt, as: inbox.role.copy)
+            entry.activity = inbox.activity
+            entry.links = inbox.links
+            (entry.watcherCount, entry.retries) = (inbox.watcherCount, inbox.retries)
+            copies[ObjectIdentifier(inbox)] = entry
+        }
+        copy.inboxes.relaysHaveChanged = inboxes.relaysHaveChanged
+        copy.lifecycle = InboxLifecycleStateMachine(capacity: lifecycle.capacity, inboxes: copies.values)
+        for (link, open) in links {
+            // The keys of an inbox may be gone while its links are open.
+            let inbox =
+                copies[ObjectIdentifier(open.inbox)]
+                ?? InboxEntry(client: open.inbox.client, createdAt: open.inbox.createdAt)
+            inbox.links = open.inbox.links
+            copies[ObjectIdentifier(open.inbox)] = inbox
+            copy.links[link] = OpenLink(
+                inbox: inbox,
+                remote: open.remote,
+                isRelayed: open.isRelayed,
+                idleFrames: open.idleFrames
+            )
+        }
+        copy.idleFrames = idleFrames
+        (copy.guests, copy.explosions, copy.joinRates) = (guests, explosions, joinRates)
+        copy.pendingWakes = Deque(
+            pendingWakes.compactMap { wake in copies[ObjectIdentifier(wake.inbox)].map { ($0, wake.reason) } }
+        )
+        (copy.wakesAt, copy.rebalanceAt, copy.trimAt) = (wakesAt, rebalanceAt, trimAt)
+        return copy
+    }
+
     // MARK: What there is
 
     /// In the order in which they were made.
-    package var clients: [ClientID] {
-        records.sorted { ($0.value, $0.key) < ($1.value, $1.key) }.map(\.key)
-    }
+    package var clients: [ClientID] { inboxes.all.inOrderOfCreation().map(\.client) }
 
     /// Those that are awake, in the order in which they were made.
     package var conversations: [ConversationStateMachine] {
-        awakeClients.compactMap { if case .conversation(let machine)? = inboxes[$0] { machine } else { nil } }
+        inboxes.awake.inOrderOfCreation().compactMap { $0.conversation?.machine }
     }
 
     /// Those under way, and those that have ended and were not dismissed.
     package var joins: [JoiningStateMachine] {
-        inboxes.joins.sorted { (records[$0] ?? .latest, $0) < (records[$1] ?? .latest, $1) }
-            .compactMap { if case .joining(let machine)? = inboxes[$0] { machine } else { nil } }
+        inboxes.joining.inOrderOfCreation().compactMap {
+            if case .joining(let running) = $0.role { running.machine } else { nil }
+        }
     }
 
     /// `nil` until it is made at the first start.
     package var contact: ContactStateMachine? {
-        guard let client = inboxes.contact, case .contact(let machine)? = inboxes[client] else { return nil }
-        return machine
+        guard case .contact(let running)? = inboxes.contact?.role else { return nil }
+        return running.machine
     }
 
     /// The inbox that waits for the next conversation or join.
-    package var unused: ClientID? { inboxes.unused }
+    package var unused: ClientID? { inboxes.unused?.client }
 
     /// Of all explosions that are remembered.
     package var tombstones: [ExplodeStateMachine.Record] { explosions.records }
@@ -85,15 +109,16 @@ package struct NodeStateMachine: Sendable {
 
     /// `nil` for an inbox that is no conversation, or sleeps.
     package func conversation(_ client: ClientID) -> ConversationStateMachine? {
-        if case .conversation(let machine)? = inboxes[client] { machine } else { nil }
+        inboxes[client]?.conversation?.machine
     }
 
     package var linkCount: Int { links.count }
 
     /// Of a conversation, awake or asleep.
-    package func conversationID(_ client: ClientID) -> ConversationID? {
-        inboxes.directory.conversation(of: client)
-    }
+    package func conversationID(_ client: ClientID) -> ConversationID? { inboxes[client]?.listing?.conversation }
+
+    /// What the creator calls a conversation, awake or asleep.
+    package func name(of client: ClientID) -> String? { inboxes[client]?.listing?.name }
 
     /// Awake or asleep.
     package func client(of conversation: ConversationID) -> ClientID? {
@@ -107,15 +132,16 @@ package struct NodeStateMachine: Sendable {
 
     /// The record of an inbox as it is to be saved; `nil` for one that sleeps: it was saved.
     package func record(_ client: ClientID) -> InboxRecord? {
-        guard let inbox = inboxes[client], let createdAt = records[client] else { return nil }
-        let role: InboxRecord.Role =
-            switch inbox {
-            case .unused: .unused
-            case .contact(let machine): .contact(machine.record)
-            case .joining(let machine): .joining(machine.record)
-            case .conversation(let machine): .conversation(machine.savedRecord)
-            }
-        return InboxRecord(client: client, createdAt: createdAt, role: role)
+        guard let inbox = inboxes[client] else { return nil }
+        let role: InboxRecord.Role
+        switch inbox.role {
+        case .unused: role = .unused
+        case .contact(let running): role = .contact(running.machine.record)
+        case .joining(let running): role = .joining(running.machine.record)
+        case .conversation(let running): role = .conversation(running.machine.savedRecord)
+        case .sleeping, .gone: return nil
+        }
+        return InboxRecord(client: client, createdAt: inbox.createdAt, role: role)
     }
 
     /// When ``advance(_:)`` has something to do; `nil` for never.
@@ -137,100 +163,159 @@ package struct NodeStateMachine: Sendable {
     // MARK: Conversations
 
     /// Runs a command on one conversation and routes its actions.
-    package mutating func command<Result>(
+    package func command<Result>(
         _ client: ClientID,
         _ turn: inout Turn,
         _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> (Result, [NodeAction])
     ) throws(CommandError) -> (Result, [NodeAction]) {
-        guard case .conversation? = inboxes[client] else {
-            if case .joining? = inboxes[client] { throw .notJoined }
+        guard let inbox = inboxes[client] else { throw .unknownConversation }
+        guard let running = inbox.conversation else {
+            if case .joining = inbox.role { throw .notJoined }
             throw .unknownConversation
         }
-        guard case .conversation(var machine)? = take(client) else { throw .unknownConversation }
-        let outcome = Swift.Result { () throws(CommandError) in try body(&machine, &turn) }
-        inboxes[client] = .conversation(machine)
+        let outcome = Swift.Result { () throws(CommandError) in try body(&running.machine, &turn) }
+        inboxes.reindex(inbox)
         let (result, actions) = try outcome.get()
         return (result, settle(actions, &turn))
     }
 
-    /// Takes a machine out, so that it is changed in place instead of copied; whoever takes it puts it back.
-    mutating func take(_ client: ClientID) -> Inbox? {
-        if case .unused? = inboxes[client] { return inboxes[client] }
-        // Its place in the indices stays, and is set right when it is put back.
-        return inboxes.removeValue(forKey: client)
+    /// Runs a step of one conversation; nothing happens to what is none, or sleeps.
+    func withConversation(
+        _ inbox: InboxEntry?,
+        _ body: (inout ConversationStateMachine) -> [NodeAction]
+    ) -> [NodeAction] {
+        guard let inbox, let running = inbox.conversation else { return [] }
+        let actions = body(&running.machine)
+        inboxes.reindex(inbox)
+        return actions
+    }
+
+    /// Runs a step of each conversation that is awake, in the order in which they were made.
+    func withConversations(_ body: (inout ConversationStateMachine) -> [NodeAction]) -> [NodeAction] {
+        inboxes.awake.inOrderOfCreation().flatMap { withConversation($0, body) }
     }
 
     /// What was in memory has been read or stored: see ``ConversationStateMachine/releaseMemory()``.
     /// - Parameter byteCount: `nil` for all of it.
-    package mutating func releaseMemory(_ client: ClientID, byteCount: Int? = nil) {
-        guard case .conversation? = inboxes[client], case .conversation(var machine)? = take(client) else { return }
-        machine.releaseMemory(byteCount: byteCount)
-        inboxes[client] = .conversation(machine)
+    package func releaseMemory(_ client: ClientID, byteCount: Int? = nil) {
+        _ = withConversation(inboxes[client]) {
+            $0.releaseMemory(byteCount: byteCount)
+            return []
+        }
     }
 
     /// This node can be reached elsewhere now: the members of all conversations are told.
-    package mutating func endpointsChanged(_ turn: inout Turn) -> [NodeAction] {
-        var result: [NodeAction] = []
-        for client in clients {
-            guard case .conversation? = inboxes[client], case .conversation(var machine)? = take(client) else {
-                continue
-            }
-            result += machine.endpointsChanged(&turn)
-            inboxes[client] = .conversation(machine)
-        }
+    package func endpointsChanged(_ turn: inout Turn) -> [NodeAction] {
+        let result = withConversations { $0.endpointsChanged(&turn) }
         sleepersMoved(&turn)
         return result
     }
 
     /// Runs a step of the contact inbox; nothing happens while there is none.
-    package mutating func withContact(
+    package func withContact(
         _ turn: inout Turn,
         _ body: (inout ContactStateMachine, inout Turn) -> [NodeAction]
     ) -> [NodeAction] {
-        guard var machine = contact else { return [] }
-        let actions = body(&machine, &turn)
-        inboxes[machine.client] = .contact(machine)
+        guard let inbox = inboxes.contact, case .contact(let running) = inbox.role else { return [] }
+        let actions = body(&running.machine, &turn)
+        inboxes.reindex(inbox)
         return actions
     }
 
-    /// Lets go of an inbox whose keys are gone.
-    package mutating func remove(_ client: ClientID) {
-        forget(client)
-        for link in links.keys where links[link]?.client == client {
-            guests.leave(link)
-            links[link] = nil
-        }
+    /// Dials the members of a conversation now.
+    package func retry(_ client: ClientID, _ turn: inout Turn) -> [NodeAction] {
+        settle(withConversation(inboxes[client]) { $0.retry(&turn) }, &turn)
+    }
+
+    /// Dials the members of a conversation that have no link.
+    package func reach(_ client: ClientID, _ turn: inout Turn) -> [NodeAction] {
+        withConversation(inboxes[client]) { $0.reach(&turn) }
+    }
+
+    /// The user has seen these messages.
+    package func markRead(
+        _ seen: [(id: MessageID, sender: PublicKey)],
+        client: ClientID,
+        _ turn: inout Turn
+    ) -> [NodeAction] {
+        withConversation(inboxes[client]) { $0.markRead(seen, turn) }
+    }
+
+    /// Contents that waited in memory are on the disk now.
+    package func stored(_ contents: [StoredContent], client: ClientID, _ turn: inout Turn) -> [NodeAction] {
+        withConversation(inboxes[client]) { $0.stored(contents, turn) }
+    }
+
+    /// The answer to ``NodeAction/verifyAttachment(_:_:)``.
+    package func attachmentVerified(
+        _ message: MessageID,
+        client: ClientID,
+        isRight: Bool,
+        _ turn: inout Turn
+    ) -> [NodeAction] {
+        withConversation(inboxes[client]) { $0.attachmentVerified(message, isRight, turn) }
+    }
+
+    /// A link with chunks to send takes more.
+    /// - Returns: nothing when no chunk waits for it.
+    package func chunksMayGo(on link: LinkID, _ turn: inout Turn) -> [NodeAction] {
+        guard let open = links[link], let running = open.inbox.conversation else { return [] }
+        let actions = running.machine.chunksMayGo(to: open.remote, on: link, turn)
+        inboxes.reindex(open.inbox, touching: open.remote)
+        return actions
+    }
+
+    // MARK: Letting go
+
+    /// Lets go of an inbox whose keys are gone, and of its links.
+    package func remove(_ client: ClientID) {
+        if let inbox = inboxes[client] { forget(inbox) }
+        // After an explosion the links of an inbox outlive its place in the table.
+        for (link, open) in links where open.inbox.client == client { forgetLink(link) }
+    }
+
+    /// Lets go of an inbox that is gone, awake or asleep. Its links stay until they are closed.
+    func forget(_ inbox: InboxEntry) {
+        lifecycle.remove(inbox)
+        inboxes.remove(inbox)
+    }
+
+    func forgetLink(_ link: LinkID) {
+        guests.leave(link)
+        links.removeValue(forKey: link)?.inbox.links.remove(link)
     }
 
     /// Explosions move to the tombstones; destroyed inboxes are let go.
-    mutating func settle(_ actions: [NodeAction], _ turn: inout Turn) -> [NodeAction] {
+    func settle(_ actions: [NodeAction], _ turn: inout Turn) -> [NodeAction] {
         var result = actions
         for action in actions {
             switch action {
             case .explode(let client, let record, let fanOut):
                 // Who was removed and has joined again has the copy of its earlier time, too.
-                for earlier in inboxes.directory.clients(of: record.conversation) where earlier != client {
-                    let open = links.filter { $0.value.client == earlier }.keys.sorted()
-                    remove(earlier)
-                    result += open.map { .close($0) } + [.destroy(earlier)]
+                for earlier in inboxes.directory.copies(of: record.conversation) where earlier.client != client {
+                    let open = earlier.links.sorted()
+                    remove(earlier.client)
+                    result += open.map { .close($0) } + [.destroy(earlier.client)]
                 }
                 explosions[record.conversation] = Explosion(
                     machine: ExplodeStateMachine(record: record),
                     knockAt: fanOut.isEmpty ? nil : turn.now + Limits.knockFirst,
                     client: client
                 )
-                forget(client)
-                // Its links stay for what there is to be said of the end, as long as a guest may.
-                for link in links.keys.sorted() where links[link]?.client == client {
-                    result += guests.welcome(link, now: turn.now).map { [.close($0)] } ?? []
+                if let inbox = inboxes[client] {
+                    forget(inbox)
+                    // Its links stay for what there is to be said of the end, as long as a guest may.
+                    for link in inbox.links.sorted() {
+                        result += guests.welcome(link, now: turn.now).map { [.close($0)] } ?? []
+                    }
                 }
                 rebalanceAt = rebalanceAt ?? turn.now + Limits.inboxTrimInterval
             case .destroy(let client):
-                forget(client)
+                if let inbox = inboxes[client] { forget(inbox) }
                 rebalanceAt = rebalanceAt ?? turn.now + Limits.inboxTrimInterval
             case .keep(let client, let message, _) where message.content.type != .systemMessage:
-                lifecycle.active(client, at: turn.now)
-            case .setState(let client, _, .delivered): delivered(client)
+                if let inbox = inboxes[client] { lifecycle.active(inbox, at: turn.now) }
+            case .setState(let client, _, .delivered): if let inbox = inboxes[client] { delivered(inbox) }
             default: break
             }
         }
@@ -240,7 +325,7 @@ package struct NodeStateMachine: Sendable {
     // MARK: Time
 
     /// What is due in all inboxes, knocks that are due, tombstones whose time is over.
-    package mutating func advance(_ turn: inout Turn) -> [NodeAction] {
+    package func advance(_ turn: inout Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         result += settleRelays(&turn)
         result += advanceInboxes(&turn)
@@ -262,28 +347,15 @@ package struct NodeStateMachine: Sendable {
         return result
     }
 
-    mutating func advance(_ client: ClientID, _ turn: inout Turn) -> [NodeAction] {
-        switch take(client) {
-        case nil, .unused: return []
-        case .contact(var machine):
-            defer { inboxes[client] = .contact(machine) }
-            return machine.advance(&turn)
-        case .joining(var machine):
-            let outcome = machine.advance(turn)
-            inboxes[client] = .joining(machine)
-            return finish(outcome, client: client, key: machine.key, tag: machine.record.invite.tag, &turn)
-        case .conversation(var machine):
-            let actions = machine.advance(&turn)
-            inboxes[client] = .conversation(machine)
-            return settle(actions, &turn)
+    func advance(_ inbox: InboxEntry, _ turn: inout Turn) -> [NodeAction] {
+        switch inbox.role {
+        case .gone, .unused, .sleeping: return []
+        case .contact: return withContact(&turn) { $0.advance(&$1) }
+        case .joining(let running):
+            let outcome = running.machine.advance(turn)
+            inboxes.reindex(inbox)
+            return finish(outcome, of: running.machine, in: inbox, &turn)
+        case .conversation: return settle(withConversation(inbox) { $0.advance(&turn) }, &turn)
         }
-    }
-
-    /// Dials the members of a conversation now.
-    package mutating func retry(_ client: ClientID, _ turn: inout Turn) -> [NodeAction] {
-        guard case .conversation? = inboxes[client], case .conversation(var machine)? = take(client) else { return [] }
-        let actions = machine.retry(&turn)
-        inboxes[client] = .conversation(machine)
-        return settle(actions, &turn)
     }
 }

@@ -104,7 +104,7 @@ extension Node {
         if copies.contains(where: { $0 != client && inboxes[$0]?.notes.alias != nil }) { return nil }
         var names: Set<String> = []
         for other in core.clients where other != client && !copies.contains(other) {
-            if let name = core.directory.name(of: other) { names.insert(ShownName.folded(name)) }
+            if let name = core.name(of: other) { names.insert(ShownName.folded(name)) }
         }
         // More numbers than there are conversations are not needed.
         for number in 1...(names.count + core.clients.count + 2) {

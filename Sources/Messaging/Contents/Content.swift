@@ -84,13 +84,6 @@ package struct AgedContent: Hashable, Sendable {
     }
 }
 
-extension Frame {
-    /// A frame of one content.
-    package static func content(_ content: Content, age: Milliseconds) -> Frame {
-        .contents([AgedContent(content, age: age)])
-    }
-}
-
 /// Where a message of one's own stands.
 package enum DeliveryState: String, Sendable, Hashable, Codable {
     /// Waits for a link, or for room in flight.

@@ -1,179 +1,8 @@
 import Primitives
 
-/// Messages out and in, and their acknowledgements.
+/// Frames that come: contents, acknowledgements, and whose business all others are.
 extension ConversationStateMachine {
-    // MARK: Sending
-
-    /// Sends a text to every other member.
-    /// - Returns: the message, and where it is kept.
-    package mutating func send(
-        _ text: String,
-        _ turn: inout Turn
-    ) throws(CommandError) -> (message: Message, actions: [NodeAction]) {
-        try check(text)
-        return try post(Draft(type: .text, fallback: "", payload: Array(text.utf8)), &turn)
-    }
-
-    /// Whether a text may be sent.
-    package func check(_ text: String) throws(CommandError) {
-        let byteCount = text.utf8.count
-        guard byteCount > 0 else { throw .emptyText }
-        guard byteCount <= Limits.textByteCount else {
-            throw .textTooLong(byteCount: byteCount, limit: Limits.textByteCount)
-        }
-    }
-
-    /// What is to be sent, before it has a place and a time.
-    struct Draft {
-        var type: ContentType
-        var fallback: String
-        var shouldPush = true
-        var payload: [UInt8] = []
-        var body = ContentBody.opaque
-        /// When and under what a file was begun to be handed over; `nil` for now.
-        var prepared: PreparedAttachment?
-    }
-
-    /// Keeps a content and puts it into every member's outbox.
-    mutating func post(
-        _ draft: Draft,
-        _ turn: inout Turn
-    ) throws(CommandError) -> (message: Message, actions: [NodeAction]) {
-        guard !record.isRemoved else { throw .removed }
-        guard !members.isEmpty else { throw .noOtherMember }
-        let id = draft.prepared?.message ?? MessageID.make(by: key.publicKey, in: conversation, &turn.random)
-        let sentAt = draft.prepared?.sentAt ?? turn.now
-        var kept = placement(of: draft.prepared == nil ? .text : .attachment, turn)
-        if let prepared = draft.prepared {
-            kept.expiresAt = prepared.expiresAt
-            kept.keeping = prepared.keeping
-        }
-        let expiresAt = kept.expiresAt
-        var message = Message(
-            content: Content(
-                type: draft.type,
-                id: id,
-                sentAt: sentAt,
-                lifetime: kept.lifetime,
-                agreement: kept.agreement,
-                fallback: draft.fallback,
-                shouldPush: draft.shouldPush,
-                payload: draft.payload,
-                body: draft.body
-            ),
-            sender: nil,
-            state: .queued,
-            expiresAt: expiresAt
-        )
-        // For whom it is: whoever joins later does not get it.
-        message.deliveries = memberKeys.map { Delivery(member: $0, state: .queued, at: sentAt) }
-        let deadline = min(expiresAt ?? .latest, sentAt + Limits.outboxLifetime)
-        guard members.values.allSatisfy({ $0.outbox.count < Limits.outboxCount }) else {
-            throw .outboxFull(limit: Limits.outboxCount)
-        }
-        for member in memberKeys {
-            _ = members[member]!.outbox.enqueue(
-                id,
-                sentAt: sentAt,
-                deadline: deadline,
-                unsentDeadline: unsentDeadline(of: message.content),
-                isStored: kept.keeping != .memory
-            )
-        }
-        noteUnconfirmed(message.content)
-        var actions: [NodeAction] = [.keep(client, message, kept.keeping)]
-        for member in memberKeys { actions += flush(member, &turn) }
-        return (message, actions)
-    }
-
-    /// From when on a receiver that gets a content of ours for the first time finds it expired; `nil`: not before our copy
-    /// ends.
-    private func unsentDeadline(of content: Content) -> Timestamp? {
-        let terms = content.agreement.flatMap { lifetimeMachine?.knownTerms(of: $0) }
-        return terms?.unreadTime(of: content.kind).map { content.sentAt + $0 }
-    }
-
-    /// Takes up again what was not delivered when the node stopped.
-    package mutating func restoreOutbox(_ message: Message) {
-        noteUnconfirmed(message.content)
-        // It may have been handed to a link before, so its receivers say whether they have shown it.
-        let deadline = min(message.expiresAt ?? .latest, message.content.sentAt + Limits.outboxLifetime)
-        let waiting = Set(message.deliveries.filter { $0.state == .queued }.map(\.member))
-        for member in memberKeys where waiting.contains(member) {
-            _ = members[member]!.outbox.enqueue(
-                message.content.id,
-                sentAt: message.content.sentAt,
-                deadline: deadline,
-                isStored: true
-            )
-        }
-    }
-
-    /// Takes back a message that is not delivered everywhere.
-    /// - Throws: ``CommandError/unknownMessage``.
-    package mutating func cancel(_ message: MessageID, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
-        var found = false
-        for member in memberKeys where members[member]!.outbox.cancel(message) {
-            members[member]!.serving.remove(message)
-            found = true
-        }
-        guard found else { throw .unknownMessage }
-        missedBySome.remove(message)
-        return [
-            .setState(client, message, .cancelled),
-            event(.messageState(message, .cancelled, stored: nil), turn),
-        ]
-    }
-
-    /// Dials now instead of at the end of the wait.
-    package mutating func retry(_ turn: inout Turn) -> [NodeAction] {
-        for member in memberKeys { members[member]!.link.hurry(now: turn.now) }
-        return advance(&turn)
-    }
-
-    mutating func flush(_ member: PublicKey, _ turn: inout Turn) -> [NodeAction] {
-        guard members[member]?.isEstablished == true, let link = members[member]?.link.link else {
-            // A member that sleeps, or that we left in peace, is dialled for this.
-            if members[member]?.outbox.isEmpty == false { members[member]!.link.wanted(at: turn.now) }
-            return []
-        }
-        let actions = members[member]!.outbox.flush(now: turn.now, random: &turn.random)
-        return perform(actions, to: member, on: link, turn)
-    }
-
-    mutating func perform(
-        _ actions: [OutboxStateMachine.Action],
-        to member: PublicKey,
-        on link: LinkID?,
-        _ turn: Turn
-    ) -> [NodeAction] {
-        var result: [NodeAction] = []
-        var leaving: [NodeAction.AgedMessage] = []
-        for action in actions {
-            switch action {
-            case .transmit(let id, let age): leaving.append(NodeAction.AgedMessage(id: id, age: age))
-            case .sent(let id):
-                result += [.setState(client, id, .sent), event(.messageState(id, .sent, stored: nil), turn)]
-            case .expired(let id):
-                // The member will see that something is missing.
-                record.undelivered[member, default: 0] += 1
-                result.append(.save(client))
-                guard !isAwaited(id) else { continue }
-                missedBySome.remove(id)
-                result += [
-                    .setState(client, id, .expiredUndelivered),
-                    event(.messageState(id, .expiredUndelivered, stored: nil), turn),
-                ]
-            }
-        }
-        if let link, !leaving.isEmpty { result.append(.transmitMessages(link, client, leaving)) }
-        return result
-    }
-
-    /// Some member has not acknowledged it.
-    private func isAwaited(_ message: MessageID) -> Bool { members.values.contains { $0.outbox[message] != nil } }
-
-    // MARK: Receiving
+    // MARK: Frames
 
     /// A frame from a member. `memoryAvailable`: what all inboxes may still hold in memory, in bytes.
     package mutating func receive(
@@ -188,9 +17,9 @@ extension ConversationStateMachine {
         // Otherwise it was still on its way when its link was closed.
         if !state.isShunned(now: turn.now) {
             members[member]!.link.heard(link, now: turn.now)
-            let before = forgedCount
+            let before = tally.forged
             result = answer(frame, from: member, on: link, memoryAvailable: memoryAvailable, &turn)
-            if forgedCount > before { result += noteForgery(by: member, on: link, turn) }
+            if tally.forged > before { result += noteForgery(by: member, on: link, turn) }
         }
         if result.isIdle(on: link), let wait = members[member]?.idleFrames.note(now: turn.now) {
             result.append(.pauseReading(link, wait))
@@ -218,7 +47,7 @@ extension ConversationStateMachine {
         case .lifetime(let message):
             // What both said at the start of the link in use already counts with what came before by another link.
             guard members[member]!.isEstablished, members[member]!.link.link == link else {
-                droppedCount += 1
+                tally.dropped += 1
                 return []
             }
             return receive(message, from: member, &turn)
@@ -237,18 +66,25 @@ extension ConversationStateMachine {
         case .closing(asleep: false): return receiveClosing(from: member, on: link, turn)
         case .closing(asleep: true): return receiveSleep(of: member, on: link, &turn)
         case .joinRequest, .welcome, .joinError, .deletionReceipt, .invitation, .relayRequest, .relayAnswer:
-            droppedCount += 1
+            tally.dropped += 1
             return []
         case .punch(let message):
             guard members[member]!.link.isRelayed(link) else { return [] }
             return perform(members[member]!.punching.receive(message, now: turn.now), with: member, turn)
-        case .receipt(let receipt): return receiveReceipt(receipt, from: member, turn)
+        case .receipt(let receipt): return deliveries.receive(receipt, from: member, of: &members, &tally, turn)
         case .attachmentRequest(let id, let first, let count):
             return receiveRequest(id, first: first, count: count, from: member, on: link, turn)
-        case .attachmentChunk(let chunk): return receiveChunk(chunk, from: member, on: link, turn)
-        case .attachmentGone(let id): return receiveGone(id, from: member, turn)
+        case .attachmentChunk(let chunk):
+            guard members[member]!.link.link == link else {
+                tally.dropped += 1
+                return []
+            }
+            return files.receive(chunk, from: member, over: link, &tally, turn)
+        case .attachmentGone(let id): return files.gone(id, from: member, &tally, turn)
         }
     }
+
+    // MARK: Contents
 
     /// What one frame brings is answered by one acknowledgement.
     private mutating func receive(
@@ -259,7 +95,7 @@ extension ConversationStateMachine {
         _ turn: Turn
     ) -> [NodeAction] {
         guard contents.count <= Limits.contentsCount, members[member]!.isEstablished else {
-            droppedCount += contents.count
+            tally.dropped += contents.count
             return noteIdle(contents.count - 1, of: member, on: link, turn)
         }
         let heldBefore = heldByteCount
@@ -306,15 +142,15 @@ extension ConversationStateMachine {
         // Another member's name on it would keep that member's message out. The archive does not know yet what came
         // before it in the same frame.
         guard id.belongs(to: member, in: conversation), !batch.kept.contains(id) else {
-            droppedCount += 1
+            tally.dropped += 1
             return []
         }
-        if let named = content.agreement, named == agreement?.id { confirmAgreement(by: member) }
+        if let named = content.agreement, named == agreement?.id { lifetimes.confirm(by: member) }
         if turn.isKnown(client, id) { return receiveAgain(content, from: member, &batch, turn) }
         // Section 6, point 7: no two clocks are compared; the age counts by the sender's clock, the rest by ours.
-        let terms = content.agreement.flatMap { lifetimeMachine?.storable(under: $0, age: age, now: turn.now) }
+        let terms = content.agreement.flatMap { lifetimes.machine?.storable(under: $0, age: age, now: turn.now) }
         let retention = terms.flatMap {
-            Retention.received(content.kind, under: $0, age: age, cap: capNow(turn), now: turn.now)
+            Retention.received(content.kind, under: $0, age: age, cap: lifetimes.cap(record, turn), now: turn.now)
         }
         // Without an agreement that we hold: in memory, and no longer than its sender keeps it.
         var expiresAt =
@@ -334,7 +170,7 @@ extension ConversationStateMachine {
             expiresAt: expiresAt,
             onReading: onReading
         )
-        let keeping = keeping(retention, turn)
+        let keeping = ConversationAgreement.keeping(retention, turn)
         let isStored = if case .disk = keeping { true } else { false }
         // Beyond the bound nothing is acknowledged, so the sender keeps it.
         let fits =
@@ -342,11 +178,11 @@ extension ConversationStateMachine {
             ? turn.hasRoom(client)
             : heldByteCount + message.byteCount <= Limits.memoryByteCount && message.byteCount <= batch.memoryAvailable
         guard fits else {
-            droppedCount += 1
+            tally.dropped += 1
             return []
         }
         if let attachment = content.attachment {
-            let actions = receiveAttachment(attachment, message, keeping, on: link, turn)
+            let actions = files.receive(attachment, message, keeping, on: link, of: members, &tally, turn)
             let isKept = actions.contains { if case .keep = $0 { true } else { false } }
             if isKept, !isStored { heldByteCount += message.byteCount }
             return actions
@@ -360,6 +196,49 @@ extension ConversationStateMachine {
         case .untilUnlocked: break
         }
         return [.keep(client, message, keeping), event(.message(id), turn)]
+    }
+
+    /// A content that we have: the acknowledgement was lost, or it is a file that is not whole yet.
+    private mutating func receiveAgain(
+        _ content: Content,
+        from member: PublicKey,
+        _ batch: inout ReceivedBatch,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        let id = content.id
+        let known = turn.contents.message(client, id)
+        if let known, known.sender != member {
+            // Another member's message has this id: who chose it anew must not have this one taken for delivered.
+            tally.dropped += 1
+            return []
+        }
+        // It is acknowledged once it is on the disk.
+        if turn.contents.awaitsStorage(client, id) { return [] }
+        // Locked: what is on the disk cannot be looked at, so nobody knows whose it is. It comes again.
+        if known == nil, turn.isLocked { return [] }
+        let isStored = turn.contents.isStored(client, id)
+        guard content.attachment != nil, let known, let attachment = known.content.attachment else {
+            batch.acknowledge(id, isStored: isStored)
+            return []
+        }
+        switch known.state {
+        case .receiving:
+            return files.receiveAgain(
+                known,
+                attachment,
+                isStored: isStored,
+                on: batch.link,
+                of: members,
+                &tally,
+                turn
+            )
+        case .failed:
+            let isTooLarge = attachment.byteCount > turn.contents.attachmentByteCount
+            return [.transmit(batch.link, .receipt(Receipt(isTooLarge ? .tooLarge : .damaged, [id])))]
+        case .queued, .sent, .delivered, .expiredUndelivered, .cancelled, .received, .read:
+            batch.acknowledge(id, isStored: isStored)
+            return []
+        }
     }
 
     /// A content that is past its time: its sender is told that it was not shown, unless it was. Watchers are told once.
@@ -390,13 +269,13 @@ extension ConversationStateMachine {
         _ turn: inout Turn
     ) -> [NodeAction] {
         guard said.count <= Limits.acknowledgementCount else {
-            droppedCount += 1
+            tally.dropped += 1
             return []
         }
         var result: [NodeAction] = []
         var idleCount = 0
         for id in said.stored {
-            if unconfirmed.contains(id) { confirmAgreement(by: member) }
+            if lifetimes.unconfirmed.contains(id) { lifetimes.confirm(by: member) }
             let actions = acknowledged(id, by: member, stored: true, turn)
             if actions.isEmpty { idleCount += 1 } else { result += actions }
         }
@@ -405,8 +284,14 @@ extension ConversationStateMachine {
             if actions.isEmpty { idleCount += 1 } else { result += actions }
         }
         for id in said.expired {
-            let actions = missed(id, by: member, turn)
-            if actions.isEmpty { idleCount += 1 } else { result += actions }
+            guard members[member]!.settle(id) else {
+                tally.dropped += 1
+                idleCount += 1
+                continue
+            }
+            record.undelivered[member, default: 0] += 1
+            let actions = deliveries.missed(id, by: member, of: members, turn)
+            result += actions
         }
         // The caller counts a frame without any effect once.
         if result.isEmpty { idleCount -= 1 } else { result += flush(member, &turn) }
@@ -419,9 +304,8 @@ extension ConversationStateMachine {
         stored: Bool,
         _ turn: Turn
     ) -> [NodeAction] {
-        guard members[member]!.outbox.acknowledge(id) else { return [] }
-        members[member]!.serving.remove(id)
-        return delivered(id, to: member, stored: stored, turn)
+        guard members[member]!.settle(id) else { return [] }
+        return deliveries.delivered(id, to: member, stored: stored, of: members, turn)
     }
 
     /// Contents that waited in memory are on the disk now: their senders need not keep them any more. One without a link
@@ -429,7 +313,7 @@ extension ConversationStateMachine {
     mutating func stored(_ contents: [StoredContent], _ turn: Turn) -> [NodeAction] {
         var result: [NodeAction] = []
         for sender in Set(contents.map(\.sender)).sorted() {
-            if members[sender]?.isEstablished == true, let link = link(to: sender) {
+            if let link = members[sender]?.establishedLink {
                 let ids = contents.lazy.filter { $0.sender == sender }.map(\.id)
                 var said = Acknowledgement()
                 for id in ids where !said.merge(Acknowledgement(stored: [id])) {
@@ -438,7 +322,7 @@ extension ConversationStateMachine {
                 }
                 result.append(.transmit(link, .acknowledgement(said)))
             }
-            result += flushReadReceipts(to: sender, turn)
+            result += deliveries.flush(to: sender, of: &members, turn)
         }
         return result
     }
@@ -448,37 +332,31 @@ extension ConversationStateMachine {
     package mutating func releaseMemory(byteCount: Int? = nil) {
         heldByteCount = byteCount.map { max(0, heldByteCount - $0) } ?? 0
     }
-}
 
-/// What the contents of one frame have come to so far.
-struct ReceivedBatch {
-    let link: LinkID
-    /// What all inboxes may still hold in memory, in bytes.
-    var memoryAvailable: Int
-    /// The answer to all of them.
-    var said = Acknowledgement()
-    /// Those that the archive is told of behind this frame.
-    var kept: [MessageID] = []
-    /// When they end.
-    var ends: [MessageID: Timestamp] = [:]
-
-    init(link: LinkID, memoryAvailable: Int) {
-        self.link = link
-        self.memoryAvailable = memoryAvailable
+    /// A reaction ends with the message it is at.
+    private func end(of reaction: Reaction, _ expiresAt: Timestamp?, _ batch: ReceivedBatch, _ turn: Turn) -> Timestamp?
+    {
+        let known = batch.ends[reaction.message] ?? turn.contents.message(client, reaction.message)?.expiresAt
+        guard let expiresAt, let end = known else { return expiresAt }
+        return min(expiresAt, end)
     }
 
-    mutating func acknowledge(_ message: MessageID, isStored: Bool) {
-        if isStored { said.stored.append(message) } else { said.held.append(message) }
+    // MARK: Reading
+
+    /// Whether the others are told what we have read.
+    package func sendsReadReceipts(_ turn: Turn) -> Bool {
+        record.sendsReadReceipts ?? turn.contents.sendsReadReceipts
     }
-}
 
-/// A content of a member that waited in memory and is on the disk now.
-package struct StoredContent: Hashable, Sendable {
-    package let id: MessageID
-    package let sender: PublicKey
+    /// - Parameter isOn: `nil` follows the node's default.
+    package mutating func setReadReceipts(_ isOn: Bool?) -> [NodeAction] {
+        record.sendsReadReceipts = isOn
+        if isOn == false { for member in memberKeys { members[member]!.readReceipts = [] } }
+        return [.save(client)]
+    }
 
-    package init(id: MessageID, sender: PublicKey) {
-        self.id = id
-        self.sender = sender
+    /// The user has seen these messages, each with its sender.
+    package mutating func markRead(_ seen: [(id: MessageID, sender: PublicKey)], _ turn: Turn) -> [NodeAction] {
+        sendsReadReceipts(turn) ? deliveries.markRead(seen, of: &members, turn) : []
     }
 }

@@ -26,15 +26,3 @@ package struct Acknowledgement: Hashable, Sendable {
         return true
     }
 }
-
-extension Frame {
-    /// The acknowledgement of one content.
-    package static func acknowledgement(_ message: MessageID, stored: Bool) -> Frame {
-        .acknowledgement(stored ? Acknowledgement(stored: [message]) : Acknowledgement(held: [message]))
-    }
-
-    /// That one content was past its time when it came.
-    package static func expiredOnArrival(_ message: MessageID) -> Frame {
-        .acknowledgement(Acknowledgement(expired: [message]))
-    }
-}

@@ -133,21 +133,23 @@ extension ConversationStateMachine {
             let isNews =
                 candidate.supersedes(record.group)
                 && (!candidate.members.contains(key.publicKey) || described.isSuperset(of: candidate.members))
-            guard isNews || isConflict, holds(candidate.isValid(for: record.genesis)) else { return nil as GroupState? }
+            guard isNews || isConflict, tally.holds(candidate.isValid(for: record.genesis)) else {
+                return nil as GroupState?
+            }
             if isConflict { result += noteConflict(of: candidate, isNews: isNews, from: sender, turn) }
             return isNews ? candidate : nil
         }
         let listed = Set((state ?? record.group).members)
         // We have said more of ourselves than we remember, locked before a crash: what we say now must count as newer.
         if let newest = update.members.first(where: { $0.key == key.publicKey }), newest.version >= record.own.version,
-            newest.digest != record.own.digest, !key.isWiped, holds(newest.isValid)
+            newest.digest != record.own.digest, !key.isWiped, tally.holds(newest.isValid)
         {
             result += describe(record.own.profile, after: newest.version, &turn)
         }
         // Nobody honest passes on what does not verify: the rest of it is not worth a signature check each.
-        let dropped = droppedCount
+        let dropped = tally.dropped
         for member in update.members.prefix(Limits.memberCount)
-        where listed.contains(member.key) && droppedCount == dropped {
+        where listed.contains(member.key) && tally.dropped == dropped {
             if takeOver(member, from: sender, turn) { news.members.append(member) }
         }
         let known = Set(record.members.map(\.key) + [key.publicKey])
@@ -161,7 +163,7 @@ extension ConversationStateMachine {
         }
         for departure in update.departures.prefix(Limits.memberCount) {
             guard members[departure.member] != nil else { continue }
-            guard holds(departure.isValid(for: conversation, by: departure.member)) else { break }
+            guard tally.holds(departure.isValid(for: conversation, by: departure.member)) else { break }
             result += apply(departure, &turn)
             news.departures.append(departure)
         }
@@ -218,13 +220,13 @@ extension ConversationStateMachine {
         if let index, !description.supersedes(record.members[index]) { return false }
         // A member that describes itself over and over keeps neither our processor busy, nor everyone's disk.
         if description.key == sender, members[sender]?.profileBucket.isSpent(now: turn.now) ?? false {
-            droppedCount += 1
+            tally.dropped += 1
             return false
         }
-        guard holds(description.isValid) else { return false }
+        guard tally.holds(description.isValid) else { return false }
         if let index {
             if members[description.key]?.profileBucket.take(now: turn.now) != nil {
-                droppedCount += 1
+                tally.dropped += 1
                 return false
             }
             let hasMoved = record.members[index].endpointTexts != description.endpointTexts
@@ -234,15 +236,6 @@ extension ConversationStateMachine {
             record.members.append(description)
         }
         return true
-    }
-
-    /// Counts a signature that does not hold.
-    private mutating func holds(_ isValid: Bool) -> Bool {
-        if !isValid {
-            droppedCount += 1
-            forgedCount += 1
-        }
-        return isValid
     }
 
     private mutating func apply(_ state: GroupState, _ turn: inout Turn) -> [NodeAction] {
@@ -268,16 +261,7 @@ extension ConversationStateMachine {
 
     /// Another member is there now.
     mutating func enter(_ newcomer: Member, _ turn: Turn) -> [NodeAction] {
-        members[newcomer.key] = MemberState(
-            link: LinkStateMachine(
-                own: key.publicKey,
-                remote: newcomer.key,
-                isDialable: !newcomer.endpoints.isEmpty,
-                now: turn.now
-            ),
-            hasEnded: false,
-            punching: PunchStateMachine(offers: key.publicKey < newcomer.key)
-        )
+        members[newcomer.key] = ConversationMember(newcomer, own: key.publicKey, hasEnded: false, now: turn.now)
         return [
             .register(client, .member(newcomer.key)),
             event(.memberJoined(newcomer.key, profile: newcomer.profile), turn),
@@ -308,8 +292,11 @@ extension ConversationStateMachine {
         let forgotten = Set(gone.dropLast(Limits.departedCount).map(\.key))
         record.members.removeAll { forgotten.contains($0.key) }
         let others = Set(members.values.flatMap { $0.outbox.all.map(\.message) })
-        return undelivered.filter { !others.contains($0) }.flatMap { waited(for: $0, by: member, turn) }
-            + abandonFiles(of: member, turn)
+        var result: [NodeAction] = []
+        for id in undelivered where !others.contains(id) {
+            result += deliveries.waited(for: id, by: member, of: members, turn)
+        }
+        return result + files.abandon(of: member, turn)
     }
 
     /// The creator's route stays: an explosion is for us too.
@@ -322,7 +309,7 @@ extension ConversationStateMachine {
         }
         record.isRemoved = true
         record.departures = []
-        makeLifetimeMachine()
+        lifetimes.begin(record, members)
         return [.save(client)] + result + [event(.removed, turn)]
     }
 
@@ -351,13 +338,14 @@ extension ConversationStateMachine {
     /// Whoever brings it: the departed has signed it. Of ourselves it is the creator's word.
     mutating func receive(_ departure: Departure, from sender: PublicKey, _ turn: inout Turn) -> [NodeAction] {
         if departure.member == key.publicKey, !isCreator {
-            return holds(departure.isValid(for: conversation, by: record.genesis.creator)) ? becomeRemoved(turn) : []
+            return tally.holds(departure.isValid(for: conversation, by: record.genesis.creator))
+                ? becomeRemoved(turn) : []
         }
         guard members[departure.member] != nil else {
-            droppedCount += 1
+            tally.dropped += 1
             return []
         }
-        guard holds(departure.isValid(for: conversation, by: departure.member)) else { return [] }
+        guard tally.holds(departure.isValid(for: conversation, by: departure.member)) else { return [] }
         let news = GroupUpdate(state: nil, members: [], departures: [departure])
         let actions = apply(departure, &turn)
         return [.save(client)] + actions + broadcast(.group(news), except: sender)
@@ -366,7 +354,7 @@ extension ConversationStateMachine {
     /// A joiner that we have admitted gives up before it has entered: it goes as if it had left.
     mutating func receiveJoinCancelled(from joiner: PublicKey, _ turn: inout Turn) -> [NodeAction] {
         guard isCreator, members[joiner]?.isEstablished == false else {
-            droppedCount += 1
+            tally.dropped += 1
             return []
         }
         return [.save(client)] + left(joiner, nil, &turn)
@@ -378,11 +366,12 @@ extension ConversationStateMachine {
 
     /// The key is there again.
     mutating func unlocked(_ turn: inout Turn) -> [NodeAction] {
-        lockedWords = nil
+        ending.unlocked()
         let gone = leftWhileLocked.filter { members[$0] != nil }
         leftWhileLocked = []
-        noteRelay(now: turn.now)
-        return gone.flatMap { [.save(client)] + left($0, nil, &turn) } + endpointsChanged(&turn)
+        notePlaces(turn)
+        let result = gone.flatMap { [.save(client)] + left($0, nil, &turn) }
+        return result + endpointsChanged(&turn) + enterSchedule(afterLock: true, &turn)
     }
 
     private mutating func left(_ member: PublicKey, _ departure: Departure?, _ turn: inout Turn) -> [NodeAction] {
@@ -405,4 +394,37 @@ extension ConversationStateMachine {
         }
         return result + lifetimeMembersChanged(&turn) + changeRelay(&turn)
     }
+
+    // MARK: Our places at rendezvous nodes: another when a member is gone, the earlier one for as long as it is needed
+
+    /// After members are gone: they know where we can be reached, and are to know it no longer. The caller saves.
+    mutating func changeRelay(_ turn: inout Turn) -> [NodeAction] {
+        guard !record.isRemoved else { return [] }
+        record.relay.memberGone(now: turn.now)
+        notePlaces(turn)
+        return endpointsChanged(&turn) + pruneRelay(turn)
+    }
+
+    /// Gives earlier places up that no member and no invite needs.
+    mutating func pruneRelay(_ turn: Turn) -> [NodeAction] {
+        guard !record.relay.retired.isEmpty else { return [] }
+        let named = issuer?.relayGenerations(now: turn.now) ?? []
+        // Who was removed tells nobody of another place: the creator may know an earlier one.
+        let isTold = isFound && !record.isRemoved
+        let isLess = record.relay.prune(isTold: isTold, named: named, now: turn.now)
+        notePlaces(turn)
+        return isLess ? [.save(client)] : []
+    }
+
+    mutating func advanceRelay(_ turn: inout Turn) -> [NodeAction] {
+        guard record.relay.advance(now: turn.now) else { return pruneRelay(turn) }
+        notePlaces(turn)
+        return [.save(client)] + endpointsChanged(&turn) + pruneRelay(turn)
+    }
+
+    /// After each change of ``ConversationRecord/relay``.
+    private mutating func notePlaces(_ turn: Turn) { places.note(record.relay, issuer, key: key, now: turn.now) }
+
+    /// Of the present generation.
+    var relaySeed: RelaySeed { places.seeds[0] }
 }

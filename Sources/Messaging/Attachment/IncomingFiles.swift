@@ -1,0 +1,295 @@
+import Primitives
+
+/// The files on their way to us in one conversation: the receiver pulls them in chunks (section 3).
+struct IncomingFiles: Sendable {
+    typealias Members = [PublicKey: ConversationMember]
+
+    /// One of them.
+    private struct File: Sendable {
+        let sender: PublicKey
+        let attachment: Attachment
+        let keeping: NodeAction.Keeping
+        let expiresAt: Timestamp?
+        var machine: AttachmentReceiverStateMachine
+        /// When it counts as stalled, unless something of it comes; `nil` once it does.
+        var stallsAt: Timestamp?
+    }
+
+    private let names: ConversationNames
+    private var files: [MessageID: File] = [:]
+
+    init(_ names: ConversationNames) { self.names = names }
+
+    /// Files that wait or come, of which one member may have a few only.
+    private func isFull(of sender: PublicKey) -> Bool {
+        files.values.count { $0.sender == sender } >= Limits.incomingAttachmentCount
+    }
+
+    // MARK: Contents
+
+    /// A file that we did not know.
+    mutating func receive(
+        _ attachment: Attachment,
+        _ message: Message,
+        _ keeping: NodeAction.Keeping,
+        on link: LinkID,
+        of members: Members,
+        _ tally: inout FrameTally,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        guard let sender = message.sender else { return [] }
+        let id = message.content.id
+        var limit = turn.contents.attachmentByteCount
+        let hasRoom: Bool
+        switch keeping {
+        case .disk: hasRoom = turn.hasRoom(names.client) && turn.contents.hasRoom(names.client, attachment.byteCount)
+        case .memory:
+            limit = min(limit, Limits.attachmentMemoryByteCount)
+            hasRoom = attachment.byteCount <= turn.contents.memoryAvailable() - expectedInMemory
+        // Its bytes would have to wait in memory for the unlock: it comes again after that.
+        case .untilUnlocked: hasRoom = false
+        }
+        var message = message
+        if attachment.byteCount > limit {
+            message.state = .failed
+            message.onReading = nil
+            return [
+                .keep(names.client, message, keeping),
+                .transmit(link, .receipt(Receipt(.tooLarge, [id]))),
+                names.event(.message(id), turn),
+            ]
+        }
+        // What has no room now is not acknowledged, so the sender names it again.
+        guard hasRoom, !isFull(of: sender) else {
+            tally.dropped += 1
+            return []
+        }
+        message.state = .receiving
+        files[id] = File(
+            sender: sender,
+            attachment: attachment,
+            keeping: keeping,
+            expiresAt: message.expiresAt,
+            machine: AttachmentReceiverStateMachine(chunkCount: attachment.chunkCount) { _ in false },
+            stallsAt: turn.now + Limits.transferPatience
+        )
+        return [.keep(names.client, message, keeping), names.event(.message(id), turn)]
+            + resume(id, on: link, of: members, turn)
+    }
+
+    /// A file that we know, and that is not whole, is named again.
+    mutating func receiveAgain(
+        _ known: Message,
+        _ attachment: Attachment,
+        isStored: Bool,
+        on link: LinkID,
+        of members: Members,
+        _ tally: inout FrameTally,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        guard let member = known.sender else { return [] }
+        let id = known.content.id
+        if let file = files[id] {
+            return file.machine.nextDeadline == nil ? resume(id, on: link, of: members, turn) : []
+        }
+        guard !isFull(of: member) else {
+            tally.dropped += 1
+            return []
+        }
+        // After a restart: what is here need not come again.
+        files[id] = File(
+            sender: member,
+            attachment: attachment,
+            keeping: known.expiresAt.flatMap { end in
+                isStored ? .disk(.holding(end - turn.now)) : nil
+            } ?? .memory,
+            expiresAt: known.expiresAt,
+            machine: AttachmentReceiverStateMachine(chunkCount: attachment.chunkCount) {
+                turn.contents.hasChunk(names.client, id, $0)
+            },
+            stallsAt: turn.now + Limits.transferPatience
+        )
+        return resume(id, on: link, of: members, turn)
+    }
+
+    // MARK: Links
+
+    /// Of files that are not whole we ask at once: a sender that has one no more does not name it again, but says so.
+    mutating func resume(of member: PublicKey, on link: LinkID, in members: Members, _ turn: Turn) -> [NodeAction] {
+        let waiting = files.filter { $0.value.sender == member && $0.value.machine.nextDeadline == nil }.keys
+        return waiting.sorted().flatMap { resume($0, on: link, of: members, turn) }
+    }
+
+    private mutating func resume(
+        _ id: MessageID,
+        on link: LinkID,
+        of members: Members,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        guard let file = files[id], members[file.sender]?.link.link == link else { return [] }
+        let window = window(for: file.sender)
+        let actions = files[id]?.machine.linkUp(now: turn.now, window: window) ?? []
+        return perform(actions, id, nil, over: link, turn)
+    }
+
+    mutating func linkLost(to member: PublicKey) {
+        for id in files.keys where files[id]?.sender == member { files[id]?.machine.linkLost() }
+    }
+
+    // MARK: Chunks
+
+    mutating func receive(
+        _ chunk: AttachmentChunk,
+        from member: PublicKey,
+        over link: LinkID,
+        _ tally: inout FrameTally,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        // Nothing is inflated that was not asked for.
+        guard let file = files[chunk.message], file.sender == member, file.machine.isAwaited(chunk.index) else {
+            tally.dropped += 1
+            return []
+        }
+        guard tally.holds(chunk.plain(byteCount: file.attachment.chunkByteCount(chunk.index)) != nil) else { return [] }
+        let hasRoom =
+            switch file.keeping {
+            case .disk: !turn.isLocked && turn.contents.hasRoom(names.client, Int64(chunk.bytes.count))
+            case .memory: turn.contents.memoryAvailable() >= Int64(chunk.bytes.count)
+            case .untilUnlocked: false
+            }
+        // What has no room is asked for again later.
+        guard hasRoom else {
+            tally.dropped += 1
+            return []
+        }
+        files[chunk.message]?.stallsAt = turn.now + Limits.transferPatience
+        let window = window(for: member)
+        let actions = files[chunk.message]?.machine.receive(chunk.index, now: turn.now, window: window) ?? []
+        if actions.isEmpty { tally.dropped += 1 }
+        return perform(actions, chunk.message, chunk, over: link, turn)
+    }
+
+    /// Its sender has a file no more.
+    mutating func gone(_ id: MessageID, from member: PublicKey, _ tally: inout FrameTally, _ turn: Turn) -> [NodeAction]
+    {
+        guard files[id]?.sender == member, files[id]?.machine.gone() == true else {
+            tally.dropped += 1
+            return []
+        }
+        return fail(id, turn)
+    }
+
+    /// The chunks were compared with the hash.
+    mutating func verified(_ id: MessageID, _ isRight: Bool, of members: Members, _ turn: Turn) -> [NodeAction] {
+        guard let file = files[id], files[id]?.machine.verified(isRight) == true else { return [] }
+        let link = members[file.sender]?.link.link
+        guard isRight else {
+            return fail(id, turn) + (link.map { [.transmit($0, .receipt(Receipt(.damaged, [id])))] } ?? [])
+        }
+        files[id] = nil
+        let isStored = if case .disk = file.keeping { true } else { false }
+        return [.setState(names.client, id, .received)]
+            + (link.map { [.transmit($0, .acknowledgement(id, stored: isStored))] } ?? [])
+            + [names.event(.messageState(id, .received, stored: isStored), turn)]
+    }
+
+    private mutating func fail(_ id: MessageID, _ turn: Turn) -> [NodeAction] {
+        let hasChunks = (files.removeValue(forKey: id)?.machine.count ?? 1) > 0
+        return (hasChunks ? [.forgetChunks(names.client, id)] : []) + [
+            .setState(names.client, id, .failed), names.event(.messageState(id, .failed, stored: nil), turn),
+        ]
+    }
+
+    private func perform(
+        _ actions: [AttachmentReceiverStateMachine.Action],
+        _ id: MessageID,
+        _ chunk: AttachmentChunk?,
+        over link: LinkID?,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        guard let file = files[id] else { return [] }
+        return actions.flatMap { action -> [NodeAction] in
+            switch action {
+            case .keep: chunk.map { [.keepChunk(names.client, $0, expiresAt: file.expiresAt, file.keeping)] } ?? []
+            case .request(let first, let count):
+                link.map { [.transmit($0, .attachmentRequest(id, first: first, count: count))] } ?? []
+            case .verify: [.verifyAttachment(names.client, id)]
+            case .progress:
+                [
+                    names.event(
+                        .attachmentProgress(id, file.sender, count: file.machine.count, of: file.machine.chunkCount),
+                        turn
+                    )
+                ]
+            }
+        }
+    }
+
+    // MARK: Bounds
+
+    /// Files of one member share its window.
+    private func window(for member: PublicKey) -> Int {
+        let count = files.values.count { $0.sender == member && $0.machine.nextDeadline != nil }
+        return max(2, Limits.attachmentWindow / max(1, count))
+    }
+
+    /// What the files on their way may still take in memory, in bytes, at most.
+    private var expectedInMemory: Int64 {
+        files.values.reduce(0) { sum, file in
+            guard file.keeping == .memory else { return sum }
+            return sum + file.attachment.byteCount - Int64(file.machine.count * Limits.chunkByteCount)
+        }
+    }
+
+    // MARK: Time and ends
+
+    /// When ``advance(_:_:)`` has something to do; `nil` for never.
+    var nextDeadline: Timestamp? {
+        var earliest: Timestamp?
+        for file in files.values {
+            for deadline in [file.machine.nextDeadline, file.expiresAt, file.stallsAt] {
+                if let deadline { earliest = min(earliest ?? deadline, deadline) }
+            }
+        }
+        return earliest
+    }
+
+    mutating func advance(_ members: Members, _ turn: Turn) -> [NodeAction] {
+        guard !files.isEmpty else { return [] }
+        var result: [NodeAction] = []
+        for id in files.keys.sorted() {
+            guard let file = files[id] else { continue }
+            if let stallsAt = file.stallsAt, stallsAt <= turn.now { files[id]?.stallsAt = nil }
+            if let expiresAt = file.expiresAt, expiresAt <= turn.now {
+                // Its chunks expire by themselves.
+                files[id] = nil
+                continue
+            }
+            let window = window(for: file.sender)
+            let actions = files[id]?.machine.advance(now: turn.now, window: window) ?? []
+            result += perform(actions, id, nil, over: members[file.sender]?.link.link, turn)
+        }
+        return result
+    }
+
+    /// A member has left: what it was sending does not come any more.
+    mutating func abandon(of member: PublicKey, _ turn: Turn) -> [NodeAction] {
+        files.keys.sorted().flatMap { id in
+            files[id]?.sender == member && files[id]?.machine.gone() == true ? fail(id, turn) : []
+        }
+    }
+
+    /// What is in memory only is forgotten.
+    mutating func forgetMemory() { files = files.filter { $0.value.keeping != .memory } }
+
+    /// Something comes. A file of which nothing moves does not count: a member that names one and sends nothing keeps no
+    /// inbox awake.
+    func isMoving(of members: Members) -> Bool {
+        files.values.contains { members[$0.sender]?.isEstablished == true && $0.stallsAt != nil }
+    }
+
+    /// How many chunks of a file have come, and of how many; `nil` when none is awaited.
+    func progress(of id: MessageID) -> (count: Int, of: Int)? {
+        files[id].map { ($0.machine.count, $0.machine.chunkCount) }
+    }
+}

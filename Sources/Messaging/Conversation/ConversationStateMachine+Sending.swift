@@ -1,0 +1,338 @@
+import Primitives
+
+/// Messages and files of ours on their way to the members.
+extension ConversationStateMachine {
+    // MARK: Sending
+
+    /// Sends a text to every other member.
+    /// - Returns: the message, and where it is kept.
+    package mutating func send(
+        _ text: String,
+        _ turn: inout Turn
+    ) throws(CommandError) -> (message: Message, actions: [NodeAction]) {
+        try check(text)
+        return try post(Draft(type: .text, fallback: "", payload: Array(text.utf8)), &turn)
+    }
+
+    /// Whether a text may be sent.
+    package func check(_ text: String) throws(CommandError) {
+        let byteCount = text.utf8.count
+        guard byteCount > 0 else { throw .emptyText }
+        guard byteCount <= Limits.textByteCount else {
+            throw .textTooLong(byteCount: byteCount, limit: Limits.textByteCount)
+        }
+    }
+
+    /// What is to be sent, before it has a place and a time.
+    struct Draft {
+        var type: ContentType
+        var fallback: String
+        var shouldPush = true
+        var payload: [UInt8] = []
+        var body = ContentBody.opaque
+        /// When and under what a file was begun to be handed over; `nil` for now.
+        var prepared: PreparedAttachment?
+    }
+
+    /// Keeps a content and puts it into every member's outbox.
+    mutating func post(
+        _ draft: Draft,
+        _ turn: inout Turn
+    ) throws(CommandError) -> (message: Message, actions: [NodeAction]) {
+        guard !record.isRemoved else { throw .removed }
+        guard !members.isEmpty else { throw .noOtherMember }
+        let id = draft.prepared?.message ?? MessageID.make(by: key.publicKey, in: conversation, &turn.random)
+        let sentAt = draft.prepared?.sentAt ?? turn.now
+        var kept = lifetimes.placement(of: draft.prepared == nil ? .text : .attachment, record, turn)
+        if let prepared = draft.prepared {
+            kept.expiresAt = prepared.expiresAt
+            kept.keeping = prepared.keeping
+        }
+        let expiresAt = kept.expiresAt
+        var message = Message(
+            content: Content(
+                type: draft.type,
+                id: id,
+                sentAt: sentAt,
+                lifetime: kept.lifetime,
+                agreement: kept.agreement,
+                fallback: draft.fallback,
+                shouldPush: draft.shouldPush,
+                payload: draft.payload,
+                body: draft.body
+            ),
+            sender: nil,
+            state: .queued,
+            expiresAt: expiresAt
+        )
+        // For whom it is: whoever joins later does not get it.
+        message.deliveries = memberKeys.map { Delivery(member: $0, state: .queued, at: sentAt) }
+        let deadline = min(expiresAt ?? .latest, sentAt + Limits.outboxLifetime)
+        guard members.values.allSatisfy({ $0.outbox.count < Limits.outboxCount }) else {
+            throw .outboxFull(limit: Limits.outboxCount)
+        }
+        for member in memberKeys {
+            _ = members[member]!.outbox.enqueue(
+                id,
+                sentAt: sentAt,
+                deadline: deadline,
+                unsentDeadline: unsentDeadline(of: message.content),
+                isStored: kept.keeping != .memory
+            )
+        }
+        lifetimes.noteUnconfirmed(message.content)
+        var actions: [NodeAction] = [.keep(client, message, kept.keeping)]
+        for member in memberKeys { actions += flush(member, &turn) }
+        return (message, actions)
+    }
+
+    /// From when on a receiver that gets a content of ours for the first time finds it expired; `nil`: not before our copy
+    /// ends.
+    private func unsentDeadline(of content: Content) -> Timestamp? {
+        let terms = content.agreement.flatMap { lifetimes.machine?.knownTerms(of: $0) }
+        return terms?.unreadTime(of: content.kind).map { content.sentAt + $0 }
+    }
+
+    /// Takes up again what was not delivered when the node stopped.
+    package mutating func restoreOutbox(_ message: Message) {
+        lifetimes.noteUnconfirmed(message.content)
+        // It may have been handed to a link before, so its receivers say whether they have shown it.
+        let deadline = min(message.expiresAt ?? .latest, message.content.sentAt + Limits.outboxLifetime)
+        let waiting = Set(message.deliveries.filter { $0.state == .queued }.map(\.member))
+        for member in memberKeys where waiting.contains(member) {
+            _ = members[member]!.outbox.enqueue(
+                message.content.id,
+                sentAt: message.content.sentAt,
+                deadline: deadline,
+                isStored: true
+            )
+        }
+    }
+
+    /// Takes back a message that is not delivered everywhere.
+    /// - Throws: ``CommandError/unknownMessage``.
+    package mutating func cancel(_ message: MessageID, _ turn: inout Turn) throws(CommandError) -> [NodeAction] {
+        var found = false
+        for member in memberKeys where members[member]?.settle(message) == true { found = true }
+        guard found else { throw .unknownMessage }
+        deliveries.forget(message)
+        return deliveries.cancelled([message], turn)
+    }
+
+    /// Dials now instead of at the end of the wait.
+    package mutating func retry(_ turn: inout Turn) -> [NodeAction] {
+        for member in memberKeys { members[member]!.link.hurry(now: turn.now) }
+        return advance(&turn)
+    }
+
+    mutating func flush(_ member: PublicKey, _ turn: inout Turn) -> [NodeAction] {
+        guard let link = members[member]?.establishedLink else {
+            // A member that sleeps, or that we left in peace, is dialled for this.
+            if members[member]?.outbox.isEmpty == false { members[member]!.link.wanted(at: turn.now) }
+            return []
+        }
+        let actions = members[member]!.outbox.flush(now: turn.now, random: &turn.random)
+        return perform(actions, to: member, on: link, turn)
+    }
+
+    mutating func perform(
+        _ actions: [OutboxStateMachine.Action],
+        to member: PublicKey,
+        on link: LinkID?,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        var result: [NodeAction] = []
+        var leaving: [NodeAction.AgedMessage] = []
+        for action in actions {
+            switch action {
+            case .transmit(let id, let age): leaving.append(NodeAction.AgedMessage(id: id, age: age))
+            case .sent(let id): result += deliveries.become(.sent, id, stored: nil, turn)
+            case .expired(let id):
+                // The member will see that something is missing.
+                record.undelivered[member, default: 0] += 1
+                result.append(.save(client))
+                guard MessageDeliveries.isSettled(id, of: members) else { continue }
+                deliveries.forget(id)
+                result += deliveries.become(.expiredUndelivered, id, stored: nil, turn)
+            }
+        }
+        if let link, !leaving.isEmpty { result.append(.transmitMessages(link, client, leaving)) }
+        return result
+    }
+
+    /// Answers a message, which need not be known here.
+    package mutating func reply(
+        _ text: String,
+        to message: MessageID,
+        _ turn: inout Turn
+    ) throws(CommandError) -> (message: Message, actions: [NodeAction]) {
+        try check(text)
+        let draft = Draft(
+            type: .reply,
+            fallback: text.shortened(toByteCount: Limits.fallbackByteCount),
+            body: .reply(Reply(replyTo: message, text: text))
+        )
+        return try post(draft, &turn)
+    }
+
+    /// Puts a sign at a message, or takes it back.
+    package mutating func react(
+        _ emoji: String,
+        to message: MessageID,
+        isRemoved: Bool,
+        _ turn: inout Turn
+    ) throws(CommandError) -> (message: Message, actions: [NodeAction]) {
+        guard Reaction.isEmoji(emoji) else { throw .invalidReaction(limit: Limits.reactionByteCount) }
+        guard turn.contents.message(client, message) != nil else { throw .unknownMessage }
+        let draft = Draft(
+            type: .reaction,
+            fallback: isRemoved ? "took back \(emoji)" : "reacted \(emoji)",
+            shouldPush: false,
+            body: .reaction(Reaction(message: message, emoji: emoji, isRemoved: isRemoved))
+        )
+        return try post(draft, &turn)
+    }
+
+    /// Sends a content of a type that this program does not make itself.
+    package mutating func send(
+        _ type: ContentType,
+        payload: [UInt8],
+        fallback: String,
+        _ turn: inout Turn
+    ) throws(CommandError) -> (message: Message, actions: [NodeAction]) {
+        guard let parts = type.parts, type.description.utf8.count <= Limits.contentTypeByteCount else {
+            throw .invalidContentType(type.description)
+        }
+        guard parts.authority != "mayfly", parts.authority != "convos.org" else {
+            throw .reservedContentType(String(parts.authority))
+        }
+        guard payload.count <= Limits.payloadByteCount else {
+            throw .payloadTooLong(byteCount: payload.count, limit: Limits.payloadByteCount)
+        }
+        let fallbackByteCount = fallback.utf8.count
+        guard fallbackByteCount <= Limits.fallbackByteCount else {
+            throw .fallbackTooLong(byteCount: fallbackByteCount, limit: Limits.fallbackByteCount)
+        }
+        return try post(Draft(type: type, fallback: fallback, payload: payload), &turn)
+    }
+
+    // MARK: Files
+
+    /// Begins to take a file from its user.
+    /// - Parameter byteCount: as far as it is known.
+    package func prepareAttachment(
+        byteCount: Int64,
+        _ turn: inout Turn
+    ) throws(CommandError) -> PreparedAttachment {
+        guard !members.isEmpty else { throw .noOtherMember }
+        let kept = lifetimes.placement(of: .attachment, record, turn)
+        let prepared = PreparedAttachment(
+            message: MessageID.make(by: key.publicKey, in: conversation, &turn.random),
+            sentAt: turn.now,
+            agreement: kept.agreement,
+            expiresAt: kept.expiresAt,
+            keeping: kept.keeping
+        )
+        try checkPrepared(prepared, byteCount: byteCount, turn)
+        return prepared
+    }
+
+    /// Whether a file may go on to be taken, now that it has so many bytes.
+    package func checkPrepared(
+        _ prepared: PreparedAttachment,
+        byteCount: Int64,
+        _ turn: Turn
+    ) throws(CommandError) {
+        guard prepared.agreement == lifetimes.placement(of: .attachment, record, turn).agreement else {
+            throw .agreementChanged
+        }
+        guard byteCount <= turn.contents.attachmentByteCount else {
+            throw .fileTooLarge(limit: turn.contents.attachmentByteCount)
+        }
+        guard prepared.keeping == .memory, byteCount > Limits.attachmentMemoryByteCount else { return }
+        throw .fileTooLargeForMemory(limit: Limits.attachmentMemoryByteCount)
+    }
+
+    /// Sends a file whose chunks are all in the archive.
+    package mutating func send(
+        _ attachment: Attachment,
+        _ prepared: PreparedAttachment,
+        _ turn: inout Turn
+    ) throws(CommandError) -> (message: Message, actions: [NodeAction]) {
+        if !attachment.text.isEmpty { try check(attachment.text) }
+        try checkPrepared(prepared, byteCount: attachment.byteCount, turn)
+        let draft = Draft(
+            type: .attachment,
+            fallback: attachment.fallback.shortened(toByteCount: Limits.fallbackByteCount),
+            body: .attachment(attachment),
+            prepared: prepared
+        )
+        return try post(draft, &turn)
+    }
+
+    /// A member asks for chunks of a file of ours.
+    mutating func receiveRequest(
+        _ id: MessageID,
+        first: Int,
+        count: Int,
+        from member: PublicKey,
+        on link: LinkID,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        guard members[member]!.isEstablished, members[member]!.link.link == link else {
+            tally.dropped += 1
+            return []
+        }
+        // Cancelled, delivered, past its time, or never ours. A locked node has it still; it is asked again.
+        guard members[member]!.outbox[id] != nil else { return [.transmit(link, .attachmentGone(id))] }
+        guard let message = turn.contents.message(client, id), message.sender == nil,
+            let attachment = message.content.attachment
+        else { return turn.isLocked ? [] : [.transmit(link, .attachmentGone(id))] }
+        let wasIdle = members[member]!.serving.isIdle
+        guard
+            members[member]!.serving.request(
+                id,
+                first: first,
+                count: count,
+                chunkCount: attachment.chunkCount
+            )
+        else {
+            tally.dropped += 1
+            return []
+        }
+        if wasIdle { members[member]!.stallsAt = turn.now + Limits.transferPatience }
+        return [.serveChunks(link)]
+    }
+
+    /// The link takes more.
+    /// - Returns: nothing when there is nothing to send.
+    mutating func chunksMayGo(to member: PublicKey, on link: LinkID, _ turn: Turn) -> [NodeAction] {
+        guard members[member]?.isEstablished == true, members[member]?.link.link == link else { return [] }
+        var result: [NodeAction] = []
+        for _ in 0..<Limits.attachmentBurst {
+            guard let (id, index) = members[member]!.serving.next() else { break }
+            members[member]!.stallsAt = turn.now + Limits.transferPatience
+            result.append(.transmitChunk(link, client, id, index: index))
+            guard let total = turn.contents.message(client, id)?.content.attachment?.chunkCount,
+                members[member]!.serving.shows(id, index: index, of: total, now: turn.now)
+            else { continue }
+            result.append(event(.attachmentProgress(id, member, count: index + 1, of: total), turn))
+        }
+        return result
+    }
+
+    /// The chunks of a file were compared with its hash.
+    mutating func attachmentVerified(_ id: MessageID, _ isRight: Bool, _ turn: Turn) -> [NodeAction] {
+        files.verified(id, isRight, of: members, turn)
+    }
+
+    /// How many chunks of a file have come, and of how many; `nil` when none is awaited.
+    package func progress(of id: MessageID) -> (count: Int, of: Int)? { files.progress(of: id) }
+
+    mutating func advanceFiles(_ turn: Turn) -> [NodeAction] {
+        for member in members.keys where members[member]?.stallsAt.map({ $0 <= turn.now }) ?? false {
+            members[member]!.stallsAt = nil
+        }
+        return files.advance(members, turn)
+    }
+}

@@ -1,0 +1,189 @@
+import Primitives
+
+/// What the members have said of our messages, and what we say to have read of theirs.
+struct MessageDeliveries: Sendable {
+    typealias Members = [PublicKey: ConversationMember]
+
+    private let names: ConversationNames
+    /// Messages of ours that had expired when they came to some member, while others are still waited for.
+    private var missedBySome: Set<MessageID> = []
+    /// What we have said to have read since the node started.
+    private var receipted: Set<MessageID> = []
+
+    init(_ names: ConversationNames) { self.names = names }
+
+    // MARK: Our messages
+
+    /// A member has acknowledged our message. It is delivered when every member has.
+    mutating func delivered(
+        _ id: MessageID,
+        to member: PublicKey,
+        stored: Bool,
+        of members: Members,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        said(id, .delivered, by: member, of: members, turn) + settle(id, stored: stored, of: members, turn)
+    }
+
+    /// A message of ours had expired when it came to a member. It has not reached that member, and never will; what it has
+    /// come to is said when no other is waited for. The caller counts it as undelivered.
+    mutating func missed(_ id: MessageID, by member: PublicKey, of members: Members, _ turn: Turn) -> [NodeAction] {
+        missedBySome.insert(id)
+        return [.save(names.client)] + said(id, .expiredUndelivered, by: member, of: members, turn)
+            + settle(id, stored: nil, of: members, turn)
+    }
+
+    /// What a message has come to that only a member who has left had not acknowledged.
+    mutating func waited(for id: MessageID, by former: PublicKey, of members: Members, _ turn: Turn) -> [NodeAction] {
+        let deliveries = turn.contents.message(names.client, id)?.deliveries ?? []
+        let isThere =
+            missedBySome.contains(id)
+            || deliveries.contains { $0.member != former && ($0.state == .delivered || $0.state == .read) }
+        return isThere ? settle(id, stored: nil, of: members, turn) : cancelled([id], turn)
+    }
+
+    /// What a message has come to when no member is waited for any more; nothing before.
+    private mutating func settle(_ id: MessageID, stored: Bool?, of members: Members, _ turn: Turn) -> [NodeAction] {
+        guard Self.isSettled(id, of: members) else { return [] }
+        let said = Set(turn.contents.message(names.client, id)?.deliveries.map(\.state) ?? [])
+        let isMissed = missedBySome.remove(id) != nil || said.contains(.expiredUndelivered)
+        let state: DeliveryState = said.contains(.failed) ? .failed : isMissed ? .expiredUndelivered : .delivered
+        return become(state, id, stored: state == .delivered ? stored : nil, turn)
+    }
+
+    /// Every member has acknowledged it, or is not waited for any more.
+    static func isSettled(_ id: MessageID, of members: Members) -> Bool {
+        members.values.allSatisfy { $0.outbox[id] == nil }
+    }
+
+    /// A message of ours is over, whatever some have missed.
+    mutating func forget(_ id: MessageID) { missedBySome.remove(id) }
+
+    func cancelled(_ messages: [MessageID], _ turn: Turn) -> [NodeAction] {
+        messages.flatMap { become(.cancelled, $0, stored: nil, turn) }
+    }
+
+    /// A message is in another state, for the disk and for watchers.
+    func become(_ state: DeliveryState, _ id: MessageID, stored: Bool?, _ turn: Turn) -> [NodeAction] {
+        [.setState(names.client, id, state), names.event(.messageState(id, state, stored: stored), turn)]
+    }
+
+    private func said(
+        _ id: MessageID,
+        _ state: DeliveryState,
+        by member: PublicKey,
+        of members: Members,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        let noted = NodeAction.setDelivery(names.client, id, Delivery(member: member, state: state, at: turn.now))
+        return members.count > 1 ? [noted, names.event(.messageDelivery(id, member, state), turn)] : [noted]
+    }
+
+    // MARK: Receipts for ours
+
+    mutating func receive(
+        _ receipt: Receipt,
+        from member: PublicKey,
+        of members: inout Members,
+        _ tally: inout FrameTally,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        // It needs no session, and is said once: over a link whose place another has taken meanwhile, too.
+        guard receipt.messages.count <= Limits.receiptCount else {
+            tally.dropped += 1
+            return []
+        }
+        var result: [NodeAction] = []
+        for id in Set(receipt.messages).sorted() {
+            switch receipt.kind {
+            case .read: result += wasRead(id, by: member, of: &members, &tally, turn)
+            case .tooLarge, .damaged: result += wasRefused(id, by: member, of: &members, &tally, turn)
+            }
+        }
+        return result
+    }
+
+    private mutating func wasRead(
+        _ id: MessageID,
+        by member: PublicKey,
+        of members: inout Members,
+        _ tally: inout FrameTally,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        guard let message = turn.contents.message(names.client, id), message.sender == nil,
+            message.content.type != .systemMessage,
+            !message.deliveries.contains(where: { $0.member == member && $0.state == .read }),
+            // A file is read when it is whole, and then it has been acknowledged, or is when it is named again.
+            message.content.attachment == nil || members[member]?.outbox[id] == nil
+        else {
+            tally.dropped += 1
+            return []
+        }
+        // Whoever has read it has it: its acknowledgement may still be on its way.
+        var result: [NodeAction] = []
+        if members[member]?.settle(id) == true { result += settle(id, stored: nil, of: members, turn) }
+        result += said(id, .read, by: member, of: members, turn)
+        let isReadByAll = members.keys.allSatisfy { one in
+            one == member || message.deliveries.contains { $0.member == one && $0.state == .read }
+        }
+        return isReadByAll ? result + become(.read, id, stored: nil, turn) : result
+    }
+
+    /// A member does not take our file.
+    private mutating func wasRefused(
+        _ id: MessageID,
+        by member: PublicKey,
+        of members: inout Members,
+        _ tally: inout FrameTally,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        guard members[member]?.outbox[id] != nil,
+            turn.contents.message(names.client, id)?.content.attachment != nil, members[member]?.settle(id) == true
+        else {
+            tally.dropped += 1
+            return []
+        }
+        let result = said(id, .failed, by: member, of: members, turn)
+        return Self.isSettled(id, of: members) ? result + become(.failed, id, stored: nil, turn) : result
+    }
+
+    // MARK: What we have read
+
+    /// What a sleeping inbox has said, or is about to say.
+    mutating func remember(receipted messages: [MessageID]) { receipted.formUnion(messages) }
+
+    /// The user has seen these messages, each with its sender.
+    mutating func markRead(
+        _ seen: [(id: MessageID, sender: PublicKey)],
+        of members: inout Members,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        if receipted.count > Limits.receiptedCount { receipted = [] }
+        var told: Set<PublicKey> = []
+        for (id, sender) in seen {
+            // A file is read when it is whole.
+            if turn.contents.message(names.client, id)?.state == .receiving { continue }
+            guard let waiting = members[sender]?.readReceipts.count, waiting < Limits.pendingReceiptCount,
+                receipted.insert(id).inserted
+            else { continue }
+            members[sender]?.readReceipts.append(id)
+            told.insert(sender)
+        }
+        var result: [NodeAction] = []
+        for sender in told.sorted() { result += flush(to: sender, of: &members, turn) }
+        return result
+    }
+
+    /// What waits for the disk is kept back: for its sender a receipt is an acknowledgement, too.
+    func flush(to member: PublicKey, of members: inout Members, _ turn: Turn) -> [NodeAction] {
+        guard let link = members[member]?.establishedLink, let unsaid = members[member]?.readReceipts, !unsaid.isEmpty
+        else { return [] }
+        let waiting = Set(unsaid.filter { turn.contents.awaitsStorage(names.client, $0) })
+        let read = unsaid.filter { !waiting.contains($0) }
+        members[member]?.readReceipts.removeAll { !waiting.contains($0) }
+        return stride(from: 0, to: read.count, by: Limits.receiptCount).map { start in
+            let end = min(start + Limits.receiptCount, read.count)
+            return .transmit(link, .receipt(Receipt(.read, Array(read[start..<end]))))
+        }
+    }
+}

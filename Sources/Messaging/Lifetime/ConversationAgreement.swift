@@ -1,0 +1,246 @@
+import Primitives
+
+/// What the members of one conversation agree on about keeping messages (section 6), and what follows from it for this
+/// inbox. The newest saved state and the user's settings are part of the record (``ConversationRecord/lifetime``).
+struct ConversationAgreement: Sendable {
+    typealias Members = [PublicKey: ConversationMember]
+
+    private let names: ConversationNames
+    private let key: IdentityKey
+    /// `nil` while nobody else is there.
+    var machine: LifetimeStateMachine?
+    /// Messages of ours under an agreement that the proposer may have taken back before our accept reached it: an
+    /// acknowledgement of one shows that it has not.
+    var unconfirmed: Set<MessageID> = []
+    /// Since when no member has been linked; `nil` while one is, or none was yet.
+    private var isolatedSince: Timestamp?
+
+    init(_ names: ConversationNames, key: IdentityKey) {
+        self.names = names
+        self.key = key
+    }
+
+    // MARK: Members
+
+    /// Begins with what the record holds.
+    mutating func begin(_ record: ConversationRecord, _ members: Members) {
+        guard !members.isEmpty else {
+            machine = nil
+            return
+        }
+        machine = LifetimeStateMachine(
+            conversation: names.conversation,
+            own: key.publicKey,
+            members: members.keys.sorted(),
+            membership: record.group.membership,
+            record: record.lifetime
+        )
+    }
+
+    /// Who is there now. Called whenever the members or their version have changed.
+    mutating func membersChanged(
+        _ record: inout ConversationRecord,
+        _ members: inout Members,
+        _ tally: inout FrameTally,
+        _ turn: inout Turn
+    ) -> [NodeAction] {
+        guard machine != nil else {
+            begin(record, members)
+            return []
+        }
+        let present = members.keys.sorted()
+        let actions =
+            machine?.membersChanged(to: present, membership: record.group.membership, now: turn.now) ?? []
+        let result = perform(actions, record, &members, &tally, &turn)
+        if members.isEmpty {
+            record.lifetime = machine?.record ?? record.lifetime
+            machine = nil
+        }
+        return result
+    }
+
+    // MARK: Sessions
+
+    /// Whether a link that opens now begins a new session: with two members, after it was lost for longer than the
+    /// grace; with more, after we were without any link for so long. Then that holds for all members.
+    mutating func endsSession(lostAt: Timestamp?, _ members: inout Members, _ turn: Turn) -> Bool {
+        guard members.count > 1 else { return lostAt.map { turn.now - $0 > turn.sessionGrace } ?? false }
+        guard let isolatedSince, turn.now - isolatedSince > turn.sessionGrace else { return false }
+        self.isolatedSince = nil
+        for index in members.values.indices { members.values[index].hasEnded = true }
+        return true
+    }
+
+    mutating func noteLinkLost(_ members: Members, _ turn: Turn) {
+        if isolatedSince == nil, !members.values.contains(where: \.isEstablished) { isolatedSince = turn.now }
+    }
+
+    /// Both have said where they stand. Once the end of our session is told to one member, what it ended is over here, and
+    /// the others learn it from that.
+    mutating func noteSession(with member: PublicKey, saidReset: Bool, _ members: inout Members) {
+        isolatedSince = nil
+        members[member]?.hasEnded = false
+        guard saidReset else { return }
+        for index in members.values.indices { members.values[index].hasEnded = false }
+    }
+
+    // MARK: Actions of the machine
+
+    mutating func perform(
+        _ actions: [LifetimeStateMachine.Action],
+        _ record: ConversationRecord,
+        _ members: inout Members,
+        _ tally: inout FrameTally,
+        _ turn: inout Turn
+    ) -> [NodeAction] {
+        var result: [NodeAction] = []
+        for action in actions {
+            switch action {
+            case .save: result.append(.save(names.client))
+            case .send(let message):
+                for member in members.keys.sorted() { result += transmit(message, to: member, members) }
+                if case .proposal(let proposal) = message {
+                    result.append(names.event(.lifetimeProposed(proposal.terms, ours: true, proposal.id), turn))
+                }
+            case .sendTo(let member, let message): result += transmit(message, to: member, members)
+            case .agreed(let agreement, let previous, let automatic):
+                unconfirmed = []
+                result.append(names.event(.lifetimeAgreed(agreement.terms, agreement.id, automatic: automatic), turn))
+                result += systemMessage(Self.text(agreement.terms, previous: previous), record, &turn)
+            case .asked(let proposal):
+                result.append(names.event(.lifetimeProposed(proposal.terms, ours: false, proposal.id), turn))
+            case .rejected(let id, let reason): result.append(names.event(.lifetimeRejected(id, reason), turn))
+            case .withdrawn(let id): result.append(names.event(.lifetimeWithdrawn(id), turn))
+            case .expired(let id): result.append(names.event(.lifetimeExpired(id), turn))
+            case .reset(let previous):
+                result.append(names.event(.lifetimeReset(previous: previous.lifetime), turn))
+                result += systemMessage("Messages are no longer kept: the session has ended", record, &turn)
+            case .suspended(let previous):
+                result.append(names.event(.lifetimeSuspended(previous: previous.lifetime), turn))
+                result += systemMessage("Messages are not kept until the new member has agreed", record, &turn)
+            case .rolledBack(let agreement):
+                result += eraseUnconfirmed(agreement, &members, turn)
+                result += systemMessage("The proposal was taken back: \(terms.displayName) is in force", record, &turn)
+            case .dropped: tally.dropped += 1
+            case .forged: _ = tally.holds(false)
+            }
+        }
+        return result
+    }
+
+    private func transmit(_ message: LifetimeMessage, to member: PublicKey, _ members: Members) -> [NodeAction] {
+        members[member]?.establishedLink.map { [.transmit($0, .lifetime(message))] } ?? []
+    }
+
+    /// The seed's words.
+    private static func text(_ terms: LifetimeTerms, previous: LifetimeTerms) -> String {
+        if !terms.keepsSomething { return "Messages are no longer kept (\(terms.displayName))" }
+        return previous.keepsSomething
+            ? "Changed to \(terms.displayName)" : "Messages will be deleted after \(terms.displayName)"
+    }
+
+    /// Shown here only; expires with the contents around it (section 6, point 11).
+    private func systemMessage(_ text: String, _ record: ConversationRecord, _ turn: inout Turn) -> [NodeAction] {
+        var kept = placement(of: .text, record, turn)
+        // It need not wait for an unlock.
+        if case .untilUnlocked = kept.keeping {
+            kept = Placement(lifetime: .ephemeral, agreement: nil, expiresAt: nil, keeping: .memory)
+        }
+        let id = MessageID.random(&turn.random)
+        let message = Message(
+            content: Content(
+                type: .systemMessage,
+                id: id,
+                sentAt: turn.now,
+                lifetime: kept.lifetime,
+                agreement: kept.agreement,
+                fallback: "",
+                shouldPush: false,
+                payload: Array(text.utf8)
+            ),
+            sender: nil,
+            state: .received,
+            expiresAt: kept.expiresAt
+        )
+        return [.keep(names.client, message, kept.keeping), names.event(.message(id), turn)]
+    }
+
+    // MARK: Keeping
+
+    private var terms: LifetimeTerms { machine?.terms ?? .ephemeral }
+
+    /// Consent must be durable, so a locked node asks.
+    func policy(_ record: ConversationRecord, _ turn: Turn) -> LifetimePolicy {
+        turn.isLocked ? .ask : setPolicy(record) ?? turn.defaultPolicy
+    }
+
+    /// `nil` follows the node's default.
+    func setPolicy(_ record: ConversationRecord) -> LifetimePolicy? {
+        machine?.record.policy ?? record.lifetime.policy
+    }
+
+    /// Our own bound on what is kept here; `nil`: the node's default.
+    func setCap(_ record: ConversationRecord) -> LifetimeCap? { machine?.record.cap ?? record.lifetime.cap }
+
+    func cap(_ record: ConversationRecord, _ turn: Turn) -> LifetimeCap { setCap(record) ?? turn.defaultCap }
+
+    /// How a content of ours that is sent now is kept.
+    func placement(of kind: ContentKind, _ record: ConversationRecord, _ turn: Turn) -> Placement {
+        let retention = Retention.sent(kind, under: terms, cap: cap(record, turn), now: turn.now)
+        return Placement(
+            lifetime: terms.lifetime(of: kind),
+            agreement: retention == nil ? nil : machine?.inForce?.id,
+            expiresAt: retention?.expiresAt,
+            keeping: Self.keeping(retention, turn)
+        )
+    }
+
+    static func keeping(_ retention: Retention?, _ turn: Turn) -> NodeAction.Keeping {
+        guard let retention, retention.isStored else { return .memory }
+        return turn.isLocked ? .untilUnlocked(retention.tier) : .disk(retention.tier)
+    }
+
+    // MARK: Withdrawals that cross our accept
+
+    /// The proposer has used the newest agreement, so it holds it.
+    mutating func confirm(by member: PublicKey) {
+        guard let agreement = machine?.inForce, agreement.proposal.proposer == member else { return }
+        unconfirmed = []
+        machine?.confirm(agreement.id)
+    }
+
+    /// Also of what was sent before a restart: the agreement need not stand any more for its proposer to take it back.
+    mutating func noteUnconfirmed(_ content: Content) {
+        guard let machine, let agreement = content.agreement,
+            agreement != machine.record.confirmed,
+            agreement == machine.inForce?.id || agreement == machine.record.head?.id,
+            unconfirmed.count < Limits.outboxCount
+        else { return }
+        unconfirmed.insert(content.id)
+    }
+
+    private mutating func eraseUnconfirmed(
+        _ agreement: AgreementID,
+        _ members: inout Members,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        let messages = unconfirmed.sorted()
+        unconfirmed = []
+        for index in members.values.indices {
+            for message in messages { _ = members.values[index].settle(message) }
+        }
+        return [.eraseSent(names.client, agreement)]
+            + messages.map { names.event(.messageState($0, .cancelled, stored: nil), turn) }
+    }
+}
+
+/// How a content that is sent is kept, here and by the others.
+struct Placement: Hashable, Sendable {
+    /// As agreed, for contents of its kind.
+    var lifetime: Lifetime
+    /// `nil` when ephemeral.
+    var agreement: AgreementID?
+    /// Of our own copy.
+    var expiresAt: Timestamp?
+    var keeping: NodeAction.Keeping
+}
