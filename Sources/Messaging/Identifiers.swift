@@ -113,20 +113,31 @@ package struct MessageID: FixedBytes {
         in conversation: ConversationID,
         _ random: inout some RandomNumberGenerator
     ) -> MessageID {
-        let nonce = random.bytes(byteCount / 2)
-        return MessageID(unchecked: nonce + mark(nonce, sender, conversation))
+        let nonce = UInt64(bigEndian: random.next().littleEndian)
+        return MessageID(Bytes16(nonce, mark(nonce, sender, conversation)))
     }
 
     /// Whether it is a name that this member may give in this conversation.
     package func belongs(to sender: PublicKey, in conversation: ConversationID) -> Bool {
-        let nonce = Array(bytes.prefix(Self.byteCount / 2))
-        return Array(bytes.dropFirst(nonce.count)) == Self.mark(nonce, sender, conversation)
+        value.second == Self.mark(value.first, sender, conversation)
     }
 
     /// The conversation's id is known to its members only, so a name tells nobody else whose it is.
-    private static func mark(_ nonce: [UInt8], _ sender: PublicKey, _ conversation: ConversationID) -> [UInt8] {
-        let hash = BLAKE2b.hash(Array("mayfly message id v1".utf8), conversation.bytes + sender.bytes + nonce)
-        return Array(hash.prefix(byteCount / 2))
+    /// - Parameter nonce: the first half of the name, as a big-endian number; so is the mark.
+    private static func mark(_ nonce: UInt64, _ sender: PublicKey, _ conversation: ConversationID) -> UInt64 {
+        let (label, digestByteCount) = (StaticString("mayfly message id v1"), 32)
+        let keyAt = label.utf8CodeUnitCount + ConversationID.byteCount
+        let nonceAt = keyAt + PublicKey.byteCount
+        let messageByteCount = nonceAt + 8
+        return withUnsafeTemporaryAllocation(byteCount: messageByteCount + digestByteCount, alignment: 8) { buffer in
+            label.withUTF8Buffer { buffer.copyMemory(from: UnsafeRawBufferPointer($0)) }
+            conversation.value.copy(to: UnsafeMutableRawBufferPointer(rebasing: buffer[label.utf8CodeUnitCount...]))
+            sender.value.copy(to: UnsafeMutableRawBufferPointer(rebasing: buffer[keyAt...]))
+            buffer.storeBytes(of: nonce.bigEndian, toByteOffset: nonceAt, as: UInt64.self)
+            let digest = UnsafeMutableRawBufferPointer(rebasing: buffer[messageByteCount...])
+            BLAKE2b.hash(UnsafeRawBufferPointer(rebasing: buffer[..<messageByteCount]), into: digest)
+            return UInt64(bigEndian: digest.loadUnaligned(as: UInt64.self))
+        }
     }
 }
 

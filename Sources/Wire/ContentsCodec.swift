@@ -18,7 +18,8 @@ package enum ContentsCodec {
     static func encode(_ contents: [AgedContent]) -> [UInt8] {
         var fields: [UInt8] = []
         for aged in contents {
-            append(aged, payload: payload(of: aged.content), to: &fields)
+            let payload = payload(of: aged.content)
+            append(aged, payload: payload, byteCount: byteCount(of: aged, payload: payload), to: &fields)
         }
         return frame(fields)
     }
@@ -30,13 +31,14 @@ package enum ContentsCodec {
         var count = 0
         for aged in contents {
             let payload = payload(of: aged.content)
-            let size = fieldByteCount(byteCount(of: aged, payload: payload))
+            let byteCount = byteCount(of: aged, payload: payload)
+            let size = fieldByteCount(byteCount)
             if count > 0, count == Limits.contentsCount || fields.count + size > fieldsByteCount {
                 result.append(frame(fields))
                 fields.removeAll(keepingCapacity: true)
                 count = 0
             }
-            append(aged, payload: payload, to: &fields)
+            append(aged, payload: payload, byteCount: byteCount, to: &fields)
             count += 1
         }
         if count > 0 { result.append(frame(fields)) }
@@ -60,22 +62,28 @@ package enum ContentsCodec {
     private static func byteCount(of aged: AgedContent, payload: [UInt8]) -> Int {
         let content = aged.content
         var count = fieldByteCount(MessageID.byteCount)
-        for bytes in [content.type.description.utf8.count, content.lifetime.rawValue.utf8.count] where bytes > 0 {
-            count += fieldByteCount(bytes)
-        }
         if content.agreement != nil { count += fieldByteCount(AgreementID.byteCount) }
-        for bytes in [content.fallback.utf8.count, payload.count] where bytes > 0 { count += fieldByteCount(bytes) }
-        for number in [content.sentAt.milliseconds, aged.age] where number != 0 {
-            count += 1 + varintByteCount(UInt64(bitPattern: number))
-        }
+        count += unlessEmpty(content.type.description.utf8.count) + unlessEmpty(content.lifetime.rawValue.utf8.count)
+        count += unlessEmpty(content.fallback.utf8.count) + unlessEmpty(payload.count)
+        count += unlessZero(content.sentAt.milliseconds) + unlessZero(aged.age)
         return count + (content.shouldPush ? 2 : 0)
     }
 
-    private static func append(_ aged: AgedContent, payload: [UInt8], to fields: inout [UInt8]) {
+    private static func unlessEmpty(_ byteCount: Int) -> Int { byteCount == 0 ? 0 : fieldByteCount(byteCount) }
+
+    private static func unlessZero(_ number: Int64) -> Int {
+        number == 0 ? 0 : 1 + varintByteCount(UInt64(bitPattern: number))
+    }
+
+    private static func append(
+        _ aged: AgedContent,
+        payload: [UInt8],
+        byteCount: Int,
+        to fields: inout [UInt8]
+    ) {
         let content = aged.content
-        let size = byteCount(of: aged, payload: payload)
         fields.append(contentTag)
-        append(varint: UInt64(size), to: &fields)
+        append(varint: UInt64(byteCount), to: &fields)
         append(1, content.type.description.utf8, to: &fields)
         fields.append(2 << 3 | 2)
         fields.append(UInt8(MessageID.byteCount))

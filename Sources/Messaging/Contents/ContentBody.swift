@@ -275,6 +275,8 @@ extension ContentType {
 
     /// The first minor version of its major version: later ones add fields that may be left aside.
     package var family: ContentType {
+        // Most contents are of it, and every content asks.
+        if self == .text { return self }
         guard let parts, parts.minor != 0 else { return self }
         return ContentType("\(parts.authority)/\(parts.name):\(parts.major).0")
     }

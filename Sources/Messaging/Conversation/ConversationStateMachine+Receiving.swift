@@ -12,10 +12,10 @@ extension ConversationStateMachine {
         memoryAvailable: Int,
         _ turn: inout Turn
     ) -> [NodeAction] {
-        guard let state = members[member] else { return [.close(link)] }
+        guard let isShunned = members[member]?.isShunned(now: turn.now) else { return [.close(link)] }
         var result: [NodeAction] = []
         // Otherwise it was still on its way when its link was closed.
-        if !state.isShunned(now: turn.now) {
+        if !isShunned {
             members[member]!.link.heard(link, now: turn.now)
             let before = tally.forged
             result = answer(frame, from: member, on: link, memoryAvailable: memoryAvailable, &turn)
@@ -101,6 +101,8 @@ extension ConversationStateMachine {
         let heldBefore = heldByteCount
         var batch = ReceivedBatch(link: link, memoryAvailable: memoryAvailable)
         var result: [NodeAction] = []
+        // Most are kept and shown, and one acknowledgement answers all.
+        result.reserveCapacity(2 * contents.count + 1)
         var idleCount = 0
         for aged in contents {
             batch.memoryAvailable = memoryAvailable - (heldByteCount - heldBefore)

@@ -49,6 +49,7 @@ extension ConversationStateMachine {
             kept.keeping = prepared.keeping
         }
         let expiresAt = kept.expiresAt
+        let memberKeys = memberKeys
         var message = Message(
             content: Content(
                 type: draft.type,
@@ -71,12 +72,13 @@ extension ConversationStateMachine {
         guard members.values.allSatisfy({ $0.outbox.count < Limits.outboxCount }) else {
             throw .outboxFull(limit: Limits.outboxCount)
         }
+        let unsentDeadline = unsentDeadline(of: message.content)
         for member in memberKeys {
             _ = members[member]!.outbox.enqueue(
                 id,
                 sentAt: sentAt,
                 deadline: deadline,
-                unsentDeadline: unsentDeadline(of: message.content),
+                unsentDeadline: unsentDeadline,
                 isStored: kept.keeping != .memory
             )
         }

@@ -45,9 +45,10 @@ struct MessageDeliveries: Sendable {
     /// What a message has come to when no member is waited for any more; nothing before.
     private mutating func settle(_ id: MessageID, stored: Bool?, of members: Members, _ turn: Turn) -> [NodeAction] {
         guard Self.isSettled(id, of: members) else { return [] }
-        let said = Set(turn.contents.message(names.client, id)?.deliveries.map(\.state) ?? [])
-        let isMissed = missedBySome.remove(id) != nil || said.contains(.expiredUndelivered)
-        let state: DeliveryState = said.contains(.failed) ? .failed : isMissed ? .expiredUndelivered : .delivered
+        let said = turn.contents.message(names.client, id)?.deliveries ?? []
+        let isMissed = missedBySome.remove(id) != nil || said.contains { $0.state == .expiredUndelivered }
+        let isRefused = said.contains { $0.state == .failed }
+        let state: DeliveryState = isRefused ? .failed : isMissed ? .expiredUndelivered : .delivered
         return become(state, id, stored: state == .delivered ? stored : nil, turn)
     }
 

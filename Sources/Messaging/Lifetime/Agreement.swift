@@ -16,15 +16,28 @@ package struct Agreement: Hashable, Sendable, Codable {
     package let proposal: LifetimeProposal
     /// One of each acceptor, in the order of their keys.
     package private(set) var accepts: [LifetimeAccept]
+    /// Two hashes of the proposal, which every stored content is compared with: computed once.
+    package let id: AgreementID
 
     /// Sorts, and keeps the first accept of each member.
     package init(proposal: LifetimeProposal, accepts: [LifetimeAccept]) {
         self.proposal = proposal
         self.accepts = []
+        id = AgreementID(proposal.id)
         for accept in accepts { insert(accept) }
     }
 
-    package var id: AgreementID { AgreementID(proposal.id) }
+    private enum CodingKeys: String, CodingKey {
+        case proposal, accepts
+    }
+
+    package init(from decoder: any Decoder) throws {
+        let container = try decoder.container(keyedBy: CodingKeys.self)
+        proposal = try container.decode(LifetimeProposal.self, forKey: .proposal)
+        accepts = try container.decode([LifetimeAccept].self, forKey: .accepts)
+        id = AgreementID(proposal.id)
+    }
+
     package var terms: LifetimeTerms { proposal.terms }
     package var lifetime: Lifetime { proposal.lifetime }
     /// Agreements of a conversation are ordered by it.

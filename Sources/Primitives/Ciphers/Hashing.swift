@@ -108,6 +108,20 @@ package enum BLAKE2b {
         return digest
     }
 
+    /// Unkeyed digest of 16 to 64 bytes, without a copy on the heap.
+    package static func hash(_ message: UnsafeRawBufferPointer, into digest: UnsafeMutableRawBufferPointer) {
+        precondition((16...64).contains(digest.count), "BLAKE2b digests have 16 to 64 bytes")
+        Sodium.start()
+        crypto_generichash_blake2b(
+            digest.baseAddress!.assumingMemoryBound(to: UInt8.self),
+            digest.count,
+            message.baseAddress?.assumingMemoryBound(to: UInt8.self),
+            UInt64(message.count),
+            nil,
+            0
+        )
+    }
+
     /// Keyed digest into locked memory: our key derivation inside the store.
     /// - Parameter key: 16 to 64 bytes.
     package static func derive(key: borrowing SecretBytes, _ parts: [UInt8]..., byteCount: Int = 32) -> SecretBytes {
