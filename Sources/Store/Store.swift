@@ -16,6 +16,8 @@ package final class Store {
     static let inboxesName = "inboxes"
     /// Of the journal of a new home, in bytes.
     package static let journalByteCount = 8 << 20
+    /// A smaller one would be written out with nearly every commit.
+    package static let smallestJournalByteCount = 128 << 10
     /// How much ``collect(limit:)`` does by default, in files: a millisecond or two.
     package static let collectLimit = 64
     /// Most directories looked through in one reap.

@@ -53,17 +53,22 @@ extension Store {
         guard let row = rows[id] else { throw .unknownRow }
         if isReadOnly { throw .readOnly(path: rowFile.path) }
         let slot = Int(id.slot)
-        withdraw(row)
         rowSlots[slot] = .unreadable
         let directory = row.directory
         do throws(StoreError) {
             try destroyPage(ofRow: slot, directory: directory)
         } catch {
+            // The inbox is back if the process ends before the page is destroyed: with all that only the journal has.
+            commitUntold(withCheckpoint: true)
+            commits.committer.drain()
+            commits.absorb()
+            withdraw(row)
             doom(.rows, slot)
             doomedDirectories[slot] = directory
             report("an inbox waits for its destruction: \(error)")
             throw error
         }
+        withdraw(row)
         reserve(slot)
         directories.abandon(directory)
         extinguishFuses(of: id.slot)
