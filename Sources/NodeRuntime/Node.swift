@@ -75,19 +75,11 @@ package actor Node {
     var endings = EndingTable()
     var hasLoaded = false
     var unlocks = PendingUnlocks()
-    /// Why the store refused the newest change that it refused.
-    var lastStorageFailure: StoreError?
-    /// The newest failure of the disk, for `status`.
-    var storageTrouble: (error: StoreError, at: Timestamp)?
-    /// When a disk in trouble was looked at last.
-    var probedAt: Timestamp?
-    static let probePause: Milliseconds = 5 * .second
     static let storagePause: Milliseconds = 2 * .second
     /// Routes whose tokens are made for a new day in one turn, and the pause between two turns.
     static let rollBatchCount = 64
     static let rollPause: Milliseconds = 10
-    /// How much more of what peers send may be stored.
-    var room: StorageRoom
+    var storage: StorageHealth
     /// Inboxes that could not be loaded, and why.
     var skipped: [String] = []
     /// Inboxes that the disk did not give, and that are read again.
@@ -124,14 +116,9 @@ package actor Node {
     var portMapper: PortMapper?
 
     // Effects that wait for the disk
-    var commits = CommitLedger()
+    lazy var commits = makeCommits()
     /// Inboxes of which something was learned that the next commit writes.
     var owingStatuses: [Inbox] = []
-    var isCommitScheduled = false
-    var isLateCommitDue = false
-    var isLateCommitScheduled = false
-    /// Who waits until everything up to a commit is on the disk.
-    var commitWaiters: [(sequence: UInt64, promise: EventLoopPromise<Void>)] = []
     var touchedLinks: Set<LinkID> = []
 
     // The log
@@ -198,10 +185,12 @@ package actor Node {
             committingOn: environment.commitThread
         )
         self.store = store
-        room = StorageRoom(
-            home: options.home,
-            limits: configuration.storage ?? NodeConfiguration.Storage(),
-            space: environment.space
+        storage = StorageHealth(
+            room: StorageRoom(
+                home: options.home,
+                limits: configuration.storage ?? NodeConfiguration.Storage(),
+                space: environment.space
+            )
         )
         core = NodeStateMachine(capacity: options.capacity ?? configuration.capacity ?? Limits.inboxCapacity)
         clock = NodeClock(mark: store.clockMark(), realtime: realtime, boottime: environment.boottime())
@@ -266,11 +255,10 @@ package actor Node {
         guard !isStopped else { return whenStopped() }
         saveActivity()
         // What was asked for in this turn is answered.
-        if isCommitScheduled || isLateCommitDue { commit() }
+        commits.hurry()
         isStopped = true
         timer?.cancel()
-        for waiter in commitWaiters { waiter.promise.fail(NodeError.stopping) }
-        commitWaiters = []
+        commits.stop()
         let ending = [portMapper?.stop(), unlocks.last].compactMap(\.self)
         let closed = EventLoopFuture.andAllComplete(listeners.map { $0.close() } + ending, on: loop)
         lan?.stop()

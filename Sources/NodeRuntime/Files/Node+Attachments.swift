@@ -37,7 +37,7 @@ extension Node {
         guard let row = inboxes[client]?.row, !store.isLocked, let stored = try? store.storedAmount(row) else {
             return false
         }
-        return room.isFor(file: byteCount, besides: stored.byteCount)
+        return storage.room.isFor(file: byteCount, besides: stored.byteCount)
     }
 
     // MARK: Out

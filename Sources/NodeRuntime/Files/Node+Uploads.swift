@@ -97,14 +97,14 @@ extension Node {
             // Others may have needed its place since the last piece.
             try wake(upload.client, .userInteraction)
             try check(upload, adding: bytes.count)
-            lastStorageFailure = nil
+            storage.refusal = nil
             var start = 0
             while upload.rest.count - start >= Limits.chunkByteCount {
                 keep(Array(upload.rest[start..<start + Limits.chunkByteCount]), of: upload)
                 start += Limits.chunkByteCount
             }
             upload.rest.removeFirst(start)
-            if let failure = lastStorageFailure { throw .store(failure) }
+            if let failure = storage.refusal { throw .store(failure) }
         } catch {
             cancelUpload(id)
             throw error
@@ -151,10 +151,10 @@ extension Node {
         let sent: Sent
         do throws(NodeError) {
             try wake(upload.client, .userInteraction)
-            lastStorageFailure = nil
+            storage.refusal = nil
             if !upload.rest.isEmpty { keep(upload.rest, of: upload) }
             upload.rest = []
-            if let failure = lastStorageFailure { throw .store(failure) }
+            if let failure = storage.refusal { throw .store(failure) }
             let attachment = Attachment(
                 name: upload.name,
                 mediaType: MediaType.guess(upload.name),

@@ -31,7 +31,7 @@ extension Node {
         }
         giveUpDials()
         // What waits for a commit must not wait for the unlock.
-        if isCommitScheduled || isLateCommitDue { commit() }
+        commits.hurry()
         store.lock()
         for inbox in inboxes.unordered {
             inbox.key?.wipe()
@@ -150,7 +150,7 @@ extension Node {
         let unsaved = inboxes.all.filter(\.isUnsaved)
         perform(unsaved.map { .save($0.client) })
         for inbox in unsaved { inbox.isUnsaved = false }
-        scheduleCommit()
+        commits.schedule()
     }
 
     /// Writes what has waited in memory for the disk, and tells its senders once it is there. What the disk refuses, or has
@@ -173,10 +173,10 @@ extension Node {
     }
 
     private func keepWaiting(_ inbox: Inbox, _ error: StoreError) {
-        if storageTrouble == nil {
+        if storage.trouble == nil {
             log.error("contents that waited could not be stored", metadata: ["error": "\(error)"])
         }
-        storageTrouble = (error, now)
+        storage.note(error, at: now)
         inbox.troubledUntil = now + Self.storagePause
     }
 }

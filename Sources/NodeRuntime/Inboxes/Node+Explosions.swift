@@ -44,7 +44,7 @@ extension Node {
         }
         endings[conversation].failure = destroyRow(client)
         if let record = core.tombstone(conversation) { register(tombstone: record) }
-        scheduleCommit()
+        commits.schedule()
     }
 
     /// Prepares a scheduled explosion, so that at its time everything is done without us: the tombstone and the list are
@@ -62,7 +62,7 @@ extension Node {
         saveTombstone(record.conversation)
         prepareFanOut(fanOut, record.conversation, client, key, until: record.explodedAt + Limits.fanOutLifetime)
         lightFuse(client, at: record.explodedAt)
-        scheduleCommit()
+        commits.schedule()
     }
 
     /// Of what was prepared for conversations that slept and could not be woken at their time, because the storage is locked
@@ -89,7 +89,7 @@ extension Node {
                 if let failure = destroyRow(client) { endings[conversation].failure = failure }
             }
             perform(begun)
-            scheduleCommit()
+            commits.schedule()
         }
     }
 
@@ -200,7 +200,7 @@ extension Node {
         guard !store.isLocked else { return }
         let done = DispatchSemaphore(value: 0)
         let isDurable = Outcome()
-        commit { result in
+        commits.commit { result in
             isDurable.value.withLock { $0 = result }
             done.signal()
         }
@@ -237,7 +237,7 @@ extension Node {
         endings[conversation].isFanOutUnsaved = false
         guard !store.isLocked else { return }
         try? store.removeFanOut(id: Array(conversation.bytes.prefix(16)))
-        scheduleCommit()
+        commits.schedule()
     }
 
     func fanOut(_ conversation: ConversationID) -> FanOut? {

@@ -357,7 +357,7 @@ extension Node {
         var failure: StoreError?
         do throws(StoreError) { try store.destroyRow(inbox.row) } catch {
             failure = error
-            lastStorageFailure = error
+            storage.refusal = error
             log.critical("an inbox's keys could not be destroyed; trying again", metadata: ["error": "\(error)"])
         }
         letGo(inbox)

@@ -139,7 +139,7 @@ extension Node {
             return storageFailed(inbox.client, error)
         }
         commits.changed(inbox.effects)
-        scheduleCommit()
+        commits.schedule()
     }
 
     /// At a stop: states that say when a message last came or went, of inboxes that are awake. Others said so when they

@@ -45,10 +45,10 @@ extension Node {
         notes.alias = alias
         notes.takesName = false
         inboxes.note(notes, of: inbox)
-        lastStorageFailure = nil
+        storage.refusal = nil
         perform([.save(client)])
         schedule()
-        if let failure = lastStorageFailure { throw .store(failure) }
+        if let failure = storage.refusal { throw .store(failure) }
     }
 
     /// Of an inbox that has just been taken for a conversation.

@@ -96,7 +96,7 @@ extension Node {
             .run { [unowned self] isDurable in
                 assumeIsolated { node in
                     if isDurable { return whenDurable([:]) }
-                    node.takeBack(ids, client, node.lastStorageFailure.map(NodeError.store) ?? .stopping, whenDurable)
+                    node.takeBack(ids, client, node.storage.refusal.map(NodeError.store) ?? .stopping, whenDurable)
                 }
             },
             for: client

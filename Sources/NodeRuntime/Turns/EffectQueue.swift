@@ -82,7 +82,7 @@ struct CommitLedger {
 
     /// A commit is durable.
     /// - Returns: what may leave now, by inbox, in order.
-    mutating func complete(_ sequence: UInt64) -> [(EffectQueue, [EffectQueue.Effect])] {
+    mutating func complete(_ sequence: UInt64) -> [(queue: EffectQueue, effects: [EffectQueue.Effect])] {
         end(sequence).compactMap { queue in
             let effects = queue.release(upTo: completed)
             return effects.isEmpty ? nil : (queue, effects)
@@ -91,7 +91,7 @@ struct CommitLedger {
 
     /// A commit has failed.
     /// - Returns: the inboxes that were part of it, and what must not leave.
-    mutating func fail(_ sequence: UInt64) -> [(EffectQueue, [EffectQueue.Effect])] {
+    mutating func fail(_ sequence: UInt64) -> [(queue: EffectQueue, effects: [EffectQueue.Effect])] {
         end(sequence).map { ($0, drop($0)) }
     }
 

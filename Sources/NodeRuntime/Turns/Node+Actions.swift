@@ -25,7 +25,7 @@ extension Node {
             storing(client) { inbox throws(StoreError) in try inbox.archive.keep(message, keeping, now: now) }
             if case .disk = keeping {
                 changed(client)
-                room.stored()
+                storage.room.stored()
             }
         case .setState(let client, let id, let state):
             learn(client) { $0.setState(state, of: id) }
@@ -34,7 +34,7 @@ extension Node {
             case .received, .failed: changed(client)
             case .sent: break
             // Not worth waiting for: if it is lost, the message is sent and acknowledged once more.
-            case .queued, .delivered, .expiredUndelivered, .cancelled, .read, .receiving: scheduleLateCommit()
+            case .queued, .delivered, .expiredUndelivered, .cancelled, .read, .receiving: commits.scheduleLate()
             }
         case .erase(let client, let ids):
             storing(client) { inbox throws(StoreError) in try inbox.archive.erase(ids) }
@@ -77,7 +77,7 @@ extension Node {
             leave(.action(action), for: client)
         case .setDelivery(let client, let id, let delivery):
             learn(client) { $0.setDelivery(delivery, of: id) }
-            if delivery.state == .read { scheduleLateCommit() }
+            if delivery.state == .read { commits.scheduleLate() }
         case .keepChunk(let client, let chunk, let expiresAt, let keeping):
             keep(chunk, client: client, expiresAt: expiresAt, keeping)
         case .forgetChunks(let client, let id):
@@ -114,7 +114,7 @@ extension Node {
         }
         if case .disk = keeping {
             changed(client)
-            room.took(byteCount: chunk.bytes.count)
+            storage.room.took(byteCount: chunk.bytes.count)
         }
     }
 
@@ -271,82 +271,36 @@ extension Node {
     func changed(_ client: ClientID) {
         guard !store.isLocked, let inbox = inboxes[client] else { return }
         commits.changed(inbox.effects)
-        scheduleCommit()
-    }
-
-    /// One commit for everything that happens in one turn of the loop.
-    func scheduleCommit() {
-        guard !isCommitScheduled, !store.isLocked else { return }
-        isCommitScheduled = true
-        loop.assumeIsolated().execute {
-            self.assumeIsolated { $0.commit() }
-        }
-    }
-
-    /// A commit for what nobody waits for: with the next one, at the latest in a tenth of a second.
-    private func scheduleLateCommit() {
-        isLateCommitDue = true
-        guard !isLateCommitScheduled, !isCommitScheduled, !store.isLocked else { return }
-        isLateCommitScheduled = true
-        loop.assumeIsolated().scheduleTask(in: .milliseconds(100)) {
-            self.assumeIsolated { node in
-                node.isLateCommitScheduled = false
-                if node.isLateCommitDue { node.scheduleCommit() }
-            }
-        }
+        commits.schedule()
     }
 
     /// Succeeds when everything that has happened so far, in whatever inbox, is on the disk. While the storage is locked
     /// nothing can be, so nothing is waited for.
-    package func whenCommitted() -> EventLoopFuture<Void> {
-        guard !isStopped, !store.isLocked else { return loop.makeSucceededVoidFuture() }
-        let promise = loop.makePromise(of: Void.self)
-        commitWaiters.append((commits.nextCommit, promise))
-        scheduleCommit()
-        return promise.futureResult
-    }
+    package func whenCommitted() -> EventLoopFuture<Void> { commits.whenCommitted() }
 
-    private func answerWaiters(upTo sequence: UInt64, _ result: Result<Void, StoreError>) {
-        let done = commitWaiters.filter { $0.sequence <= sequence }
-        commitWaiters.removeAll { $0.sequence <= sequence }
-        for waiter in done { waiter.promise.completeWith(result.mapError { NodeError.store($0) }) }
-    }
-
-    /// - Parameter ended: called on another thread, with whether it is durable.
-    func commit(_ ended: (@Sendable (Bool) -> Void)? = nil) {
-        isCommitScheduled = false
-        isLateCommitDue = false
-        guard !isStopped, !store.isLocked else {
-            ended?(false)
-            return answerWaiters(upTo: commits.nextCommit, isStopped ? .failure(.locked) : .success(()))
-        }
-        writeStatuses()
-        let sequence = commits.beginCommit()
-        store.commit { result in
-            if case .success = result { ended?(true) } else { ended?(false) }
-            self.loop.execute {
-                self.assumeIsolated { $0.committed(sequence, result) }
+    func makeCommits() -> CommitSchedule {
+        let events = CommitSchedule.Events(
+            isStopped: { [unowned self] in isStopped },
+            leaves: { [unowned self] in writeStatuses() },
+            ended: { [unowned self] commit in
+                // Made and used on the loop that is the actor's executor.
+                nonisolated(unsafe) let commit = commit
+                committed(commit)
             }
-        }
+        )
+        return CommitSchedule(store, on: loop, events: events)
     }
 
-    private func committed(_ sequence: UInt64, _ result: Result<Void, StoreError>) {
-        switch result {
-        case .success:
-            for (queue, released) in commits.complete(sequence) {
-                for effect in released { release(effect, isDurable: true) }
-                if let inbox = inboxes[queue.client] { resumeLinks(of: inbox) }
-            }
-        case .failure(let error):
+    private func committed(_ commit: CommitSchedule.Ended) {
+        if let error = commit.failure {
             log.error("a change could not be made durable", metadata: ["error": "\(error)"])
-            lastStorageFailure = error
-            storageTrouble = (error, now)
-            for (queue, dropped) in commits.fail(sequence) {
-                for effect in dropped { release(effect, isDurable: false) }
-                if let inbox = inboxes[queue.client] { reload(inbox) }
-            }
+            storage.failed(error, at: now)
         }
-        answerWaiters(upTo: sequence, result)
+        for one in commit.effects {
+            for effect in one.effects { release(effect, isDurable: commit.failure == nil) }
+            guard let inbox = inboxes[one.queue.client] else { continue }
+            if commit.failure == nil { resumeLinks(of: inbox) } else { reload(inbox) }
+        }
         flushLinks()
         schedule()
     }
@@ -354,8 +308,7 @@ extension Node {
     /// The store has refused a change: the inbox goes on from what is durable.
     func storageFailed(_ client: ClientID, _ error: StoreError) {
         log.error("a change could not be stored", metadata: ["client": "\(client)", "error": "\(error)"])
-        lastStorageFailure = error
-        storageTrouble = (error, now)
+        storage.failed(error, at: now)
         guard let inbox = inboxes[client] else { return }
         commits.changed(inbox.effects)
         loop.assumeIsolated().execute {

@@ -14,10 +14,10 @@ extension Node {
         var turn = makeTurn()
         let outcome: (Result, [NodeAction])
         do throws(CommandError) { outcome = try body(&turn) } catch { throw .command(error) }
-        lastStorageFailure = nil
+        storage.refusal = nil
         perform(outcome.1)
         schedule()
-        if let failure = lastStorageFailure { throw .store(failure) }
+        if let failure = storage.refusal { throw .store(failure) }
         return outcome.0
     }
 
@@ -35,7 +35,7 @@ extension Node {
                 if isDurable {
                     promise.succeed(())
                 } else {
-                    promise.fail(lastStorageFailure.map(NodeError.store) ?? NodeError.stopping)
+                    promise.fail(storage.refusal.map(NodeError.store) ?? NodeError.stopping)
                 }
             },
             for: client
@@ -164,10 +164,10 @@ extension Node {
     /// Destroys our own copy and tells the member that is online.
     /// - Throws: also when the members were told and the keys could not be destroyed: the store tries again while it runs.
     package func leave(_ text: String) throws(NodeError) -> ConversationID {
-        lastStorageFailure = nil
+        storage.refusal = nil
         let (client, conversation) = try command(text) { machine, turn in (machine.conversation, machine.leave(&turn)) }
         note(.inboxLeft(client))
-        if let failure = lastStorageFailure { throw .store(failure) }
+        if let failure = storage.refusal { throw .store(failure) }
         return conversation
     }
 

@@ -83,29 +83,9 @@ extension Node {
         package var isReadOnly: Bool
     }
 
-    /// A disk that was full or read-only is looked at again: whether it still is shows only when something new is written.
-    func probeDisk(after pause: Milliseconds) {
-        guard let trouble = storageTrouble, now - max(probedAt ?? trouble.at, trouble.at) >= pause else { return }
-        switch trouble.error.kind {
-        case .full, .readOnly: break
-        // What failed once may not fail everywhere: said for a minute.
-        case .passphrase, .locked, .busy, .missing, .exists, .permission, .damaged, .resources, .misuse, .io:
-            if now - trouble.at >= .minute { storageTrouble = nil }
-            return
-        }
-        probedAt = now
-        do throws(StoreError) {
-            try store.probe()
-            storageTrouble = nil
-            room.look()
-        } catch {
-            storageTrouble = (error, now)
-        }
-    }
-
     /// Works while the storage is locked.
     package func status() -> Status {
-        probeDisk(after: .second)
+        storage.probe(store, after: .second, now: now)
         let deadlines = [
             store.nextDeadline.map { Timestamp(milliseconds: $0) },
             inboxes.unordered.lazy.compactMap(\.archive.nextDeadline).min(),
@@ -121,7 +101,7 @@ extension Node {
             outbox: core.outboxCount,
             nextExpiry: deadlines.compactMap { $0 }.min(),
             damage: store.damage + skipped + unread.sorted { $0.key < $1.key }.map { "\($0.value.error)" },
-            storageTrouble: storageTrouble?.error,
+            storageTrouble: storage.trouble?.error,
             isReadOnly: store.isReadOnly
         )
     }

@@ -88,7 +88,7 @@ extension Node {
     private func hasRoom(_ client: ClientID) -> Bool {
         // Counted by the store; while it is locked nothing is stored.
         guard let row = inboxes[client]?.row, let stored = try? store.storedAmount(row) else { return true }
-        return room.isFor(byteCount: stored.byteCount, recordCount: stored.recordCount)
+        return storage.room.isFor(byteCount: stored.byteCount, recordCount: stored.recordCount)
     }
 
     /// One step of the core and what follows from it.
@@ -111,13 +111,13 @@ extension Node {
         explodeAsleep(now: reading.confirmed)
         turn { core.explodeDue(&$0) }
         reap(reading)
-        probeDisk(after: Self.probePause)
+        storage.probe(store, after: StorageHealth.probePause, now: reading.confirmed)
         saveWhatWasRefused()
         saveLateCounters()
         loadUnread()
         storeWhatWaited()
         if looks {
-            room.look()
+            storage.room.look()
             remakeContact()
             lookAtPeers()
         }
@@ -181,7 +181,7 @@ extension Node {
             endings.clearFailures()
             failuresToldAt = nil
         }
-        if report.recordsOverwritten > 0 { scheduleCommit() }
+        if report.recordsOverwritten > 0 { commits.schedule() }
     }
 
     /// Not after the first expiry of a message in memory.
@@ -210,7 +210,7 @@ extension Node {
         if routing.isRolling { next = min(next, now + Self.rollPause) }
         // A locked storage gives nothing; it is asked again at the unlock.
         if !store.isLocked, let retry = unread.values.map(\.retryAt).min() { next = min(next, retry) }
-        if storageTrouble != nil { next = min(next, now + Self.probePause) }
+        if storage.trouble != nil { next = min(next, now + StorageHealth.probePause) }
         if let timerDeadline, timer != nil, timerDeadline <= next, timerDeadline > now { return }
         timer?.cancel()
         timerDeadline = next

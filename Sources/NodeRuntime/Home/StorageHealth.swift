@@ -1,0 +1,46 @@
+import Messaging
+import Store
+
+/// What the disk has refused of late, and how much more of what peers send it may take.
+struct StorageHealth {
+    /// Between two looks at a disk in trouble.
+    static let probePause: Milliseconds = 5 * .second
+
+    /// Why the store refused the newest change that it refused; taken by who made the change.
+    var refusal: StoreError?
+    /// The newest failure of the disk, for `status`.
+    private(set) var trouble: (error: StoreError, at: Timestamp)?
+    /// When a disk in trouble was looked at last.
+    private var probedAt: Timestamp?
+    var room: StorageRoom
+
+    init(room: StorageRoom) { self.room = room }
+
+    mutating func failed(_ error: StoreError, at now: Timestamp) {
+        refusal = error
+        trouble = (error, now)
+    }
+
+    /// As ``failed(_:at:)``, of what no change of a user has met.
+    mutating func note(_ error: StoreError, at now: Timestamp) { trouble = (error, now) }
+
+    /// A disk that was full or read-only is looked at again: whether it still is shows only when something new is written.
+    mutating func probe(_ store: Store, after pause: Milliseconds, now: Timestamp) {
+        guard let trouble, now - max(probedAt ?? trouble.at, trouble.at) >= pause else { return }
+        switch trouble.error.kind {
+        case .full, .readOnly: break
+        // What failed once may not fail everywhere: said for a minute.
+        case .passphrase, .locked, .busy, .missing, .exists, .permission, .damaged, .resources, .misuse, .io:
+            if now - trouble.at >= .minute { self.trouble = nil }
+            return
+        }
+        probedAt = now
+        do throws(StoreError) {
+            try store.probe()
+            self.trouble = nil
+            room.look()
+        } catch {
+            self.trouble = (error, now)
+        }
+    }
+}

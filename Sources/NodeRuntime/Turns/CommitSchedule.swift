@@ -1,0 +1,126 @@
+import Messaging
+import NIOCore
+import Store
+
+/// The group commits of the node: when the next one leaves, what waits behind it, and who wants to know. On the node's loop
+/// alone.
+final class CommitSchedule {
+    /// What the node does for it.
+    struct Events {
+        let isStopped: () -> Bool
+        /// A commit is about to leave: what it is to take along is written now.
+        let leaves: () -> Void
+        let ended: (Ended) -> Void
+    }
+
+    /// A commit that has ended, and the effects that waited for it, by inbox, in order.
+    struct Ended {
+        /// `nil` when all of it is durable.
+        let failure: StoreError?
+        let effects: [(queue: EffectQueue, effects: [EffectQueue.Effect])]
+    }
+
+    /// What nobody waits for is on the disk after so long.
+    private static let latePause = TimeAmount.milliseconds(100)
+
+    private let store: Store
+    private let loop: any EventLoop
+    private let events: Events
+    private var ledger = CommitLedger()
+    private var isScheduled = false
+    private var isLateDue = false
+    private var isLateScheduled = false
+    /// Who waits until everything up to a commit is on the disk.
+    private var waiters: [(sequence: UInt64, promise: EventLoopPromise<Void>)] = []
+
+    init(_ store: Store, on loop: any EventLoop, events: Events) {
+        self.store = store
+        self.loop = loop
+        self.events = events
+    }
+
+    // MARK: What waits
+
+    /// The inbox has changed on the disk: what follows waits.
+    func changed(_ queue: EffectQueue) { ledger.changed(queue) }
+
+    /// - Returns: whether the effect has to wait; then it was taken.
+    func enqueue(_ effect: EffectQueue.Effect, _ queue: EffectQueue) -> Bool { ledger.enqueue(effect, queue) }
+
+    /// Takes back all that waits for an inbox; no commit is a matter of it any more.
+    func drop(_ queue: EffectQueue) -> [EffectQueue.Effect] { ledger.drop(queue) }
+
+    // MARK: When
+
+    /// One commit for everything that happens in one turn of the loop.
+    func schedule() {
+        guard !isScheduled, !store.isLocked else { return }
+        isScheduled = true
+        loop.assumeIsolated().execute { self.commit() }
+    }
+
+    /// A commit for what nobody waits for: with the next one, at the latest in a tenth of a second.
+    func scheduleLate() {
+        isLateDue = true
+        guard !isLateScheduled, !isScheduled, !store.isLocked else { return }
+        isLateScheduled = true
+        loop.assumeIsolated().scheduleTask(in: Self.latePause) { [weak self] in
+            guard let self else { return }
+            isLateScheduled = false
+            if isLateDue { schedule() }
+        }
+    }
+
+    /// What was asked for in this turn leaves now.
+    func hurry() {
+        if isScheduled || isLateDue { commit() }
+    }
+
+    /// Succeeds when everything that has happened so far, in whatever inbox, is on the disk. While the storage is locked
+    /// nothing can be, so nothing is waited for.
+    func whenCommitted() -> EventLoopFuture<Void> {
+        guard !events.isStopped(), !store.isLocked else { return loop.makeSucceededVoidFuture() }
+        let promise = loop.makePromise(of: Void.self)
+        waiters.append((ledger.nextCommit, promise))
+        schedule()
+        return promise.futureResult
+    }
+
+    /// Nobody waits any more: the node stops.
+    func stop() {
+        for waiter in waiters { waiter.promise.fail(NodeError.stopping) }
+        waiters = []
+    }
+
+    /// - Parameter ended: called on another thread, with whether it is durable.
+    func commit(_ ended: (@Sendable (Bool) -> Void)? = nil) {
+        isScheduled = false
+        isLateDue = false
+        guard !events.isStopped(), !store.isLocked else {
+            ended?(false)
+            return answerWaiters(upTo: ledger.nextCommit, events.isStopped() ? .failure(.locked) : .success(()))
+        }
+        events.leaves()
+        let sequence = ledger.beginCommit()
+        let bound = NIOLoopBound(self, eventLoop: loop)
+        let loop = loop
+        store.commit { result in
+            if case .success = result { ended?(true) } else { ended?(false) }
+            loop.execute { bound.value.committed(sequence, result) }
+        }
+    }
+
+    private func committed(_ sequence: UInt64, _ result: Result<Void, StoreError>) {
+        switch result {
+        case .success: events.ended(Ended(failure: nil, effects: ledger.complete(sequence)))
+        case .failure(let error): events.ended(Ended(failure: error, effects: ledger.fail(sequence)))
+        }
+        answerWaiters(upTo: sequence, result)
+    }
+
+    private func answerWaiters(upTo sequence: UInt64, _ result: Result<Void, StoreError>) {
+        let done = waiters.filter { $0.sequence <= sequence }
+        waiters.removeAll { $0.sequence <= sequence }
+        for waiter in done { waiter.promise.completeWith(result.mapError { NodeError.store($0) }) }
+    }
+}
