@@ -108,7 +108,8 @@ package final class ControlServer: Sendable {
     /// subscription has ended and every ``ControlSession/onClose(_:)`` was called.
     package func close() -> EventLoopFuture<Void> {
         let loop = listener.eventLoop
-        return loop.flatSubmit { [self] in
+        // Answers that were made before this leave first.
+        return bridge.serviceLoop.submit {}.hop(to: loop).flatMap { [self] in
             if let identity { socket.remove(identity) }
             // What hangs on the end of a channel is done with its closeFuture, a turn after its close.
             let closing = ([listener] + connections.value.open.values).map { channel in

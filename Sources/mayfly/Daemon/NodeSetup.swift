@@ -93,6 +93,14 @@ enum NodeSetup {
         }
     }
 
+    /// A sixteenth of the room that there is, on a small disk.
+    private static func journalByteCount(for home: String) -> Int {
+        let parent = home.lastIndex(of: "/").map { String(home[...$0]) } ?? "."
+        guard let space = DiskSpace(of: home) ?? DiskSpace(of: parent) else { return Store.journalByteCount }
+        let share = Int(clamping: space.available / 16) & ~0xFFFF
+        return min(Store.journalByteCount, max(Store.smallestJournalByteCount, share))
+    }
+
     /// Makes the store; or takes the one that an interrupted `init` has made, which shows by the missing configuration.
     /// Nothing is written to that before it is opened.
     private static func makeStore(
@@ -102,7 +110,12 @@ enum NodeSetup {
     ) throws {
         let again = passphrase?.clone()
         do throws(StoreError) {
-            try Store.create(home: home, protection: protection, passphrase: passphrase)
+            try Store.create(
+                home: home,
+                protection: protection,
+                passphrase: passphrase,
+                journal: journalByteCount(for: home)
+            )
         } catch {
             guard case .alreadyInitialised = error, access("\(home)/\(NodeConfiguration.fileName)", F_OK) != 0 else {
                 throw error
