@@ -354,6 +354,7 @@ struct AttachmentTests {
             try Data(text.utf8).write(to: URL(fileURLWithPath: path))
             let id = try ann.ok("send", "room", "--file", path, "--wait", "delivered")["message"].string ?? ""
             for node in [ann, bob] { #expect(node.files(holding: "a line of a secret file").isEmpty) }
+            try bob.writtenOut()
             #expect(bob.files(".seg").contains { bob.contents($0).count > 1_000 })
             try ann.ok("explode", "room", "--force")
             try bob.wait("exploded")

@@ -141,6 +141,8 @@ struct BadHomeTests {
             try meet(ann, bob)
             try agree(ann, bob, "1h")
             try say("for an hour", ann)
+            try ann.writtenOut()
+            #expect(!ann.files(".seg").isEmpty)
             fill("\(disk)/filler")
             clock?.realtime = 2 * TestClock.hour
             clock?.boottime = 2 * TestClock.hour

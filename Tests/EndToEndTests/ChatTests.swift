@@ -145,6 +145,8 @@ struct ChatTests {
     func leave() throws {
         try withRoom(lifetime: "1d") { ann, bob, id in
             try say("before", ann)
+            try bob.writtenOut()
+            #expect(bob.files(".seg") != [])
             try bob.ok("conversation", "leave", "room")
             try ann.wait("memberLeft")
             try bob.fails(7, "read", id)
@@ -164,10 +166,16 @@ struct ChatTests {
             // Without an agreement nothing is on a disk, sealed or not, while the conversations go on.
             try bob.ok("send", secrets[2], secrets[1], "--wait", "delivered", "--timeout", "90")
             for node in [ann, bob] { #expect(try say(secrets[1], node)["stored"].bool == false) }
-            for node in [ann, bob] { #expect(node.files(".seg") == [], "at \(node.name)") }
+            for node in [ann, bob] {
+                try node.writtenOut()
+                #expect(node.files(".seg") == [], "at \(node.name)")
+            }
             try agree(ann, bob, "1d")
             try say(secrets[0], ann)
-            for node in [ann, bob] { #expect(node.files(".seg") != [], "at \(node.name)") }
+            for node in [ann, bob] {
+                try node.writtenOut()
+                #expect(node.files(".seg") != [], "at \(node.name)")
+            }
             let creator = try #require(slug["creator"].string)
             #expect(creator.count == 64)
             let ids = [id, other["conversation"].string ?? "", creator]

@@ -16,6 +16,7 @@ struct ClockTests {
             try agree(ann, bob, "1h")
             try say("for an hour", ann)
             try say("from bob", bob)
+            try ann.writtenOut()
             try body(ann, bob, clock)
         }
     }

@@ -92,6 +92,8 @@ struct DatagramTests {
         try withDatagramRoom { ann, bob, _ in
             try agree(ann, bob, "1d")
             try say("soon gone", ann)
+            try bob.writtenOut()
+            #expect(!bob.files(".seg").isEmpty)
             try ann.ok("explode", "room", "--force")
             try bob.wait("exploded")
             try eventually("nothing is left") { bob.files(".seg").isEmpty }

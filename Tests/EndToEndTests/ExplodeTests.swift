@@ -11,6 +11,7 @@ struct ExplodeTests {
             try say("secret of bob", bob)
             let slug = try ann.ok("invite", "create", "room")["slug"].string ?? ""
             let before = [ann, bob].map { $0.contents("rows.slots") }
+            for node in [ann, bob] { try node.writtenOut() }
             let directories = [ann, bob].map { directory(of: $0.files(".seg")[0]) }
             #expect(try ann.ok("explode", "status", "room")["state"].string == "none")
             let exploded = try ann.ok("explode", "room", "--force")

@@ -132,6 +132,7 @@ extension ExplodeTests {
             let exploded = try ann.ok("explode", "room", "--no-trace", "--force")
             #expect(exploded["trace"].bool == false && exploded["waiting"].list.count == 1)
             // The list would be a segment of no inbox.
+            try ann.writtenOut()
             try eventually("the files are gone") { ann.files(".seg").isEmpty }
             try ann.stop()
             try ann.start()
@@ -157,6 +158,7 @@ extension ExplodeTests {
                 try node.ok("inbox", "list").lines.first { $0["conversation"].string == id }?["inbox"].string ?? ""
             }
             let rows = nodes.map { $0.contents("rows.slots") }
+            for node in nodes { try node.writtenOut() }
             let directories = nodes.map { node in
                 node.files(".seg").map { ($0 as NSString).deletingLastPathComponent }
             }

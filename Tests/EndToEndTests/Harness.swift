@@ -447,6 +447,15 @@ final class TestNode {
 
     // MARK: Its disk
 
+    /// Waits until what was committed is in the files of its inboxes and the journal holds nothing but its last marker: some
+    /// seconds after the first commit.
+    func writtenOut() throws {
+        try eventually("\(name) writes its journal out", seconds: 30) {
+            let count = try Program.tool("sh", "-c", "tr -d '\\000' <'\(home)/journal' | wc -c")
+            return Int(count.trimmingCharacters(in: .whitespacesAndNewlines)).map { $0 <= 128 } ?? false
+        }
+    }
+
     /// Every file of the home, relative.
     func files(_ suffix: String = "") -> [String] {
         let all = FileManager.default.enumerator(atPath: home)?.compactMap { $0 as? String } ?? []

@@ -300,7 +300,8 @@ struct HomeTests {
     {
         try withRoom(lifetime: "1d") { ann, bob, _ in
             for index in 1...3 { try say("room \(index)", ann) }
-            let roomSegment = ann.files(".seg")[0]
+            try ann.writtenOut()
+            let roomSegment = try #require(ann.files(".seg").first)
             try ann.ok("conversation", "create", "--name", "other", "--as", "ann")
             let slug = try ann.ok("invite", "create", "other")["slug"].string ?? ""
             try bob.ok("join", slug, "--timeout", "90")
@@ -310,6 +311,7 @@ struct HomeTests {
             try bob.ok("lifetime", "accept", "other")
             try ann.wait("lifetimeAgreed", in: "other", after: cursor)
             for index in 1...3 { try ann.ok("send", "other", "other \(index)", "--wait", "delivered") }
+            try ann.writtenOut()
             let otherSegment = try #require(ann.files(".seg").first { $0 != roomSegment })
             try bob.stop()
             try ann.stop()

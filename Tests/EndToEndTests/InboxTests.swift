@@ -232,6 +232,7 @@ struct InboxTests {
             #expect(try ann.ok("conversation", "list").lines.count == 10)
             for number in 0..<10 {
                 try reach(ann, "lifetime", "propose", "talk\(number)", "1d")
+                try bob.wait("lifetimeProposed:ours=false", in: "talk\(number)")
                 try reach(bob, "lifetime", "accept", "talk\(number)")
             }
             for number in 0..<10 {

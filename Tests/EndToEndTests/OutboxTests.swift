@@ -75,6 +75,7 @@ struct OutboxTests {
             try bob.start()
             try ann.wait("messageState:message=\(sent["message"].string ?? ""),state=delivered", after: cursor)
             #expect(try bob.texts() == ["in memory"])
+            for node in [ann, bob] { try node.writtenOut() }
             #expect(bob.files(".seg") == [] && ann.files(".seg") == [])
         }
     }

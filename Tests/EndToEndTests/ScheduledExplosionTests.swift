@@ -97,6 +97,8 @@ extension ExplodeTests {
     func alone() throws {
         try withClockedRoom(lifetime: "1d") { ann, bob, id, clock in
             try say("alone", ann)
+            try bob.writtenOut()
+            #expect(!bob.files(".seg").isEmpty)
             try ann.ok("explode", "room", "--in", "1h", "--force")
             try bob.wait("explosionScheduled")
             try confirmed("room", at: ann)

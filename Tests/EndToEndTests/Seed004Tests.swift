@@ -7,8 +7,9 @@ struct Seed004Tests {
 
     /// An expiry sidecar names the end of a bucket of five minutes (one day) or thirty (seven days); a message's own
     /// expiry, exact, lies in it.
-    private func sidecars(_ node: TestNode) -> [(tier: UInt8, notAfter: Int64)] {
-        node.files(".expiry").map { name in
+    private func sidecars(_ node: TestNode) throws -> [(tier: UInt8, notAfter: Int64)] {
+        try node.writtenOut()
+        return node.files(".expiry").map { name in
             let bytes = node.contents(name)
             #expect(bytes.count == 128 && bytes.starts(with: Array("MFEXP1\0\0".utf8)))
             let notAfter = bytes[40..<48].reversed().reduce(Int64(0)) { $0 << 8 | Int64($1) }
@@ -47,6 +48,7 @@ struct Seed004Tests {
             let sent = try say("keep this for a day", ann)
             #expect(sent["stored"].bool == true)
             for node in [ann, bob] {
+                try node.writtenOut()
                 #expect(node.files(".seg").count == 1)
                 #expect(try message("keep this for a day", at: node)["stored"].bool == true)
             }
@@ -56,7 +58,7 @@ struct Seed004Tests {
                 let expiresAt = try #require(message["expiresAt"].time)
                 let sentAt = try #require(message["sentAt"].time)
                 #expect((Self.day...(Self.day + 5_000)).contains(expiresAt - sentAt))
-                let file = try #require(sidecars(node).first)
+                let file = try #require(try sidecars(node).first)
                 #expect(file.tier == 3)
                 #expect((0...300_000).contains(file.notAfter - expiresAt))
             }
@@ -121,7 +123,7 @@ struct Seed004Tests {
                     let sentAt = try #require(message["sentAt"].time)
                     #expect((lifetime...(lifetime + 5_000)).contains(expiresAt - sentAt), "\(text) at \(node.name)")
                 }
-                #expect(sidecars(node).map(\.tier).sorted() == [3, 4])
+                #expect(try sidecars(node).map(\.tier).sorted() == [3, 4])
             }
         }
     }
