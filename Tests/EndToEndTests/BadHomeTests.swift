@@ -99,13 +99,14 @@ struct BadHomeTests {
             fill("\(disk)/filler")
             var taken = ["first"]
             var refused: [String] = []
-            // Page by page, and of different lengths, so that the disk gives out at different places.
+            // Page by page, and of different lengths, so that the disk gives out at different places, behind the journal, which
+            // was written ahead.
             var left = Int((try FileManager.default.attributesOfItem(atPath: "\(disk)/filler")[.size] as? Int) ?? 0)
             for round in 0..<6 {
                 for number in 0..<5 {
                     let text =
                         "message \(round).\(number) "
-                        + String(repeating: "x", count: (round * 97 + number * 611) % 1_500)
+                        + String(repeating: "x", count: (round * 97 + number * 611) % 1_500 * 20)
                     let answer = try ann.run(["send", "room", text])
                     if answer.code == 0 { taken.append(text) } else { refused.append(text) }
                     #expect(answer.code == 0 || answer.message.contains("no space left"), "\(answer)")

@@ -126,6 +126,7 @@ struct HomeTests {
             try agree(ann, bob, "1d")
             try say("x", ann)
             try ann.ok("peer", "add", "bob", try bob.ok("peer", "card")["contact"].string ?? "")
+            try ann.writtenOut()
             let paths = FileManager.default.enumerator(atPath: ann.home)?.compactMap { $0 as? String } ?? []
             #expect(paths.contains("control.sock") && paths.contains("peers.json") && ann.files(".seg") != [])
             for path in [""] + paths {
@@ -231,13 +232,23 @@ struct HomeTests {
     )
     func fullWhileExploding() throws {
         try withDisk { ann, bob, disk, _ in
-            let id = try meet(ann, bob)
+            try meet(ann, bob)
+            try agree(ann, bob, "1d")
+            let id = try ann.ok("conversation", "create", "--name", "other")["conversation"].string ?? ""
+            let slug = try ann.ok("invite", "create", "other")["slug"].string ?? ""
+            try bob.ok("join", slug, "--timeout", "90")
             let cursor = try ann.cursor()
             try bob.stop()
             try ann.wait("peerOffline", after: cursor)
             fill("\(disk)/filler")
+            // What the journal was written ahead for is still taken.
+            var count = 0
+            while count < 100, try ann.run(["send", "room", String(repeating: "x", count: 30_000)]).code == 0 {
+                count += 1
+            }
+            #expect(count < 100)
             // The keys are gone; that the list is not there yet is said.
-            #expect(try ann.ok("explode", "room", "--force")["state"].string == "exploding")
+            #expect(try ann.ok("explode", "other", "--force")["state"].string == "exploding")
             try ann.fails(3, "read", id)
             unlink("\(disk)/filler")
             try eventually("the list is saved") {
