@@ -250,6 +250,8 @@ struct MessageArchive {
         sent.remove(id)
         guard !store.isLocked else { return }
         learn(MessageStatus(message: id, state: state, said: deliveries.removeValue(forKey: id) ?? []))
+        // Nothing is to be sent of it any more: what it says is on the disk alone.
+        if state != .queued { outgoing.remove(id) }
     }
 
     private mutating func learn(_ status: MessageStatus) {
