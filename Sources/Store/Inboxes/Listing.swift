@@ -87,6 +87,9 @@ extension Store {
         return row.nextOrder
     }
 
+    /// Whether the disk has given all that there is of an inbox. What it refuses once is asked for again after a second.
+    package func isWhole(_ id: RowID) -> Bool { rows[id].map { !$0.hasUnreadSegments } ?? true }
+
     /// Identifiers of listed messages that are not due; none is opened.
     /// - Parameters:
     ///   - digits: the hexadecimal digits that they begin with.

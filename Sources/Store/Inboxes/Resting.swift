@@ -42,7 +42,9 @@ extension Store {
         // A file that has failed is remembered as such: opened anew it would take appends, and may not even have the sidecar
         // without which a start finds it expired.
         guard files.allSatisfy({ !$0.isClosed && commits.isAtRest($0) }), row.halfMoved.isEmpty, !row.isRefused,
-            !row.hasFailures, row.segments.values.allSatisfy({ !$0.withholds })
+            !row.hasFailures, row.segments.values.allSatisfy({ !$0.withholds }),
+            // What is due is read to its end, some of it with each reap.
+            row.segments.values.allSatisfy({ !$0.isProbed || $0.isIndexed || !$0.hasUnreadDue(latestHide) })
         else { return false }
         var resting: [Row.RestingSegment] = []
         for segment in row.segments.values {

@@ -126,7 +126,10 @@ final class GroupCommit {
             return true
         }
         let byteCount = files.reduce(0) { $0 + Int(clamping: $1.end - $1.submitted) }
-        let erasesJournaled = files.contains { file in file.erasures.contains { $0.span.offset >= file.written } }
+        // What an earlier run has left in a journal that could not be overwritten may be of any file.
+        let erasesJournaled = files.contains { file in
+            file.erasures.contains { isBlocked || $0.span.offset >= file.written }
+        }
         let estimate =
             byteCount == 0 ? 0 : byteCount + files.count * Self.entryByteCount + 2 * JournalBlock.pageByteCount
         let room = isBlocked ? 0 : journal.halfByteCount - usage
