@@ -63,6 +63,8 @@ extension Node {
         return made
     }
 
+    fileprivate func watcherCount(of client: ClientID) -> Int { core.watchers(of: client) }
+
     /// In one turn: a change whose commit fails when the storage is locked already.
     fileprivate func renameAndLock(_ text: String, _ name: String) throws {
         try rename(text, to: name)
@@ -78,8 +80,10 @@ extension Node {
         for call in 0... {
             let machine = try Machine()
             let node = try await machine.start()
-            let id = try await node.createConversation(name: "tea", profile: nil).get().conversation
+            let made = try await node.createConversation(name: "tea", profile: nil).get()
+            let id = made.conversation
             let card = try await node.card()
+            await node.watching(made.client)
             // The state is in the inbox's own file from here on, and read from there.
             await node.lock()
             try await node.unlock(passphrase: nil)
@@ -104,6 +108,7 @@ extension Node {
             }
             #expect((try? await node.conversation(id.description)) != nil, "call \(call)")
             #expect(try await node.card().key == card.key, "call \(call)")
+            #expect(await node.watcherCount(of: made.client) == 1, "call \(call): nobody follows it any more")
             await node.stop()
             try await machine.end()
             if call > calls { break }

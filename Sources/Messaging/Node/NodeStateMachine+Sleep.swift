@@ -363,8 +363,9 @@ extension NodeStateMachine {
         }
         if let at = wakesAt, at <= turn.now {
             for _ in 0..<Limits.wakeBatchCount {
-                guard let (inbox, reason) = pendingWakes.popFirst() else { break }
-                if inbox.isSleeping { result.append(.wake(inbox.client, reason)) }
+                guard let (planned, reason) = pendingWakes.popFirst() else { break }
+                // The shell may have loaded it anew since.
+                if let inbox = inboxes[planned.client], inbox.isSleeping { result.append(.wake(inbox.client, reason)) }
             }
             wakesAt = pendingWakes.isEmpty ? nil : turn.now
         }

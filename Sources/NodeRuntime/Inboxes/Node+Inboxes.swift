@@ -124,7 +124,8 @@ extension Node {
                 let deferred = inbox.deferred
                 inbox.deferred = []
                 perform(deferred)
-                if core.watchers(of: inbox.client) > 0 { wakeIfPossible(inbox.client, .userInteraction) }
+                watchAgain(inbox)
+                if inbox.watcherCount > 0 { wakeIfPossible(inbox.client, .userInteraction) }
             } catch {
                 skip(row, error)
             }
@@ -165,8 +166,9 @@ extension Node {
     private func enterSleeping(_ snapshot: InboxSnapshot, _ inbox: Inbox, key: IdentityKey) {
         inboxes.note(snapshot.notes, of: inbox)
         inbox.savedCounters = snapshot.counters
-        inbox.outboxPlace = snapshot.outboxPlace
-        let undelivered = snapshot.outboxCount == 0 ? [] : self.undelivered(inbox, from: snapshot.outboxPlace)
+        // With nothing that waits the place is looked for at the wake.
+        inbox.outboxPlace = snapshot.outboxCount == 0 ? snapshot.outboxPlace : outboxPlace(snapshot, inbox)
+        let undelivered = snapshot.outboxCount == 0 ? [] : self.undelivered(inbox, from: inbox.outboxPlace)
         turn {
             core.load(
                 sleeping: snapshot.record,
@@ -184,7 +186,7 @@ extension Node {
     private func enter(_ snapshot: InboxSnapshot, _ inbox: Inbox, key: IdentityKey, sessionGoesOn: Bool) {
         inboxes.note(snapshot.notes, of: inbox)
         inbox.savedCounters = snapshot.counters
-        inbox.outboxPlace = snapshot.outboxPlace
+        inbox.outboxPlace = outboxPlace(snapshot, inbox)
         turn {
             core.load(
                 snapshot.record,
@@ -256,11 +258,8 @@ extension Node {
         // The disk's trouble is not the other member's: the session goes on if it did.
         let sessionGoesOn = core.conversation(client)?.sessionGoesOn ?? false
         unregisterAll(inbox)
-        // Who has it open has it open.
-        let watchers = core.watchers(of: client)
         let conversation = core.conversationID(client)
         core.remove(client)
-        for _ in 0..<watchers { core.setWatched(client, true) }
         // A disk that is full stays so for a while: the member is not called back at once.
         inbox.troubledUntil = now + Self.storagePause
         let snapshot: InboxSnapshot
@@ -284,8 +283,12 @@ extension Node {
         inbox.key = key
         inbox.archive.isHiddenKnown = false
         inbox.archive.forgetStored()
-        if wasAsleep, case .conversation = snapshot.record.role { return enterSleeping(snapshot, inbox, key: key) }
-        enter(snapshot, inbox, key: key, sessionGoesOn: sessionGoesOn)
+        if wasAsleep, case .conversation = snapshot.record.role {
+            enterSleeping(snapshot, inbox, key: key)
+        } else {
+            enter(snapshot, inbox, key: key, sessionGoesOn: sessionGoesOn)
+        }
+        watchAgain(inbox)
     }
 
     /// The secp256k1 key of an inbox: derived from its row, so that it dies with it.

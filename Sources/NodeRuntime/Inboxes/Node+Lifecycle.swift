@@ -21,8 +21,8 @@ extension Node {
         guard let inbox = inboxes[client] else { throw .unknownConversation(client.description) }
         let (snapshot, key) = try sleepingState(inbox)
         inbox.key = key
-        inbox.outboxPlace = snapshot.outboxPlace
-        let undelivered = snapshot.outboxCount == 0 ? [] : self.undelivered(inbox, from: snapshot.outboxPlace)
+        inbox.outboxPlace = outboxPlace(snapshot, inbox)
+        let undelivered = snapshot.outboxCount == 0 ? [] : self.undelivered(inbox, from: inbox.outboxPlace)
         if snapshot.outboxCount == 0 { inbox.isSettled = true }
         inbox.savedCounters = snapshot.counters
         defer { inbox.savedCounters = [] }
@@ -75,8 +75,14 @@ extension Node {
         guard core.isSleeping(client), !store.isLocked, let inbox = inboxes[client],
             let (snapshot, key) = try? sleepingState(inbox)
         else { return nil }
-        let undelivered = snapshot.outboxCount == 0 ? [] : self.undelivered(inbox, from: snapshot.outboxPlace)
+        let undelivered =
+            snapshot.outboxCount == 0 ? [] : self.undelivered(inbox, from: outboxPlace(snapshot, inbox))
         return core.preview(snapshot.record, key: key, undelivered: undelivered, now: now)
+    }
+
+    /// Where an outbox begins. What had the highest places may be gone, and then they are given once more.
+    func outboxPlace(_ snapshot: InboxSnapshot, _ inbox: Inbox) -> UInt64 {
+        min(snapshot.outboxPlace, (try? store.nextPlace(inbox.row)) ?? 0)
     }
 
     /// Our own messages on the disk that are not acknowledged, oldest first; without what they say, for which the disk is
@@ -129,7 +135,8 @@ extension Node {
             record: record,
             counters: counters(of: inbox),
             lastActivity: core.lastActivity(inbox.client),
-            outboxCount: isTold ? outboxCount : nil,
+            // Of what the disk does not give now nobody knows.
+            outboxCount: isTold && store.isWhole(inbox.row) ? outboxCount : nil,
             outboxPlace: inbox.outboxPlace,
             notes: inbox.notes
         )
@@ -318,11 +325,27 @@ extension Node {
 
     /// Somebody has this conversation open, until ``stoppedWatching(_:)``. It is woken if that is possible.
     package func watching(_ client: ClientID) {
+        knownInbox(client)?.watcherCount += 1
         core.setWatched(client, true)
         wakeIfPossible(client, .userInteraction)
     }
 
-    package func stoppedWatching(_ client: ClientID) { core.setWatched(client, false) }
+    package func stoppedWatching(_ client: ClientID) {
+        knownInbox(client)?.watcherCount -= 1
+        core.setWatched(client, false)
+    }
+
+    /// One that is here, or that the disk does not give now.
+    private func knownInbox(_ client: ClientID) -> Inbox? {
+        inboxes[client] ?? unread.values.lazy.compactMap(\.inbox).first { $0.client == client }
+    }
+
+    /// The core has an inbox anew: who has it open has it open.
+    func watchAgain(_ inbox: Inbox) {
+        for _ in core.watchers(of: inbox.client)..<max(inbox.watcherCount, core.watchers(of: inbox.client)) {
+            core.setWatched(inbox.client, true)
+        }
+    }
 
     // MARK: Reaching members
 

@@ -50,7 +50,7 @@ extension MessageArchive {
     // MARK: Writing
 
     /// Writes what was learned since the last call: one record for all messages of a bucket, so that it ends with them.
-    /// What it was learned of messages that are gone is dropped.
+    /// What it was learned of messages that are gone is dropped; of those that the disk does not give now it is kept.
     mutating func writeStatuses() throws(StoreError) {
         guard !learned.isEmpty, !store.isLocked else { return }
         struct Group {
@@ -59,8 +59,12 @@ extension MessageArchive {
             var statuses: [(place: Store.MessagePlace, status: MessageStatus)]
         }
         var groups: [Group] = []
+        var kept: [MessageStatus] = []
         for status in learned.all {
-            guard let place = try store.locate(row, status.message.value) else { continue }
+            guard let place = try store.locate(row, status.message.value) else {
+                if !store.isWhole(row) { kept.append(status) }
+                continue
+            }
             let bucket = place.tier.bucket(expiresAt: place.expiresAt)
             if let index = groups.firstIndex(where: { $0.tier == place.tier && $0.bucket == bucket }) {
                 groups[index].statuses.append((place, status))
@@ -87,6 +91,7 @@ extension MessageArchive {
             }
         }
         learned.removeAll()
+        for status in kept { learned.add(status.message, status.state, status.said) }
     }
 
     // MARK: Reading

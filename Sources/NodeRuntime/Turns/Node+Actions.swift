@@ -204,10 +204,13 @@ extension Node {
     /// - Returns: false when the storage has refused; ``storageFailed(_:_:)`` was told.
     @discardableResult
     func writeStatuses(_ inbox: Inbox) -> Bool {
+        guard !inbox.archive.learned.isEmpty else { return true }
         do throws(StoreError) { try inbox.archive.writeStatuses() } catch {
             storageFailed(inbox.client, error)
             return false
         }
+        // If the commit that takes them along fails, the inbox goes on from what is durable.
+        commits.changed(inbox.effects)
         return true
     }
 
@@ -223,8 +226,13 @@ extension Node {
     /// No message of ours waits: the next start need not look for one on the disk before this place. What has become of
     /// them is written before that is said.
     func settleOutboxPlace(_ inbox: Inbox) {
-        guard !store.isLocked, writeStatuses(inbox), let place = try? store.nextPlace(inbox.row) else { return }
+        let hasLearned = !inbox.archive.learned.isEmpty
+        guard !store.isLocked, writeStatuses(inbox), let place = try? store.nextPlace(inbox.row),
+            // What the disk does not give now may wait.
+            store.isWhole(inbox.row)
+        else { return }
         inbox.outboxPlace = place
+        if hasLearned { commits.schedule() }
     }
 
     /// From now on a message of ours may wait in this inbox: what is saved of it must not say otherwise.

@@ -68,7 +68,7 @@ final class PendingSends: @unchecked Sendable {
         make: (@escaping Node.WhenDurable) throws -> [Result<Node.Sent, NodeError>],
         answer: @escaping ([PendingSend.Outcome]) -> Void
     ) throws {
-        if watcher == nil { watcher = node.watch { [self] entry in happened(entry) } }
+        if watcher == nil { watcher = node.watch { [weak self] entry in self?.happened(entry) } }
         let request = PendingSend(stage ?? .queued, answer)
         early = []
         defer { early = nil }
