@@ -364,7 +364,7 @@ extension NodeStateMachine {
         if let at = wakesAt, at <= turn.now {
             for _ in 0..<Limits.wakeBatchCount {
                 guard let (planned, reason) = pendingWakes.popFirst() else { break }
-                // The shell may have loaded it anew since.
+                // The entry is another one when the shell has loaded the inbox anew.
                 if let inbox = inboxes[planned.client], inbox.isSleeping { result.append(.wake(inbox.client, reason)) }
             }
             wakesAt = pendingWakes.isEmpty ? nil : turn.now

@@ -10,7 +10,7 @@ final class PeerBook {
     private var sightings: [String: PeerSighting] = [:]
     /// When and how the named peers were last linked, by the keys of their contact inboxes; in memory only.
     private(set) var heard: [PublicKey: Node.PeerPresence] = [:]
-    var pings = PendingPings()
+    let pings = PendingPings()
 
     init(_ file: PeersFile) { self.file = file }
 
@@ -103,27 +103,29 @@ struct PendingPing {
     let promise: EventLoopPromise<Double>
 }
 
-/// The pings that are on their way, by their nonces.
-struct PendingPings {
+/// The pings that are on their way, by their nonces. A class, because who waits for a ping may ask for another one when it
+/// ends.
+final class PendingPings {
     private var pings: [UInt64: PendingPing] = [:]
 
-    mutating func add(_ nonce: UInt64, _ ping: PendingPing) { pings[nonce] = ping }
+    func add(_ nonce: UInt64, _ ping: PendingPing) { pings[nonce] = ping }
 
     /// It went out over an open link.
-    mutating func sent(_ nonce: UInt64, at time: NIODeadline) { pings[nonce]?.sentAt = time }
+    func sent(_ nonce: UInt64, at time: NIODeadline) { pings[nonce]?.sentAt = time }
 
-    mutating func take(_ nonce: UInt64) -> PendingPing? { pings.removeValue(forKey: nonce) }
+    func take(_ nonce: UInt64) -> PendingPing? { pings.removeValue(forKey: nonce) }
 
-    /// Those to one peer end.
-    mutating func end(to key: PublicKey, _ error: NodeError) {
+    /// Ends the pings to one peer.
+    func end(to key: PublicKey, _ error: NodeError) {
         for nonce in pings.keys.sorted() where pings[nonce]?.key == key { take(nonce)?.promise.fail(error) }
     }
 
-    mutating func endAll(_ error: NodeError) {
-        for ping in pings.values {
+    func endAll(_ error: NodeError) {
+        let ended = pings.values
+        pings = [:]
+        for ping in ended {
             ping.end.cancel()
             ping.promise.fail(error)
         }
-        pings = [:]
     }
 }

@@ -6,7 +6,7 @@ struct StorageHealth {
     /// Between two looks at a disk in trouble.
     static let probePause: Milliseconds = 5 * .second
 
-    /// Why the store refused the newest change that it refused; taken by who made the change.
+    /// The error of the newest change that the store has refused. Whoever makes a change sets it to `nil` first.
     var refusal: StoreError?
     /// The newest failure of the disk, for `status`.
     private(set) var trouble: (error: StoreError, at: Timestamp)?
@@ -21,7 +21,7 @@ struct StorageHealth {
         trouble = (error, now)
     }
 
-    /// As ``failed(_:at:)``, of what no change of a user has met.
+    /// As ``failed(_:at:)``, for a change that no user has asked for.
     mutating func note(_ error: StoreError, at now: Timestamp) { trouble = (error, now) }
 
     /// A disk that was full or read-only is looked at again: whether it still is shows only when something new is written.

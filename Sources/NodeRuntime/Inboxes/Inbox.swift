@@ -47,7 +47,7 @@ final class Inbox {
     var savedCounters: [InboxSnapshot.Counters] = []
     /// A write of its counters waits for the next tick.
     var owesCounters = false
-    /// By how many users it is followed; the core's number ends with what the core has of the inbox.
+    /// How many users follow the inbox. The core has the number, too, and loses it when the inbox is loaded anew.
     var watcherCount = 0
     /// In the order in which they were opened.
     private(set) var links: [ActiveLink] = []

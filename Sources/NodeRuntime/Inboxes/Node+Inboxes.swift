@@ -166,7 +166,7 @@ extension Node {
     private func enterSleeping(_ snapshot: InboxSnapshot, _ inbox: Inbox, key: IdentityKey) {
         inboxes.note(snapshot.notes, of: inbox)
         inbox.savedCounters = snapshot.counters
-        // With nothing that waits the place is looked for at the wake.
+        // An inbox without waiting messages gets its place at the wake: its segments are not read for it at a start.
         inbox.outboxPlace = snapshot.outboxCount == 0 ? snapshot.outboxPlace : outboxPlace(snapshot, inbox)
         let undelivered = snapshot.outboxCount == 0 ? [] : self.undelivered(inbox, from: inbox.outboxPlace)
         turn {

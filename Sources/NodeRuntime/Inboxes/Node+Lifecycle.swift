@@ -80,7 +80,8 @@ extension Node {
         return core.preview(snapshot.record, key: key, undelivered: undelivered, now: now)
     }
 
-    /// Where an outbox begins. What had the highest places may be gone, and then they are given once more.
+    /// The saved place, but not above the store's next one: the store gives the highest places again once the records that
+    /// had them are gone.
     func outboxPlace(_ snapshot: InboxSnapshot, _ inbox: Inbox) -> UInt64 {
         min(snapshot.outboxPlace, (try? store.nextPlace(inbox.row)) ?? 0)
     }
@@ -135,7 +136,7 @@ extension Node {
             record: record,
             counters: counters(of: inbox),
             lastActivity: core.lastActivity(inbox.client),
-            // Of what the disk does not give now nobody knows.
+            // A message in a segment that the disk refuses now may wait, too.
             outboxCount: isTold && store.isWhole(inbox.row) ? outboxCount : nil,
             outboxPlace: inbox.outboxPlace,
             notes: inbox.notes
@@ -325,26 +326,25 @@ extension Node {
 
     /// Somebody has this conversation open, until ``stoppedWatching(_:)``. It is woken if that is possible.
     package func watching(_ client: ClientID) {
-        knownInbox(client)?.watcherCount += 1
+        if let inbox = knownInbox(client) { inbox.watcherCount += 1 }
         core.setWatched(client, true)
         wakeIfPossible(client, .userInteraction)
     }
 
     package func stoppedWatching(_ client: ClientID) {
-        knownInbox(client)?.watcherCount -= 1
+        if let inbox = knownInbox(client) { inbox.watcherCount = max(0, inbox.watcherCount - 1) }
         core.setWatched(client, false)
     }
 
-    /// One that is here, or that the disk does not give now.
+    /// An inbox that is loaded, or one that the disk refuses now.
     private func knownInbox(_ client: ClientID) -> Inbox? {
         inboxes[client] ?? unread.values.lazy.compactMap(\.inbox).first { $0.client == client }
     }
 
-    /// The core has an inbox anew: who has it open has it open.
+    /// Tells the core how many users follow an inbox that it has just been given anew.
     func watchAgain(_ inbox: Inbox) {
-        for _ in core.watchers(of: inbox.client)..<max(inbox.watcherCount, core.watchers(of: inbox.client)) {
-            core.setWatched(inbox.client, true)
-        }
+        let missing = inbox.watcherCount - core.watchers(of: inbox.client)
+        for _ in 0..<max(0, missing) { core.setWatched(inbox.client, true) }
     }
 
     // MARK: Reaching members

@@ -9,10 +9,10 @@ import Transport
 /// Members of our conversations that are on the same network are found without being told where (LanDiscovery.md): the
 /// machine, its sockets and the one timer.
 ///
-/// On the node's loop alone. A pair is called by the number of its route. What it does not know of the node it asks for with
+/// On the node's loop alone. A pair is called by the number of its route. It asks the node with
 /// ``Events``.
 final class LanSearch {
-    /// What the node does for it.
+    /// Calls into the node.
     struct Events {
         let now: () -> Messaging.Timestamp
         /// Joins whose creators have no link to us.

@@ -11,9 +11,9 @@ import Transport
 /// Others reach us through the default gateway, if it lets us ask for that (PortMapping.md): a machine for each address of
 /// ours toward a gateway, and the thread that asks.
 ///
-/// On the node's loop alone. What it does not know of the node it is told with ``Events``.
+/// On the node's loop alone. It asks the node with ``Events``.
 final class PortMapper {
-    /// What the node does for it.
+    /// Calls into the node.
     struct Events {
         /// What there is to map toward these gateways.
         let places: ([GatewayRoute]) -> [MappingPlace]

@@ -5,10 +5,10 @@ import Store
 /// The group commits of the node: when the next one leaves, what waits behind it, and who wants to know. On the node's loop
 /// alone.
 final class CommitSchedule {
-    /// What the node does for it.
+    /// Calls into the node.
     struct Events {
         let isStopped: () -> Bool
-        /// A commit is about to leave: what it is to take along is written now.
+        /// Called before a commit leaves. What it writes is part of that commit.
         let leaves: () -> Void
         let ended: (Ended) -> Void
     }
@@ -20,7 +20,7 @@ final class CommitSchedule {
         let effects: [(queue: EffectQueue, effects: [EffectQueue.Effect])]
     }
 
-    /// What nobody waits for is on the disk after so long.
+    /// The delay of a commit that nobody waits for.
     private static let latePause = TimeAmount.milliseconds(100)
 
     private let store: Store
@@ -94,13 +94,17 @@ final class CommitSchedule {
 
     /// - Parameter ended: called on another thread, with whether it is durable.
     func commit(_ ended: (@Sendable (Bool) -> Void)? = nil) {
-        isScheduled = false
-        isLateDue = false
         guard !events.isStopped(), !store.isLocked else {
+            isScheduled = false
+            isLateDue = false
             ended?(false)
             return answerWaiters(upTo: ledger.nextCommit, events.isStopped() ? .failure(.locked) : .success(()))
         }
+        // This commit takes along what is written now: nothing schedules another one for it.
+        isScheduled = true
         events.leaves()
+        isScheduled = false
+        isLateDue = false
         let sequence = ledger.beginCommit()
         let bound = NIOLoopBound(self, eventLoop: loop)
         let loop = loop

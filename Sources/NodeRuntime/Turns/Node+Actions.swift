@@ -209,8 +209,9 @@ extension Node {
             storageFailed(inbox.client, error)
             return false
         }
-        // If the commit that takes them along fails, the inbox goes on from what is durable.
+        // A commit that fails loses these statuses. The inbox is part of it, so that it is loaded anew then.
         commits.changed(inbox.effects)
+        commits.schedule()
         return true
     }
 
@@ -226,13 +227,11 @@ extension Node {
     /// No message of ours waits: the next start need not look for one on the disk before this place. What has become of
     /// them is written before that is said.
     func settleOutboxPlace(_ inbox: Inbox) {
-        let hasLearned = !inbox.archive.learned.isEmpty
         guard !store.isLocked, writeStatuses(inbox), let place = try? store.nextPlace(inbox.row),
-            // What the disk does not give now may wait.
+            // A message in a segment that the disk refuses now may wait, too.
             store.isWhole(inbox.row)
         else { return }
         inbox.outboxPlace = place
-        if hasLearned { commits.schedule() }
     }
 
     /// From now on a message of ours may wait in this inbox: what is saved of it must not say otherwise.

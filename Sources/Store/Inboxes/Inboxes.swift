@@ -58,7 +58,8 @@ extension Store {
         do throws(StoreError) {
             try destroyPage(ofRow: slot, directory: directory)
         } catch {
-            // The inbox is back if the process ends before the page is destroyed: with all that only the journal has.
+            // If the process ends before the page is destroyed, the next start finds the inbox. It must find with it what
+            // only the journal has now.
             commitUntold(withCheckpoint: true)
             commits.committer.drain()
             commits.absorb()

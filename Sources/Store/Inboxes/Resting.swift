@@ -43,7 +43,7 @@ extension Store {
         // without which a start finds it expired.
         guard files.allSatisfy({ !$0.isClosed && commits.isAtRest($0) }), row.halfMoved.isEmpty, !row.isRefused,
             !row.hasFailures, row.segments.values.allSatisfy({ !$0.withholds }),
-            // What is due is read to its end, some of it with each reap.
+            // A segment with due records is read to its end first, a part of it with each reap.
             row.segments.values.allSatisfy({ !$0.isProbed || $0.isIndexed || !$0.hasUnreadDue(latestHide) })
         else { return false }
         var resting: [Row.RestingSegment] = []

@@ -126,7 +126,7 @@ final class GroupCommit {
             return true
         }
         let byteCount = files.reduce(0) { $0 + Int(clamping: $1.end - $1.submitted) }
-        // What an earlier run has left in a journal that could not be overwritten may be of any file.
+        // A journal that could not be overwritten has records of an earlier run, of any file.
         let erasesJournaled = files.contains { file in
             file.erasures.contains { isBlocked || $0.span.offset >= file.written }
         }
@@ -170,7 +170,7 @@ final class GroupCommit {
             )
         )
         usage += batch.pageCount * JournalBlock.pageByteCount
-        // What goes into the files with this commit waits for no later checkpoint; nor does nothing.
+        // A commit with a checkpoint leaves nothing for a later one. Neither does a checkpoint that finds nothing to write.
         if hasCheckpoint || withCheckpoint {
             checkpointAt = nil
         } else if !batch.isEmpty {

@@ -93,7 +93,7 @@ enum NodeSetup {
         }
     }
 
-    /// A sixteenth of the room that there is, on a small disk.
+    /// Bytes of a new home's journal: 8 MiB, and no more than a sixteenth of the room on the disk.
     private static func journalByteCount(for home: String) -> Int {
         let parent = home.lastIndex(of: "/").map { String(home[...$0]) } ?? "."
         guard let space = DiskSpace(of: home) ?? DiskSpace(of: parent) else { return Store.journalByteCount }
