@@ -8,6 +8,8 @@ package protocol FixedBytes: Hashable, Sendable, Comparable, CustomStringConvert
 }
 
 extension FixedBytes {
+    package func _rawHashValue(seed: Int) -> Int { value._rawHashValue(seed: seed) }
+
     package static var byteCount: Int { Value.byteCount }
     /// A copy on the heap.
     package var bytes: [UInt8] { value.bytes }

@@ -33,6 +33,8 @@ package struct PublicKey: Hashable, Sendable, Comparable {
     /// A copy on the heap.
     package var bytes: [UInt8] { value.bytes }
 
+    package func _rawHashValue(seed: Int) -> Int { value._rawHashValue(seed: seed) }
+
     /// - Throws: ``CurveError/invalidPublicKey``.
     package init(_ bytes: some Collection<UInt8>) throws(CurveError) {
         let bytes = Array(bytes)
