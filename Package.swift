@@ -83,7 +83,8 @@ let package = Package(
             name: "mayfly",
             dependencies: [
                 "NodeRuntime", "Control", "Gateways", "Store", "PortMapping", "Transport", "Wire", "Messaging",
-                "Primitives", "Processes", "CLinux", "CWipingHeap", "CQREncode", nioCore, nioPosix, logging, heap,
+                "Primitives", "Processes", "CLinux", "CWipingHeap", "CQREncode", nioCore, nioPosix, logging, deque,
+                heap,
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
                 .product(name: "UnixSignals", package: "swift-service-lifecycle"),

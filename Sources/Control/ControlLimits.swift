@@ -2,6 +2,8 @@
 package enum ControlLimits {
     /// Longest request line the server reads, in bytes, without its newline.
     package static let requestByteCount = 1 << 20
+    /// Longest body of a request, in bytes.
+    package static let bodyByteCount = 1 << 20
     /// Longest line the client reads, in bytes: a page of messages fits.
     package static let responseByteCount = 16 << 20
     /// Deepest nesting of arrays and objects in a line, in either direction.

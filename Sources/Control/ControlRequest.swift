@@ -21,11 +21,14 @@ package struct ControlRequest: Hashable, Sendable {
     package let method: String
     /// An object; empty when the request has no parameters.
     package let params: JSONValue
+    /// So many bytes follow the newline of the request as they are.
+    package let bodyByteCount: Int
 
-    package init(id: RequestID?, method: String, params: JSONValue = [:]) {
+    package init(id: RequestID?, method: String, params: JSONValue = [:], bodyByteCount: Int = 0) {
         self.id = id
         self.method = method
         self.params = params
+        self.bodyByteCount = bodyByteCount
     }
 
     /// The request as one JSON value.
@@ -33,6 +36,7 @@ package struct ControlRequest: Hashable, Sendable {
         var members: [String: JSONValue] = ["jsonrpc": "2.0", "method": .string(method)]
         if let id { members["id"] = id.jsonValue }
         if params != [:] { members["params"] = params }
+        if bodyByteCount > 0 { members["body"] = .integer(Int64(bodyByteCount)) }
         return .object(members)
     }
 }
@@ -41,15 +45,30 @@ package struct ControlRequest: Hashable, Sendable {
 package struct UnreadableRequest: Error, Hashable, Sendable {
     package let id: RequestID
     package let error: ControlError
+    /// Nobody knows where the next request begins.
+    let endsStream: Bool
+
+    init(id: RequestID, error: ControlError, endsStream: Bool = false) {
+        self.id = id
+        self.error = error
+        self.endsStream = endsStream
+    }
 }
 
 /// One line of the socket as a request: its envelope is checked, its parameters are read by who knows their type.
 enum RequestLine {
+    /// What stands around the parameters of a request.
+    struct Head {
+        let id: RequestID?
+        let method: String
+        let bodyByteCount: Int
+    }
+
     /// Reads a line, without its newline.
     /// - Parameter body: reads one value from the parameters, an object.
     static func read<Value>(
         _ line: UnsafeBufferPointer<UInt8>,
-        _ body: (RequestID?, String, inout JSONReader) throws(UnreadableRequest) -> Value
+        _ body: (Head, inout JSONReader) throws(UnreadableRequest) -> Value
     ) throws(UnreadableRequest) -> Value {
         do throws(JSONSyntaxError) {
             try JSONSyntax.check(line)
@@ -77,20 +96,32 @@ enum RequestLine {
             let error = ControlError.invalidRequest("`id` is a whole number or a string of up to 256 bytes")
             throw UnreadableRequest(id: .null, error: error)
         }
+        guard let bodyByteCount = envelope.bodyByteCount else {
+            let limit = ControlLimits.bodyByteCount
+            let error = ControlError.invalidRequest("`body` is the number of bytes that follow, at most \(limit)")
+            throw UnreadableRequest(id: id ?? .null, error: error, endsStream: true)
+        }
         guard envelope.version == "2.0" else {
-            throw UnreadableRequest(id: id ?? .null, error: .invalidRequest(#"`jsonrpc` must be "2.0""#))
+            let error = ControlError.invalidRequest(#"`jsonrpc` must be "2.0""#)
+            throw UnreadableRequest(id: id ?? .null, error: error, endsStream: bodyByteCount > 0)
         }
         guard let method = envelope.method, !method.isEmpty, method.utf8.count <= 128 else {
-            throw UnreadableRequest(id: id ?? .null, error: .invalidRequest("`method` must be a string"))
+            let error = ControlError.invalidRequest("`method` must be a string")
+            throw UnreadableRequest(id: id ?? .null, error: error, endsStream: bodyByteCount > 0)
         }
+        let head = Head(id: id, method: method, bodyByteCount: bodyByteCount)
         switch envelope.params {
         case .object(let place):
             reader.move(to: place)
-            return try body(id, method, &reader)
-        case .absent: return try withNoParameters { reader throws(UnreadableRequest) in try body(id, method, &reader) }
+            return try body(head, &reader)
+        case .absent: return try withNoParameters { reader throws(UnreadableRequest) in try body(head, &reader) }
         case .other:
             let mismatch = JSONMismatch("", "`params` must be an object")
-            throw UnreadableRequest(id: id ?? .null, error: .invalidParameter(mismatch))
+            throw UnreadableRequest(
+                id: id ?? .null,
+                error: .invalidParameter(mismatch),
+                endsStream: bodyByteCount > 0
+            )
         }
     }
 
@@ -124,6 +155,8 @@ private struct Envelope {
     var version: String?
     var method: String?
     var params = Params.absent
+    /// `nil` for none that can be.
+    var bodyByteCount: Int? = 0
 }
 
 extension JSONReader {
@@ -134,6 +167,7 @@ extension JSONReader {
             envelope.version = object.value(of: "jsonrpc") { reader in try? reader.string() } ?? nil
             envelope.method = object.value(of: "method") { reader in try? reader.string() } ?? nil
             envelope.params = object.value(of: "params") { reader in Self.params(&reader) } ?? .absent
+            envelope.bodyByteCount = object.value(of: "body") { reader in Self.bodyByteCount(&reader) } ?? .some(0)
         }
         return envelope
     }
@@ -149,6 +183,11 @@ extension JSONReader {
             return .valid(.integer(value))
         case .bool, .array, .object: return .invalid
         }
+    }
+
+    private static func bodyByteCount(_ reader: inout JSONReader) -> Int? {
+        guard reader.kind() == .number, case .integer(let value)? = try? reader.number() else { return nil }
+        return (0...Int64(ControlLimits.bodyByteCount)).contains(value) ? Int(value) : nil
     }
 
     private static func params(_ reader: inout JSONReader) -> Envelope.Params {
@@ -177,8 +216,13 @@ extension ControlRequest {
         var outcome: Result<ControlRequest, UnreadableRequest>?
         contiguous.withUnsafeBufferPointer { bytes in
             outcome = Result { () throws(UnreadableRequest) in
-                try RequestLine.read(bytes) { id, method, params in
-                    ControlRequest(id: id, method: method, params: JSONValue(from: &params))
+                try RequestLine.read(bytes) { head, params in
+                    ControlRequest(
+                        id: head.id,
+                        method: head.method,
+                        params: JSONValue(from: &params),
+                        bodyByteCount: head.bodyByteCount
+                    )
                 }
             }
         }

@@ -73,6 +73,8 @@ package struct Turn {
 package struct ContentLookup {
     /// A message that can be read now.
     package var message: (ClientID, MessageID) -> Message?
+    /// What members have said of a message of ours; asked of the message where it is `nil`.
+    private var said: ((ClientID, MessageID) -> [Delivery])?
     /// Whether a message is on the disk.
     package var isStored: (ClientID, MessageID) -> Bool
     /// Whether a message waits in memory for the disk: until it is there it is not acknowledged.
@@ -93,6 +95,7 @@ package struct ContentLookup {
 
     package init(
         message: @escaping (ClientID, MessageID) -> Message? = { _, _ in nil },
+        deliveries: ((ClientID, MessageID) -> [Delivery])? = nil,
         isStored: @escaping (ClientID, MessageID) -> Bool = { _, _ in false },
         hasChunk: @escaping (ClientID, MessageID, Int) -> Bool = { _, _, _ in false },
         hasRoom: @escaping (ClientID, Int64) -> Bool = { _, _ in true },
@@ -102,6 +105,7 @@ package struct ContentLookup {
         awaitsStorage: @escaping (ClientID, MessageID) -> Bool = { _, _ in false },
         wasShown: @escaping (ClientID, MessageID) -> Bool = { _, _ in false }
     ) {
+        said = deliveries
         self.wasShown = wasShown
         self.awaitsStorage = awaitsStorage
         self.message = message
@@ -111,5 +115,9 @@ package struct ContentLookup {
         self.memoryAvailable = memoryAvailable
         self.attachmentByteCount = attachmentByteCount
         self.sendsReadReceipts = sendsReadReceipts
+    }
+
+    package func deliveries(_ client: ClientID, _ id: MessageID) -> [Delivery] {
+        said?(client, id) ?? message(client, id)?.deliveries ?? []
     }
 }

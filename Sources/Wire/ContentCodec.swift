@@ -25,7 +25,7 @@ enum ContentCodec {
             proto.mediaType = attachment.mediaType
             proto.byteCount = attachment.byteCount
             proto.chunkSize = UInt32(Limits.chunkByteCount)
-            proto.sha256 = Data(attachment.sha256)
+            proto.hash = Data(attachment.hash)
             proto.text = attachment.text
             proto.replyTo = Data(attachment.replyTo?.bytes ?? [])
             return serialized(proto)
@@ -81,23 +81,15 @@ extension Attachment {
     fileprivate init(_ proto: ProtoAttachment) throws(WireError) {
         guard proto.chunkSize == UInt32(Limits.chunkByteCount) else { throw .malformed("attachment.chunk_size") }
         guard (0...Self.byteCountLimit).contains(proto.byteCount) else { throw .malformed("attachment.byte_count") }
-        guard proto.sha256.count == SHA256.byteCount else { throw .malformed("attachment.sha256") }
+        guard proto.hash.count == BLAKE2bHasher.byteCount else { throw .malformed("attachment.hash") }
         self.init(
             name: try boundedText(proto.name, Limits.fileNameByteCount, "attachment.name") ?? "",
             mediaType: try boundedText(proto.mediaType, Limits.mediaTypeByteCount, "attachment.media_type") ?? "",
             byteCount: proto.byteCount,
-            sha256: Array(proto.sha256),
+            hash: Array(proto.hash),
             text: try boundedText(proto.text, Limits.textByteCount, "attachment.text") ?? "",
             replyTo: proto.replyTo.isEmpty ? nil : try identifier(proto.replyTo, "attachment.reply_to")
         )
-    }
-}
-
-extension ProtoAcknowledgement {
-    init(_ said: Acknowledgement) {
-        stored = Data(said.stored.flatMap(\.bytes))
-        held = Data(said.held.flatMap(\.bytes))
-        expired = Data(said.expired.flatMap(\.bytes))
     }
 }
 
@@ -128,15 +120,6 @@ extension Receipt {
         for id in proto.messages { messages.append(try identifier(id, "receipt.messages")) }
         guard let kind = Kind(rawValue: proto.kind), !messages.isEmpty else { return nil }
         self.init(kind, messages)
-    }
-}
-
-extension ProtoAttachmentChunk {
-    init(_ chunk: AttachmentChunk) {
-        message = Data(chunk.message.bytes)
-        index = UInt32(clamping: chunk.index)
-        deflated = chunk.isDeflated
-        bytes = Data(chunk.bytes)
     }
 }
 

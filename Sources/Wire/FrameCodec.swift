@@ -10,7 +10,7 @@ package enum FrameCodec {
         switch frame {
         case .session(let start): proto.session = ProtoSessionStart(start)
         case .contents(let contents): return ContentsCodec.encode(contents)
-        case .acknowledgement(let said): proto.acknowledgement = ProtoAcknowledgement(said)
+        case .acknowledgement(let said): return AcknowledgementCodec.encode(said)
         case .lifetime(let message): proto.content = control(message)
         case .joinRequest(let request):
             proto.content = control(.joinRequest, serialized(ProtoJoinRequest(request)))
@@ -34,7 +34,7 @@ package enum FrameCodec {
             proto.attachmentRequest.message = Data(id.bytes)
             proto.attachmentRequest.first = UInt32(clamping: first)
             proto.attachmentRequest.count = UInt32(clamping: count)
-        case .attachmentChunk(let chunk): proto.attachmentChunk = ProtoAttachmentChunk(chunk)
+        case .attachmentChunk(let chunk): return ChunkCodec.encode(chunk)
         case .attachmentGone(let id): proto.attachmentGone = Data(id.bytes)
         case .relayRequest(let request): proto.relayRequest = ProtoRelayRequest(request)
         case .relayAnswer(let answer): proto.relayAnswer = ProtoRelayAnswer(answer)
@@ -45,6 +45,8 @@ package enum FrameCodec {
 
     package static func decode(_ bytes: [UInt8]) throws(WireError) -> Frame {
         if let contents = try ContentsCodec.decodePlain(bytes) { return .contents(contents) }
+        if let said = try AcknowledgementCodec.decodePlain(bytes) { return .acknowledgement(said) }
+        if let chunk = try ChunkCodec.decodePlain(bytes) { return .attachmentChunk(chunk) }
         return try decodeGenerated(bytes)
     }
 

@@ -480,7 +480,7 @@ package nonisolated struct ProtoAttachment: Sendable {
   package var chunkSize: UInt32 = 0
 
   /// of the whole file
-  package var sha256: Data = Data()
+  package var hash: Data = Data()
 
   package var text: String = String()
 
@@ -1016,85 +1016,6 @@ package nonisolated struct ProtoSignedInvite: Sendable {
   package var payload: Data = Data()
 
   package var signature: Data = Data()
-
-  package var unknownFields = SwiftProtobuf.UnknownStorage()
-
-  package init() {}
-}
-
-/// A message as the store keeps it, under the grid's keys.
-package nonisolated struct ProtoStoredMessage: Sendable {
-  // SwiftProtobuf.Message conformance is added in an extension below. See the
-  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
-  // methods supported on all messages.
-
-  package var content: ProtoContent {
-    get {_content ?? ProtoContent()}
-    set {_content = newValue}
-  }
-  /// Returns true if `content` has been explicitly set.
-  package var hasContent: Bool {self._content != nil}
-  /// Clears the value of `content`. Subsequent reads from it will return its default value.
-  package mutating func clearContent() {self._content = nil}
-
-  package var sender: Data = Data()
-
-  package var state: String = String()
-
-  package var expiresAt: Int64 {
-    get {_expiresAt ?? 0}
-    set {_expiresAt = newValue}
-  }
-  /// Returns true if `expiresAt` has been explicitly set.
-  package var hasExpiresAt: Bool {self._expiresAt != nil}
-  /// Clears the value of `expiresAt`. Subsequent reads from it will return its default value.
-  package mutating func clearExpiresAt() {self._expiresAt = nil}
-
-  package var arrivedAt: Int64 = 0
-
-  package var deliveries: [ProtoDelivery] = []
-
-  /// expiry once it is read
-  package var readUntil: Int64 {
-    get {_readUntil ?? 0}
-    set {_readUntil = newValue}
-  }
-  /// Returns true if `readUntil` has been explicitly set.
-  package var hasReadUntil: Bool {self._readUntil != nil}
-  /// Clears the value of `readUntil`. Subsequent reads from it will return its default value.
-  package mutating func clearReadUntil() {self._readUntil = nil}
-
-  /// milliseconds from reading
-  package var readLifetime: Int64 {
-    get {_readLifetime ?? 0}
-    set {_readLifetime = newValue}
-  }
-  /// Returns true if `readLifetime` has been explicitly set.
-  package var hasReadLifetime: Bool {self._readLifetime != nil}
-  /// Clears the value of `readLifetime`. Subsequent reads from it will return its default value.
-  package mutating func clearReadLifetime() {self._readLifetime = nil}
-
-  package var unknownFields = SwiftProtobuf.UnknownStorage()
-
-  package init() {}
-
-  fileprivate var _content: ProtoContent? = nil
-  fileprivate var _expiresAt: Int64? = nil
-  fileprivate var _readUntil: Int64? = nil
-  fileprivate var _readLifetime: Int64? = nil
-}
-
-/// What a member has said of our message.
-package nonisolated struct ProtoDelivery: Sendable {
-  // SwiftProtobuf.Message conformance is added in an extension below. See the
-  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
-  // methods supported on all messages.
-
-  package var member: Data = Data()
-
-  package var state: String = String()
-
-  package var at: Int64 = 0
 
   package var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -1941,7 +1862,7 @@ nonisolated extension ProtoReaction: SwiftProtobuf.Message, SwiftProtobuf._Messa
 
 nonisolated extension ProtoAttachment: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   package static let protoMessageName: String = _protobuf_package + ".Attachment"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}name\0\u{3}media_type\0\u{3}byte_count\0\u{3}chunk_size\0\u{1}sha256\0\u{1}text\0\u{3}reply_to\0")
+  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}name\0\u{3}media_type\0\u{3}byte_count\0\u{3}chunk_size\0\u{1}hash\0\u{1}text\0\u{3}reply_to\0")
 
   package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1953,7 +1874,7 @@ nonisolated extension ProtoAttachment: SwiftProtobuf.Message, SwiftProtobuf._Mes
       case 2: try { try decoder.decodeSingularStringField(value: &self.mediaType) }()
       case 3: try { try decoder.decodeSingularInt64Field(value: &self.byteCount) }()
       case 4: try { try decoder.decodeSingularUInt32Field(value: &self.chunkSize) }()
-      case 5: try { try decoder.decodeSingularBytesField(value: &self.sha256) }()
+      case 5: try { try decoder.decodeSingularBytesField(value: &self.hash) }()
       case 6: try { try decoder.decodeSingularStringField(value: &self.text) }()
       case 7: try { try decoder.decodeSingularBytesField(value: &self.replyTo) }()
       default: break
@@ -1974,8 +1895,8 @@ nonisolated extension ProtoAttachment: SwiftProtobuf.Message, SwiftProtobuf._Mes
     if self.chunkSize != 0 {
       try visitor.visitSingularUInt32Field(value: self.chunkSize, fieldNumber: 4)
     }
-    if !self.sha256.isEmpty {
-      try visitor.visitSingularBytesField(value: self.sha256, fieldNumber: 5)
+    if !self.hash.isEmpty {
+      try visitor.visitSingularBytesField(value: self.hash, fieldNumber: 5)
     }
     if !self.text.isEmpty {
       try visitor.visitSingularStringField(value: self.text, fieldNumber: 6)
@@ -1991,7 +1912,7 @@ nonisolated extension ProtoAttachment: SwiftProtobuf.Message, SwiftProtobuf._Mes
     if lhs.mediaType != rhs.mediaType {return false}
     if lhs.byteCount != rhs.byteCount {return false}
     if lhs.chunkSize != rhs.chunkSize {return false}
-    if lhs.sha256 != rhs.sha256 {return false}
+    if lhs.hash != rhs.hash {return false}
     if lhs.text != rhs.text {return false}
     if lhs.replyTo != rhs.replyTo {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
@@ -3103,115 +3024,6 @@ nonisolated extension ProtoSignedInvite: SwiftProtobuf.Message, SwiftProtobuf._M
   package static func ==(lhs: ProtoSignedInvite, rhs: ProtoSignedInvite) -> Bool {
     if lhs.payload != rhs.payload {return false}
     if lhs.signature != rhs.signature {return false}
-    if lhs.unknownFields != rhs.unknownFields {return false}
-    return true
-  }
-}
-
-nonisolated extension ProtoStoredMessage: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
-  package static let protoMessageName: String = _protobuf_package + ".StoredMessage"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}content\0\u{1}sender\0\u{1}state\0\u{3}expires_at\0\u{3}arrived_at\0\u{1}deliveries\0\u{4}\u{e}read_until\0\u{3}read_lifetime\0")
-
-  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    while let fieldNumber = try decoder.nextFieldNumber() {
-      // The use of inline closures is to circumvent an issue where the compiler
-      // allocates stack space for every case branch when no optimizations are
-      // enabled. https://github.com/apple/swift-protobuf/issues/1034
-      switch fieldNumber {
-      case 1: try { try decoder.decodeSingularMessageField(value: &self._content) }()
-      case 2: try { try decoder.decodeSingularBytesField(value: &self.sender) }()
-      case 3: try { try decoder.decodeSingularStringField(value: &self.state) }()
-      case 4: try { try decoder.decodeSingularInt64Field(value: &self._expiresAt) }()
-      case 5: try { try decoder.decodeSingularInt64Field(value: &self.arrivedAt) }()
-      case 6: try { try decoder.decodeRepeatedMessageField(value: &self.deliveries) }()
-      case 20: try { try decoder.decodeSingularInt64Field(value: &self._readUntil) }()
-      case 21: try { try decoder.decodeSingularInt64Field(value: &self._readLifetime) }()
-      default: break
-      }
-    }
-  }
-
-  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    // The use of inline closures is to circumvent an issue where the compiler
-    // allocates stack space for every if/case branch local when no optimizations
-    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
-    // https://github.com/apple/swift-protobuf/issues/1182
-    try { if let v = self._content {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
-    } }()
-    if !self.sender.isEmpty {
-      try visitor.visitSingularBytesField(value: self.sender, fieldNumber: 2)
-    }
-    if !self.state.isEmpty {
-      try visitor.visitSingularStringField(value: self.state, fieldNumber: 3)
-    }
-    try { if let v = self._expiresAt {
-      try visitor.visitSingularInt64Field(value: v, fieldNumber: 4)
-    } }()
-    if self.arrivedAt != 0 {
-      try visitor.visitSingularInt64Field(value: self.arrivedAt, fieldNumber: 5)
-    }
-    if !self.deliveries.isEmpty {
-      try visitor.visitRepeatedMessageField(value: self.deliveries, fieldNumber: 6)
-    }
-    try { if let v = self._readUntil {
-      try visitor.visitSingularInt64Field(value: v, fieldNumber: 20)
-    } }()
-    try { if let v = self._readLifetime {
-      try visitor.visitSingularInt64Field(value: v, fieldNumber: 21)
-    } }()
-    try unknownFields.traverse(visitor: &visitor)
-  }
-
-  package static func ==(lhs: ProtoStoredMessage, rhs: ProtoStoredMessage) -> Bool {
-    if lhs._content != rhs._content {return false}
-    if lhs.sender != rhs.sender {return false}
-    if lhs.state != rhs.state {return false}
-    if lhs._expiresAt != rhs._expiresAt {return false}
-    if lhs.arrivedAt != rhs.arrivedAt {return false}
-    if lhs.deliveries != rhs.deliveries {return false}
-    if lhs._readUntil != rhs._readUntil {return false}
-    if lhs._readLifetime != rhs._readLifetime {return false}
-    if lhs.unknownFields != rhs.unknownFields {return false}
-    return true
-  }
-}
-
-nonisolated extension ProtoDelivery: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
-  package static let protoMessageName: String = _protobuf_package + ".Delivery"
-  package static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}member\0\u{1}state\0\u{1}at\0")
-
-  package mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    while let fieldNumber = try decoder.nextFieldNumber() {
-      // The use of inline closures is to circumvent an issue where the compiler
-      // allocates stack space for every case branch when no optimizations are
-      // enabled. https://github.com/apple/swift-protobuf/issues/1034
-      switch fieldNumber {
-      case 1: try { try decoder.decodeSingularBytesField(value: &self.member) }()
-      case 2: try { try decoder.decodeSingularStringField(value: &self.state) }()
-      case 3: try { try decoder.decodeSingularInt64Field(value: &self.at) }()
-      default: break
-      }
-    }
-  }
-
-  package func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    if !self.member.isEmpty {
-      try visitor.visitSingularBytesField(value: self.member, fieldNumber: 1)
-    }
-    if !self.state.isEmpty {
-      try visitor.visitSingularStringField(value: self.state, fieldNumber: 2)
-    }
-    if self.at != 0 {
-      try visitor.visitSingularInt64Field(value: self.at, fieldNumber: 3)
-    }
-    try unknownFields.traverse(visitor: &visitor)
-  }
-
-  package static func ==(lhs: ProtoDelivery, rhs: ProtoDelivery) -> Bool {
-    if lhs.member != rhs.member {return false}
-    if lhs.state != rhs.state {return false}
-    if lhs.at != rhs.at {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -77,7 +77,7 @@ struct Members: Sendable {
                         name: "f",
                         mediaType: "a/b",
                         byteCount: 1 << 20,
-                        sha256: randomBytes(32),
+                        hash: randomBytes(32),
                         text: ""
                     )
                 )

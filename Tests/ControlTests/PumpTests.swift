@@ -103,6 +103,15 @@ import Testing
         }
     }
 
+    @Test func `what is in a body is no request that is owed an answer`() async throws {
+        try await ControlNode.serving { node in
+            let body = Self.request(2)
+            let first = #"{"jsonrpc":"2.0","id":1,"method":"m","body":\#(body.utf8.count)}"# + "\n" + body
+            let outcome = try Self.pump(first + Self.request(3), node)
+            #expect(outcome.answers.map { $0["id"] } == [1, 3] && outcome.failure == nil)
+        }
+    }
+
     @Test func `a node that goes away before it has answered is a lost connection`() async throws {
         let handler: ControlHandler = { request, connection in
             if request.method == "answer" { return connection.eventLoop.makeSucceededFuture(.null) }

@@ -93,7 +93,7 @@ extension FuzzSession {
                 name: "f",
                 mediaType: "text/plain",
                 byteCount: byteCount,
-                sha256: [UInt8](repeating: 0, count: 32),
+                hash: [UInt8](repeating: 0, count: 32),
                 text: ""
             )
             return try machine.send(attachment, prepared, &turn).actions

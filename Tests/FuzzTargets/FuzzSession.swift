@@ -250,7 +250,7 @@ struct FuzzSession {
                         name: "f",
                         mediaType: "",
                         byteCount: Int64(min(input.number(), UInt64(Attachment.byteCountLimit))),
-                        sha256: [UInt8](repeating: 0, count: 32),
+                        hash: [UInt8](repeating: 0, count: 32),
                         text: ""
                     )
                 )

@@ -58,7 +58,7 @@ struct Samples {
                         name: "grüße.txt",
                         mediaType: "text/plain",
                         byteCount: 100_000,
-                        sha256: random.bytes(32),
+                        hash: random.bytes(32),
                         text: "look",
                         replyTo: MessageID.random(&random)
                     )

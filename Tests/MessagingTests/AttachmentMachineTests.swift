@@ -154,7 +154,7 @@ private enum ReceiverState: CaseIterable {
 
     private func drain(_ machine: inout AttachmentSenderStateMachine) -> [String] {
         var result: [String] = []
-        while let (message, index) = machine.next() {
+        while let (message, index, _) = machine.next() {
             result.append("\(ids.firstIndex(of: message) ?? -1):\(index)")
         }
         return result
@@ -162,7 +162,7 @@ private enum ReceiverState: CaseIterable {
 
     @Test func `idle: a request is served, nothing else happens`() {
         var machine = AttachmentSenderStateMachine()
-        let nothing = machine.next()
+        let nothing = machine.next()?.index
         #expect(machine.isIdle && nothing == nil)
         machine.linkLost()
         machine.remove(ids[0])
@@ -189,7 +189,7 @@ private enum ReceiverState: CaseIterable {
         machine.remove(ids[1])
         #expect(machine.count == 2)
         machine.linkLost()
-        let nothing = machine.next()
+        let nothing = machine.next()?.index
         #expect(machine.isIdle && nothing == nil)
     }
 
@@ -227,7 +227,7 @@ private enum ReceiverState: CaseIterable {
 
     @Test(arguments: [(0, 0, 0), (1, 1, 1), (32_768, 1, 32_768), (32_769, 2, 1), (65_536, 2, 32_768)])
     func `chunks of a file`(_ byteCount: Int64, _ count: Int, _ last: Int) {
-        let attachment = Messaging.Attachment(name: "a", mediaType: "", byteCount: byteCount, sha256: [], text: "")
+        let attachment = Messaging.Attachment(name: "a", mediaType: "", byteCount: byteCount, hash: [], text: "")
         #expect(attachment.chunkCount == count)
         #expect(attachment.chunkByteCount(count - 1) == last)
         for index in [-1, count, .max, .min] { #expect(attachment.chunkByteCount(index) == 0) }

@@ -25,7 +25,7 @@ import Testing
     private func sendFile(
         _ bytes: [UInt8],
         _ pair: inout Pair,
-        sha256: [UInt8]? = nil,
+        hash: [UInt8]? = nil,
         announced: Int64? = nil
     ) throws -> MessageID {
         var prepared: PreparedAttachment?
@@ -48,7 +48,7 @@ import Testing
             name: "f",
             mediaType: "",
             byteCount: announced ?? Int64(bytes.count),
-            sha256: sha256 ?? SHA256.hash(bytes),
+            hash: hash ?? BLAKE2b.hash(bytes),
             text: "look"
         )
         pair.command(0) { (machine, turn) throws(CommandError) in
@@ -77,7 +77,7 @@ import Testing
 
     @Test func `bytes that are not those announced fail, and are destroyed`() throws {
         var pair = try joined(lifetime: .oneDay)
-        let id = try sendFile(bytes(100_000), &pair, sha256: [UInt8](repeating: 1, count: 32))
+        let id = try sendFile(bytes(100_000), &pair, hash: [UInt8](repeating: 1, count: 32))
         pair.run()
         #expect(state(id, pair, 0) == .failed && state(id, pair, 1) == .failed)
         #expect(pair.chunks[1][id] == nil)

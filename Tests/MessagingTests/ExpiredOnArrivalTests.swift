@@ -133,7 +133,7 @@ import Testing
                 name: "f",
                 mediaType: "a/b",
                 byteCount: 100_000,
-                sha256: [UInt8](repeating: 1, count: 32),
+                hash: [UInt8](repeating: 1, count: 32),
                 text: ""
             )
             let (message, actions) = try machine.send(file, prepared, &turn)

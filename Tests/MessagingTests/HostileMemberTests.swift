@@ -499,7 +499,7 @@ extension Assembly {
                 name: "f",
                 mediaType: "a/b",
                 byteCount: byteCount,
-                sha256: [UInt8](repeating: 1, count: 32),
+                hash: [UInt8](repeating: 1, count: 32),
                 text: ""
             )
         )
@@ -530,7 +530,7 @@ extension Assembly {
                 name: "f",
                 mediaType: "a/b",
                 byteCount: 100_000,
-                sha256: [UInt8](repeating: 1, count: 32),
+                hash: [UInt8](repeating: 1, count: 32),
                 text: ""
             )
             let (message, actions) = try machine.send(file, prepared, &turn)

@@ -179,7 +179,7 @@ struct Pair {
         let bytes = (0..<attachment.chunkCount).flatMap { index in
             chunks[node][id]?[index]?.plain(byteCount: attachment.chunkByteCount(index)) ?? []
         }
-        let isRight = SHA256.hash(bytes) == attachment.sha256
+        let isRight = BLAKE2b.hash(bytes) == attachment.hash
         step(node) { core, turn in core.attachmentVerified(id, client: client, isRight: isRight, &turn) }
     }
 

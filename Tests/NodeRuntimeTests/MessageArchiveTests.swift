@@ -151,7 +151,7 @@ import Testing
         #expect(archive.learned.isEmpty)
         #expect(try store.nextPlace(row) == before + 1)
         store.commit { _ in }
-        var again = reopened
+        let again = reopened
         #expect(again.read(ids[3], now: now)?.message.deliveries == [said])
         let page = try #require(try again.page(last: 3, after: nil, now: now) { _ in true })
         #expect(page.messages.map(\.message.content.id) == ids.suffix(3))

@@ -286,7 +286,7 @@ import Testing
         let target = try come(1, .disk(.oneDay))
         let ids = try (0..<20).map { try react(to: target, .disk(.oneDay), fromUs: $0 % 10 == 0) }
         store.commit { _ in }
-        var again = MessageArchive(store: store, row: row, memory: MessageMemory())
+        let again = MessageArchive(store: store, row: row, memory: MessageMemory())
         let waiting = try again.restoreHidden(from: 0, now: now)
         #expect(waiting.map(\.content.id) == [ids[0], ids[10]])
         #expect(again.reactions[target] == ids)
@@ -296,18 +296,18 @@ import Testing
         throws
     {
         let hash = [UInt8](repeating: 1, count: 32)
-        let attachment = Attachment(name: "f", mediaType: "a/b", byteCount: 70_000, sha256: hash, text: "")
+        let attachment = Attachment(name: "f", mediaType: "a/b", byteCount: 70_000, hash: hash, text: "")
         let file = try come(1, .disk(.oneDay), body: .attachment(attachment))
         let lost = MessageID.random(&random)
         for (message, index) in [(file, 0), (file, 2), (lost, 0), (lost, 2)] {
             let count = index == 2 ? 100 : Limits.chunkByteCount
             let bytes = [UInt8](repeating: UInt8(index), count: count)
             let chunk = AttachmentChunk(message: message, index: index, isDeflated: false, bytes: bytes)
-            try archive.keep(chunk, .disk(.oneDay), expiresAt: now + .day)
+            _ = try archive.keep(chunk, .disk(.oneDay), expiresAt: now + .day)
         }
         let reaction = try react(to: file, .disk(.oneDay))
         store.commit { _ in }
-        var again = MessageArchive(store: store, row: row, memory: MessageMemory())
+        let again = MessageArchive(store: store, row: row, memory: MessageMemory())
         _ = try again.restoreHidden(from: 0, now: now)
         for index in [0, 2] {
             let isHere = [file, lost].map { again.hasChunk(index, of: $0) }

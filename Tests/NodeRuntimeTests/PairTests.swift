@@ -35,14 +35,14 @@ import Testing
         let pair = try await Pair()
         try await pair.agree(.oneHour)
         let upload = try await pair.ann.beginUpload("tea", name: "f", byteCount: nil, text: "", replyTo: nil)
-        _ = try await pair.ann.append(Array(repeating: 7, count: 70_000), to: upload).get()
+        _ = try await pair.ann.append(ByteBuffer(bytes: Array(repeating: 7, count: 70_000)), to: upload).get()
         let disk = pair.disks.ann
         disk.with { $0.fault = SimulatedDisk.Fault(at: $0.operations, code: EIO, isLasting: true) }
         _ = try? await pair.ann.rename("tea", to: "coffee")
         _ = try? await pair.ann.whenCommitted().get()
         disk.with { $0.fault = nil }
         // It would be sent with holes otherwise: what was handed over before is not on the disk any more.
-        await #expect(throws: NodeError.self) { try await pair.ann.append([1], to: upload) }
+        await #expect(throws: NodeError.self) { try await pair.ann.append(ByteBuffer(bytes: [1]), to: upload) }
         await #expect(throws: NodeError.self) { try await pair.ann.commitUpload(upload) }
         try await pair.end()
     }
@@ -51,7 +51,7 @@ import Testing
     func uploadIntoLeft() async throws {
         let pair = try await Pair()
         let upload = try await pair.ann.beginUpload("tea", name: "f", byteCount: nil, text: "", replyTo: nil)
-        _ = try await pair.ann.append([1, 2, 3], to: upload).get()
+        _ = try await pair.ann.append(ByteBuffer(bytes: [1, 2, 3]), to: upload).get()
         _ = try await pair.ann.explode("tea")
         #expect(await pair.ann.uploadCount == 0)
         try await pair.end()
@@ -61,9 +61,9 @@ import Testing
     func uploadIntoAsleep() async throws {
         let pair = try await Pair()
         let upload = try await pair.ann.beginUpload("tea", name: "f", byteCount: nil, text: "", replyTo: nil)
-        _ = try await pair.ann.append([1, 2, 3], to: upload).get()
+        _ = try await pair.ann.append(ByteBuffer(bytes: [1, 2, 3]), to: upload).get()
         #expect(try await pair.ann.sleepInbox("tea").state == .sleeping)
-        #expect(try await pair.ann.append([4], to: upload).get() == 4)
+        #expect(try await pair.ann.append(ByteBuffer(bytes: [4]), to: upload).get() == 4)
         try await pair.ann.whenCommitted().get()
         #expect(try await pair.ann.sleepInbox("tea").state == .sleeping)
         _ = try await pair.ann.commitUpload(upload)

@@ -1,4 +1,5 @@
 import Messaging
+import NIOCore
 import NodeRuntime
 import Primitives
 
@@ -27,7 +28,7 @@ extension NodeSimulation {
                 text: "",
                 replyTo: nil
             )
-            _ = try node.append(bytes, to: upload)
+            _ = try node.append(ByteBuffer(bytes: bytes), to: upload)
             if isGivenUp { return node.cancelUpload(upload) }
             _ = try node.commitUpload(upload)
         }

@@ -3,6 +3,25 @@ import Testing
 
 /// Figures published by others; each test names its source.
 @Suite struct KnownAnswers {
+    /// The digest of "abc" with 32 bytes, as `b2sum --length 256` gives it.
+    @Test func `BLAKE2b piece by piece`() {
+        let hasher = BLAKE2bHasher()
+        hasher.update([0x61])
+        hasher.update([])
+        hasher.update([0x62, 0x63][...])
+        #expect(
+            Hex.encode(hasher.finalize()) == "bddd813c634239723171ef3fee98579b94964e3bb1cb3e427262c8c068d52319"
+        )
+        let bytes = (0..<70_000).map { UInt8(truncatingIfNeeded: $0 / 3) }
+        for step in [1, 127, 128, 129, 32_768] {
+            let hasher = BLAKE2bHasher()
+            for start in stride(from: 0, to: bytes.count, by: step) {
+                hasher.update(bytes[start..<min(start + step, bytes.count)])
+            }
+            #expect(hasher.finalize() == BLAKE2b.hash(bytes))
+        }
+    }
+
     @Test func `HKDF reproduces RFC 5869, test case 1`() {
         let secret = SecretBytes(copying: [UInt8](repeating: 0x0b, count: 22))
         let output = secret.withBytes {

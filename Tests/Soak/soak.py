@@ -22,7 +22,7 @@ in what is left of the time after the warm-up. A bound is for the whole period, 
 slope that it finds. At the start it plants a member that stands still and figures that grow, and fails if it does not
 see them.
 """
-import argparse, base64, json, os, random, shutil, signal, socket, subprocess, sys, tempfile, time
+import argparse, json, os, random, shutil, signal, socket, subprocess, sys, tempfile, time
 
 parser = argparse.ArgumentParser()
 parser.add_argument("mayfly")
@@ -93,12 +93,12 @@ class Node:
         if code != 0:
             raise Failure(f"{self.name} stops with {code}")
 
-    def call(self, method, may=(), **params):
+    def call(self, method, may=(), body=b"", **params):
         """The result, or None for a refusal of a kind that may be; any other fails the run."""
         self.number += 1
-        request = {"jsonrpc": "2.0", "id": self.number, "method": method, "params": params}
+        request = {"jsonrpc": "2.0", "id": self.number, "method": method, "params": params, "body": len(body)}
         try:
-            self.socket.sendall(json.dumps(request).encode() + b"\n")
+            self.socket.sendall(json.dumps(request).encode() + b"\n" + body)
             while True:
                 line = self.stream.readline()
                 if not line:
@@ -221,8 +221,7 @@ def say(node, conversation, wait="sent", timeout="60s", keeps=False):
 
 def send_file(node, conversation):
     upload = node.call("attachment.begin", conversation=conversation, name="f.bin", byteCount=200_000)["upload"]
-    data = base64.b64encode(chance.randbytes(200_000)).decode()
-    node.call("attachment.append", upload=upload, data=data)
+    node.call("attachment.append", body=chance.randbytes(200_000), upload=upload)
     return arrived(node.call("attachment.commit", upload=upload, wait="delivered", timeout="60s"), "delivered")
 
 

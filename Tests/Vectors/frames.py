@@ -1,5 +1,6 @@
 """The frames of Frames.md, made from that page's tables."""
 
+import hashlib
 import struct
 import zlib
 
@@ -89,7 +90,7 @@ SLUG_DEFLATED = "mayfly:join/" + base64url(b"\x1f" + deflate(SIGNED_INVITE))
 
 # Of the whole group: see Group.md. Its examples name the digest as any eight bytes.
 DIGEST = bytes(range(0xF0, 0xF8))
-SHA = sha256(b"a file")
+HASH = hashlib.blake2b(b"a file", digest_size=32).digest()
 NONCE = bytes(range(0xE0, 0xF0))
 
 
@@ -117,7 +118,7 @@ def start(*fields):
 def examples():
     id = v.PLAIN.agreement
     first = [(6, BOB_MEMBER), (7, DIGEST)]
-    attachment = (1, "grüße.txt"), (2, "text/plain"), (3, 100_000), (4, 32_768), (5, SHA), (6, "look"), (7, MESSAGE)
+    attachment = (1, "grüße.txt"), (2, "text/plain"), (3, 100_000), (4, 32_768), (5, HASH), (6, "look"), (7, MESSAGE)
     receipt = (1, CONVERSATION), (2, BOB_KEY), (3, v.DESTROYED), (4, v.RECEIPT.signature)
     request = (1, INVITE_PAYLOAD), (2, INVITE_SIGNATURE), (3, v.SECRET), (6, BOB_MEMBER)
     welcome = [(1, TAG), (2, GENESIS), (5, ANN_MEMBER)]

@@ -224,7 +224,7 @@ import Wire
             (.reaction, .reaction(Reaction(message: id, emoji: String(repeating: "x", count: 65), isRemoved: false))),
         ]
         for change: (inout Messaging.Attachment) -> Void in [
-            { $0.byteCount = -1 }, { $0.byteCount = .max }, { $0.sha256 = [1] },
+            { $0.byteCount = -1 }, { $0.byteCount = .max }, { $0.hash = [1] },
             { $0.name = String(repeating: "x", count: 256) }, { $0.mediaType = String(repeating: "x", count: 128) },
             { $0.text = String(repeating: "x", count: 32_769) },
         ] {

@@ -108,7 +108,7 @@ struct SpecifiedFrames {
             name: "grüße.txt",
             mediaType: "text/plain",
             byteCount: 100_000,
-            sha256: SHA256.hash(Array("a file".utf8)),
+            hash: BLAKE2b.hash(Array("a file".utf8)),
             text: "look",
             replyTo: message
         )

@@ -100,6 +100,7 @@ struct OwedAnswers {
             return
         }
         if request.id != nil { count += 1 }
+        outgoing.skip(request.bodyByteCount)
         switch request.method {
         case SubscribeMethod.name: if let id = request.id { subscribing.insert(id) }
         case UnsubscribeMethod.name:
@@ -130,6 +131,7 @@ private struct LineCollector {
     private var piece: ArraySlice<UInt8> = []
     /// The beginning of the next line.
     private var begun: [UInt8] = []
+    private var skippedByteCount = 0
 
     init(byteLimit: Int) { self.byteLimit = byteLimit }
 
@@ -138,6 +140,9 @@ private struct LineCollector {
 
     /// The next whole line, without its newline; empty ones are left out.
     mutating func next() -> ArraySlice<UInt8>? {
+        let skipped = min(skippedByteCount, piece.count)
+        skippedByteCount -= skipped
+        piece = piece.dropFirst(skipped)
         while let newline = piece.firstIndex(of: UInt8(ascii: "\n")) {
             var line = piece[..<newline]
             piece = piece[(newline + 1)...]
@@ -152,6 +157,9 @@ private struct LineCollector {
         piece = []
         return nil
     }
+
+    /// The next bytes are no lines. Only after a whole line.
+    mutating func skip(_ byteCount: Int) { skippedByteCount += byteCount }
 
     /// What has come after the last newline.
     mutating func rest() -> ArraySlice<UInt8>? {

@@ -42,21 +42,66 @@ package final class ControlClient {
         _ params: JSONValue = [:],
         timeout: Duration? = .seconds(30)
     ) throws(ControlError) -> JSONValue {
-        let id = RequestID.integer(nextID)
-        nextID += 1
         let deadline = timeout.map { ContinuousClock.now + $0 }
-        let timedOut = ControlError(
-            .timedOut,
-            "the node did not answer `\(method)` in time",
-            hint: "see `mayfly doctor`"
-        )
-        unsent += ControlRequest(id: id, method: method, params: params).jsonValue.utf8 + [UInt8(ascii: "\n")]
-        guard try sendUnsent(until: deadline) else { throw timedOut }
+        return try answer(to: try send(method, params, until: deadline), until: deadline)
+    }
+
+    /// A request whose answer is awaited later.
+    package struct PendingCall {
+        fileprivate let number: Int64
+        fileprivate let method: String
+
+        fileprivate var id: RequestID { .integer(number) }
+
+        /// Whether a failure ends the wait for this one: its own, one of the connection, or that of a later request.
+        fileprivate func isEnded(byFailureOf id: RequestID) -> Bool {
+            switch id {
+            case .integer(let other): other >= number
+            case .null: true
+            case .string: false
+            }
+        }
+
+        fileprivate var timedOut: ControlError {
+            ControlError(
+                .timedOut,
+                "the node did not answer `\(method)` in time",
+                hint: "see `mayfly doctor`"
+            )
+        }
+    }
+
+    /// Sends a request without waiting for its answer.
+    /// - Parameter body: what follows the request as it is; at most ``ControlLimits/bodyByteCount`` bytes.
+    package func send(
+        _ method: String,
+        _ params: JSONValue,
+        body: [UInt8] = [],
+        until deadline: ContinuousClock.Instant?
+    ) throws(ControlError) -> PendingCall {
+        let call = PendingCall(number: nextID, method: method)
+        nextID += 1
+        let request = ControlRequest(id: call.id, method: method, params: params, bodyByteCount: body.count)
+        unsent += request.jsonValue.utf8 + [UInt8(ascii: "\n")]
+        guard try sendUnsent(until: deadline) else { throw call.timedOut }
+        if !body.isEmpty {
+            unsent = body[...]
+            guard try sendUnsent(until: deadline) else { throw call.timedOut }
+        }
+        return call
+    }
+
+    /// Waits for the answer to the first of the requests that have none yet.
+    /// - Throws: also the failure of one of the others, which may come first.
+    package func answer(
+        to call: PendingCall,
+        until deadline: ContinuousClock.Instant?
+    ) throws(ControlError) -> JSONValue {
         while true {
-            guard case .line(let line) = try readLine(until: deadline) else { throw timedOut }
+            guard case .line(let line) = try readLine(until: deadline) else { throw call.timedOut }
             switch try ControlResponse(line: line) {
-            case .success(let answered, let result) where answered == id: return result
-            case .failure(let answered, let error) where answered == id || answered == .null: throw error
+            case .success(let answered, let result) where answered == call.id: return result
+            case .failure(let answered, let error) where call.isEnded(byFailureOf: answered): throw error
             case .success, .failure: continue  // the late answer of a call that was given up
             case .notification(let name, let params):
                 waitingNotifications.append(.notification(method: name, params: params))
@@ -116,6 +161,16 @@ package final class ControlClient {
 }
 
 extension ControlClient {
+    /// Sends a request of the catalogue without waiting for its answer.
+    package func send<Method: ControlMethod>(
+        _ method: Method.Type,
+        _ params: Method.Params,
+        body: [UInt8],
+        until deadline: ContinuousClock.Instant?
+    ) throws(ControlError) -> PendingCall {
+        try send(method.name, JSONValue(of: params), body: body, until: deadline)
+    }
+
     /// - Returns: false when `deadline` passes before all of ``unsent`` is sent.
     private func sendUnsent(until deadline: ContinuousClock.Instant?) throws(ControlError) -> Bool {
         while true {

@@ -7,6 +7,12 @@ package protocol ControlMethod: SendableMetatype {
     static var name: String { get }
     /// One sentence for `mayfly schema`.
     static var summary: String { get }
+    /// Whether bytes may follow the request: `body` of the request says how many.
+    static var takesBody: Bool { get }
+}
+
+extension ControlMethod {
+    package static var takesBody: Bool { false }
 }
 
 /// No parameters, or a result without fields.

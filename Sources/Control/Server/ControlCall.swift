@@ -1,3 +1,5 @@
+import NIOCore
+
 /// One request under way, the one object that a request costs. It crosses to the loop of the service with its parameters
 /// and comes back to the control loop with its answer.
 package class ControlCall: @unchecked Sendable {
@@ -9,12 +11,17 @@ package class ControlCall: @unchecked Sendable {
     package let method: String
     /// `nil` for a notification, which gets no answer.
     let id: RequestID?
+    /// Whether a body may follow the request.
+    let takesBody: Bool
+    /// What followed the request, as it came.
+    package final var body: ByteBuffer?
     private(set) var failure: ControlError?
     private var isSettled = false
 
-    init(id: RequestID?, method: String, session: ControlSession) {
+    init(id: RequestID?, method: String, takesBody: Bool, session: ControlSession) {
         self.id = id
         self.method = method
+        self.takesBody = takesBody
         self.session = session
     }
 
@@ -58,7 +65,7 @@ package final class MethodCall<Method: ControlMethod>: ControlCall, @unchecked S
 
     /// Only until the body returns: a text is not kept for as long as its message is on its way.
     package private(set) var params: Method.Params
-    private let body: Body
+    private let answer: Body
     private var result: Method.Result?
 
     /// - Parameter name: of the method, as it was asked for.
@@ -70,13 +77,14 @@ package final class MethodCall<Method: ControlMethod>: ControlCall, @unchecked S
         body: @escaping Body
     ) {
         self.params = params
-        self.body = body
-        super.init(id: id, method: name, session: session)
+        answer = body
+        super.init(id: id, method: name, takesBody: Method.takesBody, session: session)
     }
 
     override package func perform() {
-        body(self)
+        answer(self)
         params = Method.Params()
+        body = nil
     }
 
     /// Answers. On the service's loop.

@@ -42,6 +42,8 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
     private var isDispatching = false
     /// More may come before the end of this read.
     private var isReading = false
+    /// The body that comes next, and whose it is; of no call when the request has been refused already.
+    private var awaitedBody: (call: ControlCall?, byteCount: Int)?
     /// Calls for the next hop.
     private var calls: [ControlCall] = []
     /// Answers to what was no call wait.
@@ -158,6 +160,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
         isDispatching = true
         defer { isDispatching = false }
         while isServing, requestsInFlight < ControlLimits.requestsInFlight {
+            guard takeBody() else { break }
             let line: ByteBuffer?
             do {
                 line = try nextLine()
@@ -172,6 +175,32 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
         }
         if !isReading { submit() }
         finishIfDrained()
+    }
+
+    /// - Returns: false when more of a body has to come.
+    private func takeBody() -> Bool {
+        guard let (call, byteCount) = awaitedBody else { return true }
+        guard let body = splitter.takeBytes(byteCount) else {
+            if case .draining = state {
+                awaitedBody = nil
+                _ = splitter.takeRest()
+                guard let call else { return false }
+                if let id = call.id {
+                    let error = ControlError.invalidRequest("the input ends before the \(byteCount) bytes of the body")
+                    connection.add(UnreadableRequest(id: id, error: error))
+                } else {
+                    connection.addNothing()
+                }
+                needsFlush = true
+            }
+            return false
+        }
+        awaitedBody = nil
+        if let call {
+            call.body = body
+            calls.append(call)
+        }
+        return true
     }
 
     private func nextLine() throws(LineSplitter.LineTooLong) -> ByteBuffer? {
@@ -193,11 +222,19 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
         line.withUnsafeReadableBytes { bytes in
             do throws(UnreadableRequest) {
                 try RequestLine.read(bytes.assumingMemoryBound(to: UInt8.self)) {
-                    (id, method, params) throws(UnreadableRequest) in
+                    (head, params) throws(UnreadableRequest) in
+                    if head.bodyByteCount > 0 { awaitedBody = (nil, head.bodyByteCount) }
                     do throws(ControlError) {
-                        calls.append(try bridge.makeCall(method, id: id, params: &params, session: session))
+                        let call = try bridge.makeCall(head.method, id: head.id, params: &params, session: session)
+                        if head.bodyByteCount == 0 {
+                            calls.append(call)
+                        } else if call.takesBody {
+                            awaitedBody?.call = call
+                        } else {
+                            throw .invalidRequest("`\(head.method)` takes no body")
+                        }
                     } catch {
-                        guard let id else {
+                        guard let id = head.id else {
                             connection.addNothing()
                             needsFlush = true
                             return
@@ -206,6 +243,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
                     }
                 }
             } catch {
+                if error.endsStream { return refuse(error.error) }
                 connection.add(error)
                 needsFlush = true
             }

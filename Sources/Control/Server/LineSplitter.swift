@@ -44,6 +44,24 @@ struct LineSplitter {
         }
     }
 
+    /// The next bytes as they are, for a body; `nil` when more are needed. Only between two lines.
+    mutating func takeBytes(_ count: Int) -> ByteBuffer? {
+        searchedByteCount = 0
+        guard buffer.readableBytes >= count else {
+            // The body grows in one place.
+            buffer.reserveCapacity(minimumWritableBytes: count - buffer.readableBytes)
+            return nil
+        }
+        if buffer.readableBytes == count {
+            defer { buffer = ByteBuffer() }
+            return buffer
+        }
+        guard let bytes = buffer.readSlice(length: count) else { return nil }
+        let taken = ByteBuffer(bytes: bytes.readableBytesView)
+        forgetTakenLines()
+        return taken
+    }
+
     /// Lets go of the storage that still holds the lines that were taken; freed, it is overwritten.
     private mutating func forgetTakenLines() {
         guard buffer.readerIndex > 0 else { return }

@@ -11,6 +11,7 @@ import DequeModule
 package struct AttachmentSenderStateMachine: Hashable, Sendable {
     private struct File: Hashable, Sendable {
         let message: MessageID
+        let chunkCount: Int
         /// What was asked for, in that order; none is empty.
         var runs: Deque<Range<Int>>
     }
@@ -45,13 +46,13 @@ package struct AttachmentSenderStateMachine: Hashable, Sendable {
         else { return false }
         let run = first..<min(first + count, chunkCount)
         switch state {
-        case .idle: state = .serving([File(message: message, runs: [run])])
+        case .idle: state = .serving([File(message: message, chunkCount: chunkCount, runs: [run])])
         case .serving(var files):
             state = .idle
             if let place = files.firstIndex(where: { $0.message == message }) {
                 files[place].runs.append(run)
             } else {
-                files.append(File(message: message, runs: [run]))
+                files.append(File(message: message, chunkCount: chunkCount, runs: [run]))
             }
             state = .serving(files)
         }
@@ -59,7 +60,7 @@ package struct AttachmentSenderStateMachine: Hashable, Sendable {
     }
 
     /// The next chunk that may go; `nil` when nothing waits.
-    package mutating func next() -> (message: MessageID, index: Int)? {
+    package mutating func next() -> (message: MessageID, index: Int, chunkCount: Int)? {
         switch state {
         case .idle: return nil
         case .serving(var files):
@@ -70,7 +71,7 @@ package struct AttachmentSenderStateMachine: Hashable, Sendable {
             // Behind the other files.
             if !file.runs.isEmpty { files.append(file) }
             if !files.isEmpty { state = .serving(files) }
-            return (file.message, run.lowerBound)
+            return (file.message, run.lowerBound, file.chunkCount)
         }
     }
 

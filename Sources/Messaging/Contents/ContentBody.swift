@@ -59,8 +59,8 @@ package struct Attachment: Hashable, Sendable {
     package var mediaType: String
     /// 0…``byteCountLimit``.
     package var byteCount: Int64
-    /// Of the whole file, 32 bytes.
-    package var sha256: [UInt8]
+    /// BLAKE2b-256 (RFC 7693) of the whole file.
+    package var hash: [UInt8]
     /// What its sender says to it; may be empty.
     package var text: String
     package var replyTo: MessageID?
@@ -69,14 +69,14 @@ package struct Attachment: Hashable, Sendable {
         name: String,
         mediaType: String,
         byteCount: Int64,
-        sha256: [UInt8],
+        hash: [UInt8],
         text: String,
         replyTo: MessageID? = nil
     ) {
         self.name = name
         self.mediaType = mediaType
         self.byteCount = byteCount
-        self.sha256 = sha256
+        self.hash = hash
         self.text = text
         self.replyTo = replyTo
     }
@@ -157,9 +157,14 @@ package struct AttachmentChunk: Hashable, Sendable {
         guard byteCount > 0, byteCount <= Limits.chunkByteCount else { return nil }
         guard isDeflated else { return bytes.count == byteCount ? bytes : nil }
         guard bytes.count < byteCount else { return nil }
-        // The ratio is no danger: the output is what was asked for, and known before.
-        let plain = try? Deflate.decompress(bytes, limit: byteCount, ratio: byteCount)
+        let plain = inflated(limit: byteCount)
         return plain?.count == byteCount ? plain : nil
+    }
+
+    /// The bytes of the file, of a chunk that is deflated.
+    /// - Parameter limit: `nil` for more bytes than that. The ratio is no danger then.
+    package func inflated(limit: Int = Limits.chunkByteCount) -> [UInt8]? {
+        try? Deflate.decompress(bytes, limit: limit, ratio: limit)
     }
 }
 

@@ -312,12 +312,10 @@ extension ConversationStateMachine {
         guard members[member]?.isEstablished == true, members[member]?.link.link == link else { return [] }
         var result: [NodeAction] = []
         for _ in 0..<Limits.attachmentBurst {
-            guard let (id, index) = members[member]!.serving.next() else { break }
+            guard let (id, index, total) = members[member]!.serving.next() else { break }
             members[member]!.stallsAt = turn.now + Limits.transferPatience
             result.append(.transmitChunk(link, client, id, index: index))
-            guard let total = turn.contents.message(client, id)?.content.attachment?.chunkCount,
-                members[member]!.serving.shows(id, index: index, of: total, now: turn.now)
-            else { continue }
+            guard members[member]!.serving.shows(id, index: index, of: total, now: turn.now) else { continue }
             result.append(event(.attachmentProgress(id, member, count: index + 1, of: total), turn))
         }
         return result

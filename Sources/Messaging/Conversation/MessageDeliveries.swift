@@ -35,7 +35,7 @@ struct MessageDeliveries: Sendable {
 
     /// What a message has come to that only a member who has left had not acknowledged.
     mutating func waited(for id: MessageID, by former: PublicKey, of members: Members, _ turn: Turn) -> [NodeAction] {
-        let deliveries = turn.contents.message(names.client, id)?.deliveries ?? []
+        let deliveries = turn.contents.deliveries(names.client, id)
         let isThere =
             missedBySome.contains(id)
             || deliveries.contains { $0.member != former && ($0.state == .delivered || $0.state == .read) }
@@ -45,7 +45,7 @@ struct MessageDeliveries: Sendable {
     /// What a message has come to when no member is waited for any more; nothing before.
     private mutating func settle(_ id: MessageID, stored: Bool?, of members: Members, _ turn: Turn) -> [NodeAction] {
         guard Self.isSettled(id, of: members) else { return [] }
-        let said = turn.contents.message(names.client, id)?.deliveries ?? []
+        let said = turn.contents.deliveries(names.client, id)
         let isMissed = missedBySome.remove(id) != nil || said.contains { $0.state == .expiredUndelivered }
         let isRefused = said.contains { $0.state == .failed }
         let state: DeliveryState = isRefused ? .failed : isMissed ? .expiredUndelivered : .delivered

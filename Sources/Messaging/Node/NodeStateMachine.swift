@@ -288,9 +288,16 @@ package final class NodeStateMachine {
     /// Explosions move to the tombstones; destroyed inboxes are let go.
     func settle(_ actions: [NodeAction], _ turn: inout Turn) -> [NodeAction] {
         var result = actions
+        // Most actions are of one inbox.
+        var last: InboxEntry?
+        func inbox(_ client: ClientID) -> InboxEntry? {
+            if last?.client != client { last = inboxes[client] }
+            return last
+        }
         for action in actions {
             switch action {
             case .explode(let client, let record, let fanOut):
+                last = nil
                 // Who was removed and has joined again has the copy of its earlier time, too.
                 for earlier in inboxes.directory.copies(of: record.conversation) where earlier.client != client {
                     let open = earlier.links.sorted()
@@ -311,11 +318,12 @@ package final class NodeStateMachine {
                 }
                 rebalanceAt = rebalanceAt ?? turn.now + Limits.inboxTrimInterval
             case .destroy(let client):
+                last = nil
                 if let inbox = inboxes[client] { forget(inbox) }
                 rebalanceAt = rebalanceAt ?? turn.now + Limits.inboxTrimInterval
             case .keep(let client, let message, _) where message.content.type != .systemMessage:
-                if let inbox = inboxes[client] { lifecycle.active(inbox, at: turn.now) }
-            case .setState(let client, _, .delivered): if let inbox = inboxes[client] { delivered(inbox) }
+                if let inbox = inbox(client) { lifecycle.active(inbox, at: turn.now) }
+            case .setState(let client, _, .delivered): if let inbox = inbox(client) { delivered(inbox) }
             default: break
             }
         }

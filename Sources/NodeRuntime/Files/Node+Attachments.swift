@@ -12,18 +12,16 @@ struct FileName: Hashable {
     var id: Messaging.MessageID
 }
 
-/// A file whose hash is being computed. A class, as ``Upload``: the hash holds the file's last bytes.
+/// A file whose hash is being computed: of what comes in order while it comes, of the rest from the archive when all is
+/// here.
 final class Verification {
-    let attachment: Attachment
-    var hasher = SHA256()
+    let hasher = BLAKE2bHasher()
+    /// The chunk that is hashed next.
     var next = 0
+    /// Known once all chunks are here.
+    var attachment: Attachment?
     /// A later attempt makes the steps of an earlier one void.
-    let attempt: UInt64
-
-    init(attachment: Attachment, attempt: UInt64) {
-        self.attachment = attachment
-        self.attempt = attempt
-    }
+    var attempt: UInt64 = 0
 }
 
 /// Files between members: chunks out as the link takes them, and the hash of what has come.
@@ -65,7 +63,7 @@ extension Node {
     private func serve() {
         isServing = false
         guard !isStopped else { return }
-        var goesOn = false
+        var isAnyServed = false
         for link in servedLinks.sorted() {
             guard let connection = links[link]?.connection else {
                 servedLinks.remove(link)
@@ -78,9 +76,9 @@ extension Node {
                 isIdle = actions.isEmpty
                 return actions
             }
-            if isIdle { servedLinks.remove(link) } else { goesOn = true }
+            if isIdle { servedLinks.remove(link) } else { isAnyServed = true }
         }
-        if goesOn { scheduleServing() }
+        if isAnyServed { scheduleServing() }
     }
 
     func transmitChunk(_ id: Messaging.MessageID, _ index: Int, client: ClientID, on link: LinkID) {
@@ -97,14 +95,52 @@ extension Node {
 
     /// Bytes that are hashed in one turn of the loop, in chunks.
     private static let verificationChunkCount = 16
+    /// Files that are hashed at the same time while they come.
+    private static let verificationCount = 256
+
+    /// Hashes a chunk that has come and was kept, if it is the next in order.
+    func hash(_ chunk: AttachmentChunk, client: ClientID) {
+        let name = FileName(client: client, id: chunk.message)
+        let verification: Verification
+        if let known = verifications[name] {
+            verification = known
+        } else if chunk.index == 0 {
+            // Of files that were given up some are left. What goes on is read from the archive at the end.
+            if verifications.count >= Self.verificationCount {
+                verifications = verifications.filter { $0.value.attachment != nil }
+            }
+            verification = Verification()
+            verifications[name] = verification
+        } else {
+            return
+        }
+        guard chunk.index == verification.next, verification.attachment == nil else { return }
+        if chunk.isDeflated {
+            guard let plain = chunk.inflated() else { return }
+            verification.hasher.update(plain)
+        } else {
+            verification.hasher.update(chunk.bytes)
+        }
+        verification.next += 1
+    }
 
     func verifyAttachment(_ id: Messaging.MessageID, client: ClientID) {
         guard let message = inboxes[client]?.archive.read(id, now: readClock().hide)?.message,
             let attachment = message.content.attachment
         else { return }
-        let attempt = (verifications[FileName(client: client, id: id)]?.attempt ?? 0) + 1
-        verifications[FileName(client: client, id: id)] = Verification(attachment: attachment, attempt: attempt)
-        continueVerification(id, client, attempt, after: .zero)
+        let name = FileName(client: client, id: id)
+        let before = verifications[name]
+        let verification: Verification
+        if let before, before.attachment == nil {
+            verification = before
+        } else {
+            verification = Verification()
+            verification.attempt = before?.attempt ?? 0
+        }
+        verification.attachment = attachment
+        verification.attempt += 1
+        verifications[name] = verification
+        continueVerification(id, client, verification.attempt, after: .zero)
     }
 
     private func continueVerification(
@@ -120,13 +156,13 @@ extension Node {
 
     private func verifyOn(_ id: Messaging.MessageID, _ client: ClientID, _ attempt: UInt64) {
         guard let verification = verifications[FileName(client: client, id: id)], verification.attempt == attempt,
-            !isStopped
+            let attachment = verification.attachment, !isStopped
         else { return }
         guard let inbox = inboxes[client] else {
             verifications[FileName(client: client, id: id)] = nil
             return
         }
-        let total = verification.attachment.chunkCount
+        let total = attachment.chunkCount
         let end = min(verification.next + Self.verificationChunkCount, total)
         while verification.next < end {
             let chunk: AttachmentChunk?
@@ -137,7 +173,7 @@ extension Node {
                 verifications[FileName(client: client, id: id)] = nil
                 return storageFailed(client, error)
             }
-            let byteCount = verification.attachment.chunkByteCount(verification.next)
+            let byteCount = attachment.chunkByteCount(verification.next)
             guard let plain = chunk?.plain(byteCount: byteCount) else {
                 if store.isLocked { return continueVerification(id, client, attempt, after: .seconds(1)) }
                 return endVerification(id, client, isRight: false)
@@ -148,7 +184,7 @@ extension Node {
         guard verification.next == total else {
             return continueVerification(id, client, attempt, after: .zero)
         }
-        endVerification(id, client, isRight: verification.hasher.finalize() == verification.attachment.sha256)
+        endVerification(id, client, isRight: verification.hasher.finalize() == attachment.hash)
     }
 
     private func endVerification(_ id: Messaging.MessageID, _ client: ClientID, isRight: Bool) {

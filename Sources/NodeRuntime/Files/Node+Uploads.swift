@@ -14,7 +14,7 @@ final class Upload {
     let name: String
     let text: String
     let replyTo: Messaging.MessageID?
-    var hasher = SHA256()
+    let hasher = BLAKE2bHasher()
     var byteCount: Int64 = 0
     /// Less than a chunk.
     var rest: [UInt8] = []
@@ -88,22 +88,24 @@ extension Node {
 
     /// Takes the next bytes. A refusal ends the upload.
     /// - Returns: how many bytes there are by now, when they are durable or in memory.
-    package func append(_ bytes: [UInt8], to id: UploadID) throws(NodeError) -> EventLoopFuture<Int64> {
-        guard let upload = uploads[id] else { throw .unknownUpload(id.description) }
+    package func append(_ piece: ByteBuffer, to id: UploadID) throws(NodeError) -> EventLoopFuture<Int64> {
+        let bytes = piece.readableBytesView
+        guard let upload = uploads[id] else { throw unknown(id) }
         upload.byteCount += Int64(bytes.count)
         upload.hasher.update(bytes)
-        upload.rest += bytes
         do throws(NodeError) {
             // Others may have needed its place since the last piece.
             try wake(upload.client, .userInteraction)
             try check(upload, adding: bytes.count)
             storage.refusal = nil
-            var start = 0
-            while upload.rest.count - start >= Limits.chunkByteCount {
-                keep(Array(upload.rest[start..<start + Limits.chunkByteCount]), of: upload)
-                start += Limits.chunkByteCount
+            var left = bytes[...]
+            while upload.rest.count + left.count >= Limits.chunkByteCount {
+                let count = Limits.chunkByteCount - upload.rest.count
+                keep(upload.rest.isEmpty ? Array(left.prefix(count)) : upload.rest + left.prefix(count), of: upload)
+                upload.rest = []
+                left = left.dropFirst(count)
             }
-            upload.rest.removeFirst(start)
+            upload.rest += left
             if let failure = storage.refusal { throw .store(failure) }
         } catch {
             cancelUpload(id)
@@ -147,7 +149,7 @@ extension Node {
     /// Sends a file whose bytes have all come.
     /// - Returns: its message, when it is durable or in memory, as its lifetime says.
     package func commitUpload(_ id: UploadID, whenDurable: @escaping WhenDurable = { _ in }) throws(NodeError) -> Sent {
-        guard let upload = uploads[id] else { throw .unknownUpload(id.description) }
+        guard let upload = uploads[id] else { throw unknown(id) }
         let sent: Sent
         do throws(NodeError) {
             try wake(upload.client, .userInteraction)
@@ -159,7 +161,7 @@ extension Node {
                 name: upload.name,
                 mediaType: MediaType.guess(upload.name),
                 byteCount: upload.byteCount,
-                sha256: upload.hasher.finalize(),
+                hash: upload.hasher.finalize(),
                 text: upload.text,
                 replyTo: upload.replyTo
             )
@@ -175,6 +177,11 @@ extension Node {
         memory.uploading.remove(id)
         upload.whenEnded?()
         return sent
+    }
+
+    /// A disk in trouble may have ended it.
+    private func unknown(_ id: UploadID) -> NodeError {
+        storage.trouble.map { .store($0.error) } ?? .unknownUpload(id.description)
     }
 
     /// Calls `body` once the upload has ended.
@@ -193,8 +200,10 @@ extension Node {
         changed(upload.client)
     }
 
-    /// Gives up what is being handed over into an inbox that goes, or goes on from what is durable.
-    func cancelUploads(into client: ClientID) {
+    /// Gives up what is being handed over into an inbox that goes, or goes on from what is durable, and what was hashed of
+    /// files on their way to it.
+    func cancelFiles(of client: ClientID) {
+        verifications = verifications.filter { $0.key.client != client }
         for id in uploads.filter({ $0.value.client == client }).keys.sorted() { cancelUpload(id) }
     }
 

@@ -14,7 +14,7 @@ final class Inbox {
     var notes = InboxNotes()
 
     // What is kept
-    var archive: MessageArchive
+    let archive: MessageArchive
     /// What leaves the node waits here for the disk.
     let effects: EffectQueue
     /// It is awake, and its saved state says that none of its messages waits.

@@ -238,7 +238,7 @@ extension Node {
         for effect in commits.drop(inbox.effects) { release(effect, isDurable: false) }
         // What the disk has may be other than what was to be written, of a file that is being handed over, too.
         inbox.archive.outgoing.removeAll()
-        cancelUploads(into: client)
+        cancelFiles(of: client)
         guard !isStopped, inboxes[client] === inbox else { return }
         guard !store.isLocked else {
             inbox.isVoided = true
@@ -374,7 +374,7 @@ extension Node {
         inboxes.forgetNotes(of: inbox)
         inbox.key = nil
         inbox.deferred = []
-        cancelUploads(into: client)
+        cancelFiles(of: client)
         inbox.archive.forget()
         unregisterAll(inbox)
         // What waited for this inbox's disk has nothing to wait for any more.

@@ -7,17 +7,17 @@ import Wire
 extension MessageArchive {
     // MARK: Chunks
 
-    mutating func keep(
+    /// - Returns: false when it came twice: the first one is as good.
+    func keep(
         _ chunk: AttachmentChunk,
         _ keeping: NodeAction.Keeping,
         expiresAt: Timestamp?
-    ) throws(StoreError) {
+    ) throws(StoreError) -> Bool {
         switch keeping {
         case .disk(let lifetime):
-            guard let tier = lifetime.tier, let expiresAt else { return }
+            guard let tier = lifetime.tier, let expiresAt else { return false }
             let id = try chunkID(chunk.message, chunk.index)
-            // It came twice: the first one is as good.
-            if try store.contains(row, id: id) { return }
+            if try store.contains(row, id: id) { return false }
             try store.append(
                 row,
                 id: id,
@@ -33,16 +33,17 @@ extension MessageArchive {
             )
             memory.chunkByteCount += Int64(chunk.bytes.count - (before?.bytes.count ?? 0))
         }
+        return true
     }
 
-    mutating func hasChunk(_ index: Int, of message: Messaging.MessageID) -> Bool {
+    func hasChunk(_ index: Int, of message: Messaging.MessageID) -> Bool {
         if heldChunks[message]?[index] != nil { return true }
         guard !store.isLocked, let id = try? chunkID(message, index) else { return false }
         return (try? store.contains(row, id: id)) ?? false
     }
 
     /// `nil` when it is not, or no longer, here.
-    mutating func chunk(
+    func chunk(
         _ index: Int,
         of message: Messaging.MessageID,
         now: Timestamp
@@ -59,7 +60,7 @@ extension MessageArchive {
     }
 
     /// Overwrites every chunk of a file.
-    mutating func forgetChunks(_ message: Messaging.MessageID) throws(StoreError) {
+    func forgetChunks(_ message: Messaging.MessageID) throws(StoreError) {
         forgetHeldChunks(message)
         guard !store.isLocked else { return }
         guard let bytes = try store.read(row, id: message.bytes, now: 0),
@@ -69,7 +70,7 @@ extension MessageArchive {
     }
 
     /// - Parameter count: how many there may be; the message need not be here.
-    mutating func forgetChunks(
+    func forgetChunks(
         _ message: Messaging.MessageID,
         count: Int
     ) throws(StoreError) {
@@ -80,7 +81,7 @@ extension MessageArchive {
     }
 
     /// The chunks of a file go with its message.
-    mutating func rescheduleChunks(
+    func rescheduleChunks(
         _ message: Messaging.MessageID,
         count: Int,
         tier: Tier,
@@ -93,7 +94,7 @@ extension MessageArchive {
         }
     }
 
-    mutating func forgetHeldChunks(_ message: Messaging.MessageID) {
+    func forgetHeldChunks(_ message: Messaging.MessageID) {
         guard let gone = heldChunks.removeValue(forKey: message) else { return }
         memory.chunkByteCount -= gone.values.reduce(0) { $0 + Int64($1.bytes.count) }
     }
@@ -101,7 +102,7 @@ extension MessageArchive {
     private static let prefixByteCount = 12
 
     /// Not to be guessed by a peer, whose message could take its place otherwise.
-    private mutating func chunkID(
+    private func chunkID(
         _ message: Messaging.MessageID,
         _ index: Int
     ) throws(StoreError) -> [UInt8] {
@@ -109,7 +110,7 @@ extension MessageArchive {
         return prefix + withUnsafeBytes(of: UInt32(clamping: index).littleEndian) { Array($0) }
     }
 
-    private mutating func chunkPrefix(
+    private func chunkPrefix(
         _ message: Messaging.MessageID
     ) throws(StoreError) -> [UInt8] {
         if let known = chunkPrefixes[message] { return known }
@@ -127,7 +128,7 @@ extension MessageArchive {
 
     // MARK: Reactions
 
-    mutating func noteReaction(_ message: Message) {
+    func noteReaction(_ message: Message) {
         guard case .reaction(let reaction) = message.content.body else { return }
         reactions.insert(message.content.id, at: reaction.message, expiresAt: message.expiresAt)
     }
@@ -146,7 +147,7 @@ extension MessageArchive {
     /// Looks through the newest of what is hidden in an inbox that has been loaded.
     /// - Parameter place: nothing of ours that waits has a lower one.
     /// - Returns: reactions of ours that were not delivered.
-    mutating func restoreHidden(from place: UInt64, now: Timestamp) throws(StoreError) -> [Message] {
+    func restoreHidden(from place: UInt64, now: Timestamp) throws(StoreError) -> [Message] {
         reactionsFrom = .max
         let (undelivered, orphans) = try readHidden(from: place, now: now)
         if !orphans.isEmpty { try forgetOrphans(orphans, from: place) }
@@ -154,13 +155,13 @@ extension MessageArchive {
     }
 
     /// Makes the reactions known that have this place or a higher one: all at messages from there on.
-    mutating func knowReactions(from place: UInt64, now: Timestamp) throws(StoreError) {
+    func knowReactions(from place: UInt64, now: Timestamp) throws(StoreError) {
         if place < reactionsFrom, !store.isLocked { _ = try readHidden(from: place, now: now) }
     }
 
     /// - Returns: reactions of ours that were not delivered, and what the chunks of files begin with that are not known to
     ///   have a message.
-    private mutating func readHidden(from place: UInt64, now: Timestamp) throws(StoreError) -> (
+    private func readHidden(from place: UInt64, now: Timestamp) throws(StoreError) -> (
         undelivered: [Message], orphans: Set<[UInt8]>
     ) {
         guard try store.hasHidden(row) else {
@@ -223,7 +224,7 @@ extension MessageArchive {
     /// - Parameters:
     ///   - prefixes: of chunks whose files may have a message.
     ///   - place: the chunks have this one or a higher one.
-    private mutating func forgetOrphans(_ prefixes: Set<[UInt8]>, from place: UInt64) throws(StoreError) {
+    private func forgetOrphans(_ prefixes: Set<[UInt8]>, from place: UInt64) throws(StoreError) {
         var prefixes = prefixes
         let secret = try store.secret(row, label: Self.chunkLabel)
         // The message of a file of ours comes after its chunks; that of a member's file before them, perhaps long before.
@@ -245,20 +246,20 @@ extension MessageArchive {
     }
 
     /// How many reactions are known at a message; some of them may have expired.
-    mutating func reactionCount(at message: Messaging.MessageID, now: Timestamp) -> Int {
+    func reactionCount(at message: Messaging.MessageID, now: Timestamp) -> Int {
         knowReactions(at: message, now: now)
         return reactions[message].count
     }
 
     /// Reactions that the disk does not give now are asked for again the next time.
-    private mutating func knowReactions(at message: Messaging.MessageID, now: Timestamp) {
+    private func knowReactions(at message: Messaging.MessageID, now: Timestamp) {
         guard reactionsFrom > 0, !store.isLocked else { return }
         let place = heldIndex[message].flatMap { held[$0].place } ?? (try? store.locate(row, message.value))?.order
         if let place { try? knowReactions(from: place, now: now) }
     }
 
     /// Who stands by which sign at a message, in the order in which they were put there.
-    mutating func reactions(
+    func reactions(
         to message: Messaging.MessageID,
         clock: NodeClock.Reading
     ) -> [(sender: PublicKey?, emoji: String)] {

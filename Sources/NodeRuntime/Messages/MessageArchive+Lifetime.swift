@@ -6,7 +6,7 @@ import Wire
 /// What agreements do to messages that are kept already.
 extension MessageArchive {
     /// A message was read: it stays until `expiresAt` now, and reading it again changes nothing.
-    mutating func reschedule(
+    func reschedule(
         _ id: Messaging.MessageID,
         expiresAt: Timestamp,
         now: Timestamp

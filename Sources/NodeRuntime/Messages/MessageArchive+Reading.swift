@@ -30,7 +30,7 @@ extension MessageArchive {
 
     /// A watcher has shown a message: it need not be protected any more.
     /// - Returns: how many bytes of unread memory that frees; none when it waits for the disk, for it is not let go of.
-    mutating func markShown(_ id: Messaging.MessageID) -> Int {
+    func markShown(_ id: Messaging.MessageID) -> Int {
         guard let index = heldIndex[id], held[index].isUnread else { return 0 }
         held[index].isUnread = false
         return held[index].tier == nil ? held[index].message.byteCount : 0
@@ -61,6 +61,16 @@ extension MessageArchive {
             let current = try? current(message)
         else { return nil }
         return listed(current, arrivedAt)
+    }
+
+    /// What members have said of a message of ours.
+    func deliveries(of id: Messaging.MessageID, now: Timestamp) -> [Delivery] {
+        guard heldIndex[id] == nil, var said = outgoing.deliveries(of: id) else {
+            return read(id, now: now)?.message.deliveries ?? []
+        }
+        if let status = learned[id] { said.merge(status.said) }
+        if let more = deliveries[id] { said.merge(more) }
+        return said
     }
 
     private func listed(_ message: Message, _ arrivedAt: Timestamp) -> Listed {
@@ -118,7 +128,7 @@ extension MessageArchive {
     ///   - take: given each message in turn; it says whether there is room for it on the page, which ends before the first
     ///     for which there is none. A page has at least one.
     /// - Returns: `nil` when `after` is not, or no longer, there.
-    mutating func page(
+    func page(
         last: Int?,
         after: Messaging.MessageID?,
         now: Timestamp,

@@ -4,7 +4,7 @@ import Store
 import Wire
 
 /// The messages of one inbox: on the disk what has an agreement, in memory what has none or waits for the unlock.
-struct MessageArchive {
+final class MessageArchive {
     /// A message in memory.
     struct Held {
         var message: Message
@@ -65,7 +65,7 @@ struct MessageArchive {
 
     // MARK: Keeping
 
-    mutating func keep(
+    func keep(
         _ message: Message,
         _ keeping: NodeAction.Keeping,
         now: Timestamp
@@ -117,7 +117,7 @@ struct MessageArchive {
     }
 
     /// What came while the storage was locked comes after all that is on the disk. Before anything more goes there.
-    mutating func settlePlaces() {
+    func settlePlaces() {
         guard isUnplaced else { return }
         var last: UInt64?
         for index in 0..<held.count {
@@ -130,7 +130,7 @@ struct MessageArchive {
         isUnplaced = false
     }
 
-    private mutating func hold(_ entry: Held) {
+    private func hold(_ entry: Held) {
         var entry = entry
         settlePlaces()
         if !isUnplaced { entry.place = nextPlace(after: held.last?.place) }
@@ -155,7 +155,7 @@ struct MessageArchive {
     }
 
     /// - Parameter stored: those that are on the disk now.
-    private mutating func replaceHeld(_ entries: [Held], stored: Set<Messaging.MessageID> = []) {
+    private func replaceHeld(_ entries: [Held], stored: Set<Messaging.MessageID> = []) {
         let kept = Set(entries.map(\.message.content.id))
         for entry in held {
             let id = entry.message.content.id
@@ -191,7 +191,7 @@ struct MessageArchive {
 
     /// Writes what waited for the unlock, with its own expiry. What could not be written stays in memory.
     /// - Returns: what is on the disk now of members' contents, and why the rest is not.
-    mutating func storeWaiting(now: Timestamp) -> (
+    func storeWaiting(now: Timestamp) -> (
         stored: [StoredContent], failure: StoreError?
     ) {
         var kept: [Held] = []
@@ -234,7 +234,7 @@ struct MessageArchive {
         return (stored, failure)
     }
 
-    mutating func setState(_ state: DeliveryState, of id: Messaging.MessageID) {
+    func setState(_ state: DeliveryState, of id: Messaging.MessageID) {
         if state == .received { known.complete(id) }
         if let index = heldIndex[id] {
             held[index].message.state = state
@@ -254,14 +254,14 @@ struct MessageArchive {
         if state != .queued { outgoing.remove(id) }
     }
 
-    private mutating func learn(_ status: MessageStatus) {
+    private func learn(_ status: MessageStatus) {
         learned.add(status.message, status.state, status.said)
         outgoing.update(status.message) { $0.learn(status) }
     }
 
     /// What a member has said of a message of ours. Written with the message's next state; with the next commit when the
     /// message was read.
-    mutating func setDelivery(_ delivery: Delivery, of id: Messaging.MessageID) {
+    func setDelivery(_ delivery: Delivery, of id: Messaging.MessageID) {
         if let index = heldIndex[id] {
             held[index].message.merge([delivery])
             return
@@ -271,7 +271,7 @@ struct MessageArchive {
         learn(MessageStatus(message: id, said: deliveries.removeValue(forKey: id) ?? []))
     }
 
-    mutating func erase(_ ids: [Messaging.MessageID]) throws(StoreError) {
+    func erase(_ ids: [Messaging.MessageID]) throws(StoreError) {
         let gone = Set(ids)
         for id in ids {
             outgoing.remove(id)
@@ -288,18 +288,18 @@ struct MessageArchive {
     }
 
     /// Forgets what is in memory only.
-    mutating func forgetMemory() {
+    func forgetMemory() {
         replaceHeld(held.filter { $0.tier != nil })
     }
 
     /// The inbox sleeps: what is in memory only stays; the rest is read again.
-    mutating func sleep() {
+    func sleep() {
         outgoing.removeAll()
         sent = []
     }
 
     /// The inbox is gone.
-    mutating func forget() {
+    func forget() {
         outgoing.removeAll()
         known.removeAll()
         isHiddenKnown = false
@@ -318,10 +318,10 @@ struct MessageArchive {
     }
 
     /// The disk has refused something: what is on it must be asked for again.
-    mutating func forgetStored() { known.removeStored() }
+    func forgetStored() { known.removeStored() }
 
     /// A message on the disk has come to its end.
-    mutating func expired(_ id: Messaging.MessageID) {
+    func expired(_ id: Messaging.MessageID) {
         outgoing.remove(id)
         sent.remove(id)
         deliveries[id] = nil
@@ -333,7 +333,7 @@ struct MessageArchive {
     /// Drops what has expired in memory. That takes as long as there is much in an inbox, and a member chooses the moments:
     /// not to be done for each of them.
     /// - Returns: which.
-    mutating func expire(now: Timestamp) -> [Messaging.MessageID] {
+    func expire(now: Timestamp) -> [Messaging.MessageID] {
         // Nobody says of hidden records when they have come to their end.
         reactions.expire(now: now)
         guard let wakeAt, wakeAt <= now else { return [] }
@@ -347,7 +347,7 @@ struct MessageArchive {
     var nextDeadline: Timestamp? { held.compactMap(\.message.expiresAt).min() }
 
     /// - Returns: whether it is in memory.
-    mutating func rescheduleHeld(
+    func rescheduleHeld(
         _ id: Messaging.MessageID,
         expiresAt: Timestamp,
         now: Timestamp

@@ -51,7 +51,7 @@ extension MessageArchive {
 
     /// Writes what was learned since the last call: one record for all messages of a bucket, so that it ends with them.
     /// What it was learned of messages that are gone is dropped; of those that the disk does not give now it is kept.
-    mutating func writeStatuses() throws(StoreError) {
+    func writeStatuses() throws(StoreError) {
         guard !learned.isEmpty, !store.isLocked else { return }
         struct Group {
             let tier: Tier

@@ -26,6 +26,8 @@ struct OutgoingMessages {
 
     subscript(message: MessageID) -> Entry? { entries[message] }
 
+    func deliveries(of message: MessageID) -> [Delivery]? { entries[message]?.message.deliveries }
+
     mutating func insert(_ message: Message, arrivedAt: Timestamp) {
         remove(message.content.id)
         entries[message.content.id] = Entry(message: message, arrivedAt: arrivedAt)
@@ -39,11 +41,10 @@ struct OutgoingMessages {
     }
 
     mutating func update(_ message: MessageID, _ body: (inout Message) -> Void) {
-        guard var entry = entries.removeValue(forKey: message) else { return }
-        count(-entry.message.byteCount)
-        body(&entry.message)
-        count(entry.message.byteCount)
-        entries[message] = entry
+        guard let index = entries.index(forKey: message) else { return }
+        count(-entries.values[index].message.byteCount)
+        body(&entries.values[index].message)
+        count(entries.values[index].message.byteCount)
     }
 
     mutating func remove(_ message: MessageID) {

@@ -22,11 +22,17 @@ final class CommitSchedule {
 
     /// The delay of a commit that nobody waits for.
     private static let latePause = TimeAmount.milliseconds(100)
+    /// Bytes of chunks that make a commit of their own.
+    private static let chunksByteCount = 1 << 20
 
     private let store: Store
     private let loop: any EventLoop
     private let events: Events
     private var ledger = CommitLedger()
+    /// Bytes of chunks that no commit has taken.
+    private var chunkByteCount = 0
+    /// The newest commit that has taken as many chunks as make one.
+    private var chunkCommit: UInt64 = 0
     private var isScheduled = false
     private var isLateDue = false
     private var isLateScheduled = false
@@ -43,6 +49,22 @@ final class CommitSchedule {
 
     /// The inbox has changed on the disk: what follows waits.
     func changed(_ queue: EffectQueue) { ledger.changed(queue) }
+
+    /// A chunk of a file was stored. Nobody is told of it, so what follows does not wait; but chunks that no commit has
+    /// taken yet, and those under way, are bounded.
+    func storedChunk(byteCount: Int, _ queue: EffectQueue) {
+        chunkByteCount += byteCount
+        guard chunkByteCount >= Self.chunksByteCount else {
+            ledger.changedQuietly(queue)
+            return scheduleLate()
+        }
+        if ledger.completed < chunkCommit {
+            ledger.changed(queue)
+        } else {
+            ledger.changedQuietly(queue)
+        }
+        schedule()
+    }
 
     /// - Returns: whether the effect has to wait; then it was taken.
     func enqueue(_ effect: EffectQueue.Effect, _ queue: EffectQueue) -> Bool { ledger.enqueue(effect, queue) }
@@ -106,6 +128,8 @@ final class CommitSchedule {
         isScheduled = false
         isLateDue = false
         let sequence = ledger.beginCommit()
+        if chunkByteCount >= Self.chunksByteCount { chunkCommit = sequence }
+        chunkByteCount = 0
         let bound = NIOLoopBound(self, eventLoop: loop)
         let loop = loop
         store.commit { result in

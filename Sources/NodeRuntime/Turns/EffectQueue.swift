@@ -33,10 +33,9 @@ final class EffectQueue {
 
     fileprivate func release(upTo completed: UInt64) -> [Effect] {
         var effects: [Effect] = []
-        while let first = waiting.first, first.sequence <= completed {
-            effects.append(first.effect)
-            waiting.removeFirst()
-        }
+        let count = waiting.firstIndex { $0.sequence > completed } ?? waiting.count
+        effects.reserveCapacity(count)
+        for _ in 0..<count { effects.append(waiting.removeFirst().effect) }
         return effects
     }
 
@@ -60,12 +59,19 @@ struct CommitLedger {
     private var changes: Deque<Change> = []
     /// The number of the commit that the next change will be part of.
     private(set) var nextCommit: UInt64 = 1
-    private var completed: UInt64 = 0
+    private(set) var completed: UInt64 = 0
 
     /// The inbox has changed on the disk: what follows waits.
     mutating func changed(_ queue: EffectQueue) {
         guard queue.blockedUntil != nextCommit else { return }
         queue.blockedUntil = nextCommit
+        changes.append(Change(sequence: nextCommit, queue: queue))
+    }
+
+    /// The inbox has changed on the disk by what nobody is told of: what follows does not wait, but a commit that fails is
+    /// a failure of the inbox.
+    mutating func changedQuietly(_ queue: EffectQueue) {
+        if let last = changes.last, last.sequence == nextCommit, last.queue === queue { return }
         changes.append(Change(sequence: nextCommit, queue: queue))
     }
 

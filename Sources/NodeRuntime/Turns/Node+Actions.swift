@@ -79,8 +79,9 @@ extension Node {
             learn(client) { $0.setDelivery(delivery, of: id) }
             if delivery.state == .read { commits.scheduleLate() }
         case .keepChunk(let client, let chunk, let expiresAt, let keeping):
-            keep(chunk, client: client, expiresAt: expiresAt, keeping)
+            if keep(chunk, client: client, expiresAt: expiresAt, keeping) { hash(chunk, client: client) }
         case .forgetChunks(let client, let id):
+            verifications[FileName(client: client, id: id)] = nil
             storing(client) { inbox throws(StoreError) in
                 try inbox.archive.forgetChunks(id)
             }
@@ -101,21 +102,27 @@ extension Node {
     }
 
     /// A chunk goes beside its message, or into memory.
+    /// - Returns: whether it was not there already.
+    @discardableResult
     func keep(
         _ chunk: AttachmentChunk,
         client: ClientID,
         expiresAt: Messaging.Timestamp?,
         _ keeping: NodeAction.Keeping
-    ) {
+    ) -> Bool {
+        var isNew = false
         // A file that is never handed over whole is looked for by the next start.
         if case .disk = keeping { unsettle(client) }
         storing(client) { inbox throws(StoreError) in
-            try inbox.archive.keep(chunk, keeping, expiresAt: expiresAt)
+            isNew = try inbox.archive.keep(chunk, keeping, expiresAt: expiresAt)
         }
         if case .disk = keeping {
-            changed(client)
+            if let inbox = inboxes[client], !store.isLocked {
+                commits.storedChunk(byteCount: chunk.bytes.count, inbox.effects)
+            }
             storage.room.took(byteCount: chunk.bytes.count)
         }
+        return isNew
     }
 
     /// What leaves the node goes now, or behind what is on its way to the disk.
@@ -193,9 +200,9 @@ extension Node {
     }
 
     /// What becomes of messages is written with the next commit: one record for all that it learns of.
-    private func learn(_ client: ClientID, _ body: (inout MessageArchive) -> Void) {
+    private func learn(_ client: ClientID, _ body: (MessageArchive) -> Void) {
         guard let inbox = inboxes[client] else { return }
-        body(&inbox.archive)
+        body(inbox.archive)
         guard !inbox.archive.learned.isEmpty, !inbox.owesStatuses else { return }
         inbox.owesStatuses = true
         owingStatuses.append(inbox)

@@ -64,6 +64,9 @@ extension Node {
                 message: { [unowned self] client, id in
                     inboxes[client]?.archive.read(id, now: readClock().hide)?.message
                 },
+                deliveries: { [unowned self] client, id in
+                    inboxes[client]?.archive.deliveries(of: id, now: readClock().hide) ?? []
+                },
                 isStored: { [unowned self] client, id in
                     inboxes[client]?.archive.read(id, now: readClock().hide)?.isStored ?? false
                 },

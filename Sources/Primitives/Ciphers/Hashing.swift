@@ -159,6 +159,42 @@ package enum BLAKE2b {
     }
 }
 
+/// BLAKE2b (RFC 7693) of what comes piece by piece: an unkeyed digest of 32 bytes. What it has seen last is overwritten with
+/// it.
+package final class BLAKE2bHasher {
+    package static let byteCount = 32
+    /// On an address that the library's vector instructions can use.
+    private let state: UnsafeMutableRawPointer
+
+    private var pointer: OpaquePointer { OpaquePointer(state) }
+
+    package init() {
+        Sodium.start()
+        state = .allocate(byteCount: crypto_generichash_blake2b_statebytes(), alignment: 64)
+        crypto_generichash_blake2b_init(pointer, nil, 0, Self.byteCount)
+    }
+
+    deinit {
+        sodium_memzero(state, crypto_generichash_blake2b_statebytes())
+        state.deallocate()
+    }
+
+    package func update(_ bytes: some Collection<UInt8>) {
+        withContiguousBytes(bytes) { bytes in
+            guard let base = bytes.baseAddress else { return }
+            crypto_generichash_blake2b_update(pointer, base, UInt64(bytes.count))
+        }
+    }
+
+    /// The digest of everything; only once.
+    package func finalize() -> [UInt8] {
+        [UInt8](unsafeUninitializedCapacity: Self.byteCount) { digest, count in
+            crypto_generichash_blake2b_final(pointer, digest.baseAddress!, digest.count)
+            count = Self.byteCount
+        }
+    }
+}
+
 /// Overwrites an array that has held secret bytes. Best effort: Swift may have made copies.
 package func wipe(_ bytes: inout [UInt8]) {
     bytes.withUnsafeMutableBytes { buffer in

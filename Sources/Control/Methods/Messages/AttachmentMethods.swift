@@ -4,8 +4,8 @@ package enum AttachmentMethods {
         AttachmentBeginMethod.self, AttachmentAppendMethod.self, AttachmentCommitMethod.self,
         AttachmentCancelMethod.self, AttachmentReadMethod.self,
     ]
-    /// Bytes of a piece, before Base64: a line holds it.
-    package static let pieceByteCount = 384 << 10
+    /// Bytes of a piece.
+    package static let pieceByteCount = ControlLimits.bodyByteCount
 }
 
 /// `attachment.begin`: begins to hand over a file. It is given up when the connection closes.
@@ -68,27 +68,24 @@ package enum AttachmentBeginMethod: ControlMethod {
     }
 }
 
-/// `attachment.append`: the next bytes of a file.
+/// `attachment.append`: the next bytes of a file, which are the body of the request.
 package enum AttachmentAppendMethod: ControlMethod {
     package static let name = "attachment.append"
-    package static let summary = "Hands over the next bytes of a file."
+    package static let summary = "Hands over the next bytes of a file: `body` of them follow the line as they are."
+    package static let takesBody = true
 
     /// What `attachment.append` is asked.
     package struct Params: JSONRecord, Hashable, Sendable {
         package var upload = ""
-        /// Base64.
-        package var data = ""
 
-        package init(upload: String, data: String) {
+        package init(upload: String) {
             self.upload = upload
-            self.data = data
         }
 
         package init() {}
 
         package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
             try fields.field("upload", &upload)
-            try fields.field("data", &data)
         }
     }
 

@@ -1,10 +1,14 @@
 import Control
+import DequeModule
 import Dispatch
 import Glibc
 import Synchronization
 
 /// Hands a file to the node, piece by piece, and shows how far it has come.
 struct FileUpload {
+    /// Pieces that the node has and has not said to be kept.
+    private static let piecesInFlight = 4
+
     let path: String
     let command: SendCommand
 
@@ -74,12 +78,18 @@ struct FileUpload {
         _ progress: Progress
     ) throws -> Int64 {
         var total: Int64 = 0
+        var pending: Deque<ControlClient.PendingCall> = []
         while true {
             let piece = try piece(descriptor)
+            let deadline = ContinuousClock.now + .seconds(120)
+            while let first = pending.first, piece.isEmpty || pending.count >= Self.piecesInFlight {
+                _ = try client.answer(to: first, until: deadline)
+                pending.removeFirst()
+            }
             if piece.isEmpty { return total }
             total += Int64(piece.count)
-            let params = AttachmentAppendMethod.Params(upload: upload, data: Base64.encode(piece))
-            _ = try client.call(AttachmentAppendMethod.self, params, timeout: .seconds(120))
+            let params = AttachmentAppendMethod.Params(upload: upload)
+            pending.append(try client.send(AttachmentAppendMethod.self, params, body: piece, until: deadline))
             if let byteCount, byteCount > 0 {
                 progress.show("reading \(min(100, total * 100 / byteCount)) %")
             } else {
@@ -90,20 +100,20 @@ struct FileUpload {
 
     /// As much as a piece holds; less at the end of the file.
     private func piece(_ descriptor: Int32) throws -> [UInt8] {
-        var bytes = [UInt8](repeating: 0, count: AttachmentMethods.pieceByteCount)
-        var filled = 0
-        while filled < bytes.count {
-            let count = bytes.withUnsafeMutableBytes { buffer in
-                read(descriptor, buffer.baseAddress! + filled, buffer.count - filled)
+        var code: Int32 = 0
+        let bytes = [UInt8](unsafeUninitializedCapacity: AttachmentMethods.pieceByteCount) { buffer, filled in
+            while filled < buffer.count {
+                let count = read(descriptor, buffer.baseAddress! + filled, buffer.count - filled)
+                if count == 0 { return }
+                if count > 0 {
+                    filled += count
+                } else if errno != EINTR {
+                    code = errno
+                    return
+                }
             }
-            if count == 0 { break }
-            if count < 0 {
-                if errno == EINTR { continue }
-                throw failure(errno)
-            }
-            filled += count
         }
-        bytes.removeLast(bytes.count - filled)
+        guard code == 0 else { throw failure(code) }
         return bytes
     }
 

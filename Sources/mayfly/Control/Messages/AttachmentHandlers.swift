@@ -24,9 +24,8 @@ struct AttachmentHandlers: Sendable {
             call.succeed(AttachmentBeginMethod.Result(upload: id.description))
         }
         router.later(AttachmentAppendMethod.self) { node, call in
-            let params = call.params
-            guard let bytes = Base64.decode(params.data) else { throw ControlError(.usage, "`data` is not Base64") }
-            return try node.append(bytes, to: try Self.upload(params.upload))
+            let upload = try Self.upload(call.params.upload)
+            return try node.append(call.body ?? ByteBuffer(), to: upload)
                 .map { AttachmentAppendMethod.Result(byteCount: $0) }
         }
         router.call(AttachmentCommitMethod.self) { node, call in

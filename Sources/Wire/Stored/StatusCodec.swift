@@ -24,7 +24,7 @@ package struct MessageStatus: Hashable, Sendable {
 /// A member is an index into the keys. Numbers are little-endian.
 extension StoredCodec {
     /// By their codes; 0 is no state.
-    private static let states: [DeliveryState?] = [
+    static let states: [DeliveryState?] = [
         nil, .queued, .sent, .delivered, .expiredUndelivered, .cancelled, .received, .read, .receiving, .failed,
     ]
     /// Most statuses of one record.
@@ -34,65 +34,49 @@ extension StoredCodec {
     /// Encodes statuses from the beginning of a list, as many as one record takes: one at least.
     package static func encode(_ statuses: ArraySlice<MessageStatus>) -> (bytes: [UInt8], count: Int) {
         var members: [PublicKey] = []
-        var numbers: [PublicKey: UInt8] = [:]
         var entries: [UInt8] = []
+        entries.reserveCapacity(statuses.count * (MessageID.byteCount + 12))
         var count = 0
         for status in statuses.prefix(statusLimit) {
             // A conversation has fewer members than that.
             let said = status.said.prefix(memberLimit)
-            let new = said.map(\.member).filter { numbers[$0] == nil }
-            guard members.count + new.count <= memberLimit else { break }
-            for member in new {
-                numbers[member] = UInt8(members.count)
-                members.append(member)
+            // Whoever is not among the members yet is added, unless that are too many.
+            let known = members.count
+            for delivery in said where !members.contains(delivery.member) { members.append(delivery.member) }
+            guard members.count <= memberLimit else {
+                members.removeLast(members.count - known)
+                break
             }
-            entries += status.message.bytes
-            entries += [code(status.state), UInt8(said.count)]
+            status.message.value.append(to: &entries)
+            entries.append(code(status.state))
+            entries.append(UInt8(said.count))
             for delivery in said {
-                entries += [numbers[delivery.member] ?? 0, code(delivery.state)]
-                withUnsafeBytes(of: delivery.at.milliseconds.littleEndian) { entries += $0 }
+                entries.append(UInt8(members.firstIndex(of: delivery.member) ?? 0))
+                entries.append(code(delivery.state))
+                entries.append(number: delivery.at.milliseconds)
             }
             count += 1
         }
         return ([UInt8(members.count)] + members.flatMap(\.bytes) + entries, count)
     }
 
-    private static func code(_ state: DeliveryState?) -> UInt8 {
+    static func code(_ state: DeliveryState?) -> UInt8 {
         states.firstIndex(of: state).map { UInt8($0) } ?? 0
     }
 
     package static func decodeStatuses(_ bytes: [UInt8]) throws(WireError) -> [MessageStatus] {
-        var rest = bytes[...]
-        func take(_ count: Int) throws(WireError) -> ArraySlice<UInt8> {
-            guard count <= rest.count else { throw .malformed("status") }
-            defer { rest = rest.dropFirst(count) }
-            return rest.prefix(count)
-        }
-        func byte() throws(WireError) -> Int {
-            guard let byte = rest.popFirst() else { throw .malformed("status") }
-            return Int(byte)
-        }
-        func state() throws(WireError) -> DeliveryState? {
-            let code = try byte()
-            guard code < states.count else { throw .malformed("status.state") }
-            return states[code]
-        }
+        var reader = StoredReader(bytes)
         var members: [PublicKey] = []
-        for _ in 0..<(try byte()) {
-            guard let key = PublicKey(unchecked: try take(PublicKey.byteCount)) else {
-                throw .malformed("status.member")
-            }
-            members.append(key)
-        }
+        for _ in 0..<(try reader.byte()) { members.append(try reader.key()) }
         var statuses: [MessageStatus] = []
-        while !rest.isEmpty {
-            guard let id = MessageID(try take(MessageID.byteCount)) else { throw .malformed("status.message") }
-            var status = MessageStatus(message: id, state: try state())
-            for _ in 0..<(try byte()) {
-                let member = try byte()
-                guard member < members.count, let state = try state() else { throw .malformed("status.delivery") }
-                let time = try take(8).reversed().reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
-                let at = Timestamp(milliseconds: Int64(bitPattern: time))
+        while !reader.isAtEnd {
+            var status = MessageStatus(message: try reader.message(), state: try reader.state())
+            for _ in 0..<(try reader.byte()) {
+                let member = Int(try reader.byte())
+                guard member < members.count, let state = try reader.state() else {
+                    throw .malformed("status.delivery")
+                }
+                let at = Timestamp(milliseconds: try reader.number())
                 status.said.append(Delivery(member: members[member], state: state, at: at))
             }
             statuses.append(status)

@@ -2,56 +2,8 @@ import FoundationEssentials
 import Messaging
 import Primitives
 
-/// What the store keeps, under its seals: messages as protobuf, records of inboxes and tombstones as JSON.
+/// What the store keeps, under its seals: messages and statuses as bytes, tombstones as protobuf, records of inboxes as JSON.
 package enum StoredCodec {
-    /// - Parameter arrivedAt: when it came to be here, by our clock: the order in which messages are shown.
-    package static func encode(_ message: Message, arrivedAt: Timestamp) -> [UInt8] {
-        var proto = ProtoStoredMessage()
-        proto.content = ProtoContent(message.content, age: 0)
-        proto.sender = Data(message.sender?.bytes ?? [])
-        proto.state = message.state.rawValue
-        if let time = message.expiresAt { proto.expiresAt = time.milliseconds }
-        proto.arrivedAt = arrivedAt.milliseconds
-        switch message.onReading {
-        case nil: break
-        case .until(let end): proto.readUntil = end.milliseconds
-        case .after(let time): proto.readLifetime = time
-        }
-        proto.deliveries = message.deliveries.map { delivery in
-            var one = ProtoDelivery()
-            one.member = Data(delivery.member.bytes)
-            one.state = delivery.state.rawValue
-            one.at = delivery.at.milliseconds
-            return one
-        }
-        return serialized(proto)
-    }
-
-    package static func decodeMessage(_ bytes: [UInt8]) throws(WireError) -> (Message, arrivedAt: Timestamp) {
-        let proto = try parse(ProtoStoredMessage.self, bytes)
-        guard let state = DeliveryState(rawValue: proto.state) else { throw .malformed("message.state") }
-        var message = Message(
-            content: try Content(proto.content),
-            sender: proto.sender.isEmpty ? nil : try publicKey(proto.sender, "message.sender"),
-            state: state,
-            expiresAt: proto.hasExpiresAt ? Timestamp(milliseconds: proto.expiresAt) : nil,
-            onReading: proto.hasReadUntil
-                ? .until(Timestamp(milliseconds: proto.readUntil))
-                : proto.hasReadLifetime ? .after(proto.readLifetime) : nil
-        )
-        for delivery in proto.deliveries {
-            guard let state = DeliveryState(rawValue: delivery.state) else { throw .malformed("delivery.state") }
-            message.deliveries.append(
-                Delivery(
-                    member: try publicKey(delivery.member, "delivery.member"),
-                    state: state,
-                    at: Timestamp(milliseconds: delivery.at)
-                )
-            )
-        }
-        return (message, Timestamp(milliseconds: proto.arrivedAt))
-    }
-
     /// A chunk of a file: a byte that says whether it is deflated, and its bytes. No message begins like this.
     package static func encode(_ chunk: AttachmentChunk) -> [UInt8] { [chunk.isDeflated ? 1 : 0] + chunk.bytes }
 

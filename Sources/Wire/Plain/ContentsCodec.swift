@@ -32,7 +32,7 @@ package enum ContentsCodec {
         for aged in contents {
             let payload = payload(of: aged.content)
             let byteCount = byteCount(of: aged, payload: payload)
-            let size = fieldByteCount(byteCount)
+            let size = Plain.fieldByteCount(byteCount)
             if count > 0, count == Limits.contentsCount || fields.count + size > fieldsByteCount {
                 result.append(frame(fields))
                 fields.removeAll(keepingCapacity: true)
@@ -53,7 +53,7 @@ package enum ContentsCodec {
         var bytes: [UInt8] = []
         bytes.reserveCapacity(fields.count + 4)
         bytes.append(frameTag)
-        append(varint: UInt64(fields.count), to: &bytes)
+        bytes.append(varint: UInt64(fields.count))
         bytes += fields
         return bytes
     }
@@ -61,18 +61,18 @@ package enum ContentsCodec {
     /// The fields of one `Content`, without what stands before them.
     private static func byteCount(of aged: AgedContent, payload: [UInt8]) -> Int {
         let content = aged.content
-        var count = fieldByteCount(MessageID.byteCount)
-        if content.agreement != nil { count += fieldByteCount(AgreementID.byteCount) }
+        var count = Plain.fieldByteCount(MessageID.byteCount)
+        if content.agreement != nil { count += Plain.fieldByteCount(AgreementID.byteCount) }
         count += unlessEmpty(content.type.description.utf8.count) + unlessEmpty(content.lifetime.rawValue.utf8.count)
         count += unlessEmpty(content.fallback.utf8.count) + unlessEmpty(payload.count)
         count += unlessZero(content.sentAt.milliseconds) + unlessZero(aged.age)
         return count + (content.shouldPush ? 2 : 0)
     }
 
-    private static func unlessEmpty(_ byteCount: Int) -> Int { byteCount == 0 ? 0 : fieldByteCount(byteCount) }
+    private static func unlessEmpty(_ byteCount: Int) -> Int { byteCount == 0 ? 0 : Plain.fieldByteCount(byteCount) }
 
     private static func unlessZero(_ number: Int64) -> Int {
-        number == 0 ? 0 : 1 + varintByteCount(UInt64(bitPattern: number))
+        number == 0 ? 0 : 1 + Plain.varintByteCount(UInt64(bitPattern: number))
     }
 
     private static func append(
@@ -83,54 +83,26 @@ package enum ContentsCodec {
     ) {
         let content = aged.content
         fields.append(contentTag)
-        append(varint: UInt64(byteCount), to: &fields)
-        append(1, content.type.description.utf8, to: &fields)
-        fields.append(2 << 3 | 2)
-        fields.append(UInt8(MessageID.byteCount))
-        content.id.value.append(to: &fields)
-        append(3, content.sentAt.milliseconds, to: &fields)
-        append(4, content.lifetime.rawValue.utf8, to: &fields)
-        if let agreement = content.agreement {
-            fields.append(5 << 3 | 2)
-            fields.append(UInt8(AgreementID.byteCount))
-            agreement.value.append(to: &fields)
-        }
-        append(6, aged.age, to: &fields)
-        append(7, content.fallback.utf8, to: &fields)
+        fields.append(varint: UInt64(byteCount))
+        append(content, age: aged.age, payload: payload, to: &fields)
+    }
+
+    /// The fields of one `Content`.
+    private static func append(_ content: Content, age: Milliseconds, payload: [UInt8], to fields: inout [UInt8]) {
+        fields.append(1, content.type.description.utf8)
+        fields.append(2, content.id.value)
+        fields.append(3, content.sentAt.milliseconds)
+        fields.append(4, content.lifetime.rawValue.utf8)
+        if let agreement = content.agreement { fields.append(5, agreement.value) }
+        fields.append(6, age)
+        fields.append(7, content.fallback.utf8)
         if content.shouldPush { fields += [8 << 3, 1] }
-        append(9, payload, to: &fields)
+        fields.append(9, payload)
     }
 
-    /// With the tag and the length before them.
-    private static func fieldByteCount(_ byteCount: Int) -> Int {
-        1 + varintByteCount(UInt64(byteCount)) + byteCount
-    }
-
-    private static func varintByteCount(_ value: UInt64) -> Int {
-        (UInt64.bitWidth - (value | 1).leadingZeroBitCount + 6) / 7
-    }
-
-    /// Nothing for an empty one: proto3 leaves it out.
-    private static func append(_ number: UInt8, _ value: some Collection<UInt8>, to fields: inout [UInt8]) {
-        guard !value.isEmpty else { return }
-        fields.append(number << 3 | 2)
-        append(varint: UInt64(value.count), to: &fields)
-        fields.append(contentsOf: value)
-    }
-
-    private static func append(_ number: UInt8, _ value: Int64, to fields: inout [UInt8]) {
-        guard value != 0 else { return }
-        fields.append(number << 3)
-        append(varint: UInt64(bitPattern: value), to: &fields)
-    }
-
-    private static func append(varint value: UInt64, to bytes: inout [UInt8]) {
-        var rest = value
-        while rest > 0x7f {
-            bytes.append(UInt8(truncatingIfNeeded: rest) | 0x80)
-            rest >>= 7
-        }
-        bytes.append(UInt8(truncatingIfNeeded: rest))
+    /// A content as the store keeps it: the fields of `Content` without an age.
+    static func append(stored content: Content, to bytes: inout [UInt8]) {
+        append(content, age: 0, payload: payload(of: content), to: &bytes)
     }
 
     // MARK: Reading
@@ -157,7 +129,12 @@ package enum ContentsCodec {
         return contents
     }
 
-    private static func content(_ bytes: [UInt8], _ range: Range<Int>) throws(WireError) -> AgedContent? {
+    /// - Parameter isStored: our own disk may have contents that travel otherwise.
+    private static func content(
+        _ bytes: [UInt8],
+        _ range: Range<Int>,
+        isStored: Bool = false
+    ) throws(WireError) -> AgedContent? {
         var reader = PlainReader(bytes, range)
         var (type, lifetime, fallback) = ("", "", "")
         var (sentAt, age): (Int64, Int64) = (0, 0)
@@ -202,7 +179,7 @@ package enum ContentsCodec {
             }
         }
         guard let id else { return nil }
-        let checked = try check(type, payloadByteCount: payload.count)
+        let checked = isStored ? ContentType(type) : try check(type, payloadByteCount: payload.count)
         let (kept, body) = try ContentCodec.decode(checked, Array(bytes[payload]))
         let content = Content(
             type: checked,
@@ -217,6 +194,12 @@ package enum ContentsCodec {
             body: body
         )
         return AgedContent(content, age: max(0, age))
+    }
+
+    /// A content that the store has kept, which is the rest of its record.
+    static func stored(_ bytes: [UInt8], from start: Int) throws(WireError) -> Content {
+        guard let aged = try content(bytes, start..<bytes.count, isStored: true) else { throw .malformed("content") }
+        return aged.content
     }
 
     /// Of any shape; `nil` for none at all.
@@ -248,50 +231,5 @@ package enum ContentsCodec {
             throw .malformed("contents.type")
         default: return type
         }
-    }
-}
-
-/// Reads the parts of a plain encoding one after the other. `nil`: what stands there is none.
-private struct PlainReader {
-    private let bytes: [UInt8]
-    private var position: Int
-    private let end: Int
-
-    init(_ bytes: [UInt8], _ range: Range<Int>) {
-        self.bytes = bytes
-        position = range.lowerBound
-        end = range.upperBound
-    }
-
-    var isAtEnd: Bool { position == end }
-
-    mutating func byte() -> UInt8? {
-        guard position < end else { return nil }
-        defer { position += 1 }
-        return bytes[position]
-    }
-
-    /// At most 64 bits in at most ten bytes.
-    mutating func varint() -> UInt64? {
-        var value: UInt64 = 0
-        for shift in stride(from: UInt64(0), to: 70, by: 7) {
-            guard let byte = byte(), shift < 63 || byte <= 1 else { return nil }
-            value |= UInt64(byte & 0x7f) << shift
-            if byte < 0x80 { return value }
-        }
-        return nil
-    }
-
-    /// Where the bytes behind a length stand.
-    mutating func range() -> Range<Int>? {
-        guard let length = varint(), length <= UInt64(end - position) else { return nil }
-        let start = position
-        position += Int(length)
-        return start..<position
-    }
-
-    mutating func text() -> String? {
-        guard let range = range() else { return nil }
-        return String(validating: bytes[range], as: UTF8.self)
     }
 }

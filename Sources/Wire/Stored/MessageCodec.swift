@@ -1,0 +1,143 @@
+import Messaging
+import Primitives
+
+/// Messages as the store keeps them:
+///
+///     2 (1) ‖ state (1) ‖ parts (1) ‖ arrival (8) ‖ [ sender (33) ] ‖ [ end (8) ] ‖ [ end once read (8) ]
+///     ‖ deliveries (1) ‖ { member (33) ‖ state (1) ‖ time (8) } ‖ fields of `Content`, without an age
+///
+/// Times are milliseconds since the epoch; numbers are little-endian. A bit of the parts says which are there; the end
+/// once read is a time, or milliseconds from reading on.
+extension StoredCodec {
+    /// No chunk of a file begins like this.
+    private static let messageMark: UInt8 = 2
+
+    private struct Parts: OptionSet {
+        let rawValue: UInt8
+        static let sender = Parts(rawValue: 1)
+        static let end = Parts(rawValue: 2)
+        static let endOnceRead = Parts(rawValue: 4)
+        static let timeOnceRead = Parts(rawValue: 8)
+        static let all: Parts = [.sender, .end, .endOnceRead, .timeOnceRead]
+    }
+
+    /// - Parameter arrivedAt: when it came to be here, by our clock: the order in which messages are shown.
+    package static func encode(_ message: Message, arrivedAt: Timestamp) -> [UInt8] {
+        var parts: Parts = []
+        if message.sender != nil { parts.insert(.sender) }
+        if message.expiresAt != nil { parts.insert(.end) }
+        switch message.onReading {
+        case nil: break
+        case .until: parts.insert(.endOnceRead)
+        case .after: parts.insert(.timeOnceRead)
+        }
+        var bytes: [UInt8] = []
+        bytes.reserveCapacity(192 + message.content.payload.count)
+        bytes += [messageMark, code(message.state), parts.rawValue]
+        bytes.append(number: arrivedAt.milliseconds)
+        if let sender = message.sender { sender.value.append(to: &bytes) }
+        if let end = message.expiresAt { bytes.append(number: end.milliseconds) }
+        switch message.onReading {
+        case nil: break
+        case .until(let end): bytes.append(number: end.milliseconds)
+        case .after(let time): bytes.append(number: time)
+        }
+        // A conversation has fewer members than that.
+        let said = message.deliveries.prefix(Int(UInt8.max))
+        bytes.append(UInt8(said.count))
+        for delivery in said {
+            delivery.member.value.append(to: &bytes)
+            bytes.append(code(delivery.state))
+            bytes.append(number: delivery.at.milliseconds)
+        }
+        ContentsCodec.append(stored: message.content, to: &bytes)
+        return bytes
+    }
+
+    package static func decodeMessage(_ bytes: [UInt8]) throws(WireError) -> (Message, arrivedAt: Timestamp) {
+        var reader = StoredReader(bytes)
+        guard try reader.byte() == messageMark else { throw .malformed("message") }
+        guard let state = try reader.state() else { throw .malformed("message.state") }
+        let parts = Parts(rawValue: try reader.byte())
+        guard parts.isSubset(of: .all), !parts.isSuperset(of: [.endOnceRead, .timeOnceRead]) else {
+            throw .malformed("message.parts")
+        }
+        let arrivedAt = Timestamp(milliseconds: try reader.number())
+        let sender = parts.contains(.sender) ? try reader.key() : nil
+        let end = parts.contains(.end) ? Timestamp(milliseconds: try reader.number()) : nil
+        var onReading: Retention.OnReading?
+        if parts.contains(.endOnceRead) { onReading = .until(Timestamp(milliseconds: try reader.number())) }
+        if parts.contains(.timeOnceRead) { onReading = .after(try reader.number()) }
+        var said: [Delivery] = []
+        for _ in 0..<(try reader.byte()) {
+            let member = try reader.key()
+            guard let state = try reader.state() else { throw .malformed("delivery.state") }
+            said.append(
+                Delivery(member: member, state: state, at: Timestamp(milliseconds: try reader.number()))
+            )
+        }
+        var message = Message(
+            content: try ContentsCodec.stored(bytes, from: reader.position),
+            sender: sender,
+            state: state,
+            expiresAt: end,
+            onReading: onReading
+        )
+        message.deliveries = said
+        return (message, arrivedAt)
+    }
+}
+
+extension [UInt8] {
+    /// 8 bytes, little-endian.
+    mutating func append(number: Int64) {
+        Swift.withUnsafeBytes(of: number.littleEndian) { append(contentsOf: $0) }
+    }
+}
+
+/// Reads the parts of what we have sealed ourselves: keys that were valid when they were written.
+struct StoredReader {
+    private let bytes: [UInt8]
+    private(set) var position = 0
+
+    init(_ bytes: [UInt8]) { self.bytes = bytes }
+
+    var isAtEnd: Bool { position == bytes.count }
+
+    mutating func byte() throws(WireError) -> UInt8 {
+        guard position < bytes.count else { throw .malformed("record") }
+        defer { position += 1 }
+        return bytes[position]
+    }
+
+    mutating func number() throws(WireError) -> Int64 {
+        let value = try value(8) { $0.loadUnaligned(as: Int64.self) }
+        return Int64(littleEndian: value)
+    }
+
+    mutating func key() throws(WireError) -> PublicKey {
+        let key = try value(PublicKey.byteCount) { PublicKey(unchecked: $0) }
+        guard let key else { throw .malformed("record.key") }
+        return key
+    }
+
+    mutating func message() throws(WireError) -> MessageID {
+        MessageID(try value(MessageID.byteCount) { Bytes16(copying: $0) })
+    }
+
+    /// `nil` for none.
+    mutating func state() throws(WireError) -> DeliveryState? {
+        let code = Int(try byte())
+        guard code < StoredCodec.states.count else { throw .malformed("record.state") }
+        return StoredCodec.states[code]
+    }
+
+    private mutating func value<Value>(
+        _ count: Int,
+        _ read: (UnsafeRawBufferPointer) -> Value
+    ) throws(WireError) -> Value {
+        guard count <= bytes.count - position else { throw .malformed("record") }
+        defer { position += count }
+        return bytes.withUnsafeBytes { read(UnsafeRawBufferPointer(rebasing: $0[position..<position + count])) }
+    }
+}

@@ -1,0 +1,127 @@
+import Control
+import NIOCore
+import Synchronization
+import Testing
+
+/// Bytes that follow a request as they are.
+@Suite(.timeLimit(.minutes(30))) struct BodyTests {
+    /// What bodies have come.
+    private final class Bodies: Sendable {
+        private let all = Mutex<[[UInt8]]>([])
+
+        func add(_ body: [UInt8]) { all.withLock { $0.append(body) } }
+
+        var list: [[UInt8]] { all.withLock { $0 } }
+    }
+
+    /// Answers `attachment.append` with the number of bytes.
+    private static func service(_ bodies: Bodies = Bodies()) -> ControlRouter {
+        var router = ControlRouter()
+        router.on(AttachmentAppendMethod.self) { call in
+            let body = call.body.map { Array($0.readableBytesView) } ?? []
+            bodies.add(body)
+            call.succeed(AttachmentAppendMethod.Result(byteCount: Int64(body.count)))
+        }
+        return router
+    }
+
+    private static func request(_ id: Int, body: String, method: String = "attachment.append") -> String {
+        #"{"jsonrpc":"2.0","id":\#(id),"method":"\#(method)","params":{"upload":"u"},"body":\#(body)}"# + "\n"
+    }
+
+    private static let schema = #"{"jsonrpc":"2.0","id":9,"method":"schema"}"# + "\n"
+
+    @Test(arguments: [1, 7, 4_096, 1 << 20]) func `bodies come whole, in however many pieces`(pieceByteCount: Int)
+        async throws
+    {
+        let bodies = Bodies()
+        try await ControlNode.serving(service: Self.service(bodies)) { node in
+            let raw = try node.rawClient()
+            // Lines in a body are no requests.
+            let first = Array(Self.schema.utf8) + (0..<2_000).map { UInt8(truncatingIfNeeded: $0) }
+            let bytes =
+                Array(Self.request(1, body: "\(first.count)").utf8) + first
+                + Array(Self.request(2, body: "0").utf8) + Array(Self.request(3, body: "1").utf8) + [0x0A]
+                + Array(Self.schema.utf8)
+            for start in stride(from: 0, to: bytes.count, by: pieceByteCount) {
+                raw.send(Array(bytes[start..<min(start + pieceByteCount, bytes.count)]))
+            }
+            for (id, count) in [(1, first.count), (2, 0), (3, 1)] {
+                let answer = try raw.line()
+                #expect(answer?["id"] == .integer(Int64(id)))
+                #expect(answer?["result"]?["byteCount"] == .integer(Int64(count)))
+            }
+            #expect(try raw.line()?["id"] == 9)
+            #expect(bodies.list == [first, [], [0x0A]])
+        }
+    }
+
+    @Test func `the longest body is taken`() async throws {
+        try await ControlNode.serving(service: Self.service()) { node in
+            let client = try node.client()
+            let body = [UInt8](repeating: 7, count: ControlLimits.bodyByteCount)
+            let params = AttachmentAppendMethod.Params(upload: "u")
+            let calls = try (0..<3).map { _ in
+                try client.send(AttachmentAppendMethod.self, params, body: body, until: nil)
+            }
+            for call in calls {
+                #expect(try client.answer(to: call, until: nil)["byteCount"] == .integer(Int64(body.count)))
+            }
+        }
+    }
+
+    @Test(arguments: ["schema", "no.such.method", "status"]) func `the body of a refused request is skipped`(
+        method: String
+    ) async throws {
+        try await ControlNode.serving(service: Self.service()) { node in
+            let raw = try node.rawClient()
+            raw.send(Self.request(1, body: "\(Self.schema.utf8.count)", method: method) + Self.schema)
+            raw.send(Self.request(2, body: "3") + "abc")
+            let refusal = try raw.line()
+            #expect(refusal?["id"] == 1 && refusal?["error"] != nil)
+            #expect(try raw.line()?["result"]?["byteCount"] == 3)
+        }
+    }
+
+    @Test(arguments: ["-1", "1048577", "0.5", "null", #""1""#, "9223372036854775807"])
+    func `after a body of no possible length nothing is read`(length: String) async throws {
+        try await ControlNode.serving(service: Self.service()) { node in
+            let raw = try node.rawClient()
+            raw.send(Self.request(1, body: length) + Self.schema)
+            #expect(try raw.line()?["error"]?["message"]?.stringValue?.contains("`body`") == true)
+            #expect(try raw.line() == nil)
+        }
+    }
+
+    @Test func `input that ends within a body is said to`() async throws {
+        let bodies = Bodies()
+        try await ControlNode.serving(service: Self.service(bodies)) { node in
+            let raw = try node.rawClient()
+            raw.send(Self.request(1, body: "4") + "abc")
+            raw.endInput()
+            let answer = try raw.line()
+            #expect(answer?["id"] == 1)
+            #expect(answer?["error"]?["message"]?.stringValue?.contains("before the 4 bytes") == true)
+            #expect(try raw.line() == nil)
+            #expect(bodies.list.isEmpty)
+        }
+    }
+
+    @Test func `the failure of a later request ends the wait for an earlier one`() async throws {
+        var router = ControlRouter()
+        router.on(AttachmentAppendMethod.self) { call in
+            // The first is never answered.
+            if call.params.upload == "b" { call.fail(ControlError(.notFound, "no such upload")) }
+        }
+        try await ControlNode.serving(service: router) { node in
+            let client = try node.client()
+            func send(_ upload: String) throws -> ControlClient.PendingCall {
+                let params = AttachmentAppendMethod.Params(upload: upload)
+                return try client.send(AttachmentAppendMethod.self, params, body: [1], until: nil)
+            }
+            let first = try send("a")
+            _ = try send("b")
+            #expect(failure { try client.answer(to: first, until: nil) }?.kind == .notFound)
+        }
+    }
+}
