@@ -44,10 +44,15 @@ import Transport
 }
 
 extension Node {
+    /// Gives the node a knock as the transport does.
+    private func receiveKnock(_ token: RoutingToken, _ sealed: [UInt8], from source: UInt64) throws -> [UInt8]? {
+        try #require(network.listening.transport).events.knock(token, sealed, source)
+    }
+
     private func teaKnock() throws -> (client: ClientID, machine: ConversationStateMachine, token: RoutingToken) {
-        let client = try #require(inboxes.all.map(\.client).first { core.conversation($0) != nil })
-        let machine = try #require(core.conversation(client))
-        let own = try #require(inboxes[client]?.key)
+        let client = try #require(core.inboxes.all.map(\.client).first { core.machine.conversation($0) != nil })
+        let machine = try #require(core.machine.conversation(client))
+        let own = try #require(core.inboxes[client]?.key)
         let other = try #require(machine.currentMembers.first { $0.key != own.publicKey })
         let secret = RoutingSecret.derive(
             own: own,
@@ -55,13 +60,13 @@ extension Node {
             conversation: machine.conversation.bytes,
             role: .responder
         )
-        return (client, machine, secret.knock.token(day: now.day))
+        return (client, machine, secret.knock.token(day: services.now.day))
     }
 
     private func notice(_ machine: ConversationStateMachine, key: IdentityKey) -> [UInt8] {
         var random = Randomness.system
         return [1]
-            + ExplodeNotice(genesis: machine.record.genesis, expiresAt: now, key: key, &random).sealed(&random)
+            + ExplodeNotice(genesis: machine.record.genesis, expiresAt: services.now, key: key, &random).sealed(&random)
     }
 
     /// Shows notices that somebody else has signed.
@@ -70,24 +75,24 @@ extension Node {
         let (client, machine, token) = try teaKnock()
         let forged = notice(machine, key: IdentityKey(SecretKey.generate()))
         for number in 0..<count {
-            #expect(receiveKnock(token, forged, from: source(number)) == nil)
+            #expect(try receiveKnock(token, forged, from: source(number)) == nil)
             // What does not open is no member's, and costs nobody anything.
-            #expect(receiveKnock(token, [1] + [UInt8](repeating: 7, count: 512), from: 6) == nil)
+            #expect(try receiveKnock(token, [1] + [UInt8](repeating: 7, count: 512), from: 6) == nil)
         }
-        return (core.conversation(client)?.forgedCount ?? 0) - machine.forgedCount
+        return (core.machine.conversation(client)?.forgedCount ?? 0) - machine.forgedCount
     }
 
     fileprivate func takeTrueNotice(from source: UInt64) throws {
         let (client, machine, token) = try teaKnock()
-        _ = receiveKnock(token, notice(machine, key: try #require(inboxes[client]?.key)), from: source)
+        _ = try receiveKnock(token, notice(machine, key: try #require(core.inboxes[client]?.key)), from: source)
     }
 
     fileprivate func answers(toQuestion conversation: ConversationID, times: Int, from source: UInt64) throws -> Int {
-        let record = try #require(core.tombstone(conversation))
+        let record = try #require(core.machine.tombstone(conversation))
         let secret = try #require(record.memberKnocks.values.first.flatMap(KnockSecret.init(bytes:)))
-        let token = secret.token(day: now.day)
+        let token = secret.token(day: services.now.day)
         var random = Randomness.system
         let question = [2] + KnockQuestion.seal(key: secret.sealingKey, token: token.bytes, &random)
-        return (0..<times).count { _ in receiveKnock(token, question, from: source) != nil }
+        return try (0..<times).count { _ in try receiveKnock(token, question, from: source) != nil }
     }
 }

@@ -110,10 +110,13 @@ extension Node {
 
     /// What is in memory of the lists; the disk has them, or has not.
     fileprivate func forgetFanOuts() {
+        let endings = directory.explosions.endings
         for conversation in endings.conversations(where: { $0.fanOut != nil }) { endings[conversation].fanOut = nil }
     }
 
-    fileprivate func hasFanOut(_ conversation: ConversationID) -> Bool { fanOut(conversation) != nil }
+    fileprivate func hasFanOut(_ conversation: ConversationID) -> Bool {
+        directory.explosions.fanOut(conversation) != nil
+    }
 
     fileprivate var uploadCount: Int { uploads.count }
 }

@@ -54,7 +54,7 @@ private final class Machine: Sendable {
 
 extension Node {
     /// In milliseconds.
-    fileprivate var untilNextTick: Milliseconds { (timerDeadline ?? .latest) - currentTime }
+    fileprivate var untilNextTick: Milliseconds { (timer.deadline ?? .latest) - currentTime }
 
     /// In one turn: what waits for the disk is asked for, and the node is stopped.
     fileprivate func createAndStop() async throws -> EventLoopFuture<ConversationStateMachine> {
@@ -63,7 +63,7 @@ extension Node {
         return made
     }
 
-    fileprivate func watcherCount(of client: ClientID) -> Int { core.watchers(of: client) }
+    fileprivate func watcherCount(of client: ClientID) -> Int { core.machine.watchers(of: client) }
 
     /// In one turn: a change whose commit fails when the storage is locked already.
     fileprivate func renameAndLock(_ text: String, _ name: String) throws {

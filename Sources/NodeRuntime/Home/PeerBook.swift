@@ -9,7 +9,7 @@ final class PeerBook {
     var stamp: HomeFile.Stamp?
     private var sightings: [String: PeerSighting] = [:]
     /// When and how the named peers were last linked, by the keys of their contact inboxes; in memory only.
-    private(set) var heard: [PublicKey: Node.PeerPresence] = [:]
+    private(set) var heard: [PublicKey: PeerPresence] = [:]
     let pings = PendingPings()
 
     init(_ file: PeersFile) { self.file = file }
@@ -69,7 +69,7 @@ final class PeerBook {
     func saw(_ name: String, _ sighting: PeerSighting) { sightings[name] = sighting }
 
     /// Of links that have ended.
-    func noteHeard(_ key: PublicKey, _ presence: Node.PeerPresence) {
+    func noteHeard(_ key: PublicKey, _ presence: PeerPresence) {
         heard[key] = presence
         guard heard.count > peers.count else { return }
         let named = Set(peers.compactMap { $0.contact?.key })
@@ -77,9 +77,9 @@ final class PeerBook {
     }
 
     /// Of the peers that have been heard since the start, by their names: the latest of pings and links.
-    var lastHeard: [String: Node.PeerPresence] {
+    var lastHeard: [String: PeerPresence] {
         var result = sightings.mapValues { seen in
-            Node.PeerPresence(at: seen.at, isLinked: false, rttMilliseconds: seen.rttMilliseconds, path: seen.path)
+            PeerPresence(at: seen.at, isLinked: false, rttMilliseconds: seen.rttMilliseconds, path: seen.path)
         }
         for peer in peers {
             guard let key = peer.contact?.key, let seen = heard[key] else { continue }

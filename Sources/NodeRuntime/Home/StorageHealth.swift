@@ -1,8 +1,8 @@
 import Messaging
 import Store
 
-/// What the disk has refused of late, and how much more of what peers send it may take.
-struct StorageHealth {
+/// What the disk has refused of late, and how much more of what peers send it may take. On the node's loop alone.
+final class StorageHealth {
     /// Between two looks at a disk in trouble.
     static let probePause: Milliseconds = 5 * .second
 
@@ -16,16 +16,16 @@ struct StorageHealth {
 
     init(room: StorageRoom) { self.room = room }
 
-    mutating func failed(_ error: StoreError, at now: Timestamp) {
+    func failed(_ error: StoreError, at now: Timestamp) {
         refusal = error
         trouble = (error, now)
     }
 
     /// As ``failed(_:at:)``, for a change that no user has asked for.
-    mutating func note(_ error: StoreError, at now: Timestamp) { trouble = (error, now) }
+    func note(_ error: StoreError, at now: Timestamp) { trouble = (error, now) }
 
     /// A disk that was full or read-only is looked at again: whether it still is shows only when something new is written.
-    mutating func probe(_ store: Store, after pause: Milliseconds, now: Timestamp) {
+    func probe(_ store: Store, after pause: Milliseconds, now: Timestamp) {
         guard let trouble, now - max(probedAt ?? trouble.at, trouble.at) >= pause else { return }
         switch trouble.error.kind {
         case .full, .readOnly: break

@@ -15,6 +15,8 @@ final class Inbox {
 
     // What is kept
     let archive: MessageArchive
+    /// Files on their way to it, as far as they are hashed.
+    var verifications: [Messaging.MessageID: Verification] = [:]
     /// What leaves the node waits here for the disk.
     let effects: EffectQueue
     /// It is awake, and its saved state says that none of its messages waits.
@@ -60,6 +62,17 @@ final class Inbox {
         self.row = row
         archive = MessageArchive(store: store, row: row, memory: memory)
         effects = EffectQueue(client: client)
+    }
+
+    /// The secp256k1 key of the inbox: derived from its row, so that it dies with it.
+    func deriveKey(in store: Store) throws -> IdentityKey {
+        for attempt in 0..<4 {
+            // One derivation in 2^127 is not a valid key.
+            if let key = try? SecretKey(try store.secret(row, label: "identity key \(attempt)")) {
+                return IdentityKey(key)
+            }
+        }
+        throw NodeError.store(.damaged(what: "the identity of inbox \(row)"))
     }
 
     func isTroubled(now: Timestamp) -> Bool { troubledUntil.map { now < $0 } ?? false }

@@ -1,8 +1,8 @@
 import Messaging
 import Store
 
-/// The inboxes of a node, and what is found in them without looking at all of them.
-struct InboxTable {
+/// The inboxes of a node, and what is found in them without looking at all of them. On the node's loop alone.
+final class InboxTable {
     private var inboxes: [ClientID: Inbox] = [:]
     private var clients: [RowID: Inbox] = [:]
     private var aliases = AliasTable()
@@ -19,13 +19,13 @@ struct InboxTable {
     /// In no order.
     var unordered: Dictionary<ClientID, Inbox>.Values { inboxes.values }
 
-    mutating func add(_ inbox: Inbox) {
+    func add(_ inbox: Inbox) {
         inboxes[inbox.client] = inbox
         clients[inbox.row] = inbox
     }
 
     /// It is not here, or no longer; its alias stays its own until ``forgetNotes(of:)``.
-    mutating func remove(_ inbox: Inbox) {
+    func remove(_ inbox: Inbox) {
         noteWaking(inbox)
         guard inboxes[inbox.client] === inbox else { return }
         inboxes[inbox.client] = nil
@@ -35,13 +35,13 @@ struct InboxTable {
     // MARK: Notes
 
     /// An alias that another inbox has already is left out.
-    mutating func note(_ notes: InboxNotes, of inbox: Inbox) {
+    func note(_ notes: InboxNotes, of inbox: Inbox) {
         var notes = notes
         notes.alias = aliases.replace(inbox.notes.alias, by: notes.alias, of: inbox.client)
         inbox.notes = notes
     }
 
-    mutating func forgetNotes(of inbox: Inbox) { note(InboxNotes(), of: inbox) }
+    func forgetNotes(of inbox: Inbox) { note(InboxNotes(), of: inbox) }
 
     /// The inbox whose alias reads like this one; it may be one that the disk does not give.
     func holder(of alias: String) -> ClientID? { aliases.holder(of: alias) }
@@ -50,7 +50,7 @@ struct InboxTable {
 
     /// Contents that are in memory only stay when an inbox falls asleep, within a bound: those read and delivered go first
     /// of the inboxes that sleep longest.
-    mutating func noteSleep(_ inbox: Inbox) {
+    func noteSleep(_ inbox: Inbox) {
         inbox.archive.sleep()
         noteWaking(inbox)
         guard !inbox.archive.held.isEmpty else { return }
@@ -64,5 +64,5 @@ struct InboxTable {
         }
     }
 
-    mutating func noteWaking(_ inbox: Inbox) { if !asleep.isEmpty { asleep.removeAll { $0 === inbox } } }
+    func noteWaking(_ inbox: Inbox) { if !asleep.isEmpty { asleep.removeAll { $0 === inbox } } }
 }

@@ -56,20 +56,23 @@ struct RelaySending {
     }
 }
 
+/// What a stream through a rendezvous node is for: it hears what becomes of the stream.
+struct StreamPurpose {
+    /// There is a stream, by this link to the rendezvous node. Its other end has yet to answer.
+    let opened: (StreamChannel, LinkID) -> Void
+    /// The rendezvous node is dialled once more, by a dial of this number.
+    let redialled: (UInt64) -> Void
+    /// There is no stream.
+    let failed: () -> Void
+}
+
 /// A dial of a rendezvous node, for one stream through it.
 struct RelayGuestDial {
     let reservation: ReservationID
-    let purpose: Purpose
+    let purpose: StreamPurpose
     let endpoint: Messaging.Endpoint
     /// It shows a token of any day, for the rendezvous node has not known that of the day.
     let isOfAnyDay: Bool
-
-    /// What goes over the stream.
-    enum Purpose {
-        /// A link of this dial's.
-        case dial(UInt64)
-        case knock(PendingKnock)
-    }
 }
 
 /// A link to a rendezvous node that was made for one stream, under a key of that link's alone.
@@ -80,40 +83,4 @@ struct RelayGuestLink {
     /// Frames of the rendezvous node that are of no stream.
     var idleFrames = IdleFrames.stranger
     var smallPieces = IdleFrames.member
-}
-
-/// One dial of the core's, by all ways that there are: directly, and, when that does not come to a link at once, through
-/// rendezvous nodes.
-struct DialGroup {
-    var client: ClientID
-    var dial: NodeAction.Dial
-    /// The transport's numbers of what is under way.
-    var numbers: Set<UInt64> = []
-    /// The dial of a rendezvous node that is under way.
-    var guestDial: UInt64?
-    /// Relays that were not tried yet.
-    var relays: [Messaging.Endpoint] = []
-    /// Which kind of token it shows; see ``Node/goOn(_:)``.
-    var round = Round.first
-    /// What is known of our tokens: some node answered and did not know one, or somebody was silent, maybe because of one.
-    var hearing = LinkTransport.TokenHearing.none
-
-    enum Round {
-        /// A member's counter, or the day's token of a shared secret.
-        case first
-        /// The day's token of a member, or one of any day of a shared secret.
-        case second
-    }
-
-    init(client: ClientID, dial: NodeAction.Dial) {
-        self.client = client
-        self.dial = dial
-    }
-
-    mutating func hear(_ hearing: LinkTransport.TokenHearing) {
-        if self.hearing != .unknown, hearing != .none { self.hearing = hearing }
-    }
-
-    /// Nothing is under way.
-    var isIdle: Bool { numbers.isEmpty && guestDial == nil }
 }

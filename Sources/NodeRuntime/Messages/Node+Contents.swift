@@ -27,8 +27,8 @@ extension Node {
             message: Message, actions: [NodeAction]
         )
     ) throws(NodeError) -> Sent {
-        let client = try resolve(conversation)
-        try wake(client, .userInteraction)
+        let client = try directory.resolve(conversation)
+        try directory.sleep.wake(client, .userInteraction)
         return try sending(client, whenDurable, body)
     }
 
@@ -51,8 +51,8 @@ extension Node {
         texts: [String],
         whenDurable: @escaping WhenDurable
     ) throws(NodeError) -> [Result<Sent, NodeError>] {
-        let client = try resolve(conversation)
-        try wake(client, .userInteraction)
+        let client = try directory.resolve(conversation)
+        try directory.sleep.wake(client, .userInteraction)
         return try sending(client, count: texts.count, whenDurable) { index, machine, turn throws(CommandError) in
             try machine.send(texts[index], &turn)
         }
@@ -68,8 +68,8 @@ extension Node {
     ) throws(NodeError) -> [Result<Sent, NodeError>] {
         var made: [Result<Sent, NodeError>] = []
         do throws(NodeError) {
-            try request { turn throws(CommandError) in
-                let actions = try core.command(client, &turn) { machine, turn throws(CommandError) in
+            try core.request { turn throws(CommandError) in
+                let actions = try core.machine.command(client, &turn) { machine, turn throws(CommandError) in
                     var actions: [NodeAction] = []
                     for index in 0..<count {
                         do throws(CommandError) {
@@ -92,7 +92,7 @@ extension Node {
         }
         let ids = made.compactMap { try? $0.get().message }
         guard !ids.isEmpty else { return made }
-        leave(
+        held.leave(
             .run { [unowned self] isDurable in
                 assumeIsolated { node in
                     if isDurable { return whenDurable([:]) }
@@ -131,15 +131,15 @@ extension Node {
                 var refused: [Messaging.MessageID: any Error] = [:]
                 var erased: [Messaging.MessageID] = []
                 for id in ids {
-                    guard let inbox = node.inboxes[client], inbox.archive.contains(id) else {
+                    guard let inbox = node.core.inboxes[client], inbox.archive.contains(id) else {
                         refused[id] = error
                         continue
                     }
                     do throws(StoreError) { try inbox.archive.erase([id]) } catch { continue }
                     erased.append(id)
-                    node.turn { turn in
+                    node.core.turn { turn in
                         // Only its names: what is left of it must not be written anew.
-                        _ = try? node.core.command(client, &turn) { machine, turn throws(CommandError) in
+                        _ = try? node.core.machine.command(client, &turn) { machine, turn throws(CommandError) in
                             _ = try machine.cancel(id, &turn)
                             return ((), [])
                         }
@@ -147,11 +147,11 @@ extension Node {
                     }
                 }
                 guard !erased.isEmpty else { return whenDurable(refused) }
-                node.changed(client)
+                node.held.writer.changed(client)
                 node.whenCommitted().assumeIsolated().whenComplete { [erased, refused] _ in
                     self.assumeIsolated { node in
                         var refused = refused
-                        for id in erased where !(node.inboxes[client]?.archive.contains(id) ?? false) {
+                        for id in erased where !(node.core.inboxes[client]?.archive.contains(id) ?? false) {
                             refused[id] = error
                         }
                         whenDurable(refused)
@@ -167,8 +167,8 @@ extension Node {
     package func resolveMessage(_ text: String, in conversation: String) throws(NodeError)
         -> (client: ClientID, id: Messaging.MessageID)
     {
-        let machine = try self.conversation(conversation)
-        guard let inbox = inboxes[machine.client], !text.isEmpty,
+        let machine = try directory.conversation(conversation)
+        guard let inbox = core.inboxes[machine.client], !text.isEmpty,
             let id = try messageID(text, inbox), message(id, client: machine.client) != nil
         else { throw .unknownMessage(text) }
         return (machine.client, id)
@@ -219,7 +219,7 @@ extension Node {
 
     /// Who stands by which sign; `nil` for ourselves.
     package func reactions(to message: Messaging.MessageID, client: ClientID) -> [(sender: PublicKey?, emoji: String)] {
-        inboxes[client]?.archive.reactions(to: message, clock: readClock()) ?? []
+        core.inboxes[client]?.archive.reactions(to: message, clock: services.readClock()) ?? []
     }
 
     /// How many chunks of a file are here.
@@ -228,10 +228,10 @@ extension Node {
         let total = attachment.chunkCount
         switch message.state {
         case .receiving:
-            if let known = core.conversation(client)?.progress(of: message.content.id) { return known }
+            if let known = core.machine.conversation(client)?.progress(of: message.content.id) { return known }
             // Not asked for since the start of the node.
             let count = (0..<total).count {
-                inboxes[client]?.archive.hasChunk($0, of: message.content.id) ?? false
+                core.inboxes[client]?.archive.hasChunk($0, of: message.content.id) ?? false
             }
             return (count, total)
         case .failed: return (0, total)
@@ -243,29 +243,85 @@ extension Node {
 
     /// The user has seen these.
     package func markRead(_ messages: [ReadMessage], client: ClientID) {
-        guard let machine = core.conversation(client),
-            machine.record.sendsReadReceipts ?? configuration.readReceipts ?? false
+        guard let machine = core.machine.conversation(client),
+            machine.record.sendsReadReceipts ?? services.sendsReadReceipts
         else { return }
         let seen = messages.compactMap { read in
             read.message.sender.map { (id: read.message.content.id, sender: $0) }
         }
         guard !seen.isEmpty else { return }
-        turn { core.markRead(seen, client: client, &$0) }
+        core.turn { core.machine.markRead(seen, client: client, &$0) }
     }
 
     /// Whether others are told what we have read.
     package func sendsReadReceipts(_ conversation: String) throws(NodeError) -> Bool {
-        try self.conversation(conversation).record.sendsReadReceipts ?? sendsReadReceiptsByDefault
+        try directory.conversation(conversation).record.sendsReadReceipts ?? sendsReadReceiptsByDefault
     }
 
-    package var sendsReadReceiptsByDefault: Bool { configuration.readReceipts ?? false }
+    package var sendsReadReceiptsByDefault: Bool { services.sendsReadReceipts }
 
     package func setReadReceipts(_ conversation: String, _ isOn: Bool) throws(NodeError) {
-        _ = try command(conversation) { machine, _ in ((), machine.setReadReceipts(isOn)) }
+        _ = try directory.command(conversation) { machine, _ in ((), machine.setReadReceipts(isOn)) }
     }
 
     /// For conversations that have no setting of their own; saved in `config.json`.
     package func setDefaultReadReceipts(_ isOn: Bool) throws(NodeError) {
-        try configure { $0.readReceipts = isOn }
+        try services.configure { $0.readReceipts = isOn }
     }
+
+    // MARK: Files
+
+    /// Largest file that is sent or taken, in bytes.
+    package var attachmentByteCount: Int64 { services.attachmentByteCount }
+
+    /// Begins to take a file.
+    /// - Parameters:
+    ///   - byteCount: as far as it is known; more than the limit is refused before any byte.
+    ///   - replyTo: the beginning of a message's id.
+    package func beginUpload(
+        _ conversation: String,
+        name: String,
+        byteCount: Int64?,
+        text: String,
+        replyTo: String?
+    ) throws(NodeError) -> UploadID {
+        try uploads.checkCount()
+        let target: Messaging.MessageID? =
+            if let replyTo { try resolveMessage(replyTo, in: conversation).id } else { nil }
+        let byteCount = max(0, byteCount ?? 0)
+        let (client, prepared) = try directory.command(conversation) { machine, turn throws(CommandError) in
+            if !text.isEmpty { try machine.check(text) }
+            return (try machine.prepareAttachment(byteCount: byteCount, &turn), [])
+        }
+        return try uploads.begin(
+            prepared,
+            client: client,
+            name: name,
+            byteCount: byteCount,
+            text: text,
+            replyTo: target
+        )
+    }
+
+    /// Takes the next bytes. A refusal ends the upload.
+    /// - Returns: how many bytes there are by now, when they are durable or in memory.
+    package func append(_ bytes: [UInt8], to id: UploadID) throws(NodeError) -> EventLoopFuture<Int64> {
+        try uploads.append(bytes, to: id)
+    }
+
+    /// Sends a file whose bytes have all come.
+    /// - Returns: its message, when it is durable or in memory, as its lifetime says.
+    package func commitUpload(_ id: UploadID, whenDurable: @escaping WhenDurable = { _ in }) throws(NodeError) -> Sent {
+        try uploads.commit(id) { client, attachment, prepared throws(NodeError) in
+            try sending(client, whenDurable) { machine, turn throws(CommandError) in
+                try machine.send(attachment, prepared, &turn)
+            }
+        }
+    }
+
+    /// Calls `body` once the upload has ended.
+    package func whenUploadEnds(_ id: UploadID, _ body: @escaping () -> Void) { uploads.whenEnded(id, body) }
+
+    /// Gives up a file; what has come of it is destroyed.
+    package func cancelUpload(_ id: UploadID) { uploads.cancel(id) }
 }

@@ -23,16 +23,16 @@ extension Node {
         after: String?,
         taking take: (ReadMessage, ConversationStateMachine) -> Bool = { _, _ in true }
     ) throws(NodeError) -> (ConversationStateMachine, [ReadMessage]) {
-        try wake(try resolve(conversation), .userInteraction)
-        let machine = try self.conversation(conversation)
+        try directory.sleep.wake(try directory.resolve(conversation), .userInteraction)
+        let machine = try directory.conversation(conversation)
         let client = machine.client
-        guard let inbox = inboxes[client] else { throw .unknownConversation(conversation) }
+        guard let inbox = core.inboxes[client] else { throw .unknownConversation(conversation) }
         var start: Messaging.MessageID?
         if let after {
             guard let id = try messageID(after, inbox) else { throw .unknownMessage(after) }
             start = id
         }
-        let now = now
+        let now = services.now
         func shown(_ listed: MessageArchive.Listed) -> ReadMessage {
             ReadMessage(
                 message: listed.message.opened(at: now) ?? listed.message,
@@ -45,7 +45,7 @@ extension Node {
             page = try inbox.archive.page(
                 last: last,
                 after: start,
-                now: readClock().hide
+                now: services.readClock().hide
             ) {
                 take(shown($0), machine)
             }
@@ -54,9 +54,9 @@ extension Node {
         }
         guard let page else { throw .unknownMessage(after ?? "") }
         if page.isAllRead {
-            core.releaseMemory(client)
+            core.machine.releaseMemory(client)
         } else if page.freedByteCount > 0 {
-            core.releaseMemory(client, byteCount: page.freedByteCount)
+            core.machine.releaseMemory(client, byteCount: page.freedByteCount)
         }
         opened(page.messages.map(\.message), machine, now: now)
         return (machine, page.messages.map(shown))
@@ -74,8 +74,8 @@ extension Node {
         do throws(StoreError) {
             matches = try inbox.archive.ids(
                 beginningWith: text.lowercased(),
-                limit: Self.shownMatches,
-                now: readClock().hide
+                limit: ConversationDirectory.shownMatches,
+                now: services.readClock().hide
             )
         } catch {
             throw .store(error)
@@ -86,28 +86,29 @@ extension Node {
 
     /// A message as it is now; `nil` when it cannot be read any more.
     package func message(_ id: Messaging.MessageID, client: ClientID) -> ReadMessage? {
-        if let machine = core.conversation(client), isOver(machine) { return nil }
-        guard let inbox = inboxes[client] else { return nil }
-        return inbox.archive.read(id, now: readClock().hide).map {
+        if let machine = core.machine.conversation(client), directory.explosions.isOver(machine) { return nil }
+        guard let inbox = core.inboxes[client] else { return nil }
+        return inbox.archive.read(id, now: services.readClock().hide).map {
             ReadMessage(
                 message: $0.message,
                 isStored: $0.isStored,
-                reactionCount: inbox.archive.reactionCount(at: id, now: now)
+                reactionCount: inbox.archive.reactionCount(at: id, now: services.now)
             )
         }
     }
 
     /// Whether what an inbox has on the disk cannot be read now, and will be again after the unlock.
     package func isLockedAway(_ client: ClientID) -> Bool {
-        store.isLocked && inboxes[client] != nil && !(core.conversation(client).map(isOver) ?? false)
+        store.isLocked && core.inboxes[client] != nil
+            && !(core.machine.conversation(client).map(directory.explosions.isOver) ?? false)
     }
 
     /// A watcher has shown this message.
     package func markShown(_ id: Messaging.MessageID, client: ClientID) {
-        let byteCount = inboxes[client]?.archive.markShown(id) ?? 0
-        if byteCount > 0 { core.releaseMemory(client, byteCount: byteCount) }
-        if let shown = message(id, client: client), let machine = core.conversation(client) {
-            opened([shown.message], machine, now: now)
+        let byteCount = core.inboxes[client]?.archive.markShown(id) ?? 0
+        if byteCount > 0 { core.machine.releaseMemory(client, byteCount: byteCount) }
+        if let shown = message(id, client: client), let machine = core.machine.conversation(client) {
+            opened([shown.message], machine, now: services.now)
         }
     }
 
@@ -115,7 +116,103 @@ extension Node {
     private func opened(_ messages: [Message], _ machine: ConversationStateMachine, now: Timestamp) {
         let actions = machine.markRead(messages, now: now)
         guard !actions.isEmpty else { return }
-        perform(actions)
-        schedule()
+        core.perform(actions)
+        core.schedule()
+    }
+
+    /// Messages of others that nobody has read and that end with the node's process.
+    package var unreadInMemoryCount: Int {
+        core.inboxes.unordered.reduce(0) { $0 + $1.archive.unreadInMemoryCount }
+    }
+
+    // MARK: Files
+
+    /// A file that is whole here.
+    package struct SavedAttachment {
+        package var client: ClientID
+        package var message: Messaging.MessageID
+        package var attachment: Attachment
+    }
+
+    /// - Parameter text: the beginning of the message's id.
+    /// - Throws: ``NodeError/noAttachment(_:)``, ``NodeError/attachmentIncomplete(_:count:of:)``,
+    ///   ``NodeError/attachmentLost(_:)``.
+    package func attachment(_ text: String, in conversation: String) throws(NodeError) -> SavedAttachment {
+        let (client, id) = try resolveMessage(text, in: conversation)
+        guard let message = message(id, client: client)?.message, let attachment = message.content.attachment else {
+            throw .noAttachment(text)
+        }
+        switch message.state {
+        case .receiving:
+            let progress = progress(of: message, client: client) ?? (0, attachment.chunkCount)
+            throw .attachmentIncomplete(id, count: progress.count, of: progress.of)
+        case .failed:
+            // Our own is here, whatever the others made of it.
+            if message.sender != nil { throw .attachmentLost(id) }
+        case .queued, .sent, .delivered, .expiredUndelivered, .cancelled, .received, .read: break
+        }
+        return SavedAttachment(client: client, message: id, attachment: attachment)
+    }
+
+    /// Bytes of a file from chunk `first` on.
+    /// - Returns: the bytes of at most `count` chunks; none behind the last.
+    package func read(_ file: SavedAttachment, from first: Int, count: Int) throws(NodeError) -> [UInt8] {
+        var result: [UInt8] = []
+        let total = file.attachment.chunkCount
+        guard first >= 0, first < total else { return [] }
+        for index in first..<min(total, first + max(0, min(count, Limits.attachmentWindow))) {
+            let chunk: AttachmentChunk?
+            do throws(StoreError) {
+                chunk = try core.inboxes[file.client]?.archive.chunk(
+                    index,
+                    of: file.message,
+                    now: services.readClock().hide
+                )
+            } catch {
+                throw .store(error)
+            }
+            guard let plain = chunk?.plain(byteCount: file.attachment.chunkByteCount(index)) else {
+                throw .attachmentLost(file.message)
+            }
+            result += plain
+        }
+        return result
+    }
+
+    // MARK: The outbox
+
+    private var outboxes: Outbox { Outbox(core, directory: directory) }
+
+    /// - Throws: ``NodeError/locked``.
+    package func outbox() throws(NodeError) -> [OutboxItem] { try outboxes.items() }
+
+    /// Visits what waits, by inbox and member; see ``Outbox/visit(of:after:_:)``.
+    package func visitOutbox(
+        of only: ClientID?,
+        after place: OutboxPlace?,
+        _ body: (OutboxItem, OutboxPlace) -> Bool
+    ) throws(NodeError) {
+        try outboxes.visit(of: only, after: place, body)
+    }
+
+    /// - Parameter text: the beginning of its id.
+    /// - Throws: ``NodeError/unknownMessage(_:)``, ``NodeError/ambiguous(_:matches:)``.
+    package func cancelMessage(_ text: String) throws(NodeError) -> OutboxItem {
+        let item = try outboxes.item(text)
+        try directory.sleep.wake(item.conversation.client, .userInteraction)
+        _ = try core.request { turn throws(CommandError) in
+            try core.machine.command(item.conversation.client, &turn) { machine, turn throws(CommandError) in
+                ((), try machine.cancel(item.entry.message, &turn))
+            }
+        }
+        return item
+    }
+
+    /// Dials the conversation of a message now; throws as ``cancelMessage(_:)``.
+    package func retryMessage(_ text: String) throws(NodeError) -> OutboxItem {
+        let item = try outboxes.item(text)
+        try directory.sleep.wake(item.conversation.client, .userInteraction)
+        core.turn { core.machine.retry(item.conversation.client, &$0) }
+        return item
     }
 }

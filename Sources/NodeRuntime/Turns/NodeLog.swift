@@ -217,62 +217,6 @@ extension RelayReservationStateMachine.Standing {
     }
 }
 
-extension Node {
-    /// Writes a line of the log, if it is to be written.
-    func note(_ occurrence: @autoclosure () -> Occurrence) {
-        // Trace and debug lines are many: without them none is made.
-        guard log.logLevel <= .notice else { return }
-        let line = LogLine(occurrence())
-        log.log(level: line.level, line.text, metadata: line.metadata)
-    }
-
-    func note(_ event: Event) {
-        guard log.logLevel <= .info else { return }
-        var counts = EventCounts()
-        counts.members = event.client.flatMap { core.conversation($0) }.map { $0.currentMembers.count + 1 }
-        var shown = event
-        if case .deletionReceipt = event.kind, let conversation = event.conversation,
-            let record = core.tombstone(conversation)
-        {
-            counts.confirmed = (record.confirmed.count, record.members.count)
-            // Its inbox is gone; the tombstone does not know which it was.
-            shown.client = shown.client ?? endings[conversation].client
-        }
-        note(.event(shown, counts))
-    }
-
-    /// Acknowledgements that have come or gone, for the line about the batch.
-    func count(_ frame: Frame, of inbox: Inbox, isSent: Bool) {
-        guard case .acknowledgement(let said) = frame, log.logLevel <= .debug else { return }
-        if inbox.acknowledgements == AcknowledgementCounts() { acknowledged.append(inbox) }
-        if isSent { inbox.acknowledgements.sent += said.count } else { inbox.acknowledgements.received += said.count }
-    }
-
-    /// The frames of a batch have been handled.
-    func noteAcknowledgements() {
-        guard !acknowledged.isEmpty else { return }
-        let counted = acknowledged
-        acknowledged = []
-        for inbox in counted.sorted(by: { $0.client < $1.client }) {
-            let counts = inbox.acknowledgements
-            inbox.acknowledgements = AcknowledgementCounts()
-            note(.acknowledged(inbox.client, counts))
-        }
-    }
-
-    /// What has become of our reservations since the last look. Peers are told apart by number: the log has no names.
-    func noteRendezvous() {
-        guard log.logLevel <= .notice else { return }
-        let standings = rendezvousStandings().map(\.standing)
-        var noted = rendezvousNoted.prefix(standings.count).map(\.self)
-        for (index, standing) in standings.enumerated() {
-            if !noted.indices.contains(index) { noted.append(RendezvousNote(seen: standing, since: now)) }
-            if noted[index].take(standing, now: now) { note(.rendezvous(number: index + 1, standing)) }
-        }
-        rendezvousNoted = noted
-    }
-}
-
 /// What the log has last said of a rendezvous node.
 struct RendezvousNote {
     /// A node that has just started, or has just lost its link, is not in trouble yet.

@@ -11,7 +11,7 @@ enum ExplosionHandlers {
             if let record = try destroyed(params.conversation, node) {
                 return node.loop.makeSucceededFuture(ExplosionView.explosion(record, node))
             }
-            var time = Node.ExplosionTime.now
+            var time = ExplosionTime.now
             switch (params.at, params.delay) {
             case (nil, nil): break
             case (let at?, nil): time = .at(Messaging.Timestamp(milliseconds: at.milliseconds))

@@ -9,14 +9,14 @@ enum OutboxHandlers {
         router.on(OutboxListMethod.self) { node, params in
             let only = try params.conversation.map { try node.resolve($0) }
             let from = try params.from.map { text in
-                guard let place = Node.OutboxPlace(text) else {
+                guard let place = OutboxPlace(text) else {
                     throw ControlError(.usage, "`from` is no place in the outbox", hint: "give the `next` of an answer")
                 }
                 return place
             }
             var page = AnswerPage()
             var messages: [OutboxEntry] = []
-            var last: Node.OutboxPlace?
+            var last: OutboxPlace?
             try node.visitOutbox(of: only, after: from) { item, place in
                 let entry = OutboxView.outbox(item, node)
                 guard page.take(byteCount: AnswerPage.largestByteCount(of: entry)) else { return false }

@@ -30,7 +30,7 @@ enum ConversationView {
         )
     }
 
-    static func conversation(_ listed: Node.ListedConversation, _ node: isolated Node) -> Conversation {
+    static func conversation(_ listed: ListedConversation, _ node: isolated Node) -> Conversation {
         switch listed {
         case .awake(let machine): return conversation(machine, node)
         case .asleep(let summary):
@@ -62,7 +62,7 @@ enum ConversationView {
 }
 
 enum InboxView {
-    static func inbox(_ inbox: Node.InboxState) -> Control.Inbox {
+    static func inbox(_ inbox: InboxState) -> Control.Inbox {
         Control.Inbox(
             inbox: inbox.client.description,
             state: inbox.state.rawValue,

@@ -109,7 +109,7 @@ private struct ExplosionPlace: Comparable, CustomStringConvertible {
     static func < (one: Self, other: Self) -> Bool { (one.at, one.conversation) < (other.at, other.conversation) }
 }
 
-extension Node.ListedExplosion {
+extension ListedExplosion {
     fileprivate var place: ExplosionPlace {
         switch self {
         case .exploded(let record): ExplosionPlace(at: record.explodedAt, conversation: record.conversation)

@@ -11,7 +11,7 @@ enum JoinView {
         return matches.count == 1 && text.utf8.count >= 4 ? matches[0].slug : text
     }
 
-    static func invitation(_ invitation: Node.ReceivedInvitation) -> JoinStatus {
+    static func invitation(_ invitation: ReceivedInvitation) -> JoinStatus {
         let from = invitation.from ?? "a node that is not in peers.json"
         let name = invitation.name.map { " to \"\($0)\"" } ?? ""
         return JoinStatus(

@@ -4,7 +4,7 @@ import NodeRuntime
 
 /// What waits to be acknowledged, as it is shown.
 enum OutboxView {
-    static func outbox(_ item: Node.OutboxItem, _ node: isolated Node) -> OutboxEntry {
+    static func outbox(_ item: OutboxItem, _ node: isolated Node) -> OutboxEntry {
         OutboxEntry(
             message: item.entry.message.description,
             conversation: item.conversation.conversation.description,

@@ -12,7 +12,7 @@ enum PeerView {
         return file.peers.map { peer($0, presences[$0.name]) }
     }
 
-    static func peer(_ peer: PeersFile.Peer, _ presence: Node.PeerPresence?) -> Peer {
+    static func peer(_ peer: PeersFile.Peer, _ presence: PeerPresence?) -> Peer {
         Peer(
             name: peer.name,
             endpoints: peer.allEndpoints.map(\.description),

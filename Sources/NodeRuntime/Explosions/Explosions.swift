@@ -1,0 +1,310 @@
+import Dispatch
+import Logging
+import Messaging
+import NIOCore
+import Noise
+import Primitives
+import Store
+import Synchronization
+import Transport
+import Wire
+
+/// How an explosion stands on this machine.
+package enum ExplosionProgress: Sendable {
+    /// The keys are gone; something that tells the others is not on the disk yet.
+    case exploding
+    case exploded
+    /// The key page could not be overwritten; it is tried again.
+    case failed(StoreError)
+}
+
+/// Explosions (section 7): the tombstone, the list of whom to tell, and what is prepared for a scheduled one.
+///
+/// On the node's loop alone.
+final class Explosions: NodePart {
+    let services: NodeServices
+    private let core: ProtocolCore
+    private let inboxes: InboxTable
+    let endings: EndingTable
+    private let unread: UnreadInboxes
+    private let routes: Routes
+    private let writer: InboxWriter
+    private let removal: InboxRemoval
+
+    init(
+        _ core: ProtocolCore,
+        endings: EndingTable,
+        unread: UnreadInboxes,
+        routes: Routes,
+        writer: InboxWriter,
+        removal: InboxRemoval
+    ) {
+        services = core.services
+        self.core = core
+        inboxes = core.inboxes
+        self.endings = endings
+        self.unread = unread
+        self.routes = routes
+        self.writer = writer
+        self.removal = removal
+    }
+
+    private var commits: CommitSchedule { writer.commits }
+
+    /// Keys first (section 7). The tombstone is the intent: found with a live inbox at the next start, the inbox goes.
+    func explode(_ client: ClientID, _ record: ExplodeStateMachine.Record, fanOut: [Messaging.Member]) {
+        guard let key = inboxes[client]?.key else { return }
+        let conversation = record.conversation
+        endings[conversation].client = client
+        endings[conversation].armed = nil
+        let knocks = knocks(record, client, key)
+        core.machine.setKnocks(members: knocks.members, invites: knocks.invites, for: conversation)
+        saveTombstone(conversation)
+        if prepareFanOut(fanOut, conversation, client, key, until: now + Limits.fanOutLifetime) {
+            makeDurable(conversation)
+        }
+        if let creator = record.creator {
+            endings[conversation].report = knock(client, key, creator, conversation, .initiator)
+        }
+        endings[conversation].failure = removal.destroy(client)
+        if let record = core.machine.tombstone(conversation) { routes.register(tombstone: record) }
+        commits.schedule()
+    }
+
+    /// Prepares a scheduled explosion, so that at its time everything is done without us: the tombstone and the list are
+    /// there, and the store destroys the keys.
+    func arm(
+        _ client: ClientID,
+        _ key: IdentityKey,
+        _ record: ExplodeStateMachine.Record,
+        fanOut: [Messaging.Member]
+    ) {
+        var record = record
+        let knocks = knocks(record, client, key)
+        record.setKnocks(members: knocks.members, invites: knocks.invites)
+        endings[record.conversation].armed = record
+        saveTombstone(record.conversation)
+        prepareFanOut(fanOut, record.conversation, client, key, until: record.explodedAt + Limits.fanOutLifetime)
+        lightFuse(client, at: record.explodedAt)
+        commits.schedule()
+    }
+
+    /// Of what was prepared for conversations that slept and could not be woken at their time, because the storage is locked
+    /// or cannot be read.
+    func explodeAsleep(now: Timestamp) {
+        let due = endings.conversations { $0.armed.map { $0.explodedAt <= now } ?? false }
+        for conversation in due {
+            guard let record = endings[conversation].armed else { continue }
+            let lost = unread.rows(of: conversation)
+            // The newest, if there are two: one that is awake ends the other with it.
+            guard core.machine.client(of: conversation).map(core.machine.isSleeping) ?? !lost.isEmpty else { continue }
+            let asleep = core.machine.clients(of: conversation).filter(core.machine.isSleeping)
+            endings[conversation].client = asleep.last
+            endings[conversation].armed = nil
+            let begun = core.machine.load(record, now: now)
+            if let record = core.machine.tombstone(conversation) { routes.register(tombstone: record) }
+            for row in lost {
+                do throws(StoreError) { try store.destroyRow(row) } catch {
+                    endings[conversation].failure = error
+                }
+                if let inbox = unread.remove(row)?.inbox { removal.letGo(inbox) }
+            }
+            for client in asleep {
+                if let failure = removal.destroy(client) { endings[conversation].failure = failure }
+            }
+            core.perform(begun)
+            commits.schedule()
+        }
+    }
+
+    private func lightFuse(_ client: ClientID, at time: Timestamp) {
+        guard let inbox = inboxes[client] else { return }
+        inbox.unarmedEnd = time
+        do throws(StoreError) {
+            try store.scheduleDestruction(of: inbox.row, at: time.milliseconds)
+            inbox.unarmedEnd = nil
+        } catch {
+            // While this node runs the conversation ends at its time all the same.
+            say("a scheduled destruction could not be written", of: error)
+        }
+    }
+
+    /// By which `member` knocks here (responder), or we knock there (initiator). While the key is wiped it follows from the
+    /// routes, which outlive it.
+    private func knock(
+        _ client: ClientID,
+        _ key: IdentityKey,
+        _ member: PublicKey,
+        _ conversation: ConversationID,
+        _ role: Role
+    ) -> KnockSecret? {
+        guard key.isWiped else {
+            return RoutingSecret.derive(own: key, remote: member, conversation: conversation.bytes, role: role).knock
+        }
+        switch role {
+        case .initiator: return inboxes[client]?.dialTokens[member]?.knock
+        case .responder: return inboxes[client].flatMap { routes.knock(of: member, $0) }
+        }
+    }
+
+    /// By which members and holders of invites may knock here when the keys are gone.
+    private func knocks(_ record: ExplodeStateMachine.Record, _ client: ClientID, _ key: IdentityKey)
+        -> (members: [PublicKey: [UInt8]], invites: [[UInt8]])
+    {
+        var members: [PublicKey: [UInt8]] = [:]
+        for member in record.members {
+            members[member] = knock(client, key, member, record.conversation, .responder)?.bytes
+        }
+        let invites = record.openInvites.map { RoutingSecret.derive(invite: $0).knock.bytes }
+        return (members, record.openInvites.isEmpty ? record.inviteKnocks : invites)
+    }
+
+    // MARK: Tombstones
+
+    func saveTombstone(_ conversation: ConversationID) {
+        guard let record = core.machine.tombstone(conversation) ?? endings[conversation].armed else { return }
+        endings[conversation].isTombstoneUnsaved = true
+        guard !store.isLocked else { return }
+        let payload = StoredCodec.encode(tombstone: record)
+        do throws(StoreError) {
+            if let id = endings[conversation].tombstone {
+                try store.updateTombstone(id, payload: payload)
+            } else {
+                endings[conversation].tombstone = try store.addTombstone(
+                    keepUntil: record.keepUntil.milliseconds,
+                    payload: payload
+                )
+            }
+            endings[conversation].isTombstoneUnsaved = false
+        } catch {
+            // The keys go all the same: forgetting is the promise, telling is the courtesy.
+            say("a tombstone could not be written", of: error)
+        }
+        if !record.isPrepared, record.confirmed.count == record.members.count { removeFanOut(conversation) }
+    }
+
+    func removeTombstone(_ conversation: ConversationID) {
+        removeFanOut(conversation)
+        routes.unregister(tombstone: conversation)
+        let tombstone = endings[conversation].tombstone
+        endings.remove(conversation)
+        guard let tombstone, !store.isLocked else { return }
+        try? store.removeTombstone(tombstone)
+    }
+
+    // MARK: Whom to tell
+
+    /// - Returns: whether there is a list, which the next commit makes durable.
+    @discardableResult
+    private func prepareFanOut(
+        _ members: [Messaging.Member],
+        _ conversation: ConversationID,
+        _ client: ClientID,
+        _ key: IdentityKey,
+        until: Timestamp
+    ) -> Bool {
+        // The store keeps the end of what it replaces.
+        removeFanOut(conversation)
+        guard !members.isEmpty else { return false }
+        endings[conversation].fanOut = FanOut(
+            conversation: conversation,
+            until: until,
+            targets: members.compactMap { member in
+                knock(client, key, member.key, conversation, .initiator).map {
+                    FanOut.Target(remote: member.key, endpoints: member.endpoints, knock: Hex.encode($0.bytes))
+                }
+            }
+        )
+        return saveFanOut(conversation)
+    }
+
+    /// Waits for the disk: once the keys are gone, nobody can derive again whom to tell and how. A disk that hangs does
+    /// not keep the keys alive for it.
+    private func makeDurable(_ conversation: ConversationID) {
+        guard !store.isLocked else { return }
+        let done = DispatchSemaphore(value: 0)
+        let isDurable = Outcome()
+        commits.commit { result in
+            isDurable.value.withLock { $0 = result }
+            done.signal()
+        }
+        store.hurryCommits()
+        let ended = done.wait(timeout: .now() + .seconds(2))
+        if ended == .success, isDurable.value.withLock({ $0 }) { endings[conversation].isFanOutUnsaved = false }
+    }
+
+    private final class Outcome: Sendable {
+        let value = Mutex(false)
+    }
+
+    /// - Returns: whether the store has taken it; the next commit makes it durable.
+    private func saveFanOut(_ conversation: ConversationID) -> Bool {
+        guard let fanOut = endings[conversation].fanOut else { return false }
+        // Until a commit says that it is there.
+        endings[conversation].isFanOutUnsaved = true
+        guard !store.isLocked else { return false }
+        do throws(StoreError) {
+            try store.saveFanOut(
+                id: Array(conversation.bytes.prefix(16)),
+                expiresAt: fanOut.until.milliseconds,
+                payload: StoredCodec.encode(record: fanOut)
+            )
+            return true
+        } catch {
+            say("the list of members to tell could not be written", of: error)
+            return false
+        }
+    }
+
+    private func removeFanOut(_ conversation: ConversationID) {
+        endings[conversation].fanOut = nil
+        endings[conversation].isFanOutUnsaved = false
+        guard !store.isLocked else { return }
+        try? store.removeFanOut(id: Array(conversation.bytes.prefix(16)))
+        commits.schedule()
+    }
+
+    func fanOut(_ conversation: ConversationID) -> FanOut? {
+        if let known = endings[conversation].fanOut {
+            guard known.until <= now else { return known }
+            removeFanOut(conversation)
+            return nil
+        }
+        guard !store.isLocked, let stored = try? store.fanOuts(now: now.milliseconds) else { return nil }
+        for message in stored {
+            guard let fanOut = try? StoredCodec.decode(FanOut.self, message.payload),
+                endings[fanOut.conversation].fanOut == nil
+            else { continue }
+            endings[fanOut.conversation].fanOut = fanOut
+        }
+        return endings[conversation].fanOut
+    }
+
+    /// What the disk did not take, because it was locked or full, is kept in memory and tried again.
+    func saveWhatWasRefused() {
+        guard !store.isLocked, !store.isReadOnly else { return }
+        for conversation in endings.conversations(where: \.isTombstoneUnsaved) { saveTombstone(conversation) }
+        for inbox in inboxes.all { if let end = inbox.unarmedEnd { lightFuse(inbox.client, at: end) } }
+        let taken = endings.conversations(where: \.isFanOutUnsaved).filter { saveFanOut($0) }
+        guard !taken.isEmpty else { return }
+        commits.whenCommitted().assumeIsolated().whenSuccess { [unowned self] in
+            guard !store.isLocked else { return }
+            for conversation in taken { endings[conversation].isFanOutUnsaved = false }
+        }
+    }
+
+    // MARK: How far it is
+
+    /// Of a conversation that has a tombstone.
+    func progress(of conversation: ConversationID) -> ExplosionProgress {
+        let ending = endings[conversation]
+        if let failure = ending.failure { return .failed(failure) }
+        return ending.isTombstoneUnsaved || ending.isFanOutUnsaved ? .exploding : .exploded
+    }
+
+    /// Whether a conversation's scheduled end has come by the clock that decides what is shown; its keys go when the
+    /// time is beyond doubt (section 9).
+    func isOver(_ machine: ConversationStateMachine) -> Bool {
+        machine.record.schedule.map { $0.expiresAt <= readClock().hide } ?? false
+    }
+}

@@ -1,0 +1,328 @@
+import Messaging
+import NIOCore
+import Noise
+import Primitives
+import Store
+import Transport
+
+/// A knock on its way: one of a kind at a time.
+enum KnockName: Hashable {
+    case deliver(ConversationID, PublicKey)
+    case ask(ClientID, PublicKey)
+    case askByInvite(ClientID)
+    case report(ConversationID)
+}
+
+/// One with what it says, and where it goes next if nobody takes it there.
+struct PendingKnock {
+    enum Content {
+        case question
+        /// A notice or a receipt: its kind and its sealed bytes.
+        case sealed([UInt8])
+    }
+
+    /// A place, and by which token it is tried there: that of the day, or that of any day, which is good at any difference of
+    /// clocks.
+    struct Attempt {
+        var endpoint: Messaging.Endpoint
+        var isOfAnyDay: Bool
+    }
+
+    var name: KnockName
+    var content: Content
+    var secret: KnockSecret
+    var token: RoutingToken
+    var payload: [UInt8]
+    var isOfAnyDay: Bool
+    var rest: [Attempt]
+}
+
+/// Knocks (Explode.md): sealed words without a handshake, to tell of an explosion and to ask for one.
+///
+/// On the node's loop alone.
+final class Knocks: NodePart {
+    let services: NodeServices
+    private let core: ProtocolCore
+    private let inboxes: InboxTable
+    private let endings: EndingTable
+    private let routes: Routes
+    private let explosions: Explosions
+    private let sleep: InboxSleep
+    private let streams: RelayStreams
+    private let listening: Listening
+    private var knocking: Set<KnockName> = []
+    /// How many knocks of others may cost us something.
+    private var forgedKnocks = KnockAllowance.forged
+    private var answeredKnocks = KnockAllowance.answered
+
+    init(
+        _ core: ProtocolCore,
+        endings: EndingTable,
+        routes: Routes,
+        explosions: Explosions,
+        sleep: InboxSleep,
+        streams: RelayStreams,
+        listening: Listening
+    ) {
+        services = core.services
+        self.core = core
+        inboxes = core.inboxes
+        self.endings = endings
+        self.routes = routes
+        self.explosions = explosions
+        self.sleep = sleep
+        self.streams = streams
+        self.listening = listening
+    }
+
+    /// The first byte of a knock's sealed bytes, and of its answer, says what it is.
+    private enum KnockKind {
+        static let notice: UInt8 = 1
+        static let question: UInt8 = 2
+        static let receipt: UInt8 = 3
+        static let statement: UInt8 = 4
+    }
+
+    // MARK: Incoming
+
+    /// - Parameter source: the network that it came from, a /24 or /48.
+    /// - Returns: the answer; `nil` for silence.
+    func receive(_ token: RoutingToken, _ payload: [UInt8], from source: UInt64?) -> [UInt8]? {
+        guard let match = routes.match(token), match.isKnock, let kind = payload.first else { return nil }
+        let sealed = Array(payload.dropFirst())
+        switch match.route {
+        case .member(let number):
+            guard case .inbox(let client, _)? = routes.target(of: number), kind == KnockKind.notice else { return nil }
+            return receiveNotice(sealed, for: client, number, from: source)
+        case .knockOnly(let number):
+            guard case .tombstone(let conversation, let knocker)? = routes.target(of: number) else { return nil }
+            if kind == KnockKind.receipt {
+                receiveReceipt(sealed, of: conversation, number, from: source)
+                return nil
+            }
+            // Nobody is made to send more than was sent to them.
+            guard sealed.count >= Limits.noticeByteCount, answeredKnocks.allows(number, from: source, now: now),
+                let answer = answer(kind, sealed, token, conversation, knocker)
+            else { return nil }
+            answeredKnocks.charge(number, from: source, now: now)
+            return answer
+        case .shared: return nil
+        }
+    }
+
+    /// Only a member can have sealed what opens, and that is cheap to see. What opens and does not hold has cost a signature's
+    /// check, and is charged.
+    private func receiveNotice(_ sealed: [UInt8], for client: ClientID, _ route: UInt64, from source: UInt64?)
+        -> [UInt8]?
+    {
+        guard let conversation = core.machine.conversationID(client) ?? core.machine.summary(client)?.conversation,
+            ExplodeNotice(opening: sealed, conversation: conversation) != nil,
+            forgedKnocks.allows(route, from: source, now: now)
+        else { return nil }
+        if core.machine.isSleeping(client) { sleep.wakeIfPossible(client, .pushNotification) }
+        let before = core.machine.conversation(client)?.forgedCount ?? 0
+        var answer: [UInt8]?
+        core.turn { turn in
+            let result = core.machine.receiveNotice(sealed, for: client, &turn)
+            answer = result.answer
+            return result.actions
+        }
+        if (core.machine.conversation(client)?.forgedCount ?? 0) > before {
+            forgedKnocks.charge(route, from: source, now: now)
+        }
+        return answer.map { [KnockKind.receipt] + $0 }
+    }
+
+    private func receiveReceipt(
+        _ sealed: [UInt8],
+        of conversation: ConversationID,
+        _ route: UInt64,
+        from source: UInt64?
+    ) {
+        guard let record = core.machine.tombstone(conversation),
+            let receipt = DeletionReceipt(opening: sealed, conversation: conversation),
+            ExplodeStateMachine(record: record).waiting.contains(receipt.member),
+            forgedKnocks.allows(route, from: source, now: now)
+        else { return }
+        core.turn { core.machine.receiveReceipt(sealed, for: conversation, &$0) }
+        let isStillAwaited =
+            core.machine.tombstone(conversation).map {
+                ExplodeStateMachine(record: $0).waiting.contains(receipt.member)
+            }
+            ?? false
+        if isStillAwaited { forgedKnocks.charge(route, from: source, now: now) }
+    }
+
+    private func answer(
+        _ kind: UInt8,
+        _ sealed: [UInt8],
+        _ token: RoutingToken,
+        _ conversation: ConversationID,
+        _ knocker: Knocker
+    ) -> [UInt8]? {
+        guard let record = core.machine.tombstone(conversation) else { return nil }
+        let machine = ExplodeStateMachine(record: record)
+        switch (knocker, kind) {
+        case (.member(let member), KnockKind.notice):
+            return machine.answer(toNoticeOf: member).map { [KnockKind.receipt] + $0 }
+        case (.member(let member), KnockKind.question):
+            guard let secret = record.memberKnocks[member].flatMap(KnockSecret.init(bytes:)),
+                KnockQuestion.isAuthentic(sealed, key: secret.sealingKey, token: token.bytes)
+            else { return nil }
+            return machine.answer(toQuestionOf: member).map { [KnockKind.notice] + $0 }
+        case (.invite(let index), KnockKind.question):
+            guard record.inviteKnocks.indices.contains(index), let statement = record.statement,
+                let secret = KnockSecret(bytes: record.inviteKnocks[index]),
+                KnockQuestion.isAuthentic(sealed, key: secret.sealingKey, token: token.bytes)
+            else { return nil }
+            var random = Randomness.system
+            return [KnockKind.statement] + statement.sealed(key: secret.sealingKey, token: token.bytes, &random)
+        case (.member, _), (.invite, _): return nil
+        }
+    }
+
+    // MARK: Outgoing
+
+    func knock(_ knock: NodeAction.Knock) {
+        switch knock {
+        case .deliver(let conversation, let member):
+            guard let record = core.machine.tombstone(conversation),
+                let target = explosions.fanOut(conversation)?.targets.first(where: { $0.remote == member }),
+                let secret = Hex.decode(target.knock).flatMap(KnockSecret.init(bytes:))
+            else { return }
+            send(
+                .sealed([KnockKind.notice] + record.notice),
+                secret,
+                to: target.endpoints,
+                .deliver(conversation, member)
+            )
+        case .ask(let client, let member, let endpoints):
+            guard let key = inboxes[client]?.key, !key.isWiped, let conversation = core.machine.conversationID(client)
+            else {
+                return
+            }
+            let secret = RoutingSecret.derive(
+                own: key,
+                remote: member,
+                conversation: conversation.bytes,
+                role: .initiator
+            ).knock
+            send(.question, secret, to: endpoints, .ask(client, member))
+        case .askByInvite(let client, let invite, let endpoints):
+            let secret = RoutingSecret.derive(invite: invite).knock
+            send(.question, secret, to: endpoints, .askByInvite(client))
+        case .report(let conversation, let endpoints):
+            let report = endings[conversation].report
+            endings[conversation].report = nil
+            guard let secret = report,
+                let receipt = core.machine.tombstone(conversation)?.receipt
+            else { return }
+            send(.sealed([KnockKind.receipt] + receipt), secret, to: endpoints, .report(conversation))
+        }
+    }
+
+    /// All places by the token of the day, and then all of them by that of any day.
+    private func send(
+        _ content: PendingKnock.Content,
+        _ secret: KnockSecret,
+        to endpoints: [Messaging.Endpoint],
+        _ name: KnockName
+    ) {
+        let attempts = [false, true].flatMap { isOfAnyDay in
+            endpoints.map { PendingKnock.Attempt(endpoint: $0, isOfAnyDay: isOfAnyDay) }
+        }
+        send(content, secret, attempts[...], name)
+    }
+
+    private func send(
+        _ content: PendingKnock.Content,
+        _ secret: KnockSecret,
+        _ attempts: ArraySlice<PendingKnock.Attempt>,
+        _ name: KnockName
+    ) {
+        guard let transport = listening.transport, let attempt = attempts.first, knocking.insert(name).inserted else {
+            return
+        }
+        let endpoint = attempt.endpoint
+        let token = attempt.isOfAnyDay ? secret.token : secret.token(day: now.day)
+        let payload: [UInt8]
+        switch content {
+        case .sealed(let bytes): payload = bytes
+        case .question:
+            // As long as a notice, the longest that may come back.
+            var random = Randomness.system
+            payload =
+                [KnockKind.question] + KnockQuestion.seal(key: secret.sealingKey, token: token.bytes, &random)
+        }
+        let knock = PendingKnock(
+            name: name,
+            content: content,
+            secret: secret,
+            token: token,
+            payload: payload,
+            isOfAnyDay: attempt.isOfAnyDay,
+            rest: Array(attempts.dropFirst())
+        )
+        guard endpoint.relay == nil else {
+            streams.open(
+                at: endpoint,
+                for: StreamPurpose(
+                    opened: { [unowned self] channel, _ in self.knock(knock, over: channel) },
+                    redialled: { _ in },
+                    failed: { [unowned self] in knocked(.failure(.unreachable), knock) }
+                )
+            )
+            return
+        }
+        transport.knock(
+            at: Transport.Endpoint(host: endpoint.host, port: Int(endpoint.port)),
+            token: knock.token,
+            sealed: payload,
+            completion: completion(of: knock)
+        )
+    }
+
+    /// Over a stream that a rendezvous node passes on.
+    private func knock(_ knock: PendingKnock, over channel: StreamChannel) {
+        listening.transport?.knock(
+            over: channel,
+            token: knock.token,
+            sealed: knock.payload,
+            completion: completion(of: knock)
+        )
+    }
+
+    private func completion(of knock: PendingKnock) -> (Result<[UInt8]?, DialFailure>) -> Void {
+        // A connection may outlive the node that made it.
+        { [weak self] result in self?.knocked(result, knock) }
+    }
+
+    private func knocked(_ result: Result<[UInt8]?, DialFailure>, _ knock: PendingKnock) {
+        knocking.remove(knock.name)
+        guard !isStopped else { return }
+        switch (result, knock.name) {
+        case (.success(let answer?), _): receive(answer, to: knock.name, knock.secret, knock.token)
+        // A receipt has no answer: with neither token it is known whether it was taken.
+        case (.success(nil), .report) where knock.isOfAnyDay: break
+        case (.success(nil), .report):
+            send(knock.content, knock.secret, knock.rest.filter(\.isOfAnyDay)[...], knock.name)
+        case (.success(nil), _), (.failure, _): send(knock.content, knock.secret, knock.rest[...], knock.name)
+        }
+    }
+
+    private func receive(_ answer: [UInt8], to name: KnockName, _ secret: KnockSecret, _ token: RoutingToken) {
+        let sealed = Array(answer.dropFirst())
+        switch (name, answer.first) {
+        case (.deliver(let conversation, _), KnockKind.receipt):
+            core.turn { core.machine.receiveReceipt(sealed, for: conversation, &$0) }
+        case (.ask(let client, _), KnockKind.notice):
+            core.turn { core.machine.receiveNotice(sealed, for: client, isAnswer: true, &$0).actions }
+        case (.askByInvite(let client), KnockKind.statement):
+            guard let statement = ExpiredStatement(opening: sealed, key: secret.sealingKey, token: token.bytes) else {
+                return
+            }
+            core.turn { core.machine.receive(statement, for: client, &$0) }
+        case (.deliver, _), (.ask, _), (.askByInvite, _), (.report, _): break
+        }
+    }
+}

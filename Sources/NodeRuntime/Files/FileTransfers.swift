@@ -1,0 +1,186 @@
+import Logging
+import Messaging
+import NIOCore
+import Primitives
+import Store
+import Transport
+import Wire
+
+/// A file whose hash is being computed: of what comes in order while it comes, of the rest from the archive when all is
+/// here.
+final class Verification {
+    let hasher = BLAKE2bHasher()
+    /// The chunk that is hashed next.
+    var next = 0
+    /// Known once all chunks are here.
+    var attachment: Attachment?
+    /// A later attempt makes the steps of an earlier one void.
+    var attempt: UInt64 = 0
+}
+
+/// Files between members: chunks out as the link takes them, and the hash of what has come.
+///
+/// On the node's loop alone.
+final class FileTransfers: NodePart {
+    let services: NodeServices
+    private let core: ProtocolCore
+    private let inboxes: InboxTable
+    private let links: LinkTable
+    private let output: LinkOutput
+    private let writer: InboxWriter
+    /// Links with chunks to send.
+    private var served: Set<LinkID> = []
+    private var isServing = false
+
+    init(_ core: ProtocolCore, output: LinkOutput, writer: InboxWriter) {
+        services = core.services
+        self.core = core
+        inboxes = core.inboxes
+        links = core.links
+        self.output = output
+        self.writer = writer
+    }
+
+    // MARK: Out
+
+    /// Sends chunks on a link as long as it takes them; what else there is to send goes in between.
+    func serve(_ link: LinkID) {
+        guard links[link] != nil else { return }
+        served.insert(link)
+        schedule()
+    }
+
+    func stopServing(_ link: LinkID) { served.remove(link) }
+
+    /// The transport has room again.
+    func becameWritable(_ link: LinkID) {
+        if served.contains(link) { schedule() }
+    }
+
+    private func schedule() {
+        guard !isServing else { return }
+        isServing = true
+        loop.assumeIsolated().execute { self.serve() }
+    }
+
+    private func serve() {
+        isServing = false
+        guard !isStopped else { return }
+        var goesOn = false
+        for link in served.sorted() {
+            guard let connection = links[link]?.connection else {
+                served.remove(link)
+                continue
+            }
+            guard connection.isWritable else { continue }
+            var isIdle = false
+            core.turn { turn in
+                let actions = core.machine.chunksMayGo(on: link, &turn)
+                isIdle = actions.isEmpty
+                return actions
+            }
+            if isIdle { served.remove(link) } else { goesOn = true }
+        }
+        if goesOn { schedule() }
+    }
+
+    func transmitChunk(_ id: Messaging.MessageID, _ index: Int, client: ClientID, on link: LinkID) {
+        do throws(StoreError) {
+            let chunk = try inboxes[client]?.archive.chunk(index, of: id, now: readClock().hide)
+            // What is not here is asked for again, and then answered.
+            if let chunk { output.transmit(.attachmentChunk(chunk), on: link) }
+        } catch {
+            log.error("a chunk could not be read", metadata: ["client": "\(client)", "error": "\(error)"])
+        }
+    }
+
+    // MARK: In
+
+    /// Chunks that are hashed in one turn of the loop.
+    private static let verificationChunkCount = 16
+
+    /// Files of one inbox that are hashed at the same time while they come.
+    private static let verificationCount = 256
+
+    /// Hashes a chunk that has come and was kept, if it is the next in order.
+    func hash(_ chunk: AttachmentChunk, client: ClientID) {
+        guard let inbox = inboxes[client] else { return }
+        let verification: Verification
+        if let known = inbox.verifications[chunk.message] {
+            verification = known
+        } else if chunk.index == 0 {
+            // Of files that were given up some are left. What goes on is read from the archive at the end.
+            if inbox.verifications.count >= Self.verificationCount {
+                inbox.verifications = inbox.verifications.filter { $0.value.attachment != nil }
+            }
+            verification = Verification()
+            inbox.verifications[chunk.message] = verification
+        } else {
+            return
+        }
+        guard chunk.index == verification.next, verification.attachment == nil else { return }
+        if chunk.isDeflated {
+            guard let plain = chunk.inflated() else { return }
+            verification.hasher.update(plain)
+        } else {
+            verification.hasher.update(chunk.bytes)
+        }
+        verification.next += 1
+    }
+
+    func verify(_ id: Messaging.MessageID, client: ClientID) {
+        guard let inbox = inboxes[client], let message = inbox.archive.read(id, now: readClock().hide)?.message,
+            let attachment = message.content.attachment
+        else { return }
+        let verification: Verification
+        if let begun = inbox.verifications[id], begun.attachment == nil {
+            verification = begun
+        } else {
+            verification = Verification()
+            verification.attempt = inbox.verifications[id]?.attempt ?? 0
+        }
+        verification.attachment = attachment
+        verification.attempt += 1
+        inbox.verifications[id] = verification
+        goOn(id, inbox, verification.attempt, after: .zero)
+    }
+
+    private func goOn(_ id: Messaging.MessageID, _ inbox: Inbox, _ attempt: UInt64, after delay: TimeAmount) {
+        loop.assumeIsolated().scheduleTask(in: delay) { self.verifyOn(id, inbox, attempt) }
+    }
+
+    private func verifyOn(_ id: Messaging.MessageID, _ inbox: Inbox, _ attempt: UInt64) {
+        guard let verification = inbox.verifications[id], verification.attempt == attempt, !isStopped,
+            let attachment = verification.attachment
+        else { return }
+        guard inboxes[inbox.client] === inbox else {
+            inbox.verifications[id] = nil
+            return
+        }
+        let total = attachment.chunkCount
+        let end = min(verification.next + Self.verificationChunkCount, total)
+        while verification.next < end {
+            let chunk: AttachmentChunk?
+            do throws(StoreError) {
+                chunk = try inbox.archive.chunk(verification.next, of: id, now: readClock().hide)
+            } catch {
+                // The disk's fault, not the file's: from the start on the next link.
+                inbox.verifications[id] = nil
+                return writer.failed(inbox.client, error)
+            }
+            guard let plain = chunk?.plain(byteCount: attachment.chunkByteCount(verification.next)) else {
+                if store.isLocked { return goOn(id, inbox, attempt, after: .seconds(1)) }
+                return self.end(id, inbox, isRight: false)
+            }
+            verification.hasher.update(plain)
+            verification.next += 1
+        }
+        guard verification.next == total else { return goOn(id, inbox, attempt, after: .zero) }
+        self.end(id, inbox, isRight: verification.hasher.finalize() == attachment.hash)
+    }
+
+    private func end(_ id: Messaging.MessageID, _ inbox: Inbox, isRight: Bool) {
+        inbox.verifications[id] = nil
+        core.turn { core.machine.attachmentVerified(id, client: inbox.client, isRight: isRight, &$0) }
+    }
+}

@@ -1,0 +1,246 @@
+import Messaging
+import NIOCore
+import Primitives
+import Store
+
+/// A file that its user is handing over is named like the message that it will be.
+package typealias UploadID = Messaging.MessageID
+
+/// A file on its way from its user into the archive. A class: a dictionary does not overwrite the place of a value that is
+/// removed, and the hash holds the file's last bytes, a short name or text its own.
+final class Upload {
+    let client: ClientID
+    let prepared: PreparedAttachment
+    let name: String
+    let text: String
+    let replyTo: Messaging.MessageID?
+    let hasher = BLAKE2bHasher()
+    var byteCount: Int64 = 0
+    /// Less than a chunk.
+    var rest: [UInt8] = []
+    var chunkCount = 0
+    /// Chunks that are not tried to be deflated, since the ones before did not shrink; doubles up to 32.
+    var skip = 0
+    var skipLength = 1
+    /// Called once it has ended, in whatever way.
+    var whenEnded: (() -> Void)?
+
+    init(
+        client: ClientID,
+        prepared: PreparedAttachment,
+        name: String,
+        text: String,
+        replyTo: Messaging.MessageID?
+    ) {
+        self.client = client
+        self.prepared = prepared
+        self.name = name
+        self.text = text
+        self.replyTo = replyTo
+    }
+}
+
+/// Files from the user, piece by piece.
+///
+/// On the node's loop alone.
+final class Uploads: NodePart {
+    let services: NodeServices
+    private let core: ProtocolCore
+    private let inboxes: InboxTable
+    private let memory: MessageMemory
+    private let sleep: InboxSleep
+    private let writer: InboxWriter
+    private let held: HeldEffects
+    private var uploads: [UploadID: Upload] = [:]
+
+    init(_ core: ProtocolCore, sleep: InboxSleep, writer: InboxWriter, held: HeldEffects) {
+        services = core.services
+        self.core = core
+        inboxes = core.inboxes
+        memory = core.memory
+        self.sleep = sleep
+        self.writer = writer
+        self.held = held
+    }
+
+    var count: Int { uploads.count }
+
+    /// - Throws: ``NodeError/tooManyUploads(limit:)``.
+    func checkCount() throws(NodeError) {
+        guard count < Limits.uploadCount else { throw .tooManyUploads(limit: Limits.uploadCount) }
+    }
+
+    /// Begins to take a file.
+    /// - Parameter byteCount: as far as it is known; more than the limit is refused before any byte.
+    func begin(
+        _ prepared: PreparedAttachment,
+        client: ClientID,
+        name: String,
+        byteCount: Int64,
+        text: String,
+        replyTo: Messaging.MessageID?
+    ) throws(NodeError) -> UploadID {
+        try checkRoom(prepared, byteCount: byteCount, client: client)
+        let base = name.split(separator: "/").last.map(String.init) ?? name
+        uploads[prepared.message] = Upload(
+            client: client,
+            prepared: prepared,
+            name: Attachment.safeName(base),
+            text: text,
+            replyTo: replyTo
+        )
+        memory.uploading.insert(prepared.message)
+        return prepared.message
+    }
+
+    private func checkRoom(_ prepared: PreparedAttachment, byteCount: Int64, client: ClientID) throws(NodeError) {
+        switch prepared.keeping {
+        case .memory, .untilUnlocked:
+            guard memory.chunkByteCount + byteCount <= Limits.attachmentMemoryTotalByteCount else {
+                throw .command(.fileMemoryFull(limit: Limits.attachmentMemoryTotalByteCount))
+            }
+        case .disk:
+            if store.isLocked { throw .locked }
+        }
+    }
+
+    /// Takes the next bytes. A refusal ends the upload.
+    /// - Returns: how many bytes there are by now, when they are durable or in memory.
+    func append(_ piece: ByteBuffer, to id: UploadID) throws(NodeError) -> EventLoopFuture<Int64> {
+        let bytes = piece.readableBytesView
+        guard let upload = uploads[id] else { throw unknown(id) }
+        upload.byteCount += Int64(bytes.count)
+        upload.hasher.update(bytes)
+        do throws(NodeError) {
+            // Others may have needed its place since the last piece.
+            try sleep.wake(upload.client, .userInteraction)
+            try check(upload, adding: bytes.count)
+            storage.refusal = nil
+            var left = bytes[...]
+            while upload.rest.count + left.count >= Limits.chunkByteCount {
+                let count = Limits.chunkByteCount - upload.rest.count
+                keep(upload.rest.isEmpty ? Array(left.prefix(count)) : upload.rest + left.prefix(count), of: upload)
+                upload.rest = []
+                left = left.dropFirst(count)
+            }
+            upload.rest += left
+            if let failure = storage.refusal { throw .store(failure) }
+        } catch {
+            cancel(id)
+            throw error
+        }
+        let byteCount = upload.byteCount
+        return held.whenDurable(upload.client).map { byteCount }
+    }
+
+    private func check(_ upload: Upload, adding byteCount: Int) throws(NodeError) {
+        guard let machine = core.machine.conversation(upload.client) else {
+            throw .unknownConversation(upload.client.description)
+        }
+        do throws(CommandError) {
+            try machine.checkPrepared(upload.prepared, byteCount: upload.byteCount, core.makeTurn())
+        } catch {
+            throw .command(error)
+        }
+        try checkRoom(upload.prepared, byteCount: Int64(byteCount), client: upload.client)
+    }
+
+    private func keep(_ plain: [UInt8], of upload: Upload) {
+        let chunk = AttachmentChunk(
+            message: upload.prepared.message,
+            index: upload.chunkCount,
+            plain: plain,
+            isWorthTrying: upload.skip == 0
+        )
+        upload.chunkCount += 1
+        if upload.skip > 0 {
+            upload.skip -= 1
+        } else if chunk.isDeflated {
+            upload.skipLength = 1
+        } else {
+            upload.skip = upload.skipLength
+            upload.skipLength = min(upload.skipLength * 2, 32)
+        }
+        writer.keep(chunk, client: upload.client, expiresAt: upload.prepared.expiresAt, upload.prepared.keeping)
+    }
+
+    /// Sends a file whose bytes have all come.
+    /// - Parameter send: makes the file's message.
+    func commit<Sent>(
+        _ id: UploadID,
+        send: (ClientID, Attachment, PreparedAttachment) throws(NodeError) -> Sent
+    ) throws(NodeError) -> Sent {
+        guard let upload = uploads[id] else { throw unknown(id) }
+        let sent: Sent
+        do throws(NodeError) {
+            try sleep.wake(upload.client, .userInteraction)
+            storage.refusal = nil
+            if !upload.rest.isEmpty { keep(upload.rest, of: upload) }
+            upload.rest = []
+            if let failure = storage.refusal { throw .store(failure) }
+            let attachment = Attachment(
+                name: upload.name,
+                mediaType: MediaType.guess(upload.name),
+                byteCount: upload.byteCount,
+                hash: upload.hasher.finalize(),
+                text: upload.text,
+                replyTo: upload.replyTo
+            )
+            sent = try send(upload.client, attachment, upload.prepared)
+        } catch {
+            cancel(id)
+            throw error
+        }
+        uploads[id] = nil
+        memory.uploading.remove(id)
+        upload.whenEnded?()
+        return sent
+    }
+
+    /// A disk in trouble may have ended it.
+    private func unknown(_ id: UploadID) -> NodeError {
+        storage.trouble.map { .store($0.error) } ?? .unknownUpload(id.description)
+    }
+
+    /// Calls `body` once the upload has ended.
+    func whenEnded(_ id: UploadID, _ body: @escaping () -> Void) { uploads[id]?.whenEnded = body }
+
+    /// Gives up a file; what has come of it is destroyed.
+    func cancel(_ id: UploadID) {
+        guard let upload = uploads.removeValue(forKey: id) else { return }
+        upload.whenEnded?()
+        memory.uploading.remove(id)
+        inboxes[upload.client]?.archive.forgetHeldChunks(id)
+        writer.storing(upload.client) { inbox throws(StoreError) in
+            guard !store.isLocked else { return }
+            try inbox.archive.forgetChunks(id, count: upload.chunkCount)
+        }
+        writer.changed(upload.client)
+    }
+
+    /// Gives up what is being handed over into an inbox that goes, or goes on from what is durable.
+    func cancelAll(into client: ClientID) {
+        for id in uploads.filter({ $0.value.client == client }).keys.sorted() { cancel(id) }
+    }
+
+}
+
+/// A guess at what a file is, by the end of its name.
+enum MediaType {
+    private static let known: [String: String] = [
+        "txt": "text/plain", "log": "text/plain", "md": "text/markdown", "csv": "text/csv", "html": "text/html",
+        "htm": "text/html", "css": "text/css", "js": "text/javascript", "json": "application/json",
+        "xml": "application/xml", "yaml": "application/yaml", "yml": "application/yaml", "pdf": "application/pdf",
+        "zip": "application/zip", "gz": "application/gzip", "tgz": "application/gzip", "xz": "application/x-xz",
+        "zst": "application/zstd", "tar": "application/x-tar", "7z": "application/x-7z-compressed",
+        "png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp",
+        "svg": "image/svg+xml", "avif": "image/avif", "heic": "image/heic", "mp3": "audio/mpeg",
+        "ogg": "audio/ogg", "opus": "audio/ogg", "flac": "audio/flac", "wav": "audio/wav", "m4a": "audio/mp4",
+        "mp4": "video/mp4", "webm": "video/webm", "mkv": "video/x-matroska", "mov": "video/quicktime",
+    ]
+
+    static func guess(_ name: String) -> String {
+        guard let dot = name.lastIndex(of: ".") else { return "application/octet-stream" }
+        return known[name[name.index(after: dot)...].lowercased()] ?? "application/octet-stream"
+    }
+}

@@ -1,0 +1,372 @@
+import Logging
+import Messaging
+import NIOCore
+import Noise
+import Primitives
+import Store
+import Transport
+import Wire
+
+extension StoreError {
+    /// Whether trying again may help: the disk, or the system, has refused, and nothing is known to be damaged.
+    fileprivate var mayPass: Bool {
+        switch kind {
+        case .io, .full, .resources: true
+        case .passphrase, .locked, .busy, .missing, .exists, .permission, .readOnly, .damaged, .misuse: false
+        }
+    }
+}
+
+/// Inboxes from the store into the core: at the start, again when the disk has refused, and new ones.
+///
+/// On the node's loop alone.
+final class InboxLoading: NodePart {
+    /// Inboxes that are read again in one tick.
+    private static let batchCount = 64
+
+    let services: NodeServices
+    private let core: ProtocolCore
+    private let inboxes: InboxTable
+    private let endings: EndingTable
+    private let unread: UnreadInboxes
+    private let routes: Routes
+    private let sleep: InboxSleep
+    private let held: HeldEffects
+    private let uploads: Uploads
+    private let links: LinkEvents
+    private let removal: InboxRemoval
+    private let explosions: Explosions
+    let summaries: InboxSummaries
+    private let rendezvous: RendezvousNodes
+    /// The store has been unlocked once, and what is in it taken up.
+    private(set) var hasLoaded = false
+
+    init(
+        _ core: ProtocolCore,
+        endings: EndingTable,
+        unread: UnreadInboxes,
+        routes: Routes,
+        sleep: InboxSleep,
+        held: HeldEffects,
+        uploads: Uploads,
+        links: LinkEvents,
+        removal: InboxRemoval,
+        explosions: Explosions,
+        summaries: InboxSummaries,
+        rendezvous: RendezvousNodes
+    ) {
+        services = core.services
+        self.core = core
+        inboxes = core.inboxes
+        self.endings = endings
+        self.unread = unread
+        self.routes = routes
+        self.sleep = sleep
+        self.held = held
+        self.uploads = uploads
+        self.links = links
+        self.removal = removal
+        self.explosions = explosions
+        self.summaries = summaries
+        self.rendezvous = rendezvous
+    }
+
+    // MARK: Loading
+
+    /// Takes up everything that is in the unlocked store.
+    func load() throws {
+        let tombstones = try store.tombstones()
+        hasLoaded = true
+        var begun: [NodeAction] = []
+        for tombstone in tombstones {
+            guard let record = try? StoredCodec.decodeTombstone(tombstone.payload) else {
+                continue
+            }
+            endings[record.conversation].tombstone = tombstone.id
+            begun += core.machine.load(record, now: now)
+            if core.machine.tombstone(record.conversation) == nil {
+                endings[record.conversation].armed = record
+            } else {
+                routes.register(tombstone: record)
+            }
+        }
+        let entries = summaries.read()
+        for row in store.liveRows() {
+            do {
+                if let entry = entries[row], summaries.load(entry, row) { continue }
+                try load(row)
+            } catch {
+                skip(row, error)
+            }
+        }
+        // The contact inbox is there now: whose members know where it is, is known with what was reserved for it.
+        rendezvous.use()
+        core.turn {
+            core.machine.launch(&$0)
+            return []
+        }
+        core.perform(begun)
+        // Its inbox was left, and we were stopped before it went.
+        if unread.damage.isEmpty {
+            for conversation in endings.conversations(where: { $0.armed != nil })
+            where core.machine.client(of: conversation) == nil {
+                explosions.removeTombstone(conversation)
+            }
+        }
+        for damage in store.damage { log.warning("the store is damaged", metadata: ["what": "\(damage)"]) }
+        try ensureContact()
+        ensureUnused()
+    }
+
+    /// What the disk does not give now it may give later; what is damaged stays so.
+    private func skip(
+        _ row: RowID,
+        _ error: any Error,
+        of lost: (inbox: Inbox, conversation: ConversationID?)? = nil
+    ) {
+        let before = unread.remove(row)
+        let inbox = lost?.inbox ?? before?.inbox
+        switch error {
+        case StoreError.unknownRow: if let inbox { removal.letGo(inbox) }
+        case let error as StoreError where error.mayPass, NodeError.store(let error) where error.mayPass:
+            say("an inbox could not be read; trying again", of: error)
+            let retryAt = now + InboxWriter.troublePause
+            unread.add(
+                UnreadInbox(
+                    inbox: inbox,
+                    conversation: lost?.conversation ?? before?.conversation,
+                    error: error,
+                    retryAt: retryAt
+                ),
+                at: row
+            )
+        default:
+            log.error("an inbox could not be loaded and is skipped", metadata: ["error": "\(error)"])
+            unread.skip(error)
+        }
+    }
+
+    /// Reads again what the disk did not give, some at a time.
+    func loadUnread() {
+        guard !unread.isEmpty, !store.isLocked else { return }
+        for row in unread.due(now: now, count: Self.batchCount) {
+            do {
+                try load(row)
+                unread.remove(row)
+                guard let inbox = inboxes.inbox(at: row) else { continue }
+                log.notice("an inbox could be read again", metadata: ["client": "\(inbox.client)"])
+                let deferred = inbox.deferred
+                inbox.deferred = []
+                core.perform(deferred)
+                sleep.watchAgain(inbox)
+                if inbox.watcherCount > 0 { sleep.wakeIfPossible(inbox.client, .userInteraction) }
+            } catch {
+                skip(row, error)
+            }
+        }
+    }
+
+    private func load(_ row: RowID) throws {
+        guard let bytes = try store.loadState(row) else {
+            // Made, but never saved: nobody knows of it. Where there was something, it was lost: its keys stay.
+            if try store.isUsed(row) { throw NodeError.store(.damaged(what: "the state of inbox \(row)")) }
+            return try store.destroyRow(row)
+        }
+        let snapshot = try StoredCodec.decode(InboxSnapshot.self, bytes)
+        let client = snapshot.record.client
+        // Two inboxes with one clientId: the second is not taken.
+        guard inboxes[client] == nil else { throw NodeError.clientIDMismatch(client) }
+        let inbox = unread[row]?.inbox ?? Inbox(client: client, row: row, store: store, memory: core.memory)
+        let key = try inbox.deriveKey(in: store)
+        inbox.key = key
+        inboxes.add(inbox)
+        if case .conversation(let record) = snapshot.record.role,
+            let tombstone = core.machine.tombstone(record.genesis.conversation)
+        {
+            // We were stopped between the tombstone and the end of the keys: go on from there.
+            let others = record.current + record.members.filter { record.former.contains($0.key) }
+            let tells = tombstone.role == .creator && !tombstone.isTraceless
+            explosions.explode(client, tombstone, fanOut: tells ? others : [])
+            endings[tombstone.conversation].report = nil
+            return
+        }
+        guard case .conversation = snapshot.record.role else {
+            return enter(snapshot, inbox, key: key, sessionGoesOn: false)
+        }
+        // Conversations sleep until it is known which of them are to be awake.
+        enterSleeping(snapshot, inbox, key: key)
+    }
+
+    private func enterSleeping(_ snapshot: InboxSnapshot, _ inbox: Inbox, key: IdentityKey) {
+        inboxes.note(snapshot.notes, of: inbox)
+        inbox.savedCounters = snapshot.counters
+        // An inbox without waiting messages gets its place at the wake: its segments are not read for it at a start.
+        let isEmpty = snapshot.outboxCount == 0
+        inbox.outboxPlace = isEmpty ? snapshot.outboxPlace : sleep.outboxPlace(snapshot, inbox)
+        let undelivered = isEmpty ? [] : sleep.undelivered(inbox, from: inbox.outboxPlace)
+        core.turn {
+            core.machine.load(
+                sleeping: snapshot.record,
+                key: key,
+                undelivered: undelivered,
+                lastActivity: lastActivity(snapshot, inbox),
+                &$0
+            )
+        }
+        inbox.savedCounters = []
+        inbox.key = nil
+        store.release(inbox.row)
+    }
+
+    private func enter(_ snapshot: InboxSnapshot, _ inbox: Inbox, key: IdentityKey, sessionGoesOn: Bool) {
+        inboxes.note(snapshot.notes, of: inbox)
+        inbox.savedCounters = snapshot.counters
+        inbox.outboxPlace = sleep.outboxPlace(snapshot, inbox)
+        core.turn {
+            core.machine.load(
+                snapshot.record,
+                key: key,
+                sessionGoesOn: sessionGoesOn,
+                lastActivity: snapshot.lastActivity,
+                $0
+            )
+        }
+        inbox.savedCounters = []
+        sleep.restoreOutbox(inbox)
+    }
+
+    /// When a message last came or went, as far as the disk knows: as of the last state, or by the newest message. No message
+    /// is worth a state of its own, so a node that was killed knows it from these.
+    private func lastActivity(_ snapshot: InboxSnapshot, _ inbox: Inbox) -> Messaging.Timestamp? {
+        [snapshot.lastActivity, newestMessageTime(inbox.row)].compactMap { $0 }.max()
+    }
+
+    private func newestMessageTime(_ row: RowID) -> Messaging.Timestamp? {
+        let now = now
+        var time: Messaging.Timestamp?
+        do throws(StoreError) {
+            var newest: UInt64?
+            try store.visitPlaces(row, now: now.milliseconds) { place in
+                newest = place
+                return false
+            }
+            guard let newest else { return nil }
+            try store.visit(row, from: newest, now: now.milliseconds) { _, stored in
+                time = (try? StoredCodec.decodeMessage(stored.payload))?.arrivedAt
+                return false
+            }
+        } catch {
+            log.warning("an inbox's newest message could not be read", metadata: ["error": "\(error)"])
+        }
+        return time
+    }
+
+    /// An inbox's storage has failed: everything since the last durable state is void.
+    func reload(_ inbox: Inbox) {
+        let client = inbox.client
+        held.drop(inbox, isDurable: false)
+        // What the disk has may be other than what was to be written, of a file that is being handed over, too.
+        inbox.archive.outgoing.removeAll()
+        uploads.cancelAll(into: client)
+        inbox.verifications = [:]
+        guard !isStopped, inboxes[client] === inbox else { return }
+        guard !store.isLocked else {
+            inbox.isVoided = true
+            for link in inbox.links { link.connection.abort() }
+            return
+        }
+        inbox.isVoided = false
+        let wasAsleep = core.machine.isSleeping(client)
+        inbox.isSettled = false
+        links.abandonLinks(of: inbox)
+        // The disk's trouble is not the other member's: the session goes on if it did.
+        let sessionGoesOn = core.machine.conversation(client)?.sessionGoesOn ?? false
+        routes.unregisterAll(inbox)
+        let conversation = core.machine.conversationID(client)
+        core.machine.remove(client)
+        // A disk that is full stays so for a while: the member is not called back at once.
+        inbox.troubledUntil = now + InboxWriter.troublePause
+        let snapshot: InboxSnapshot
+        let key: IdentityKey
+        do {
+            guard let bytes = try store.loadState(inbox.row) else {
+                if try store.isUsed(inbox.row) {
+                    throw NodeError.store(.damaged(what: "the state of inbox \(inbox.row)"))
+                }
+                // Made, but never saved: nobody knows of it.
+                removal.destroy(client)
+                return
+            }
+            snapshot = try StoredCodec.decode(InboxSnapshot.self, bytes)
+            key = try inbox.key ?? inbox.deriveKey(in: store)
+        } catch {
+            inboxes.remove(inbox)
+            inbox.key = nil
+            return skip(inbox.row, error, of: (inbox, conversation))
+        }
+        inbox.key = key
+        inbox.archive.isHiddenKnown = false
+        inbox.archive.forgetStored()
+        if wasAsleep, case .conversation = snapshot.record.role {
+            enterSleeping(snapshot, inbox, key: key)
+        } else {
+            enter(snapshot, inbox, key: key, sessionGoesOn: sessionGoesOn)
+        }
+        sleep.watchAgain(inbox)
+    }
+
+    // MARK: Making
+
+    /// A fresh inbox: a row of the key grid and the identity that follows from it.
+    private func make() throws -> ClientID {
+        guard !store.isLocked else { throw NodeError.locked }
+        let row = try store.createRow()
+        var random = Randomness.system
+        let client = ClientID.generate(&random)
+        let inbox = Inbox(client: client, row: row, store: store, memory: core.memory)
+        let key = try inbox.deriveKey(in: store)
+        inbox.key = key
+        inbox.isSettled = true
+        inbox.archive.isHiddenKnown = true
+        inboxes.add(inbox)
+        core.turn { core.machine.addUnused(client, key: key, $0) }
+        return client
+    }
+
+    /// The pooled inbox, or a new one when the pool is empty.
+    func take() throws(NodeError) -> ClientID {
+        do { return try core.machine.unused ?? make() } catch {
+            switch error {
+            case let error as NodeError: throw error
+            case let error as StoreError: throw .store(error)
+            default: throw .stopping
+            }
+        }
+    }
+
+    /// Fills the pool again, after what the user waits for.
+    func ensureUnused() {
+        guard !store.isLocked, core.machine.unused == nil else { return }
+        loop.assumeIsolated().execute {
+            guard !self.isStopped, !self.store.isLocked, self.core.machine.unused == nil else { return }
+            do { _ = try self.make() } catch {
+                self.log.warning("no inbox could be made ahead of time", metadata: ["error": "\(error)"])
+            }
+        }
+    }
+
+    func ensureContact() throws {
+        // It may be one of those that the disk does not give.
+        guard core.machine.contact == nil, unread.isEmpty else { return }
+        let client = try make()
+        core.turn { core.machine.makeContact(client, &$0) }
+    }
+
+    /// At a tick: the inbox for contacts is gone when the disk has refused its first state.
+    func remakeContact() {
+        guard hasLoaded, !store.isLocked, !store.isReadOnly, core.machine.contact == nil else { return }
+        do { try ensureContact() } catch {
+            say("there is no inbox for contacts", of: error)
+        }
+    }
+}

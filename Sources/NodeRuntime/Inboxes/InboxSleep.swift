@@ -1,0 +1,193 @@
+import Logging
+import Messaging
+import NIOCore
+import Noise
+import Primitives
+import Store
+import Wire
+
+/// Sleep and waking of inboxes (section 10): what the core asks for, with the store.
+///
+/// On the node's loop alone.
+final class InboxSleep: NodePart {
+    let services: NodeServices
+    private let core: ProtocolCore
+    private let inboxes: InboxTable
+    private let memory: MessageMemory
+    private let unread: UnreadInboxes
+    private let routes: Routes
+    private let writer: InboxWriter
+
+    init(_ core: ProtocolCore, unread: UnreadInboxes, routes: Routes, writer: InboxWriter) {
+        services = core.services
+        self.core = core
+        inboxes = core.inboxes
+        memory = core.memory
+        self.unread = unread
+        self.routes = routes
+        self.writer = writer
+    }
+
+    // MARK: Waking
+
+    /// Wakes an inbox if it sleeps; one that is awake takes note that a user wants something of it.
+    /// - Throws: ``NodeError/locked``, ``NodeError/command(_:)`` when too many are in use, ``NodeError/store(_:)``.
+    func wake(_ client: ClientID, _ reason: WakeReason) throws(NodeError) {
+        guard core.machine.isSleeping(client) else {
+            if reason == .userInteraction { core.machine.touch(client, now: now) }
+            return
+        }
+        if store.isLocked { throw .locked }
+        guard let inbox = inboxes[client] else { throw .unknownConversation(client.description) }
+        let (snapshot, key) = try sleepingState(inbox)
+        inbox.key = key
+        inbox.outboxPlace = outboxPlace(snapshot, inbox)
+        let undelivered = snapshot.outboxCount == 0 ? [] : self.undelivered(inbox, from: inbox.outboxPlace)
+        if snapshot.outboxCount == 0 { inbox.isSettled = true }
+        inbox.savedCounters = snapshot.counters
+        defer { inbox.savedCounters = [] }
+        do throws(NodeError) {
+            try core.request { turn throws(CommandError) in
+                ((), try core.machine.wake(snapshot.record, key: key, undelivered: undelivered, reason, &turn))
+            }
+            inboxes.noteWaking(inbox)
+            // Reactions of ours that wait are hidden records; what is being handed over is not to be looked through.
+            if snapshot.outboxCount != 0, memory.uploading.isEmpty { inbox.archive.isHiddenKnown = false }
+            restoreHidden(inbox)
+        } catch {
+            if core.machine.isSleeping(client) {
+                inbox.key = nil
+                inbox.isSettled = false
+            }
+            throw error
+        }
+    }
+
+    /// Wakes an inbox for the core, which will ask again if it cannot be done now.
+    func wakeIfPossible(_ client: ClientID, _ reason: WakeReason) {
+        do throws(NodeError) { try wake(client, reason) } catch {
+            log.debug("an inbox could not be woken", metadata: ["client": "\(client)", "error": "\(error)"])
+        }
+    }
+
+    /// What the disk has of an inbox that sleeps, and its key, which follows from its row.
+    private func sleepingState(_ inbox: Inbox) throws(NodeError) -> (InboxSnapshot, IdentityKey) {
+        let client = inbox.client
+        do {
+            guard let bytes = try store.loadState(inbox.row) else {
+                throw NodeError.store(.damaged(what: "the state of inbox \(client)"))
+            }
+            let snapshot = try StoredCodec.decode(InboxSnapshot.self, bytes)
+            guard snapshot.record.client == client else { throw NodeError.clientIDMismatch(client) }
+            return (snapshot, try inbox.deriveKey(in: store))
+        } catch let error as NodeError {
+            throw error
+        } catch let error as StoreError {
+            throw .store(error)
+        } catch {
+            throw .store(.damaged(what: "the state of inbox \(client)"))
+        }
+    }
+
+    /// A conversation as it is, without waking it: for lists and for what is only shown.
+    func peek(_ client: ClientID) -> ConversationStateMachine? {
+        if let machine = core.machine.conversation(client) { return machine }
+        guard core.machine.isSleeping(client), !store.isLocked, let inbox = inboxes[client],
+            let (snapshot, key) = try? sleepingState(inbox)
+        else { return nil }
+        let undelivered =
+            snapshot.outboxCount == 0 ? [] : self.undelivered(inbox, from: outboxPlace(snapshot, inbox))
+        return core.machine.preview(snapshot.record, key: key, undelivered: undelivered, now: now)
+    }
+
+    // MARK: The outbox
+
+    /// The saved place, but not above the store's next one: the store gives the highest places again once the records that
+    /// had them are gone.
+    func outboxPlace(_ snapshot: InboxSnapshot, _ inbox: Inbox) -> UInt64 {
+        min(snapshot.outboxPlace, (try? store.nextPlace(inbox.row)) ?? 0)
+    }
+
+    /// Our own messages on the disk that are not acknowledged, oldest first; without what they say, for which the disk is
+    /// asked when they are sent.
+    /// - Parameter place: none of them has a lower one.
+    func undelivered(_ inbox: Inbox, from place: UInt64) -> [Message] {
+        var found: [Message] = []
+        do throws(StoreError) {
+            try inbox.archive.visitStored(from: place, now: now) { _, message, _ in
+                guard message.sender == nil, message.content.type != .systemMessage,
+                    message.state == .queued || message.state == .sent
+                else { return true }
+                var current = message
+                current.content.payload = []
+                current.content.fallback = ""
+                current.content.body = .opaque
+                found.append(current)
+                return true
+            }
+        } catch {
+            log.error("an outbox could not be read", metadata: ["client": "\(inbox.client)", "error": "\(error)"])
+        }
+        return found
+    }
+
+    func restoreOutbox(_ inbox: Inbox) {
+        guard core.machine.conversation(inbox.client) != nil else { return }
+        for message in undelivered(inbox, from: inbox.outboxPlace) {
+            core.machine.restoreOutbox(message, client: inbox.client)
+        }
+        restoreHidden(inbox)
+    }
+
+    /// Reactions and chunks of an inbox that is awake for the first time, or was loaded anew.
+    private func restoreHidden(_ inbox: Inbox) {
+        guard !inbox.archive.isHiddenKnown else { return }
+        inbox.archive.isHiddenKnown = true
+        do throws(StoreError) {
+            let undelivered = try inbox.archive.restoreHidden(from: inbox.outboxPlace, now: now)
+            for message in undelivered { core.machine.restoreOutbox(message, client: inbox.client) }
+        } catch {
+            log.error("reactions could not be read", metadata: ["client": "\(inbox.client)", "error": "\(error)"])
+        }
+    }
+
+    // MARK: Sleep
+
+    /// The core has closed the links of an inbox: its record is saved, and nothing of it stays in memory but its row, its
+    /// summary, its routes, and contents that are in memory only.
+    func putToSleep(_ client: ClientID) {
+        guard let inbox = inboxes[client], let conversation = core.machine.conversation(client) else { return }
+        inbox.isSettled = false
+        writer.saveSleeping(inbox, outboxCount: conversation.outboxCount)
+        var turn = core.makeTurn()
+        core.machine.fallAsleep(client, &turn)
+        inbox.key = nil
+        inbox.troubledUntil = nil
+        routes.silence(inbox)
+        inboxes.noteSleep(inbox)
+        store.release(inbox.row)
+    }
+
+    // MARK: Users
+
+    /// Somebody has this conversation open, until ``stoppedWatching(_:)``. It is woken if that is possible.
+    func watching(_ client: ClientID) {
+        if let inbox = knownInbox(client) { inbox.watcherCount += 1 }
+        core.machine.setWatched(client, true)
+        wakeIfPossible(client, .userInteraction)
+    }
+
+    func stoppedWatching(_ client: ClientID) {
+        if let inbox = knownInbox(client) { inbox.watcherCount = max(0, inbox.watcherCount - 1) }
+        core.machine.setWatched(client, false)
+    }
+
+    /// An inbox that is loaded, or one that the disk refuses now.
+    private func knownInbox(_ client: ClientID) -> Inbox? { inboxes[client] ?? unread.inbox(of: client) }
+
+    /// Tells the core how many users follow an inbox that it has just been given anew.
+    func watchAgain(_ inbox: Inbox) {
+        let missing = inbox.watcherCount - core.machine.watchers(of: inbox.client)
+        for _ in 0..<max(0, missing) { core.machine.setWatched(inbox.client, true) }
+    }
+}

@@ -1,0 +1,223 @@
+import Logging
+import Messaging
+import NIOCore
+import Noise
+import Primitives
+import Store
+import Transport
+import Wire
+
+/// What happens on links, from the transport into the core: who may have one, what comes over it, and its end.
+///
+/// On the node's loop alone.
+final class LinkEvents: NodePart {
+    let services: NodeServices
+    private let core: ProtocolCore
+    private let inboxes: InboxTable
+    private let links: LinkTable
+    private let routes: Routes
+    private let counters: TokenCounters
+    private let sleep: InboxSleep
+    private let dials: Dials
+    private let streams: RelayStreams
+    private let output: LinkOutput
+    private let transfers: FileTransfers
+    private let peers: Peers
+    /// How often holders of invites wake what sleeps.
+    private var guestWakes = TokenBucket(interval: Limits.guestWakeInterval, burst: Limits.guestWakeBurst)
+
+    init(
+        _ core: ProtocolCore,
+        routes: Routes,
+        counters: TokenCounters,
+        sleep: InboxSleep,
+        dials: Dials,
+        streams: RelayStreams,
+        output: LinkOutput,
+        transfers: FileTransfers,
+        peers: Peers
+    ) {
+        services = core.services
+        self.core = core
+        inboxes = core.inboxes
+        links = core.links
+        self.routes = routes
+        self.counters = counters
+        self.sleep = sleep
+        self.dials = dials
+        self.streams = streams
+        self.output = output
+        self.transfers = transfers
+        self.peers = peers
+    }
+
+    /// - Parameter knocks: answers what is no link.
+    func connect(_ transport: LinkTransport, knocks: Knocks) {
+        // Weak: a connection may outlive the node that made it, and all of these know the transport.
+        transport.events.route = { [weak self] token in self?.route(token) }
+        transport.events.isKnown = { [weak routes] token in routes?.isKnown(token) ?? false }
+        transport.events.acceptsKnock = { [weak routes] token in routes?.acceptsKnock(token) ?? false }
+        transport.events.knock = { [weak knocks] token, sealed, source in
+            knocks?.receive(token, sealed, from: source)
+        }
+        transport.events.dialAnswered = { [weak dials] number, token in dials?.dialAnswered(number, token) }
+        transport.events.linkOpened = { [weak self] connection in self?.opened(connection) ?? connection.abort() }
+        transport.events.frame = { [weak self] connection, bytes in self?.receive(bytes, on: connection) }
+        transport.events.batchEnded = { [weak output] _ in output?.flush() }
+        transport.events.becameWritable = { [weak transfers] connection in
+            transfers?.becameWritable(LinkID(connection.id))
+        }
+        transport.events.linkClosed = { [weak self] connection, reason in self?.closed(connection, reason) }
+        transport.dialEnded = { [weak dials] number, failure, hearing in dials?.dialEnded(number, failure, hearing) }
+        transport.tokenRefused = { [weak dials] number in dials?.tokenRefused(number) }
+    }
+
+    // MARK: Handshakes
+
+    private func route(_ token: RoutingToken) -> RouteMatch? {
+        // Without a key there is no handshake.
+        guard !store.isLocked, let match = routes.match(token), !match.isKnock else { return nil }
+        let number: UInt64
+        switch match.route {
+        case .member(let id), .shared(let id): number = id
+        case .knockOnly: return nil
+        }
+        guard case .inbox(let client, let route)? = routes.target(of: number), let inbox = inboxes[client],
+            !inbox.isTroubled(now: now), let key = inbox.key ?? sleepingKey(inbox)
+        else { return nil }
+        switch route {
+        case .member(let remote):
+            // As an unknown token: it costs no curve operation.
+            guard !core.machine.isShunned(remote, by: client, now: now) else { return nil }
+            if routes.show(token) { counters.saveShown(inbox) }
+            return RouteMatch(identity: key, route: number, remote: remote)
+        case .invite, .contact: return RouteMatch(identity: key, route: number, remote: nil)
+        }
+    }
+
+    /// The key of a sleeping inbox follows from its row. Woken it is when the handshake has shown that it is a member, so
+    /// that a token somebody has overheard wakes nobody.
+    private func sleepingKey(_ inbox: Inbox) -> IdentityKey? {
+        guard core.machine.isSleeping(inbox.client), !store.isLocked else { return nil }
+        return try? inbox.deriveKey(in: store)
+    }
+
+    // MARK: Links
+
+    private func opened(_ connection: PeerConnection) {
+        let id = LinkID(connection.id)
+        let weDialled = connection.role == .initiator
+        guard let client = weDialled ? dialled(connection) : accepted(connection) else { return }
+        let remote = connection.peer.publicKey
+        if core.machine.contact?.client == client, peers.isBlocked(remote) { return connection.abort() }
+        guard let inbox = inboxes[client] else { return connection.abort() }
+        links.add(ActiveLink(connection, inbox: inbox))
+        note(.linkOpened(client, LinkDescription(connection)))
+        if let number = inbox.routes[.member(remote)] { routes.lan?.linked(number) }
+        if !connection.isRelayed { dials.dropRelays(of: client, to: remote) }
+        if core.machine.isSleeping(client) {
+            // It fell asleep while it was dialling.
+            output.transmit(.closing(asleep: true), on: id)
+            return output.close(id)
+        }
+        core.turn {
+            core.machine.linkOpened(
+                id,
+                client: client,
+                remote: remote,
+                weDialled: weDialled,
+                isRelayed: connection.isRelayed,
+                &$0
+            )
+        }
+        welcomeUnlessGuest(id)
+    }
+
+    /// - Returns: whose link it is; `nil` when it is none of an inbox, or was ended.
+    private func dialled(_ connection: PeerConnection) -> ClientID? {
+        if streams.linkOpened(connection) { return nil }
+        guard !store.isLocked, let active = dials.opened(connection) else {
+            connection.abort()
+            return nil
+        }
+        if active.dial.route == .member {
+            _ = inboxes[active.client]?.dialTokens[active.dial.remote]?.answered(connection.token)
+            counters.save(active.client)
+        }
+        return active.client
+    }
+
+    /// - Returns: whose link it is; `nil` when it was ended.
+    private func accepted(_ connection: PeerConnection) -> ClientID? {
+        guard !store.isLocked, case .inbox(let client, let route)? = routes.target(of: connection.route) else {
+            connection.abort()
+            return nil
+        }
+        // First of all: the dialer has used the token up, whether we can wake or not.
+        let hasMoved = routes.use(connection.token)
+        if core.machine.isSleeping(client) {
+            // Who has nothing but an invite waits for its turn: waking takes the disk and some milliseconds.
+            if case .invite = route, guestWakes.take(now: now) != nil {
+                connection.abort()
+                return nil
+            }
+            sleep.wakeIfPossible(client, .pushNotification)
+            // As many as may be are in use: the member tries again.
+            guard !core.machine.isSleeping(client) else {
+                connection.abort()
+                return nil
+            }
+        }
+        if hasMoved { counters.save(client) }
+        return client
+    }
+
+    /// Whoever has nothing but an invite or our card, and no business here yet, may not make us hold much.
+    private func welcomeUnlessGuest(_ id: LinkID) {
+        guard let connection = links[id]?.connection, !connection.isWelcome, !core.machine.isGuest(id) else { return }
+        connection.welcome()
+    }
+
+    private func receive(_ bytes: [UInt8], on connection: PeerConnection) {
+        let id = LinkID(connection.id)
+        guard let link = links[id] else { return streams.receive(bytes, on: connection) }
+        if link.isSilent {
+            link.isSilent = false
+            dials.confirmToken(of: link)
+        }
+        let frame: Frame
+        do throws(WireError) {
+            frame = try FrameCodec.decode(bytes)
+        } catch {
+            log.debug("a peer sent a malformed frame", metadata: ["client": "\(link.client)", "reason": "\(error)"])
+            return connection.abort(.protocolViolation)
+        }
+        if case .pong(let nonce) = frame { peers.pongReceived(nonce, on: link) }
+        output.count(frame, of: link.inbox, isSent: false)
+        core.turn { core.machine.receive(frame, on: id, verify: InviteSlug.verify, &$0) }
+        welcomeUnlessGuest(id)
+    }
+
+    private func closed(_ connection: PeerConnection, _ reason: LinkCloseReason) {
+        let id = LinkID(connection.id)
+        guard let link = links[id] else { return streams.linkClosed(id) }
+        peers.noteLastHeard(link)
+        links.remove(link)
+        note(.linkClosed(link.client, LinkDescription(connection), reason))
+        transfers.stopServing(id)
+        routes.lan?.stir()
+        streams.end(on: id)
+        core.turn { core.machine.linkClosed(id, &$0) }
+    }
+
+    /// The inbox goes on from what is durable: its links end, and the core hears nothing of them.
+    func abandonLinks(of inbox: Inbox) {
+        for link in inbox.links {
+            links.remove(link)
+            link.connection.abort()
+            // Its end finds nothing of it here.
+            transfers.stopServing(link.id)
+            streams.end(on: link.id)
+        }
+    }
+}

@@ -1,0 +1,56 @@
+import Messaging
+import Noise
+import Primitives
+import Transport
+import Wire
+
+/// One of our inboxes and another one.
+struct LinkName: Hashable {
+    var client: ClientID
+    var remote: PublicKey
+}
+
+final class ActiveLink {
+    let id: LinkID
+    let inbox: Inbox
+    let connection: PeerConnection
+    var pauses = ReadingPauses()
+    /// Nothing has come over it yet.
+    var isSilent = true
+    /// What has been said of contents since the last flush: it leaves in one frame, ahead of every other but contents.
+    var said = Acknowledgement()
+    /// Pieces of relayed streams that are not there.
+    var lostPieces = IdleFrames.relayed
+
+    var client: ClientID { inbox.client }
+    var remote: PublicKey { connection.peer.publicKey }
+
+    init(_ connection: PeerConnection, inbox: Inbox) {
+        id = LinkID(connection.id)
+        self.inbox = inbox
+        self.connection = connection
+    }
+}
+
+/// The open links of a node's inboxes, by their ids; each inbox has its own, too. On the node's loop alone.
+final class LinkTable {
+    private var links: [LinkID: ActiveLink] = [:]
+
+    subscript(id: LinkID) -> ActiveLink? { links[id] }
+
+    var count: Int { links.count }
+    var isEmpty: Bool { links.isEmpty }
+
+    /// In the order of their ids.
+    var all: [ActiveLink] { links.values.sorted { $0.id < $1.id } }
+
+    func add(_ link: ActiveLink) {
+        links[link.id] = link
+        link.inbox.add(link)
+    }
+
+    func remove(_ link: ActiveLink) {
+        links[link.id] = nil
+        link.inbox.remove(link)
+    }
+}

@@ -1,0 +1,130 @@
+import Messaging
+import NIOCore
+import Primitives
+import Transport
+
+/// Ways through NATs, as far as they need the network: where this node is seen, and the packets.
+///
+/// On the node's loop alone.
+final class Punching: NodePart {
+    let services: NodeServices
+    private let core: ProtocolCore
+    private let addresses: OwnAddresses
+    private let listening: Listening
+
+    init(_ core: ProtocolCore, addresses: OwnAddresses, listening: Listening) {
+        services = core.services
+        self.core = core
+        self.addresses = addresses
+        self.listening = listening
+    }
+
+    /// Where others may see this node over UDP: its own addresses, and those from which its rendezvous nodes and the member's
+    /// see it.
+    func gatherCandidates(_ client: ClientID, _ remote: PublicKey) {
+        let own = addresses.direct.filter { (try? SocketAddress(ipAddress: $0.host, port: Int($0.port))) != nil }
+        let members = core.machine.conversation(client)?.currentMembers.first { $0.key == remote }?.endpoints ?? []
+        var relays: [Messaging.Endpoint] = []
+        let places = core.machine.contact.map { $0.relayPlaces.endpoints(of: $0.cardSeed) } ?? []
+        for endpoint in places + members
+        where endpoint.relay != nil && !relays.contains(where: { ($0.host, $0.port) == (endpoint.host, endpoint.port) })
+        {
+            relays.append(endpoint)
+        }
+        let gathering = Gathering(loop) { [weak self] seen in
+            guard let self else { return }
+            let candidates = seen + own.filter { !seen.contains($0) }
+            core.turn { core.machine.gathered(client, remote, candidates, &$0) }
+        }
+        let asked = relays.prefix(Self.observerCount)
+        gathering.begin(asked.count)
+        for relay in asked { observe(at: relay) { gathering.answered($0) } }
+    }
+
+    /// Rendezvous nodes that are asked.
+    private static let observerCount = 4
+
+    /// What several rendezvous nodes say, until all have answered, or one has and the others take their time. They tell the
+    /// same, mostly. On the loop alone.
+    private final class Gathering: @unchecked Sendable {
+        private let loop: any EventLoop
+        private var finish: (([Messaging.Endpoint]) -> Void)?
+        private var seen: [Messaging.Endpoint] = []
+        private var underWay = 0
+
+        init(_ loop: any EventLoop, finish: @escaping ([Messaging.Endpoint]) -> Void) {
+            self.loop = loop
+            self.finish = finish
+        }
+
+        func begin(_ count: Int) {
+            underWay = count
+            end(after: count == 0 ? 0 : Limits.observePatience)
+        }
+
+        func answered(_ endpoint: Messaging.Endpoint?) {
+            if let endpoint, !seen.contains(endpoint) { seen.append(endpoint) }
+            underWay -= 1
+            if underWay == 0 { end() } else if endpoint != nil { end(after: Limits.observeGrace) }
+        }
+
+        private func end(after time: Milliseconds) {
+            loop.assumeIsolated().scheduleTask(in: .milliseconds(time)) { self.end() }
+        }
+
+        private func end() {
+            finish?(seen)
+            finish = nil
+        }
+    }
+
+    /// Asks a rendezvous node from where it sees us over UDP.
+    /// - Parameter relay: a relayed endpoint.
+    func observe(at relay: Messaging.Endpoint, _ completion: @escaping (Messaging.Endpoint?) -> Void) {
+        guard let transport = listening.transport, let secret = relay.relay?.routingSecret else {
+            return completion(nil)
+        }
+        observe(at: relay, secret, by: transport, completion)
+    }
+
+    /// - Parameter routingSecret: of its card.
+    func observe(
+        at endpoint: Messaging.Endpoint,
+        _ routingSecret: [UInt8],
+        by transport: LinkTransport,
+        _ completion: @escaping (Messaging.Endpoint?) -> Void
+    ) {
+        var random = SystemRandomness()
+        let secret = RoutingSecret.derive(shared: SecretBytes(copying: routingSecret), purpose: "card")
+        // The second one for a node whose clock is more than a day from ours.
+        var tokens = [secret.sharedToken(day: nil, using: &random), secret.sharedToken(day: now.day, using: &random)]
+        let place = Transport.Endpoint(host: endpoint.host, port: Int(endpoint.port))
+        func ask() {
+            guard let token = tokens.popLast() else { return completion(nil) }
+            transport.observe(at: place, token: token) { seen in
+                guard let seen else { return ask() }
+                completion(Messaging.Endpoint(host: seen.host, port: UInt16(clamping: seen.port)))
+            }
+        }
+        ask()
+    }
+
+    /// Punches for a dial of the other side's.
+    func punch(_ nonce: PunchNonce, _ candidates: [Messaging.Endpoint]) {
+        listening.transport?.punch(nonce.bytes, to: LinkTransport.reachable(candidates))
+    }
+
+}
+
+extension LinkTransport {
+    /// Addresses of the other side's choosing: none that means many, or nobody.
+    static func reachable(_ candidates: [Messaging.Endpoint]) -> [Transport.Endpoint] {
+        candidates.prefix(Limits.punchCandidateCount).compactMap { candidate in
+            guard candidate.relay == nil, candidate.port > 0,
+                let address = try? SocketAddress(ipAddress: candidate.host, port: Int(candidate.port)),
+                !address.isMulticast, !["0.0.0.0", "::", "255.255.255.255"].contains(candidate.host)
+            else { return nil }
+            return Transport.Endpoint(host: candidate.host, port: Int(candidate.port))
+        }
+    }
+}

@@ -1,0 +1,90 @@
+import Discovery
+import Gateways
+import Messaging
+import NIOCore
+import PortMapping
+import Primitives
+import Transport
+
+/// The gateways of this machine, as far as they are asked for port mappings: what there is to map, and the one
+/// ``PortMapper``.
+///
+/// On the node's loop alone.
+final class GatewaySearch: NodePart {
+    let services: NodeServices
+    private let core: ProtocolCore
+    private let addresses: OwnAddresses
+    private let listening: Listening
+    /// Called when others reach us elsewhere.
+    private let changed: () -> Void
+    /// `nil` unless gateways are asked for port mappings.
+    private var mapper: PortMapper?
+
+    init(_ core: ProtocolCore, addresses: OwnAddresses, listening: Listening, changed: @escaping () -> Void) {
+        services = core.services
+        self.core = core
+        self.addresses = addresses
+        self.listening = listening
+        self.changed = changed
+    }
+
+    var isOn: Bool { options.mapPorts ?? configuration.mapPorts ?? false }
+
+    /// Gateways and addresses may have changed. Does nothing unless ports are mapped; without an unlocked home nothing is
+    /// opened, and nobody is asked.
+    func look() {
+        guard isOn, !isStopped else { return }
+        if mapper == nil, let gateways = environment.gateways, let key = key() {
+            let mapper = PortMapper(
+                gateways,
+                key: key,
+                loop: loop,
+                boottime: environment.boottime,
+                log: log,
+                events: PortMapper.Events(places: { [unowned self] routes in places(routes) }, changed: changed)
+            )
+            self.mapper = mapper
+            addresses.mapped = { [unowned mapper] in mapper.endpoints }
+        }
+        mapper?.look()
+    }
+
+    /// Removes what is mapped.
+    /// - Returns: ends when that is done, or the gateway takes too long; `nil` where nothing was asked for.
+    func stop() -> EventLoopFuture<Void>? { mapper?.stop() }
+
+    /// Nobody but this home can compute it, and a home does so always anew.
+    func key() -> [UInt8]? {
+        guard let contact = core.machine.contact?.client, let identity = core.inboxes[contact]?.key, !identity.isWiped
+        else { return nil }
+        let shared = identity.secret.sharedSecret(with: identity.publicKey)
+        let key = shared.withBytes { HKDF.derive(secret: $0, info: Array("mayfly/1 port mapping".utf8)) }
+        return key.withBytes { Array($0) }
+    }
+
+    /// What there is to map: our addresses toward gateways, as far as we listen there.
+    func places(_ routes: [GatewayRoute]) -> [MappingPlace] {
+        let endpoints = listening.endpoints
+        return routes.flatMap { route in
+            route.locals.prefix(MappingLimits.addressCount).compactMap { local in
+                let listener = endpoints.first { endpoint in
+                    endpoint.host == (local.isIPv4 ? "0.0.0.0" : "::") || endpoint.host == local.host(interface: 0)
+                }
+                guard let port = listener?.port, port > 0 else { return nil }
+                return MappingPlace(
+                    gateway: route.gateway,
+                    interface: route.interface,
+                    local: local,
+                    port: port,
+                    hasDatagrams: listening.hasDatagrams
+                )
+            }
+        }
+    }
+
+    /// `nil` when ports are not to be mapped; empty without a gateway.
+    var states: [PortMappingState]? {
+        guard isOn, environment.gateways != nil else { return nil }
+        return mapper?.states(now: now) ?? []
+    }
+}

@@ -1,0 +1,213 @@
+import Discovery
+import Gateways
+import Messaging
+import NIOCore
+import NIOPosix
+import PortMapping
+import Primitives
+import Transport
+
+/// `mayfly netcheck`: what this network lets through, as far as rendezvous nodes can tell.
+///
+/// One check, on the node's loop alone.
+final class NetworkCheck: NodePart {
+
+    /// Addresses that are asked, in all.
+    private static let netcheckCount = 8
+
+    let services: NodeServices
+    private let core: ProtocolCore
+    private let peers: PeerBook
+    private let listening: Listening
+    private let punching: Punching
+    private let gateways: GatewaySearch
+    /// Networks on which members are looked for; `nil` when that is off.
+    private let discovery: String?
+    private var answers: [NetworkFindings.Answer] = []
+    /// Of the gateways, if they are asked for this.
+    private var probed: [PortMappingState]?
+    private var underWay = 0
+    private let isStopping = StopFlag()
+    private let promise: EventLoopPromise<Void>
+
+    init(
+        _ core: ProtocolCore,
+        peers: PeerBook,
+        listening: Listening,
+        punching: Punching,
+        gateways: GatewaySearch,
+        discovery: String?
+    ) {
+        services = core.services
+        self.core = core
+        self.peers = peers
+        self.listening = listening
+        self.punching = punching
+        self.gateways = gateways
+        self.discovery = discovery
+        promise = core.services.loop.makePromise(of: Void.self)
+    }
+
+    /// - Parameters:
+    ///   - timeout: after which is told what is known by then.
+    ///   - mapsPorts: whether gateways that are not asked anyway are asked for a mapping, which is removed at once.
+    func run(timeout: Milliseconds, mapsPorts: Bool) -> EventLoopFuture<NetworkFindings> {
+        begin()
+        for target in rendezvousTargets() { resolve(target) }
+        if mapsPorts, !gateways.isOn { probeGateways() }
+        end()
+        let timer = loop.assumeIsolated().scheduleTask(in: .milliseconds(timeout)) { self.promise.succeed(()) }
+        return promise.futureResult.assumeIsolated().map {
+            timer.cancel()
+            self.isStopping.raise()
+            return self.findings()
+        }.nonisolated()
+    }
+
+    private func begin() { underWay += 1 }
+
+    private func end() {
+        underWay -= 1
+        if underWay == 0 { promise.succeed(()) }
+    }
+
+    // MARK: RendezvousNodes nodes
+
+    private struct Target {
+        let name: String?
+        let endpoint: Messaging.Endpoint
+        let routingSecret: [UInt8]
+    }
+
+    /// Our own first, then those that members have told.
+    private func rendezvousTargets() -> [Target] {
+        var result: [Target] = []
+        func add(_ name: String?, _ endpoint: Messaging.Endpoint, _ secret: [UInt8]) {
+            guard endpoint.port > 0, result.count < Self.netcheckCount,
+                !result.contains(where: { $0.endpoint == endpoint.address })
+            else { return }
+            result.append(Target(name: name, endpoint: endpoint.address, routingSecret: secret))
+        }
+        for peer in peers.peers where peer.isRendezvous && !peer.isBlocked {
+            guard let card = peer.card else { continue }
+            for endpoint in card.endpoints where endpoint.relay == nil { add(peer.name, endpoint, card.routingSecret) }
+        }
+        for machine in core.machine.conversations {
+            for member in machine.currentMembers {
+                for endpoint in member.endpoints {
+                    if let relay = endpoint.relay { add(nil, endpoint, relay.routingSecret) }
+                }
+            }
+        }
+        return result
+    }
+
+    private func resolve(_ target: Target) {
+        guard let transport = listening.transport else { return }
+        self.begin()
+        let endpoint = Transport.Endpoint(host: target.endpoint.host, port: Int(target.endpoint.port))
+        transport.addresses(of: endpoint) { addresses in
+            for address in addresses {
+                let one = Messaging.Endpoint(host: address.host, port: target.endpoint.port)
+                guard self.answers.count < Self.netcheckCount, !self.answers.contains(where: { $0.asked == one })
+                else { continue }
+                self.answers.append(NetworkFindings.Answer(rendezvous: target.name, asked: one))
+                self.ask(address, self.answers.count - 1, target.routingSecret)
+            }
+            self.end()
+        }
+    }
+
+    private func ask(_ address: Transport.Endpoint, _ index: Int, _ secret: [UInt8]) {
+        let begin = loop.now
+        let loop = loop
+        func elapsed() -> Double { Double((loop.now - begin).nanoseconds) / 1_000_000 }
+        if let transport = listening.transport, transport.hasDatagrams {
+            self.begin()
+            punching.observe(
+                at: Messaging.Endpoint(host: address.host, port: UInt16(clamping: address.port)),
+                secret,
+                by: transport
+            ) {
+                seen in
+                self.answers[index].seen = seen
+                if seen != nil { self.answers[index].udpMilliseconds = elapsed() }
+                self.end()
+            }
+        }
+        self.begin()
+        environment.network.connect(to: address, limits: TransportLimits(), on: loop).assumeIsolated().whenComplete {
+            if case .success(let channel) = $0 {
+                self.answers[index].tcpMilliseconds = elapsed()
+                channel.close(promise: nil)
+            }
+            self.end()
+        }
+    }
+
+    // MARK: Gateways
+
+    private func probeGateways() {
+        guard let network = environment.gateways else { return }
+        self.probed = []
+        let key = gateways.key() ?? randomBytes(32)
+        let thread = NIOThreadPool(numberOfThreads: 1)
+        thread.start()
+        var isIPv4Seen: Set<Bool> = []
+        // One address of each family says enough.
+        for place in gateways.places(network.routes()) where isIPv4Seen.insert(place.local.isIPv4).inserted {
+            self.begin()
+            let flag = isStopping
+            let index = self.probed?.count ?? 0
+            self.probed?.append(
+                PortMappingState(isIPv4: place.local.isIPv4, standing: .asking, endpoints: [])
+            )
+            thread.runIfActive(eventLoop: loop) { network.probe(place, key: key) { flag.isRaised } }
+                .assumeIsolated()
+                .whenComplete { result in
+                    if case .success(let standing) = result {
+                        var state = PortMappingState(isIPv4: place.local.isIPv4, standing: standing, endpoints: [])
+                        if case .mapped(let mapping) = standing { state.endpoints = PortMapper.endpoints(of: mapping) }
+                        self.probed?[index] = state
+                    }
+                    self.end()
+                }
+        }
+        self.promise.futureResult.whenComplete { _ in thread.shutdownGracefully { _ in } }
+    }
+
+    // MARK: What was found
+
+    private func findings() -> NetworkFindings {
+        let families = [true, false].map { isIPv4 in
+            let answers = self.answers.filter { (LanAddress(text: $0.asked.host)?.isIPv4 ?? true) == isIPv4 }
+            let toward =
+                answers.lazy.compactMap { LanAddress(text: $0.asked.host) }.first
+                ?? (isIPv4 ? LanAddress(192, 0, 2, 1) : LanAddress(high: 0x2001_0db8_0000_0000, low: 1))
+            let local = environment.gateways?.source(toward: toward)?.host(interface: 0)
+            let port = listening.endpoints.first { endpoint in
+                endpoint.host == (isIPv4 ? "0.0.0.0" : "::") || endpoint.host == local
+            }?.port
+            let observations = answers.compactMap { answer in
+                answer.seen.map { NATBehaviour.Observation(asked: answer.asked, seen: $0) }
+            }
+            return NetworkFindings.Family(
+                isIPv4: isIPv4,
+                local: local,
+                answers: answers,
+                behaviour: NATBehaviour(
+                    observations,
+                    local: local.map { Messaging.Endpoint(host: $0, port: port ?? 0) }
+                )
+            )
+        }
+        return NetworkFindings(
+            families: families,
+            hasRendezvous: !self.answers.isEmpty || !rendezvousTargets().isEmpty,
+            hasDatagrams: listening.hasDatagrams,
+            portMappings: gateways.states ?? probed,
+            isProbe: gateways.states == nil && self.probed != nil,
+            discovery: discovery
+        )
+    }
+}

@@ -1,0 +1,164 @@
+import Messaging
+import NIOCore
+import NIOPosix
+import PortMapping
+import Primitives
+import Transport
+
+/// Where this node is on the network. The machine's addresses come and go, and with them what stands on them. The system
+/// says so at once; where it does not, they are looked at with every tick.
+///
+/// On the node's loop alone.
+final class NodeNetwork: NodePart {
+    /// Changes come many at once.
+    private static let gathering = TimeAmount.milliseconds(50)
+
+    let services: NodeServices
+    let listening: Listening
+    let neighbourhood: Neighbourhood
+    private let core: ProtocolCore
+    private let addresses: OwnAddresses
+    private let routes: Routes
+    private let streams: RelayStreams
+    private let rendezvous: RendezvousNodes
+    private let punching: Punching
+    private let peers: PeerBook
+    private lazy var gateways = GatewaySearch(
+        core,
+        addresses: addresses,
+        listening: listening,
+        changed: { [unowned self] in endpointsMayHaveChanged() }
+    )
+
+    init(
+        _ core: ProtocolCore,
+        listening: Listening,
+        addresses: OwnAddresses,
+        routes: Routes,
+        streams: RelayStreams,
+        rendezvous: RendezvousNodes,
+        punching: Punching,
+        peers: PeerBook
+    ) {
+        services = core.services
+        self.core = core
+        self.listening = listening
+        self.addresses = addresses
+        self.routes = routes
+        self.streams = streams
+        self.rendezvous = rendezvous
+        self.punching = punching
+        self.peers = peers
+        neighbourhood = Neighbourhood(core, routes: routes, listening: listening)
+    }
+
+    // MARK: The machine's addresses
+
+    func start() {
+        watchAddresses()
+        neighbourhood.start()
+    }
+
+    /// - Returns: ends when gateways have removed what was mapped.
+    func stop() -> EventLoopFuture<Void>? {
+        routes.stopSearch()
+        addresses.stopWatching()
+        return gateways.stop()
+    }
+
+    private func watchAddresses() {
+        guard let network = environment.lan else { return }
+        // Made and used on the node's loop.
+        let bound = NIOLoopBound(self, eventLoop: loop)
+        let told: @Sendable () -> Void = { bound.value.addressesMayHaveChanged() }
+        network.watch(on: loop, changed: told).assumeIsolated().whenSuccess { channel in
+            if self.isStopped { channel.close(promise: nil) } else { self.addresses.watched(by: channel) }
+        }
+    }
+
+    /// They are looked at when all changes are over.
+    private func addressesMayHaveChanged() {
+        guard !isStopped else { return }
+        addresses.planLook(after: Self.gathering) { [weak self] in
+            guard let self, !isStopped else { return }
+            noteAddresses()
+            routes.lan?.look()
+            gateways.look()
+        }
+    }
+
+    /// With every tick.
+    func look() {
+        noteAddresses()
+        gateways.look()
+        announce()
+    }
+
+    /// The contact inbox is there: rendezvous nodes are used under its key, and gateways are asked under one that follows
+    /// from it.
+    func contactRegistered() {
+        rendezvous.changed()
+        gateways.look()
+    }
+
+    /// What stands on an address that is gone ends or moves, who does not answer is dialled anew, and all learn where we
+    /// are now. Nothing happens while the addresses are the same.
+    private func noteAddresses() {
+        guard let lost = addresses.look() else { return }
+        endLinks(from: lost)
+        listening.transport?.networkChanged()
+        announce()
+        core.turn { core.machine.addressesChanged(&$0) }
+        guard routes.lan != nil else { return }
+        loop.assumeIsolated().scheduleTask(in: .milliseconds(Limits.pingPatience + 100)) { self.routes.lan?.stir() }
+    }
+
+    /// Tells the members of all conversations where we are now.
+    private func announce() {
+        if addresses.announce() { core.turn { core.machine.endpointsChanged(&$0) } }
+    }
+
+    func relaysMayHaveChanged() {
+        addresses.relaysHaveChanged = true
+        endpointsMayHaveChanged()
+    }
+
+    private func endpointsMayHaveChanged() {
+        loop.assumeIsolated().execute {
+            guard !self.isStopped else { return }
+            self.addresses.forgetAdvertised()
+            self.announce()
+            self.rendezvous.noteStandings()
+        }
+    }
+
+    /// A connection from an address that this machine has no longer is dead, whatever TCP still hopes for.
+    private func endLinks(from lost: Set<String>) {
+        func isDead(_ connection: PeerConnection) -> Bool {
+            connection.carrier == .tcp && connection.localAddress?.ipAddress.map(lost.contains) ?? false
+        }
+        for link in core.links.all where isDead(link.connection) { link.connection.abort() }
+        streams.abortLinks(where: isDead)
+    }
+
+    // MARK: What is asked
+
+    /// `nil` when ports are not to be mapped; empty without a gateway.
+    var portMappings: [PortMappingState]? { gateways.states }
+
+    /// Asks the rendezvous nodes that are known, and nobody else: what this network lets through.
+    /// - Parameters:
+    ///   - timeout: after which is told what is known by then.
+    ///   - mapsPorts: whether gateways that are not asked anyway are asked for a mapping, which is removed at once.
+    func check(timeout: Milliseconds, mapsPorts: Bool) -> EventLoopFuture<NetworkFindings> {
+        let check = NetworkCheck(
+            core,
+            peers: peers,
+            listening: listening,
+            punching: punching,
+            gateways: gateways,
+            discovery: neighbourhood.networks
+        )
+        return check.run(timeout: timeout, mapsPorts: mapsPorts)
+    }
+}

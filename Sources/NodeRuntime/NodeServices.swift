@@ -1,0 +1,128 @@
+import Logging
+import Messaging
+import NIOCore
+import Store
+
+/// What every object of a node uses: the event loop, the disk, the clock, the log and the settings. On the node's loop alone.
+final class NodeServices {
+    let loop: any EventLoop
+    let options: NodeOptions
+    let environment: Environment
+    let store: Store
+    let log: Logger
+    let feed: EventFeed
+    let storage: StorageHealth
+    private(set) var configuration: NodeConfiguration
+    private var clock: NodeClock
+    /// The node has stopped: no turn begins, and no task of the loop does anything.
+    private(set) var isStopped = false
+    /// When ``say(_:of:)`` last wrote each of its texts.
+    private var saidAt: [String: Timestamp] = [:]
+
+    /// Opens the store.
+    init(
+        _ options: NodeOptions,
+        configuration: NodeConfiguration,
+        environment: Environment,
+        loop: any EventLoop,
+        log: Logger
+    ) throws {
+        self.options = options
+        self.configuration = configuration
+        self.environment = environment
+        self.loop = loop
+        self.log = log
+        let realtime = environment.realtime()
+        store = try Store.open(
+            home: options.home,
+            fileSystem: environment.disk,
+            now: realtime,
+            committingOn: environment.commitThread
+        )
+        storage = StorageHealth(
+            room: StorageRoom(
+                home: options.home,
+                limits: configuration.storage ?? NodeConfiguration.Storage(),
+                space: environment.space
+            )
+        )
+        clock = NodeClock(mark: store.clockMark(), realtime: realtime, boottime: environment.boottime())
+        feed = EventFeed(startedAt: clock.read(realtime: realtime, boottime: environment.boottime()).confirmed)
+    }
+
+    func stop() { isStopped = true }
+
+    // MARK: Time
+
+    func readClock() -> NodeClock.Reading {
+        clock.read(realtime: environment.realtime(), boottime: environment.boottime())
+    }
+
+    /// The time of everything the node does.
+    var now: Timestamp { readClock().confirmed }
+
+    // MARK: Settings
+
+    var defaultPolicy: LifetimePolicy { LifetimePolicy(configuration.policy) ?? .ask }
+
+    var defaultCap: LifetimeCap { configuration.cap.flatMap { LifetimeCap($0) } ?? .none }
+
+    var sendsReadReceipts: Bool { configuration.readReceipts ?? false }
+
+    /// Largest file that is sent or taken, in bytes.
+    var attachmentByteCount: Int64 {
+        min(max(0, configuration.attachmentByteCount ?? Limits.attachmentByteCount), Attachment.byteCountLimit)
+    }
+
+    /// Changes `config.json`, of which everything else stays as it stands there now: what somebody has edited since the start
+    /// holds from the next start on. What could not be saved does not hold.
+    func configure(_ change: (inout NodeConfiguration) -> Void) throws(NodeError) {
+        var file = configuration
+        do throws(HomeFileError) { file = try NodeConfiguration.load(home: options.home) } catch {
+            guard error.kind == .missing else { throw .homeFile(error) }
+        }
+        change(&file)
+        do throws(HomeFileError) { try file.save(home: options.home) } catch { throw .homeFile(error) }
+        change(&configuration)
+    }
+
+    // MARK: The log
+
+    /// Logs an error that is tried again all the time, at most once a minute: a disk that stays as it is must not be filled
+    /// with lines.
+    func say(_ text: String, of error: any Error) {
+        guard saidAt[text].map({ now - $0 >= .minute }) ?? true else { return }
+        saidAt[text] = now
+        log.error("\(text)", metadata: ["error": "\(error)"])
+    }
+
+    /// Writes a line of the log, if its level is enabled.
+    func note(_ occurrence: @autoclosure () -> Occurrence) {
+        // Trace and debug lines are many: a line whose level is disabled is not made.
+        guard log.logLevel <= .notice else { return }
+        let line = LogLine(occurrence())
+        log.log(level: line.level, line.text, metadata: line.metadata)
+    }
+}
+
+/// An object of a node: it reaches the services by their own names.
+protocol NodePart: AnyObject {
+    var services: NodeServices { get }
+}
+
+extension NodePart {
+    var loop: any EventLoop { services.loop }
+    var options: NodeOptions { services.options }
+    var environment: Environment { services.environment }
+    var store: Store { services.store }
+    var log: Logger { services.log }
+    var storage: StorageHealth { services.storage }
+    var configuration: NodeConfiguration { services.configuration }
+    var isStopped: Bool { services.isStopped }
+    /// The time of everything the node does.
+    var now: Timestamp { services.now }
+
+    func readClock() -> NodeClock.Reading { services.readClock() }
+    func say(_ text: String, of error: any Error) { services.say(text, of: error) }
+    func note(_ occurrence: @autoclosure () -> Occurrence) { services.note(occurrence()) }
+}

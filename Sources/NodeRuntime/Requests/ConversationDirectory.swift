@@ -1,0 +1,215 @@
+import Messaging
+import Primitives
+import Store
+
+/// A conversation in a list.
+package enum ListedConversation {
+    case awake(ConversationStateMachine)
+    case asleep(InboxSummary)
+}
+
+/// An explosion in a list.
+package enum ListedExplosion {
+    case exploded(ExplodeStateMachine.Record)
+    /// Of a conversation that is still there.
+    case scheduled(ConversationStateMachine)
+}
+
+/// The conversations and inboxes that users name, and the commands on them.
+///
+/// On the node's loop alone.
+final class ConversationDirectory: NodePart {
+    /// So many of the matches of an ambiguous name are shown.
+    static let shownMatches = 16
+
+    let services: NodeServices
+    let aliases: Aliases
+    let sleep: InboxSleep
+    let explosions: Explosions
+    let unread: UnreadInboxes
+    private let core: ProtocolCore
+
+    init(
+        _ core: ProtocolCore,
+        aliases: Aliases,
+        sleep: InboxSleep,
+        explosions: Explosions,
+        unread: UnreadInboxes
+    ) {
+        services = core.services
+        self.core = core
+        self.aliases = aliases
+        self.sleep = sleep
+        self.explosions = explosions
+        self.unread = unread
+    }
+
+    /// - Throws: ``NodeError/locked``.
+    func checkUnlocked() throws(NodeError) {
+        if store.isLocked { throw .locked }
+    }
+
+    // MARK: Names
+
+    /// - Parameter text: an id, an alias, an unambiguous prefix of an id or of an inbox's clientId, or an unambiguous name.
+    func resolve(_ text: String) throws(NodeError) -> ClientID {
+        try checkUnlocked()
+        if let id = ConversationID(hex: text), let client = core.machine.client(of: id) { return client }
+        // Before all that other members choose, names and ids: whatever they do, an alias stays where it is.
+        if let client = try aliases.client(aliased: text) { return client }
+        let lowered = text.lowercased()
+        let matches = core.machine.directory.clients(beginningWith: lowered)
+        let all = matches.isEmpty ? core.machine.directory.clients(named: text) : matches
+        if !lowered.isEmpty, all.count == 1 { return all[0] }
+        // Who was removed and has joined again means the conversation that goes on; the other copy has its clientId.
+        let conversations = Set(all.compactMap { core.machine.conversationID($0) })
+        if !lowered.isEmpty, conversations.count == 1,
+            let client = conversations.first.flatMap({ core.machine.client(of: $0) }),
+            all.contains(client)
+        {
+            return client
+        }
+        if !lowered.isEmpty, all.count > 1 {
+            let shown = all.prefix(Self.shownMatches).compactMap { client in
+                core.machine.conversationID(client).map { id in
+                    "\(id.description.prefix(12))\(aliases.alias(of: client).map { " (\($0))" } ?? "")"
+                }
+            }
+            let rest = all.count > shown.count ? ["and \(all.count - shown.count) more"] : []
+            throw .ambiguous(text, matches: shown + rest)
+        }
+        if let id = ConversationID(hex: lowered), core.machine.tombstone(id) != nil { throw .exploded(id) }
+        if !lowered.isEmpty,
+            let gone = core.machine.tombstones.first(where: { $0.conversation.description.hasPrefix(lowered) })
+        {
+            throw .exploded(gone.conversation)
+        }
+        if let over = core.machine.conversations.first(where: {
+            explosions.isOver($0) && $0.conversation.description.hasPrefix(lowered)
+        }),
+            !lowered.isEmpty
+        {
+            throw .exploded(over.conversation)
+        }
+        // It may be one of those that the disk does not give.
+        throw unread.error ?? .unknownConversation(text)
+    }
+
+    /// - Parameter text: a clientId or the beginning of one, or what names its conversation.
+    func resolveInbox(_ text: String) throws(NodeError) -> ClientID {
+        let lowered = text.lowercased()
+        if let whole = ClientID(hex: lowered), core.machine.contains(whole) { return whole }
+        if let client = try aliases.client(aliased: text) { return client }
+        let matches = lowered.isEmpty ? [] : core.machine.clients.filter { $0.description.hasPrefix(lowered) }
+        if matches.count == 1 { return matches[0] }
+        do throws(NodeError) { return try resolve(text) } catch {
+            if matches.count > 1 { throw .ambiguous(text, matches: matches.map(\.description)) }
+            if case .unknownConversation = error { throw .unknownInbox(text) }
+            throw error
+        }
+    }
+
+    /// - Parameter text: as for ``resolve(_:)``, and it throws as that does.
+    func conversation(_ text: String) throws(NodeError) -> ConversationStateMachine {
+        guard let machine = sleep.peek(try resolve(text)) else { throw .unknownConversation(text) }
+        return machine
+    }
+
+    /// All of them, in the order in which they were made; nobody is woken.
+    /// - Throws: ``NodeError/locked``.
+    func list() throws(NodeError) -> [ListedConversation] {
+        try checkUnlocked()
+        return core.machine.clients.compactMap { client in
+            if let summary = core.machine.summary(client) { return .asleep(summary) }
+            return core.machine.conversation(client).flatMap { explosions.isOver($0) ? nil : .awake($0) }
+        }
+    }
+
+    /// Runs a command on one conversation.
+    func command<Result>(
+        _ text: String,
+        _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> (Result, [NodeAction])
+    ) throws(NodeError) -> (ClientID, Result) {
+        let client = try resolve(text)
+        try sleep.wake(client, .userInteraction)
+        return (client, try core.request { turn throws(CommandError) in try core.machine.command(client, &turn, body) })
+    }
+
+    // MARK: Joins
+
+    /// - Throws: ``NodeError/locked``.
+    func joins() throws(NodeError) -> [JoiningStateMachine] {
+        try checkUnlocked()
+        return core.machine.joins
+    }
+
+    /// - Parameter text: the beginning of an inbox's clientId.
+    func resolveJoin(_ text: String) throws(NodeError) -> JoiningStateMachine {
+        let matches = try joins().filter { $0.client.description.hasPrefix(text.lowercased()) }
+        guard let first = matches.first, !text.isEmpty else { throw .unknownJoin(text) }
+        guard matches.count == 1 else { throw .ambiguous(text, matches: matches.map(\.client.description)) }
+        return first
+    }
+
+    /// How a join has ended; `nil` while it goes on.
+    func joinOutcome(_ client: ClientID) -> Result<ConversationStateMachine, NodeError>? {
+        if let conversation = sleep.peek(client) { return .success(conversation) }
+        guard let join = core.machine.joins.first(where: { $0.client == client }) else {
+            return .failure(.joinCancelled)
+        }
+        switch join.record.state {
+        case .joining: return nil
+        case .joinFailed(let type): return .failure(.joinFailed(type))
+        case .cancelled: return .failure(.joinCancelled)
+        case .ready: return nil
+        }
+    }
+
+    // MARK: Explosions
+
+    /// Explosions that have a tombstone, and those that are scheduled; no inbox is woken.
+    /// - Throws: ``NodeError/locked``.
+    func listExplosions() throws(NodeError) -> [ListedExplosion] {
+        let scheduled = try list().compactMap { listed -> ListedExplosion? in
+            let machine: ConversationStateMachine?
+            switch listed {
+            case .awake(let awake): machine = awake
+            // A schedule is a deadline of its conversation: without one the record need not be read.
+            case .asleep(let summary): machine = summary.deadline == nil ? nil : sleep.peek(summary.client)
+            }
+            return machine.flatMap { $0.record.schedule == nil || explosions.isOver($0) ? nil : .scheduled($0) }
+        }
+        return scheduled + core.machine.tombstones.map { .exploded($0) }
+    }
+
+    /// What is left of a conversation that has exploded; `nil` for one that lives. What lives goes first: an old tombstone
+    /// whose id begins with the name of a conversation must not stand for it.
+    /// - Parameter text: as for ``resolve(_:)``; the whole id means its conversation, whatever others are named.
+    /// - Throws: as ``resolve(_:)`` for what is neither.
+    func explosion(_ text: String) throws(NodeError) -> ExplodeStateMachine.Record? {
+        let lowered = text.lowercased()
+        if let id = ConversationID(hex: lowered), core.machine.client(of: id) == nil,
+            let record = core.machine.tombstone(id)
+        {
+            return record
+        }
+        let failure: NodeError
+        do throws(NodeError) {
+            _ = try resolve(text)
+            return nil
+        } catch {
+            failure = error
+        }
+        switch failure {
+        case .exploded, .unknownConversation, .locked: break
+        default: throw failure
+        }
+        let matches =
+            lowered.isEmpty ? [] : core.machine.tombstones.filter { $0.conversation.description.hasPrefix(lowered) }
+        if matches.count > 1 {
+            throw .ambiguous(text, matches: matches.map { String($0.conversation.description.prefix(12)) })
+        }
+        guard let match = matches.first else { throw failure }
+        return match
+    }
+}

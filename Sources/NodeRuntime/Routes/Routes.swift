@@ -1,0 +1,271 @@
+import Discovery
+import Messaging
+import NIOCore
+import Noise
+import Primitives
+import Store
+import Transport
+
+/// The routes by which others reach this node's inboxes and tombstones: the routing table's numbers, and where each leads.
+///
+/// On the node's loop alone.
+final class Routes: NodePart {
+    /// Routes whose tokens are made for a new day in one turn, and the pause between two turns.
+    private static let rollBatchCount = 64
+    private static let rollPause: Milliseconds = 10
+
+    let services: NodeServices
+    private let core: ProtocolCore
+    private let inboxes: InboxTable
+    private let endings: EndingTable
+    private var table: RoutingTable
+    private var targets: [UInt64: RouteTarget] = [:]
+    private var next: UInt64 = 1
+    /// `nil` unless peers look for each other on this network.
+    private(set) var lan: LanSearch?
+    /// Called when the contact inbox has a route: the inbox is there, or as it was on the disk.
+    var contactRegistered: () -> Void = {}
+
+    init(_ core: ProtocolCore, endings: EndingTable) {
+        services = core.services
+        self.core = core
+        inboxes = core.inboxes
+        self.endings = endings
+        table = RoutingTable(day: core.services.now.day)
+    }
+
+    // MARK: Tokens
+
+    func match(_ token: RoutingToken) -> RoutingTable.Match? { table.match(token) }
+
+    func isKnown(_ token: RoutingToken) -> Bool { table.match(token).map { !$0.isKnock } ?? false }
+
+    func acceptsKnock(_ token: RoutingToken) -> Bool { table.match(token)?.isKnock ?? false }
+
+    /// A member has shown this token.
+    /// - Returns: whether so many were shown that their counters must be saved.
+    func show(_ token: RoutingToken) -> Bool { table.show(token) }
+
+    /// A handshake with this token is complete.
+    /// - Returns: whether the counters have moved.
+    func use(_ token: RoutingToken) -> Bool { table.use(token) }
+
+    func target(of number: UInt64) -> RouteTarget? { targets[number] }
+
+    /// A token that many may show: of the day, or one that no clock has to do with.
+    func sharedToken(_ secret: RoutingSecret, isOfAnyDay: Bool) -> RoutingToken {
+        var random = SystemRandomness()
+        return secret.sharedToken(day: isOfAnyDay ? nil : now.day, using: &random)
+    }
+
+    /// At a tick: makes the tokens of a new day, some at a time.
+    func roll(to day: UInt32) {
+        if day != table.day { table.beginRoll(to: day) }
+        if table.isRolling { table.continueRoll(routes: Self.rollBatchCount) }
+    }
+
+    /// The pause before the next call of ``roll(to:)``; `nil` when all tokens are of this day.
+    var rollPause: Milliseconds? { table.isRolling ? Self.rollPause : nil }
+
+    // MARK: Inboxes
+
+    func register(_ client: ClientID, _ route: NodeAction.Route) {
+        guard let inbox = inboxes[client], let key = inbox.key else { return }
+        guard !key.isWiped else { return inbox.owedRoutes.append(route) }
+        let known = inbox.routes[route]
+        let number = known ?? takeNumber(inbox, route)
+        defer { listen(for: number) }
+        switch route {
+        case .member(let remote):
+            guard let conversation = core.machine.conversationID(client) else { return }
+            let saved = inbox.savedCounters.first { $0.remote == remote }
+            if known == nil {
+                let accept = RoutingSecret.derive(
+                    own: key,
+                    remote: remote,
+                    conversation: conversation.bytes,
+                    role: .responder
+                )
+                table.addMember(number, secret: accept, counters: saved?.accept ?? ListenerCounters())
+            }
+            // Who sleeps dials nobody.
+            guard !core.machine.isSleeping(client), inbox.dialTokens[remote] == nil else { return }
+            let dial = RoutingSecret.derive(
+                own: key,
+                remote: remote,
+                conversation: conversation.bytes,
+                role: .initiator
+            )
+            inbox.dialTokens[remote] =
+                saved.map { DialTokens(secret: dial, saved: $0.dial) } ?? DialTokens(secret: dial)
+        case .invite(let id):
+            guard known == nil else { return }
+            table.addShared(number, secret: .derive(invite: id))
+        case .contact:
+            guard let secret = core.machine.contact?.record.routingSecret else { return }
+            table.addShared(number, secret: .derive(shared: SecretBytes(copying: secret), purpose: "card"))
+            loop.assumeIsolated().execute { self.contactRegistered() }
+        }
+    }
+
+    /// Of a sleeping inbox that is not read at the start.
+    func register(_ entry: InboxTableEntry, _ inbox: Inbox) {
+        for route in entry.routes {
+            let number = takeNumber(inbox, .member(route.remote))
+            table.addMember(
+                number,
+                secret: RoutingSecret(SecretBytes(copying: route.secret)),
+                counters: route.counters
+            )
+            listen(for: number)
+        }
+        for invite in entry.invites {
+            let number = takeNumber(inbox, .invite(invite))
+            table.addShared(number, secret: .derive(invite: invite))
+            listen(for: number)
+        }
+    }
+
+    /// What ``register(_:_:)-(InboxTableEntry,_)`` is given at the next start.
+    func entries(of inbox: Inbox) -> (routes: [InboxTableEntry.Route], invites: [InviteID]) {
+        var routes: [InboxTableEntry.Route] = []
+        var invites: [InviteID] = []
+        for (route, number) in inbox.routes {
+            switch route {
+            case .member(let remote):
+                guard let secret = table.secretBytes(ofMember: number) else { continue }
+                let counters = table.counters(ofMember: number)
+                routes.append(InboxTableEntry.Route(remote: remote, secret: secret, counters: counters))
+            case .invite(let id): invites.append(id)
+            case .contact: break
+            }
+        }
+        return (routes, invites)
+    }
+
+    private func takeNumber(_ inbox: Inbox, _ route: NodeAction.Route) -> UInt64 {
+        let number = takeNumber(.inbox(inbox.client, route))
+        inbox.routes[route] = number
+        return number
+    }
+
+    private func takeNumber(_ target: RouteTarget) -> UInt64 {
+        let number = takeNumber()
+        targets[number] = target
+        return number
+    }
+
+    private func takeNumber() -> UInt64 {
+        defer { next += 1 }
+        return next
+    }
+
+    func unregister(_ client: ClientID, _ route: NodeAction.Route) {
+        if let inbox = inboxes[client] { unregister(inbox, route) }
+    }
+
+    private func unregister(_ inbox: Inbox, _ route: NodeAction.Route) {
+        inbox.owedRoutes.removeAll { $0 == route }
+        guard let number = inbox.routes.removeValue(forKey: route) else { return }
+        targets[number] = nil
+        lan?.remove(number)
+        switch route {
+        case .member(let remote):
+            table.remove(.member(number))
+            inbox.dialTokens[remote] = nil
+        case .invite, .contact: table.remove(.shared(number))
+        }
+    }
+
+    func unregisterAll(_ inbox: Inbox) {
+        inbox.owedRoutes = []
+        for route in inbox.routes.keys { unregister(inbox, route) }
+    }
+
+    /// The inbox falls asleep: who sleeps dials nobody, and looks for nobody.
+    func silence(_ inbox: Inbox) {
+        inbox.dialTokens = [:]
+        for number in inbox.routes.values { lan?.silence(number) }
+    }
+
+    /// Where the counters of an inbox's tokens stand.
+    func counters(of inbox: Inbox) -> [InboxSnapshot.Counters] {
+        var result: [InboxSnapshot.Counters] = []
+        for (route, number) in inbox.routes {
+            guard case .member(let remote) = route else { continue }
+            // One that is being loaded may not have its dialer yet.
+            let dial =
+                inbox.dialTokens[remote]?.counters ?? inbox.savedCounters.first { $0.remote == remote }?.dial
+                ?? DialCounters()
+            let accept = table.counters(ofMember: number)
+            result.append(InboxSnapshot.Counters(remote: remote, dial: dial, accept: accept))
+        }
+        return result.sorted { $0.remote < $1.remote }
+    }
+
+    // MARK: Tombstones
+
+    func register(tombstone record: ExplodeStateMachine.Record) {
+        var knockers: [(Knocker, [UInt8])] = record.members.compactMap { member in
+            record.memberKnocks[member].map { (.member(member), $0) }
+        }
+        knockers += record.inviteKnocks.enumerated().map { (.invite($0), $1) }
+        for (knocker, secret) in knockers {
+            guard let secret = KnockSecret(bytes: secret) else { continue }
+            let number =
+                endings[record.conversation].routes[knocker]
+                ?? takeNumber(.tombstone(record.conversation, knocker))
+            endings[record.conversation].routes[knocker] = number
+            table.addKnockOnly(number, secret: secret)
+        }
+    }
+
+    func unregister(tombstone conversation: ConversationID) {
+        for number in endings[conversation].routes.values {
+            targets[number] = nil
+            table.remove(.knockOnly(number))
+        }
+        endings[conversation].routes = [:]
+    }
+
+    /// By which a member of an inbox knocks here; `nil` for one that has no route.
+    func knock(of member: PublicKey, _ inbox: Inbox) -> KnockSecret? {
+        inbox.routes[.member(member)].flatMap { table.knock(ofMember: $0) }
+    }
+
+    // MARK: Neighbours
+
+    /// Members of our conversations are looked for on this network from now on.
+    /// - Parameter makeSearch: given what takes a number that no route has.
+    func search(_ makeSearch: (_ takeNumber: @escaping () -> UInt64) -> LanSearch) {
+        lan = makeSearch { [unowned self] in takeNumber() }
+        for number in targets.keys.sorted() { listen(for: number) }
+        lan?.look()
+    }
+
+    func stopSearch() {
+        lan?.stop()
+        lan = nil
+    }
+
+    /// A member's route is there, or can be dialled by now; or an invite's, by which a joiner looks for us.
+    private func listen(for number: UInt64) {
+        guard let lan, case .inbox(let client, let route)? = targets[number] else { return }
+        switch route {
+        case .member(let remote):
+            guard let listening = table.lan(ofMember: number) else { return }
+            lan.add(number, listening: listening, announcing: inboxes[client]?.dialTokens[remote]?.lan)
+            lan.stir()
+        case .invite(let id): lan.add(number, invite: id)
+        // A card may be in anybody's hands: who has it must not learn whether we are near.
+        case .contact: break
+        }
+    }
+}
+
+extension RoutingSecret {
+    /// Of the links and knocks of an invite's holders.
+    static func derive(invite: InviteID) -> RoutingSecret {
+        derive(shared: SecretBytes(copying: invite.bytes), purpose: "invite")
+    }
+}

@@ -1,0 +1,52 @@
+import Messaging
+import Primitives
+import Store
+import Wire
+
+/// Saves the counters of routing tokens: lazily, since counters that a crash takes are within the window of the other side.
+///
+/// On the node's loop alone.
+final class TokenCounters: NodePart {
+    let services: NodeServices
+    private let core: ProtocolCore
+    private let inboxes: InboxTable
+    private let writer: InboxWriter
+    private let sleep: InboxSleep
+    /// Rate limit of the writes that dialers cause by showing tokens.
+    private var saves = TokenBucket(interval: Limits.counterSaveInterval, burst: Limits.counterSaveBurst)
+    /// Some inbox waits for the next tick to write its counters.
+    private var isOwing = false
+
+    init(_ core: ProtocolCore, writer: InboxWriter, sleep: InboxSleep) {
+        services = core.services
+        self.core = core
+        inboxes = core.inboxes
+        self.writer = writer
+        self.sleep = sleep
+    }
+
+    /// The next commit makes them durable.
+    func save(_ client: ClientID) {
+        guard !store.isLocked, let record = core.machine.record(client), let inbox = inboxes[client] else { return }
+        try? store.saveState(inbox.row, StoredCodec.encode(record: writer.snapshot(record, inbox)))
+    }
+
+    /// A member has shown so many tokens that were not finished that a crash would lose too many. A sleeping inbox is woken
+    /// for it. Who shows tokens without end makes us write once a second at most.
+    func saveShown(_ inbox: Inbox) {
+        inbox.owesCounters = saves.take(now: now) != nil
+        guard !inbox.owesCounters else {
+            isOwing = true
+            return
+        }
+        if core.machine.isSleeping(inbox.client) { sleep.wakeIfPossible(inbox.client, .pushNotification) }
+        save(inbox.client)
+    }
+
+    /// With each tick.
+    func saveLate() {
+        guard isOwing, !store.isLocked else { return }
+        isOwing = false
+        for inbox in inboxes.all where inbox.owesCounters { saveShown(inbox) }
+    }
+}

@@ -1,0 +1,180 @@
+import Messaging
+import Primitives
+import Store
+
+/// The interpreter of the core's actions: one case each, no decisions. Each action goes to the object that owns the state
+/// which the action changes.
+///
+/// On the node's loop alone.
+final class ActionPerformer: NodePart {
+    let services: NodeServices
+    private let core: ProtocolCore
+    private let inboxes: InboxTable
+    private let endings: EndingTable
+    private let writer: InboxWriter
+    private let held: HeldEffects
+    private let sleep: InboxSleep
+    private let removal: InboxRemoval
+    private let explosions: Explosions
+    private let knocks: Knocks
+    private let routes: Routes
+    private let dials: Dials
+    private let streams: RelayStreams
+    private let punching: Punching
+    private let output: LinkOutput
+    private let transfers: FileTransfers
+    private let network: NodeNetwork
+
+    init(
+        _ core: ProtocolCore,
+        endings: EndingTable,
+        writer: InboxWriter,
+        held: HeldEffects,
+        sleep: InboxSleep,
+        removal: InboxRemoval,
+        explosions: Explosions,
+        knocks: Knocks,
+        routes: Routes,
+        dials: Dials,
+        streams: RelayStreams,
+        punching: Punching,
+        output: LinkOutput,
+        transfers: FileTransfers,
+        network: NodeNetwork
+    ) {
+        services = core.services
+        self.core = core
+        inboxes = core.inboxes
+        self.endings = endings
+        self.writer = writer
+        self.held = held
+        self.sleep = sleep
+        self.removal = removal
+        self.explosions = explosions
+        self.knocks = knocks
+        self.routes = routes
+        self.dials = dials
+        self.streams = streams
+        self.punching = punching
+        self.output = output
+        self.transfers = transfers
+        self.network = network
+    }
+
+    func perform(_ actions: [NodeAction]) {
+        for action in actions { perform(action) }
+        // Who is told that we have forgotten is told in the turn in which we do.
+        for case .explode(_, let record, _) in actions { endings[record.conversation].report = nil }
+        output.flush()
+    }
+
+    private func perform(_ action: NodeAction) {
+        if store.isLocked { putOff(action) }
+        switch action {
+        case .save(let client): writer.save(client)
+        case .keep(let client, let message, let keeping): writer.keep(message, keeping, client: client)
+        case .setState(let client, let id, let state): setState(state, of: id, client)
+        case .erase(let client, let ids):
+            writer.storing(client) { inbox throws(StoreError) in try inbox.archive.erase(ids) }
+            writer.changed(client)
+        case .forgetMemory(let client): inboxes[client]?.archive.forgetMemory()
+        case .reschedule(let client, let id, let expiresAt):
+            writer.storing(client) { inbox throws(StoreError) in
+                try inbox.archive.reschedule(id, expiresAt: expiresAt, now: now)
+            }
+            writer.changed(client)
+        case .eraseSent(let client, let agreement):
+            writer.storing(client) { inbox throws(StoreError) in
+                let ids = try inbox.archive.sent(under: agreement)
+                try inbox.archive.erase(ids)
+            }
+            writer.changed(client)
+        case .explode(let client, let record, let fanOut): explosions.explode(client, record, fanOut: fanOut)
+        case .destroy(let client): removal.destroy(client)
+        case .saveTombstone(let conversation): explosions.saveTombstone(conversation)
+        case .removeTombstone(let conversation): explosions.removeTombstone(conversation)
+        case .armExplosion(let client, let record, let fanOut): armExplosion(client, record, fanOut)
+        case .register(let client, let route): routes.register(client, route)
+        case .unregister(let client, let route): routes.unregister(client, route)
+        case .dial(let client, let dial): dials.dial(client, dial)
+        case .knock(let knock): knocks.knock(knock)
+        case .wake(let client, let reason): sleep.wakeIfPossible(client, reason)
+        case .sleep(let client): sleep.putToSleep(client)
+        case .transmit(let link, _), .transmitMessages(let link, _, _), .close(let link):
+            held.leave(action, on: link)
+        case .notify(let event): held.leave(action, telling: event)
+        case .setDelivery(let client, let id, let delivery):
+            writer.learn(client) { $0.setDelivery(delivery, of: id) }
+            if delivery.state == .read { writer.commits.scheduleLate() }
+        case .keepChunk(let client, let chunk, let expiresAt, let keeping):
+            if writer.keep(chunk, client: client, expiresAt: expiresAt, keeping) {
+                transfers.hash(chunk, client: client)
+            }
+        case .forgetChunks(let client, let id):
+            writer.storing(client) { inbox throws(StoreError) in
+                inbox.verifications[id] = nil
+                try inbox.archive.forgetChunks(id)
+            }
+            writer.changed(client)
+        case .verifyAttachment(let client, let id): transfers.verify(id, client: client)
+        case .serveChunks(let link): transfers.serve(link)
+        // What it is part of has left before; it need not wait for what others have changed since.
+        case .transmitChunk(let link, let client, let id, let index):
+            transfers.transmitChunk(id, index, client: client, on: link)
+        case .pauseReading(let link, let time): output.pauseForHaste(link, time)
+        case .forward(let link, let frame): output.transmit(frame, on: link)
+        case .relayed(let link, let answer): streams.relayed(answer, on: link)
+        case .endpointsMayHaveChanged: network.relaysMayHaveChanged()
+        case .gatherCandidates(let client, let remote): punching.gatherCandidates(client, remote)
+        case .dialPunching(let client, let dial, let nonce): dials.dial(client, dial, punchingWith: nonce)
+        case .punch(let nonce, let candidates): punching.punch(nonce, candidates)
+        }
+    }
+
+    private func setState(_ state: DeliveryState, of id: Messaging.MessageID, _ client: ClientID) {
+        writer.learn(client) { $0.setState(state, of: id) }
+        switch state {
+        // What has become of a file is said to its sender, who then does not send it again.
+        case .received, .failed: writer.changed(client)
+        case .sent: break
+        // Not worth waiting for: if it is lost, the message is sent and acknowledged once more.
+        case .queued, .delivered, .expiredUndelivered, .cancelled, .read, .receiving: writer.commits.scheduleLate()
+        }
+    }
+
+    /// A fuse cannot be cancelled, so it is armed only after the schedule is durable. The inbox may sleep by then.
+    private func armExplosion(_ client: ClientID, _ record: ExplodeStateMachine.Record, _ fanOut: [Messaging.Member]) {
+        guard let key = inboxes[client]?.key else { return }
+        let armed = { [inboxes, explosions] (isDurable: Bool) in
+            if isDurable, inboxes[client] != nil { explosions.arm(client, key, record, fanOut: fanOut) }
+        }
+        held.leave(.run(armed), for: client)
+    }
+
+    /// What a locked storage cannot be told of a message on the disk it is told when it is unlocked.
+    private func putOff(_ action: NodeAction) {
+        func deferIt(_ client: ClientID, _ action: NodeAction) { inboxes[client]?.deferred.append(action) }
+        func isHeld(_ id: Messaging.MessageID, _ client: ClientID) -> Bool {
+            inboxes[client]?.archive.isHeld(id) ?? false
+        }
+        switch action {
+        // Whether somebody has it can be seen in its record alone.
+        case .setState(_, _, .sent), .setState(_, _, .cancelled): return
+        case .setState(let client, let id, _), .setDelivery(let client, let id, _), .forgetChunks(let client, let id),
+            .reschedule(let client, let id, _):
+            if !isHeld(id, client) { deferIt(client, action) }
+        case .erase(let client, let ids):
+            let stored = ids.filter { !isHeld($0, client) }
+            if !stored.isEmpty { deferIt(client, .erase(client, stored)) }
+        case .eraseSent(let client, _): deferIt(client, action)
+        case .save, .keep, .forgetMemory, .explode, .destroy, .saveTombstone, .removeTombstone, .armExplosion,
+            .register, .unregister, .dial, .transmit, .transmitMessages, .close, .pauseReading, .knock, .notify, .wake,
+            .sleep, .keepChunk, .verifyAttachment, .serveChunks, .transmitChunk, .forward, .relayed,
+            .endpointsMayHaveChanged, .gatherCandidates, .dialPunching, .punch:
+            return
+        }
+    }
+
+    /// The node is gone: a task of the loop that outlives it finds nobody to perform what it asks for.
+    deinit { core.disconnect() }
+}

@@ -1,0 +1,110 @@
+import Logging
+import Messaging
+import NIOCore
+import Primitives
+import Store
+
+/// What leaves the node waits for the commits that it tells of: it goes at once, or behind what is on its way to the disk.
+///
+/// On the node's loop alone.
+final class HeldEffects: NodePart {
+    /// So many effects of one inbox may wait before its links are not read any more.
+    private static let waitingCount = 1_024
+
+    let services: NodeServices
+    private let core: ProtocolCore
+    private let inboxes: InboxTable
+    private let links: LinkTable
+    private let output: LinkOutput
+    let writer: InboxWriter
+    private let events: NodeEvents
+
+    init(_ core: ProtocolCore, output: LinkOutput, writer: InboxWriter, events: NodeEvents) {
+        services = core.services
+        self.core = core
+        inboxes = core.inboxes
+        links = core.links
+        self.output = output
+        self.writer = writer
+        self.events = events
+    }
+
+    /// Sends an effect now, or behind what is on its way to the disk.
+    func leave(_ effect: EffectQueue.Effect, for client: ClientID) {
+        guard let inbox = inboxes[client], writer.commits.enqueue(effect, inbox.effects) else {
+            return release(effect, isDurable: true)
+        }
+        if inbox.effects.count > Self.waitingCount { output.pause(inbox) }
+    }
+
+    /// A frame on a link, or its end.
+    func leave(_ action: NodeAction, on link: LinkID) {
+        if let client = links[link]?.client { leave(.action(action), for: client) }
+    }
+
+    /// - Parameter action: the one that tells of this event.
+    func leave(_ action: NodeAction, telling event: Event) {
+        guard let client = event.client else { return events.notify(event) }
+        leave(.action(action), for: client)
+    }
+
+    private func release(_ effect: EffectQueue.Effect, isDurable: Bool) {
+        switch effect {
+        case .run(let body): body(isDurable)
+        case .action(let action):
+            guard isDurable else { return }
+            switch action {
+            case .transmit(let link, let frame): output.transmit(frame, on: link)
+            case .transmitMessages(let link, let client, let messages):
+                guard let archive = inboxes[client]?.archive else { return }
+                let contents = messages.compactMap { one in
+                    archive.read(one.id, now: now).map { AgedContent($0.message.content, age: one.age) }
+                }
+                output.transmit(contents, on: link)
+            case .close(let link): output.close(link)
+            case .notify(let event): events.notify(event)
+            case .save, .keep, .setState, .erase, .forgetMemory, .explode, .destroy, .saveTombstone, .removeTombstone,
+                .register, .unregister, .dial, .knock, .armExplosion, .setDelivery, .keepChunk, .forgetChunks,
+                .verifyAttachment, .serveChunks, .transmitChunk, .reschedule, .eraseSent, .wake, .sleep, .forward,
+                .relayed, .endpointsMayHaveChanged, .gatherCandidates, .dialPunching, .punch, .pauseReading:
+                preconditionFailure("\(action) does not leave the node")
+            }
+        }
+    }
+
+    /// Takes back what waits for an inbox's commits.
+    /// - Parameter isDurable: whether it leaves now.
+    func drop(_ inbox: Inbox, isDurable: Bool) {
+        for effect in writer.commits.drop(inbox.effects) { release(effect, isDurable: isDurable) }
+    }
+
+    /// Succeeds when everything so far of this inbox is durable.
+    func whenDurable(_ client: ClientID) -> EventLoopFuture<Void> {
+        let promise = loop.makePromise(of: Void.self)
+        leave(
+            .run { [storage] isDurable in
+                if isDurable {
+                    promise.succeed(())
+                } else {
+                    promise.fail(storage.refusal.map(NodeError.store) ?? NodeError.stopping)
+                }
+            },
+            for: client
+        )
+        return promise.futureResult
+    }
+
+    func committed(_ commit: CommitSchedule.Ended) {
+        if let error = commit.failure {
+            log.error("a change could not be made durable", metadata: ["error": "\(error)"])
+            storage.failed(error, at: now)
+        }
+        for one in commit.effects {
+            for effect in one.effects { release(effect, isDurable: commit.failure == nil) }
+            guard let inbox = inboxes[one.queue.client] else { continue }
+            if commit.failure == nil { output.resume(inbox) } else { writer.reload(inbox) }
+        }
+        output.flush()
+        core.schedule()
+    }
+}

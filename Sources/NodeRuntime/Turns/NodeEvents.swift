@@ -1,0 +1,49 @@
+import Logging
+import Messaging
+import Primitives
+
+/// The events of a node: to its log, to the log of the last thousand, and to whoever watches.
+///
+/// On the node's loop alone.
+final class NodeEvents: NodePart {
+    let services: NodeServices
+    private let core: ProtocolCore
+    private let endings: EndingTable
+    /// Called with an invitation that has come and its sender, before the watchers.
+    var invited: (Messaging.MessageID, PublicKey) -> Void = { _, _ in }
+
+    init(_ core: ProtocolCore, endings: EndingTable) {
+        services = core.services
+        self.core = core
+        self.endings = endings
+    }
+
+    func notify(_ event: Event) {
+        note(event)
+        let entry = services.feed.append(event)
+        if case .invited(let id, let key) = event.kind { invited(id, key) }
+        services.feed.tell(entry)
+    }
+
+    func publish(_ client: ClientID, _ kind: Event.Kind) {
+        notify(Event(client: client, conversation: core.machine.conversationID(client), at: now, kind: kind))
+    }
+
+    /// Of the node itself.
+    func publish(_ kind: Event.Kind) { notify(Event(client: nil, conversation: nil, at: now, kind: kind)) }
+
+    private func note(_ event: Event) {
+        guard log.logLevel <= .info else { return }
+        var counts = EventCounts()
+        counts.members = event.client.flatMap { core.machine.conversation($0) }.map { $0.currentMembers.count + 1 }
+        var shown = event
+        if case .deletionReceipt = event.kind, let conversation = event.conversation,
+            let record = core.machine.tombstone(conversation)
+        {
+            counts.confirmed = (record.confirmed.count, record.members.count)
+            // Its inbox is gone; the tombstone does not know which it was.
+            shown.client = shown.client ?? endings[conversation].client
+        }
+        note(.event(shown, counts))
+    }
+}

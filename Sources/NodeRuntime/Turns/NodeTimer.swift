@@ -1,0 +1,139 @@
+import Logging
+import Messaging
+import NIOCore
+import Primitives
+import Store
+
+/// The node's one timer, and what is done at each of its ticks.
+///
+/// On the node's loop alone.
+final class NodeTimer: NodePart {
+    let services: NodeServices
+    private let core: ProtocolCore
+    /// It performs as long as there are ticks.
+    private let performer: ActionPerformer
+    private let addresses: OwnAddresses
+    private let unread: UnreadInboxes
+    private let routes: Routes
+    private let counters: TokenCounters
+    private let writer: InboxWriter
+    private let sleep: InboxSleep
+    private let explosions: Explosions
+    private let loading: InboxLoading
+    private let summaries: InboxSummaries
+    private let expiry: Expiry
+    private let peers: Peers
+    private let network: NodeNetwork
+    private let rendezvous: RendezvousNodes
+    private var timer: Scheduled<Void>?
+    private(set) var deadline: Timestamp?
+    /// When the clock's high-water mark was last saved.
+    private var lastMark: Timestamp?
+    /// Called once when the home is found to be gone.
+    var homeGone: (() -> Void)?
+
+    init(
+        _ core: ProtocolCore,
+        performer: ActionPerformer,
+        addresses: OwnAddresses,
+        unread: UnreadInboxes,
+        routes: Routes,
+        counters: TokenCounters,
+        writer: InboxWriter,
+        sleep: InboxSleep,
+        explosions: Explosions,
+        loading: InboxLoading,
+        summaries: InboxSummaries,
+        expiry: Expiry,
+        peers: Peers,
+        network: NodeNetwork,
+        rendezvous: RendezvousNodes
+    ) {
+        services = core.services
+        self.core = core
+        self.performer = performer
+        self.addresses = addresses
+        self.unread = unread
+        self.routes = routes
+        self.counters = counters
+        self.writer = writer
+        self.sleep = sleep
+        self.explosions = explosions
+        self.loading = loading
+        self.summaries = summaries
+        self.expiry = expiry
+        self.peers = peers
+        self.network = network
+        self.rendezvous = rendezvous
+    }
+
+    /// What is due by now: expiry, deadlines of the core, the routing tokens of a new day.
+    func tick() {
+        guard !isStopped else { return }
+        let reading = readClock()
+        let now = reading.confirmed
+        let looks = expiry.looks(at: now)
+        addresses.forgetAdvertised()
+        if looks { addresses.forgetDevices() }
+        // First, for the store destroys the keys at the same moment, and they sign what is left.
+        for client in core.machine.sleepersDue(now: now) { sleep.wakeIfPossible(client, .activityRanking) }
+        explosions.explodeAsleep(now: now)
+        core.turn { core.machine.explodeDue(&$0) }
+        expiry.reap(reading)
+        storage.probe(store, after: StorageHealth.probePause, now: now)
+        explosions.saveWhatWasRefused()
+        counters.saveLate()
+        loading.loadUnread()
+        writer.storeWaiting()
+        if looks {
+            storage.room.look()
+            loading.remakeContact()
+            peers.look()
+        }
+        routes.roll(to: now.day)
+        summaries.saveIfDue(now: now)
+        saveClockMark(now)
+        lookForHome()
+        network.look()
+        core.turn { core.machine.advance(&$0) }
+        rendezvous.noteStandings()
+    }
+
+    private func saveClockMark(_ now: Timestamp) {
+        guard lastMark.map({ now - $0 >= .minute }) ?? true, !store.isReadOnly else { return }
+        lastMark = now
+        do { try store.saveClockMark(now.milliseconds) } catch {
+            log.error("the clock's high-water mark could not be saved", metadata: ["error": "\(error)"])
+        }
+    }
+
+    private func lookForHome() {
+        guard store.isHomeGone, let homeGone else { return }
+        log.critical("the home was removed or moved away: stopping", metadata: ["home": "\(options.home)"])
+        self.homeGone = nil
+        homeGone()
+    }
+
+    /// Sets the one timer to the next thing to do; at the latest in ten seconds, to see steps of the clock.
+    func schedule() {
+        guard !isStopped else { return }
+        let now = now
+        var next = now + 10 * .second
+        if let deadline = core.machine.nextDeadline { next = min(next, deadline) }
+        if let deadline = store.nextTask { next = min(next, Timestamp(milliseconds: deadline)) }
+        if let deadline = expiry.next { next = min(next, deadline) }
+        if let pause = routes.rollPause { next = min(next, now + pause) }
+        // A locked storage gives nothing; it is asked again at the unlock.
+        if !unread.isEmpty, !store.isLocked, let retry = unread.retryAt { next = min(next, retry) }
+        if storage.trouble != nil { next = min(next, now + StorageHealth.probePause) }
+        if let deadline, timer != nil, deadline <= next, deadline > now { return }
+        timer?.cancel()
+        deadline = next
+        timer = loop.assumeIsolated().scheduleTask(in: .milliseconds(max(1, next - now))) {
+            self.timer = nil
+            self.tick()
+        }
+    }
+
+    func stop() { timer?.cancel() }
+}

@@ -1,0 +1,141 @@
+import Messaging
+import Primitives
+import Store
+import Transport
+
+/// The protocol core in its shell: each event into it is one turn, whose actions are performed before the turn ends.
+///
+/// On the node's loop alone.
+final class ProtocolCore: NodePart {
+    /// Calls into the node.
+    struct Events {
+        let perform: ([NodeAction]) -> Void
+        /// Sets the node's timer anew, after a turn.
+        let schedule: () -> Void
+    }
+
+    let services: NodeServices
+    let inboxes: InboxTable
+    let links: LinkTable
+    let memory: MessageMemory
+    private let peers: PeerBook
+    private let addresses: OwnAddresses
+    var machine: NodeStateMachine
+    private var events: Events?
+
+    init(
+        _ services: NodeServices,
+        inboxes: InboxTable,
+        links: LinkTable,
+        memory: MessageMemory,
+        peers: PeerBook,
+        addresses: OwnAddresses
+    ) {
+        self.services = services
+        self.inboxes = inboxes
+        self.links = links
+        self.memory = memory
+        self.peers = peers
+        self.addresses = addresses
+        let capacity = services.options.capacity ?? services.configuration.capacity
+        machine = NodeStateMachine(capacity: capacity ?? Limits.inboxCapacity)
+    }
+
+    /// To be called before the first turn.
+    func connect(_ events: Events) { self.events = events }
+
+    /// Turns have no effect any more.
+    func disconnect() { events = nil }
+
+    // MARK: Turns
+
+    /// One step of the core and what follows from it.
+    func turn(_ body: (inout Turn) -> [NodeAction]) {
+        guard !isStopped else { return }
+        var turn = makeTurn()
+        perform(body(&turn))
+        schedule()
+    }
+
+    /// Runs a request of a user; what the core refuses, and what the store refuses, is thrown.
+    func request<Result>(_ body: (inout Turn) throws(CommandError) -> (Result, [NodeAction])) throws(NodeError)
+        -> Result
+    {
+        guard !isStopped else { throw .stopping }
+        var turn = makeTurn()
+        let outcome: (Result, [NodeAction])
+        do throws(CommandError) { outcome = try body(&turn) } catch { throw .command(error) }
+        try storing {
+            perform(outcome.1)
+            schedule()
+        }
+        return outcome.0
+    }
+
+    /// - Throws: what the store refuses meanwhile.
+    func storing(_ body: () -> Void) throws(NodeError) {
+        storage.refusal = nil
+        body()
+        if let failure = storage.refusal { throw .store(failure) }
+    }
+
+    func perform(_ actions: [NodeAction]) { events?.perform(actions) }
+
+    func schedule() { events?.schedule() }
+
+    func makeTurn() -> Turn {
+        let reading = readClock()
+        return Turn(
+            now: reading.confirmed,
+            random: .system,
+            endpoints: addresses.advertised,
+            relayPlaces: addresses.relayPlaces { machine.contact?.relayPlaces ?? [] },
+            isLocked: store.isLocked,
+            defaultPolicy: services.defaultPolicy,
+            sessionGrace: options.sessionGrace,
+            // Not a copy of the archive: what the turn changes would be copied with it. Each closure captures one object, which
+            // needs no allocation.
+            isKnown: { [inboxes] client, id in inboxes[client]?.archive.contains(id) ?? false },
+            hasRoom: { [self] client in hasRoom(client) },
+            isNamedPeer: { [peers] key in peers.peer(key) != nil },
+            contents: ContentLookup(
+                message: { [self] client, id in
+                    inboxes[client]?.archive.read(id, now: readClock().hide)?.message
+                },
+                deliveries: { [self] client, id in
+                    inboxes[client]?.archive.deliveries(of: id, now: readClock().hide) ?? []
+                },
+                isStored: { [self] client, id in
+                    inboxes[client]?.archive.read(id, now: readClock().hide)?.isStored ?? false
+                },
+                hasChunk: { [inboxes] client, id, index in
+                    inboxes[client]?.archive.hasChunk(index, of: id) ?? false
+                },
+                hasRoom: { [self] client, byteCount in hasRoom(client, byteCount: byteCount) },
+                memoryAvailable: { [memory] in Limits.attachmentMemoryTotalByteCount - memory.chunkByteCount },
+                attachmentByteCount: services.attachmentByteCount,
+                sendsReadReceipts: services.sendsReadReceipts,
+                awaitsStorage: { [inboxes] client, id in inboxes[client]?.archive.awaitsStorage(id) ?? false },
+                wasShown: { [inboxes] client, id in inboxes[client]?.archive.wasShown(id) ?? false }
+            ),
+            defaultCap: services.defaultCap,
+            sourceOf: { [links] link in links[link]?.connection.sourcePrefix }
+        )
+    }
+
+    // MARK: Room on the disk
+
+    /// Whether the inbox may store more of what peers send.
+    private func hasRoom(_ client: ClientID) -> Bool {
+        // Counted by the store; while it is locked nothing is stored.
+        guard let row = inboxes[client]?.row, let stored = try? store.storedAmount(row) else { return true }
+        return storage.room.isFor(byteCount: stored.byteCount, recordCount: stored.recordCount)
+    }
+
+    private func hasRoom(_ client: ClientID, byteCount: Int64) -> Bool {
+        guard let row = inboxes[client]?.row, !store.isLocked, let stored = try? store.storedAmount(row) else {
+            return false
+        }
+        return storage.room.isFor(file: byteCount, besides: stored.byteCount)
+    }
+}
