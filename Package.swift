@@ -49,22 +49,21 @@ let package = Package(
         // Replaces free(3) of whatever links it: the node's program, no other.
         .target(name: "CWipingHeap"),
 
-        target("Primitives", ["CSodium", "CSecp256k1", "CZlib"]),
+        target("Crypto", ["CSodium", "CSecp256k1", "CZlib"]),
         target("Processes", ["CLinux"]),
-        target("Noise", ["Primitives"]),
-        target("Datagrams", ["Noise", "Primitives", deque, heap]),
-        target("Discovery", ["Primitives"]),
-        target("PortMapping", ["Discovery", "Primitives"]),
-        target("Messaging", ["Primitives", deque, heap]),
+        target("Datagrams", ["Crypto", deque, heap]),
+        target("Discovery", ["Crypto"]),
+        target("PortMapping", ["Discovery", "Crypto"]),
+        target("Messaging", ["Crypto", deque, heap]),
         target(
             "Wire",
-            ["Messaging", "Primitives", .product(name: "SwiftProtobuf", package: "swift-protobuf")],
+            ["Messaging", "Crypto", .product(name: "SwiftProtobuf", package: "swift-protobuf")],
             exclude: ["mayfly.proto"]
         ),
-        target("Store", ["Primitives", "CLinux", deque, heap]),
+        target("Store", ["Crypto", "CLinux", deque, heap]),
         target(
             "Transport",
-            ["Datagrams", "Discovery", "Noise", "Primitives", "CLinux", nioCore, nioPosix, deque, heap]
+            ["Datagrams", "Discovery", "Crypto", "CLinux", nioCore, nioPosix, deque, heap]
         ),
         target(
             "Gateways",
@@ -74,8 +73,7 @@ let package = Package(
         target(
             "NodeRuntime",
             [
-                "Transport", "Store", "Wire", "Noise", "Messaging", "Discovery", "PortMapping", "Gateways",
-                "Primitives",
+                "Transport", "Store", "Wire", "Messaging", "Discovery", "PortMapping", "Gateways", "Crypto",
                 nioCore, nioPosix, logging, deque,
             ]
         ),
@@ -83,8 +81,7 @@ let package = Package(
             name: "mayfly",
             dependencies: [
                 "NodeRuntime", "Control", "Gateways", "Store", "PortMapping", "Transport", "Wire", "Messaging",
-                "Primitives", "Processes", "CLinux", "CWipingHeap", "CQREncode", nioCore, nioPosix, logging, deque,
-                heap,
+                "Crypto", "Processes", "CLinux", "CWipingHeap", "CQREncode", nioCore, nioPosix, logging, deque, heap,
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
                 .product(name: "UnixSignals", package: "swift-service-lifecycle"),
@@ -94,7 +91,7 @@ let package = Package(
 
         .target(
             name: "Simulation",
-            dependencies: ["Messaging", "Primitives"],
+            dependencies: ["Messaging", "Crypto"],
             path: "Tests/Simulation",
             swiftSettings: settings
         ),
@@ -114,9 +111,9 @@ let package = Package(
         .target(
             name: "FuzzTargets",
             dependencies: [
-                "SimulatedDisk", "NodeRuntime", "Control", "Transport", "Datagrams", "Store", "Wire", "Noise",
+                "SimulatedDisk", "NodeRuntime", "Control", "Transport", "Datagrams", "Store", "Wire",
                 "Messaging", "Discovery", "PortMapping",
-                "Primitives", nioCore, nioEmbedded, .product(name: "SwiftProtobuf", package: "swift-protobuf"),
+                "Crypto", nioCore, nioEmbedded, .product(name: "SwiftProtobuf", package: "swift-protobuf"),
             ],
             path: "Tests/FuzzTargets",
             swiftSettings: settings
@@ -134,21 +131,21 @@ let package = Package(
         tests("FuzzTests", ["FuzzTargets"]),
         .target(
             name: "Adversary",
-            dependencies: ["Transport", "Datagrams", "Discovery", "Noise", "Wire", "Messaging", "Primitives"],
+            dependencies: ["Transport", "Datagrams", "Discovery", "Wire", "Messaging", "Crypto"],
             path: "Tests/Adversary",
             swiftSettings: settings
         ),
         .target(name: "TestSupport", path: "Tests/TestSupport", swiftSettings: settings),
         .executableTarget(
             name: "hostile",
-            dependencies: ["Adversary", "TestSupport", "Control", "Messaging", "Transport", "Noise", "Primitives"],
+            dependencies: ["Adversary", "TestSupport", "Control", "Messaging", "Transport", "Crypto"],
             path: "Tests/Hostile",
             exclude: ["without-tcp.sh", "with-neighbour.sh"],
             swiftSettings: settings
         ),
         .target(
             name: "StoreCampaigns",
-            dependencies: ["SimulatedDisk", "Store", "Primitives"],
+            dependencies: ["SimulatedDisk", "Store", "Crypto"],
             path: "Tests/StoreCampaigns",
             swiftSettings: settings
         ),
@@ -162,8 +159,8 @@ let package = Package(
         .target(
             name: "NodeSimulation",
             dependencies: [
-                "SimulatedDisk", "NodeRuntime", "Transport", "Datagrams", "Store", "Wire", "Noise", "Messaging",
-                "Primitives", "CSodium", nioCore, logging, heap, deque,
+                "SimulatedDisk", "NodeRuntime", "Transport", "Datagrams", "Store", "Wire", "Messaging",
+                "Crypto", "CSodium", nioCore, logging, heap, deque,
             ],
             path: "Tests/NodeSimulation",
             swiftSettings: settings
@@ -171,25 +168,24 @@ let package = Package(
 
         .executableTarget(
             name: "linkrates",
-            dependencies: ["Transport", "Datagrams", "Noise", "Primitives", nioCore, nioPosix],
+            dependencies: ["Transport", "Datagrams", "Crypto", nioCore, nioPosix],
             path: "Tests/LinkRates",
             exclude: ["emulator.py", "compare.sh", "relay.py"],
             swiftSettings: settings
         ),
-        tests("PrimitivesTests", ["Primitives"], exclude: ["Vectors"]),
-        tests("NoiseTests", ["Noise", "Primitives"], exclude: ["Vectors"]),
-        tests("DatagramsTests", ["TestSupport", "Datagrams", "Noise", "Primitives", heap]),
-        tests("DiscoveryTests", ["Discovery", "Primitives"]),
+        tests("CryptoTests", ["Crypto"], exclude: ["Vectors"]),
+        tests("DatagramsTests", ["TestSupport", "Datagrams", "Crypto", heap]),
+        tests("DiscoveryTests", ["Discovery", "Crypto"]),
         tests("PortMappingTests", ["PortMapping", "Discovery"]),
-        tests("MessagingTests", ["TestSupport", "Messaging", "Primitives"]),
-        tests("SimulationTests", ["Simulation", "Messaging", "Primitives"]),
+        tests("MessagingTests", ["TestSupport", "Messaging", "Crypto"]),
+        tests("SimulationTests", ["Simulation", "Messaging", "Crypto"]),
         tests("NodeSimulationTests", ["NodeSimulation"]),
-        tests("WireTests", ["TestSupport", "Wire", "Messaging", "Primitives"]),
-        tests("StoreTests", ["TestSupport", "StoreCampaigns", "SimulatedDisk", "Store", "Primitives"]),
+        tests("WireTests", ["TestSupport", "Wire", "Messaging", "Crypto"]),
+        tests("StoreTests", ["TestSupport", "StoreCampaigns", "SimulatedDisk", "Store", "Crypto"]),
         tests(
             "TransportTests",
             [
-                "TestSupport", "Transport", "Datagrams", "Discovery", "Noise", "Primitives", nioCore, nioPosix,
+                "TestSupport", "Transport", "Datagrams", "Discovery", "Crypto", nioCore, nioPosix,
                 nioEmbedded,
             ]
         ),
@@ -197,17 +193,17 @@ let package = Package(
             "NodeRuntimeTests",
             [
                 "NodeRuntime", "Gateways", "PortMapping", "Discovery", "SimulatedDisk", "Store", "Wire", "Messaging",
-                "Primitives", nioPosix, nioCore, logging,
+                "Crypto", nioPosix, nioCore, logging,
             ]
         ),
         tests(
             "EndToEndTests",
-            ["mayfly", "Adversary", "Store", "Transport", "Wire", "Messaging", "Primitives", nioCore, nioEmbedded]
+            ["mayfly", "Adversary", "Store", "Transport", "Wire", "Messaging", "Crypto", nioCore, nioEmbedded]
         ),
         .executableTarget(
             name: "benchmarks",
             dependencies: [
-                "TestSupport", "Store", "Transport", "Noise", "Wire", "Messaging", "Control", "Primitives", nioCore,
+                "TestSupport", "Store", "Transport", "Wire", "Messaging", "Control", "Crypto", nioCore,
                 nioPosix,
             ],
             path: "Tests/Benchmarks",
@@ -220,7 +216,7 @@ let package = Package(
         .executableTarget(
             name: "allocations",
             dependencies: [
-                "CCountingHeap", "NodeRuntime", "Control", "Store", "Messaging", "Primitives", nioCore, nioPosix,
+                "CCountingHeap", "NodeRuntime", "Control", "Store", "Messaging", "Crypto", nioCore, nioPosix,
                 logging,
             ],
             path: "Tests/Allocations",

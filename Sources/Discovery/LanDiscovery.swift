@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// How peers of a conversation find each other on one network without being told where (LanDiscovery.md).
 ///

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// From what the tags of one direction of one pair of inboxes come: derived from the routing secret of that direction, and
 /// good for nothing else. A reference, wiped when the last one goes.

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// A name of fixed length in bytes, written in lower-case hexadecimal.
 package protocol FixedBytes: Hashable, Sendable, Comparable, CustomStringConvertible, Codable {

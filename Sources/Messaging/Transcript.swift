@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// The canonical bytes of a signed value: each field with its length in front, so that no two values share them.
 package struct Transcript {

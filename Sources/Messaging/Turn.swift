@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// What one turn of the core is given from outside: the time, random numbers, and what the shell knows.
 package struct Turn {

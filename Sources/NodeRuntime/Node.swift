@@ -1,7 +1,6 @@
 import Logging
 import Messaging
 import NIOCore
-import Primitives
 import Store
 import Transport
 

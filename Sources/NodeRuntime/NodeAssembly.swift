@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 
 /// The objects of a node, each made with those that it uses: a later one uses earlier ones only. What an earlier one needs
 /// of a later one is a closure, set at the end.

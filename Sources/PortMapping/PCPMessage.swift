@@ -1,5 +1,5 @@
+import Crypto
 import Discovery
-import Primitives
 
 /// What is asked of a PCP server (RFC 6887, sections 7.1, 11.1 and 14.1): 24 bytes, or 60 with a mapping. Numbers are
 /// big-endian, addresses 16 bytes, IPv4 as `::ffff:a.b.c.d`.

@@ -1,7 +1,7 @@
+import Crypto
 import DequeModule
 import Glibc
 import HeapModule
-import Primitives
 
 /// The node's disk: sealed messages that are gone after their time, for whoever holds the raw disk and the passphrase.
 ///

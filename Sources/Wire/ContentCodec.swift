@@ -1,6 +1,6 @@
+import Crypto
 import FoundationEssentials
 import Messaging
-import Primitives
 
 /// Payloads of chat contents: bytes ↔ ``ContentBody``.
 enum ContentCodec {

@@ -1,6 +1,6 @@
+import Crypto
 import FoundationEssentials
 import Messaging
-import Primitives
 import SwiftProtobuf
 
 /// Frames of a link: bytes ↔ ``Frame``. Strict about what it knows, silent about what it does not.

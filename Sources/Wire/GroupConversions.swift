@@ -1,6 +1,6 @@
+import Crypto
 import FoundationEssentials
 import Messaging
-import Primitives
 
 extension ProtoMember {
     init(_ member: Member) {

@@ -1,6 +1,6 @@
+import Crypto
 import FoundationEssentials
 import Messaging
-import Primitives
 
 /// The text form of an invite: `mayfly:join/` and base64url of the signed invite, in raw DEFLATE behind a marker byte
 /// when that is smaller (protocol, section 4).

@@ -1,6 +1,6 @@
+import Crypto
 import FoundationEssentials
 import Messaging
-import Primitives
 
 /// The payloads that the reference documents write as JSON: lifetime messages (seed 004) and join errors (seed 002),
 /// with the fields that make them verifiable added.

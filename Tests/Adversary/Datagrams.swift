@@ -1,8 +1,7 @@
+import Crypto
 import Datagrams
 import Foundation
 import Messaging
-import Noise
-import Primitives
 import Transport
 
 /// Floods over UDP. The packets are those of the specification, coded here by hand (`DatagramLinks`), and sent from 64

@@ -1,6 +1,5 @@
+import Crypto
 import Messaging
-import Noise
-import Primitives
 import Transport
 import Wire
 

@@ -1,9 +1,8 @@
+import Crypto
 import Discovery
 import Foundation
 import Glibc
 import Messaging
-import Noise
-import Primitives
 import Synchronization
 import Transport
 

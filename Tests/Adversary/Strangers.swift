@@ -1,7 +1,6 @@
+import Crypto
 import Glibc
 import Messaging
-import Noise
-import Primitives
 import Transport
 import Wire
 

@@ -1,5 +1,6 @@
 import CCountingHeap
 import Control
+import Crypto
 import FoundationEssentials
 import Glibc
 import Logging
@@ -7,7 +8,6 @@ import Messaging
 import NIOCore
 import NIOPosix
 import NodeRuntime
-import Primitives
 import Store
 
 /// `make allocations`: how many blocks of memory one stored message takes at its sender, at its receiver and in the

@@ -1,6 +1,5 @@
+import Crypto
 import Glibc
-import Noise
-import Primitives
 import TestSupport
 
 /// Links without a node around them.

@@ -1,7 +1,7 @@
+import Crypto
 import Dispatch
 import FoundationEssentials
 import Glibc
-import Primitives
 import Store
 import TestSupport
 

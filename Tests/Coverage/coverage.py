@@ -13,7 +13,7 @@ import sys
 
 AIM = 95
 #: Of section E of the research on reliability: "store, crypto glue, negotiation, explode".
-PROMISED = ("Store", "Primitives", "Noise", "Messaging/Lifetime", "Messaging/Explode")
+PROMISED = ("Store", "Crypto", "Messaging/Lifetime", "Messaging/Explode")
 
 
 def room(path):

@@ -1,6 +1,5 @@
+import Crypto
 import Foundation
-import Noise
-import Primitives
 import TestSupport
 import Testing
 

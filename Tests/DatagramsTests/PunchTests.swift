@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 import Testing
 
 @testable import Datagrams

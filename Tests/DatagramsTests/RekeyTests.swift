@@ -1,5 +1,4 @@
-import Noise
-import Primitives
+import Crypto
 import Testing
 
 @testable import Datagrams

@@ -1,5 +1,5 @@
+import Crypto
 import HeapModule
-import Primitives
 
 @testable import Datagrams
 

@@ -1,6 +1,5 @@
+import Crypto
 import Foundation
-import Noise
-import Primitives
 import Testing
 
 @testable import Datagrams

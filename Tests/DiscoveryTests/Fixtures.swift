@@ -1,5 +1,5 @@
+import Crypto
 import Discovery
-import Primitives
 
 /// A moment in the middle of a slot.
 let noon: Int64 = 2_000_000 * LanLimits.slotLength + LanLimits.slotLength / 2

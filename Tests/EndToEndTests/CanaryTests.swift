@@ -1,8 +1,8 @@
 import Adversary
+import Crypto
 import Foundation
 import Glibc
 import Messaging
-import Primitives
 import Testing
 import Transport
 import Wire

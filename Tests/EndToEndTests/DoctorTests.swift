@@ -1,5 +1,5 @@
+import Crypto
 import Foundation
-import Primitives
 import Testing
 
 /// `doctor`: what is wrong here, and what to do about it.

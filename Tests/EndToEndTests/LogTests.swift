@@ -1,7 +1,7 @@
+import Crypto
 import Foundation
 import Glibc
 import Messaging
-import Primitives
 import Testing
 import Wire
 

@@ -1,6 +1,6 @@
+import Crypto
 import Foundation
 import Glibc
-import Primitives
 import Store
 import Testing
 

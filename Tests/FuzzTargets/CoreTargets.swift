@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 import Wire
 
 /// The core in the middle of what it does, told anything by members that hold real keys: a script of frames that were

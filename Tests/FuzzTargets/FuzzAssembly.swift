@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 import Wire
 
 /// Several nodes back to back in memory, each with the shell that it needs: every action is performed at once, every

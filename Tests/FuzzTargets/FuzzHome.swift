@@ -1,6 +1,6 @@
 #if DEBUG || FUZZING
+    import Crypto
     import Glibc
-    import Primitives
     import SimulatedDisk
     @testable import Store
 

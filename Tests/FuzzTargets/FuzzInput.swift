@@ -1,5 +1,5 @@
+import Crypto
 import Glibc
-import Primitives
 
 /// An input as a script: small numbers and runs of bytes, as long as there are any. Past its end everything is zero.
 struct FuzzInput {

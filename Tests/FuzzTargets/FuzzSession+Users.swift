@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 
 /// What the users of the nodes do.
 extension FuzzSession {

@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 import Wire
 
 /// A script acting on an assembly: frames to it, its users, its links and its clock.

@@ -41,16 +41,16 @@ package struct FuzzTarget: Sendable {
 
     /// Every target but the one that must fail.
     package static let all: [FuzzTarget] =
-        of(wire, wireTargets) + of(["Control"] + core, textTargets) + of(noise, handshakeTargets)
+        of(wire, wireTargets) + of(["Control"] + core, textTargets) + of(crypto, handshakeTargets)
         + of(transport, linkTargets) + of(["Control"], controlTargets) + of(runtime, homeTargets)
-        + of(wire, storedTargets) + of(["Store", "Primitives"], storeTargets) + of(wire, coreTargets)
-        + of(datagrams, datagramTargets) + of(["Discovery", "Primitives"], discoveryTargets)
+        + of(wire, storedTargets) + of(["Store"] + crypto, storeTargets) + of(wire, coreTargets)
+        + of(datagrams, datagramTargets) + of(["Discovery"] + crypto, discoveryTargets)
         + of(["PortMapping", "Discovery"], portMappingTargets)
 
-    private static let noise = ["Noise", "Primitives"]
-    private static let datagrams = ["Datagrams"] + noise
+    private static let crypto = ["Crypto"]
+    private static let datagrams = ["Datagrams"] + crypto
     private static let transport = ["Transport", "Discovery"] + datagrams
-    private static let core = ["Messaging", "Primitives"]
+    private static let core = ["Messaging"] + crypto
     private static let wire = ["Wire"] + core
     private static let runtime = ["NodeRuntime", "Store", "Wire", "Messaging"] + transport
 

@@ -1,5 +1,4 @@
-import Noise
-import Primitives
+import Crypto
 
 /// The acts of the handshake, one by one, with fixed keys and ephemerals, and the sealed frames after it.
 let handshakeTargets: [FuzzTarget] = [

@@ -1,7 +1,7 @@
 #if DEBUG || FUZZING
     import Messaging
     @testable import NodeRuntime
-    import Primitives
+    import Crypto
     import Transport
     import Wire
 

@@ -1,8 +1,7 @@
+import Crypto
 import Glibc
 import NIOCore
 import NIOEmbedded
-import Noise
-import Primitives
 import Transport
 
 /// Connections from their first byte to their last, in memory, the stream cut anywhere.

@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 
 /// Values of every kind that crosses a link or goes to the disk, the same in every run: what seeds are made of.
 struct Samples {

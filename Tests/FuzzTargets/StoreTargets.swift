@@ -1,5 +1,5 @@
 #if DEBUG || FUZZING
-    import Primitives
+    import Crypto
     @testable import Store
 
     /// The store's own forms. Whoever can write to the disk has no keys: what only a holder of keys could make is sealed

@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 import Wire
 
 /// What the store keeps under its seals, as the layers above write it.

@@ -1,6 +1,6 @@
 import Control
+import Crypto
 import Messaging
-import Primitives
 
 /// Small texts that people and peers write.
 let textTargets: [FuzzTarget] = [

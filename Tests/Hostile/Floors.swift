@@ -1,6 +1,5 @@
+import Crypto
 import Foundation
-import Noise
-import Primitives
 import Transport
 
 /// What cannot be had for less on this machine, now.

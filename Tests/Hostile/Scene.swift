@@ -1,8 +1,8 @@
 import Adversary
 import Control
+import Crypto
 import Foundation
 import Messaging
-import Primitives
 
 /// A node under attack, an honest pair that depends on it, and what its enemies know.
 final class Scene {

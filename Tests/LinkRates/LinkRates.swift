@@ -1,9 +1,8 @@
+import Crypto
 import Datagrams
 import Glibc
 import NIOCore
 import NIOPosix
-import Noise
-import Primitives
 import Transport
 
 /// How fast links are, over TCP and over UDP.

@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 import Testing
 
 /// One frame that acknowledges many messages (Frames.md, "Acknowledgement").

@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 import Testing
 
 /// Several nodes with one inbox each, back to back in memory: every action is performed at once, every frame arrives in

@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 import Testing
 
 /// Every state of a file on its way to us, reached from the start.

@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 
 /// The lifetime machines of three members or more, the links between them, and what is on its way on each, in order.
 struct Council {

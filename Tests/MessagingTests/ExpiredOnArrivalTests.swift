@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 import Testing
 
 /// A content that is past its time when it comes was never shown, and its sender learns that.

@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 
 let noon = Timestamp(milliseconds: 1_750_000_000_000)
 

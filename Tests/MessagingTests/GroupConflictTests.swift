@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 import Testing
 
 /// A creator that signs two states of one version, or a member that signs two descriptions of one: by intent, or because

@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 import Testing
 
 /// What a member, 2, may send to another one, 1, as fast as it likes, and what changes nothing there.

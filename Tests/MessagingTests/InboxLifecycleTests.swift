@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 import Testing
 
 /// The rules of seed 001, one by one, on the machine alone.

@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 import Testing
 
 /// Signatures that come when an agreement is there already, one by one, and what is not one.

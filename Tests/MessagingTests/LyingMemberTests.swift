@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 import Testing
 
 /// A member that lies about epochs, in words that nobody signs and in proposals that it signs itself. What it says must

@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 import Testing
 
 /// Two nodes back to back in memory: every action is performed at once, every frame arrives in order.

@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 import Testing
 
 /// What two members say over a relayed link to make a way through their NATs: every event in every state.

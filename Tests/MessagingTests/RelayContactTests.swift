@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 import Testing
 
 @Suite("Relay: the link gives way to a direct one")

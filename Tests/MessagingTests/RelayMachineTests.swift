@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 import Testing
 
 private let start = Timestamp(milliseconds: 1_795_247_146_000)

@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 import Testing
 
 /// Inboxes of two nodes that sleep and wake (section 10).

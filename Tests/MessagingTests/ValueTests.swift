@@ -1,6 +1,6 @@
+import Crypto
 import Foundation
 import Messaging
-import Primitives
 import Testing
 
 @Suite struct Values {

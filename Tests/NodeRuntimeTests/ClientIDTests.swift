@@ -1,10 +1,10 @@
+import Crypto
 import Glibc
 import Logging
 import Messaging
 import NIOCore
 import NIOPosix
 import NodeRuntime
-import Primitives
 import Store
 import Testing
 import Wire

@@ -1,7 +1,7 @@
+import Crypto
 import Messaging
 import NIOCore
 import NIOPosix
-import Primitives
 import SimulatedDisk
 import Store
 import Testing

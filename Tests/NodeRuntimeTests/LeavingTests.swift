@@ -1,9 +1,9 @@
+import Crypto
 import Glibc
 import Messaging
 import NIOCore
 import NIOPosix
 import NodeRuntime
-import Primitives
 import SimulatedDisk
 import Store
 import Synchronization

@@ -1,6 +1,6 @@
+import Crypto
 import Messaging
 import NodeRuntime
-import Primitives
 import SimulatedDisk
 import Store
 import Transport

@@ -1,7 +1,7 @@
+import Crypto
 import Messaging
 import NIOCore
 import NodeRuntime
-import Primitives
 
 /// Files that the users send each other: whoever says that one is whole must have every byte of it.
 extension NodeSimulation {

@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 import Wire
 
 /// A member of conversations that says what it likes. Its node is a real one, so that it gets in and is talked to; what

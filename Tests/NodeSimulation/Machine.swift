@@ -1,9 +1,8 @@
+import Crypto
 import Logging
 import Messaging
 import NIOCore
 import NodeRuntime
-import Noise
-import Primitives
 import SimulatedDisk
 import Store
 import Transport

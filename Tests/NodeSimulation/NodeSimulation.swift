@@ -1,6 +1,6 @@
+import Crypto
 import Messaging
 import NodeRuntime
-import Primitives
 
 /// Several whole nodes in one thread, from one seed: the real shell, store, codecs, handshakes and sealed frames, over
 /// simulated clocks, disks and a simulated network.

@@ -1,6 +1,6 @@
+import Crypto
 import Messaging
 import NodeRuntime
-import Primitives
 
 /// A world in which the first machine is a rendezvous node, and others are behind NATs: nobody reaches those but through
 /// it, or by a way that they have made.

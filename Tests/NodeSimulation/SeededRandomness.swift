@@ -1,7 +1,7 @@
 import CSodium
+import Crypto
 import Glibc
 import Messaging
-import Primitives
 
 /// Makes every key, nonce and die of the running thread follow from a seed: libsodium is told to ask us. Other threads,
 /// those of other tests among them, still get the operating system's random numbers.

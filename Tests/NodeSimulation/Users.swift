@@ -1,7 +1,7 @@
+import Crypto
 import Messaging
 import NIOCore
 import NodeRuntime
-import Primitives
 
 /// What the people at the machines do.
 extension NodeSimulation {

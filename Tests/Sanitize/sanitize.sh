@@ -21,7 +21,7 @@ swift build --build-tests --sanitize="$kind" --scratch-path "$scratch"
 # has one thread.
 result=0
 : >"$scratch/tests.log"
-pure='|Datagrams|Discovery|Noise|Wire'
+pure='|Datagrams|Discovery|Crypto|Wire'
 [ "$kind" = address ] || pure=
 for suites in "^(Transport|PortMapping$pure)Tests\\." '^(NodeRuntime|Control)Tests\.' '^StoreTests\.' \
     '^EndToEndTests\.(DatagramTests|RendezvousTests|LanTests)' '^EndToEndTests\.HostileNetworkTests'; do

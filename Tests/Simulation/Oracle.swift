@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 
 /// Knows everything and trusts nobody: what must never happen (I1 to I7), checked as it happens.
 struct Oracle {

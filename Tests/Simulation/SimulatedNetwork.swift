@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 
 /// Links between the nodes: ordered while they hold, lost at any time, at one end sooner than at the other.
 extension Simulation {

@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 
 /// What a simulated disk holds. Nothing is sealed: the oracle reads it.
 struct Disk {

@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 
 /// Inboxes that sleep and wake: the shell's part, from what is durable or on its way there.
 extension Simulation {

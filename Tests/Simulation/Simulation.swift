@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 
 /// A mistake that is put into the simulated shell on purpose, so that a test can see it found.
 package enum PlantedBug: String, Sendable, CaseIterable {

@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 
 /// What users and misfortune do.
 extension Simulation {

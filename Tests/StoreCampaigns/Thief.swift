@@ -1,5 +1,5 @@
+import Crypto
 import Glibc
-import Primitives
 
 /// Someone with the raw disk, the passphrase (here: the key file) and every byte that was ever written to a segment, a log or
 /// a page file. Written from the specification and not from the store: it shares the primitives with it and nothing else.

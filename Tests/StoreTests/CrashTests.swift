@@ -1,5 +1,5 @@
+import Crypto
 import Glibc
-import Primitives
 import SimulatedDisk
 import Testing
 

@@ -1,8 +1,7 @@
+import Crypto
 import Datagrams
 import NIOCore
 import NIOPosix
-import Noise
-import Primitives
 import Testing
 import Transport
 

@@ -1,8 +1,7 @@
+import Crypto
 import NIOCore
 import NIOEmbedded
 import NIOPosix
-import Noise
-import Primitives
 import Testing
 import Transport
 

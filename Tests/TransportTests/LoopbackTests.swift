@@ -1,7 +1,6 @@
+import Crypto
 import NIOCore
 import NIOPosix
-import Noise
-import Primitives
 import Testing
 import Transport
 

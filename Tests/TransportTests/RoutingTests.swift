@@ -1,6 +1,5 @@
+import Crypto
 import FoundationEssentials
-import Noise
-import Primitives
 import Testing
 import Transport
 

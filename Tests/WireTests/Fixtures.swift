@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 
 /// Values of every kind that crosses a link, from one seed.
 struct Fixtures {

@@ -1,5 +1,4 @@
-import Noise
-import Primitives
+import Crypto
 
 extension DatagramEndpoint {
     /// Most answers to handshakes that wait for the owner to send them.

@@ -1,7 +1,6 @@
+import Crypto
 import DequeModule
 import HeapModule
-import Noise
-import Primitives
 
 /// All links over datagrams of one owner: told what came from where and what time it is, it says what is to be sent, what
 /// has happened, and when it wants to be told the time again. It has no socket, no clock and no randomness of its own.

@@ -1,5 +1,4 @@
-import Noise
-import Primitives
+import Crypto
 
 /// What the core needs and must not make itself.
 package struct DatagramSource {

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// What a dialer has to show under load before its handshake costs a curve operation: it proves that the dialer receives
 /// at the address it sends from (as the cookie of WireGuard, and the token of RFC 9000, section 8.1.2). Nothing is

@@ -1,5 +1,4 @@
-import Noise
-import Primitives
+import Crypto
 
 /// A dial of ours, up to the open link.
 ///

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// The keys by which the two sides of a link show themselves in handshakes for new keys (``Rekeying``). Each side draws
 /// one for the link alone and sends it in sealed packets, right after the handshake that has shown who is there. So an

@@ -1,5 +1,4 @@
-import Noise
-import Primitives
+import Crypto
 
 /// The keys of a link, by epoch.
 ///

@@ -1,5 +1,4 @@
-import Noise
-import Primitives
+import Crypto
 
 /// New keys for an open link: a handshake of its own inside the old keys (protocol, section 2). Its acts travel in
 /// frames that are sent again until they arrive.

@@ -1,5 +1,4 @@
-import Noise
-import Primitives
+import Crypto
 
 /// A handshake to which we are the responder, from a good act 1 to act 3. It sends nothing of its own accord: act 2 goes
 /// out once for each act 1, which is longer.

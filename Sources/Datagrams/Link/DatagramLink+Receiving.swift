@@ -1,4 +1,4 @@
-import Noise
+import Crypto
 
 extension DatagramLink {
     /// A sealed packet for this link. One that does not open, or was seen before, changes nothing but a counter.

@@ -1,5 +1,4 @@
-import Noise
-import Primitives
+import Crypto
 
 extension DatagramLink {
     /// The next datagram that may leave now; `nil` if there is none. To be asked until there is none.

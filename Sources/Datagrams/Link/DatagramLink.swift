@@ -1,5 +1,4 @@
-import Noise
-import Primitives
+import Crypto
 
 /// One authenticated link over datagrams: told what came and what time it is, it says what is to be sent and when it
 /// wants to be asked again.

@@ -1,5 +1,4 @@
-import Noise
-import Primitives
+import Crypto
 
 /// What a sealed packet carries, after RFC 9000, section 19. Numbers are variable-length integers.
 ///

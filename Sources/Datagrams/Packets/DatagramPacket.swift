@@ -1,4 +1,4 @@
-import Noise
+import Crypto
 
 /// What a datagram is, before any cryptography. The first byte is ``protocolByte`` and the second the version (high four
 /// bits) and the kind (low four).

@@ -1,5 +1,5 @@
+import Crypto
 import DequeModule
-import Noise
 
 /// What was in a packet that has to be acknowledged, to be sent again if it is lost.
 struct SentPacket: Sendable {

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// One file on its way to us (protocol, section 3): we ask for what is missing, a window at a time, and what we have need
 /// not be sent again.

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// The files on their way to us in one conversation: the receiver pulls them in chunks (section 3).
 struct IncomingFiles: Sendable {

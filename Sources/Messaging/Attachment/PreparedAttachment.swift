@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// What a file is sent under: fixed when its user begins to hand it over, since its bytes are kept from then on.
 package struct PreparedAttachment: Hashable, Sendable {

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// What `peers.json` holds for a named peer: its contact inbox's key, the secret from which routing tokens to it are
 /// derived, and where it listens. Text form: `mayfly:card/` and unpadded base64url of

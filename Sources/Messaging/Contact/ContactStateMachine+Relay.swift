@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// The contact inbox as a user of rendezvous nodes, and as one itself.
 extension ContactStateMachine {

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// What survives a restart of the contact inbox.
 package struct ContactRecord: Hashable, Sendable, Codable {

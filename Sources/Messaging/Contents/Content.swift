@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// What a content is: `authority/type:major.minor`.
 package struct ContentType: Hashable, Sendable, Codable, CustomStringConvertible {

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// The payload of the content types that have fields; `Wire` gives it its bytes.
 package enum ContentBody: Hashable, Sendable {

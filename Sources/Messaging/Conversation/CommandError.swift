@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// Why the core does not do what the user asks.
 package enum CommandError: Error, Hashable, Sendable {

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// One other member as a conversation holds it: the way to it, and what we owe each other.
 struct ConversationMember: Sendable {

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// What survives a restart of one inbox. Sealed under the inbox's row, dies with it.
 package struct InboxRecord: Hashable, Sendable, Codable {

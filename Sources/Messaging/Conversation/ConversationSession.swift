@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// What a sleeping inbox remembers of its session: in memory only, because a restart ends the session anyway. Most have
 /// nothing to remember but that it goes on.

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// Links, sessions, time and sleep.
 extension ConversationStateMachine {

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// Who is in the conversation, what it is called, and how its members describe themselves. The creator signs the state,
 /// each member its own description, whoever leaves its departure; so any member can pass any of it on.

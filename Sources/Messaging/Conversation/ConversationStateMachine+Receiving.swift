@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// Frames that come: contents, acknowledgements, and whose business all others are.
 extension ConversationStateMachine {

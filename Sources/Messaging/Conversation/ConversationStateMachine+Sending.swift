@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// Messages and files of ours on their way to the members.
 extension ConversationStateMachine {

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// One conversation as one of its members holds it: its members' links and outboxes, its lifetime, and, at its creator,
 /// its invites. It routes what happens to those machines and turns their answers into actions for this inbox.

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// What the members have said of our messages, and what we say to have read of theirs.
 struct MessageDeliveries: Sendable {

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// What the contents of one frame have come to so far.
 struct ReceivedBatch {

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// The end of the conversation (section 7).
 ///

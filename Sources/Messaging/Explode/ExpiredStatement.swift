@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// The creator's signed word, made before its key goes, that joins by invites with this tag end with
 /// `conversation_expired`: all that can be told to a late joiner when no handshake is possible any more.

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// The creator's signed word that a conversation ends (section 7, seed 000).
 package struct ExplodeNotice: Hashable, Sendable, Codable {

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// What is left of an exploded conversation: who has confirmed, who must still be told (section 7). It lives from the
 /// moment the keys are gone, in a tombstone, and knows no content, no name and no endpoint.

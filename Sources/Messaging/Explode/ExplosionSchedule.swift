@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// An explosion to come, as one member holds it: the creator's notice with the earliest time that has reached us, and
 /// who else is known to have it. Part of the conversation's record, so it dies with it.

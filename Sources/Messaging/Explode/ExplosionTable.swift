@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// What is left of an exploded conversation while the node remembers it: 45 days.
 struct Explosion: Sendable {

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// The question of a knock: is this conversation gone? It says nothing but that its sender has the knock secret, and is
 /// as long as a notice, so that nobody is made to send more than was sent to them.

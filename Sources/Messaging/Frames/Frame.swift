@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// What crosses a link, as a value; `Wire` gives it its bytes.
 package enum Frame: Hashable, Sendable {

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// How a conversation began, signed by its creator, who alone may explode it.
 package struct Genesis: Hashable, Sendable, Codable {

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// Who is in a conversation, what it is called and whether it admits anybody (`mayfly/group_updated:1.0`). Signed by the
 /// creator, so that any member may pass it on.

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// A member as it describes itself to the others: its name in this conversation and where it can be reached
 /// (`mayfly/profile:1.0`). Signed by its own key, so that any member may pass it on; the key is of this conversation

@@ -1,5 +1,5 @@
+import Crypto
 import HeapModule
-import Primitives
 
 /// The deadlines of many owners in one heap, so that neither a frame nor a timer visits all owners.
 ///

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// The conversations of a node by id, beginning of an id and name, whether they are awake or asleep.
 package struct InboxDirectory {

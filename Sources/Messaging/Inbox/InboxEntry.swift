@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// A machine of an awake inbox, changed where it is: a struct inside an enum case would be copied for every change.
 final class Running<Machine> {

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// Which inboxes are awake (section 10): at most ``capacity`` of them, the most recently active first.
 ///

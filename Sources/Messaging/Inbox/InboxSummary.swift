@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// What a node knows of a conversation without waking its inbox: enough for lists, for finding it by name, for the
 /// moment it has to be woken. Everything else is in its state log.

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// All inboxes of a node by their names, and the indices that find some of them without a visit to all.
 struct InboxTable {

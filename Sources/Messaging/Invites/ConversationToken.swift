@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// The conversation's id as an invite carries it: version ‖ nonce ‖ ChaCha20-Poly1305, readable by the creator only.
 package enum ConversationToken {

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// The payload of an invite (protocol, section 4).
 package struct Invite: Hashable, Sendable, Codable {

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// The creator's side of joins: which requests are admitted, which are told why not, and which get silence (sections 4
 /// and 5). Single use is enforced here: who came first is recorded before anybody is welcomed.

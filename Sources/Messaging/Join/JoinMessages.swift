@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// The joiner's first frame: proof of the invite and where to find the joiner (section 5). Who the joiner is, the
 /// handshake has shown.

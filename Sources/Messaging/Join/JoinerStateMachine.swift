@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// The joiner's side of one join (section 5, seed 002).
 ///

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// An inbox whose join is on its way: the link to the invite's creator, and what it answers.
 package struct JoiningStateMachine: Sendable {

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 extension AgreementID {
     /// The id of the agreement that a proposal becomes. It rests on the proposal alone, so that an agreement keeps its id

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// What the members of one conversation agree on about keeping messages (section 6), and what follows from it for this
 /// inbox. The newest saved state and the user's settings are part of the record (``ConversationRecord/lifetime``).

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// One member's wish to keep messages for a time, signed (section 6, point 2).
 package struct LifetimeProposal: Hashable, Sendable, Codable {

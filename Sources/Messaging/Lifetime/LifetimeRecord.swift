@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 extension LifetimeStateMachine {
     /// What survives a restart. Saved before anything that rests on it is sent.

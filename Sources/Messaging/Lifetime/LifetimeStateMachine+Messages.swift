@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// What other members say.
 extension LifetimeStateMachine {

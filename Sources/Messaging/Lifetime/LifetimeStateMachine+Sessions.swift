@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// Sessions, and who is there (section 6, point 6).
 extension LifetimeStateMachine {

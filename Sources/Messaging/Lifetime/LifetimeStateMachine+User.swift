@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// What our user does.
 extension LifetimeStateMachine {

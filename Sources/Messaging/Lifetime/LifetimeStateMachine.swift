@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// One member's side of the lifetime negotiation of a conversation (section 6). Two members or more.
 ///

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// A network address at which a node listens: `tcp://192.0.2.1:7440`, `tcp://[2001:db8::1]:7440`, `tcp://host:7440`; or
 /// one at which a rendezvous node passes a stream on to it: `relay://host:7440/…`, with a ``RelayAddress`` behind it.

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// The link between one inbox and one other inbox: dialling, the choice when both dial at once, keepalive, and dialling
 /// again (section 2).

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// What the shell does for the core. Actions are performed in order; what leaves the node (`transmit…`, `notify`) waits
 /// until everything before it is durable.

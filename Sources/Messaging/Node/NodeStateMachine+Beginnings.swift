@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// What an inbox of the pool becomes: the contact inbox, a conversation of our own, a join.
 extension NodeStateMachine {

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// Explosions: notices and receipts, over a link or without one.
 extension NodeStateMachine {

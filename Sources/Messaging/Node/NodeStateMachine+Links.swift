@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// Links: whose they are, what comes over them, and guests.
 extension NodeStateMachine {

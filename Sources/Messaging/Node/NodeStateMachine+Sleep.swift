@@ -1,5 +1,5 @@
+import Crypto
 import DequeModule
-import Primitives
 
 /// Sleep and waking (section 10): what the lifecycle decides becomes actions, and what sleeps is woken when it is due.
 extension NodeStateMachine {

@@ -1,5 +1,5 @@
+import Crypto
 import DequeModule
-import Primitives
 
 /// The whole node: routes what happens to the inbox that it concerns and returns what the shell is to do, in order.
 /// It opens nothing, waits for nothing and reads no clock: one seed replays a run. It is a table of inboxes, each of which

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// What two members with a relayed link tell each other over it, to make a way through their NATs. The one with the smaller
 /// key offers and dials, the other answers and punches.

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// The place of one inbox at a rendezvous node of its: 16 bytes that its node and the rendezvous node compute from a label
 /// (``RelaySecret``), and that its members are told.

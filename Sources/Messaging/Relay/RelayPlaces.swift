@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// The seeds of our places at rendezvous nodes in one conversation, and when one of them may be given up.
 struct RelayPlaces: Sendable {

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// Our reservations at one rendezvous node: one for each inbox, as far as it grants them.
 ///

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// From which an inbox derives its labels at rendezvous nodes: 32 bytes that follow from the inbox's private key, so that
 /// they need not be kept where the key is at hand, and die with it. They open nothing; a sleeping inbox's summary and a

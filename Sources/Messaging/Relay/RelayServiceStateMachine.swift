@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// The rendezvous node's part: it keeps reservations for its peers and passes the streams of strangers on to them. It dials
 /// nobody, keeps nothing on the disk, and reads nothing of what it passes on.

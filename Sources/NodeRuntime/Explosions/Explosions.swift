@@ -1,9 +1,8 @@
+import Crypto
 import Dispatch
 import Logging
 import Messaging
 import NIOCore
-import Noise
-import Primitives
 import Store
 import Synchronization
 import Transport

@@ -1,7 +1,6 @@
+import Crypto
 import Messaging
 import NIOCore
-import Noise
-import Primitives
 import Store
 import Transport
 

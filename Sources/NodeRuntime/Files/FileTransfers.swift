@@ -1,7 +1,7 @@
+import Crypto
 import Logging
 import Messaging
 import NIOCore
-import Primitives
 import Store
 import Transport
 import Wire

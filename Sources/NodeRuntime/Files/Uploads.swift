@@ -1,6 +1,6 @@
+import Crypto
 import Messaging
 import NIOCore
-import Primitives
 import Store
 
 /// A file that its user is handing over is named like the message that it will be.

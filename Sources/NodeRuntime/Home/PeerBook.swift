@@ -1,6 +1,6 @@
+import Crypto
 import Messaging
 import NIOCore
-import Primitives
 
 /// The peers of `peers.json`, when each was last heard, and the pings that are on their way. On the node's loop alone.
 final class PeerBook {

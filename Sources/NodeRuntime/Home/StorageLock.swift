@@ -1,8 +1,8 @@
+import Crypto
 import Logging
 import Messaging
 import NIOCore
 import NIOPosix
-import Primitives
 import Store
 
 /// The storage, locked and unlocked. Links stay meanwhile; contents wait in memory. The identity keys are gone like the

@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 
 /// Aliases of conversations, and which member came by an invite that was sent to a named peer: knowledge of this node's
 /// user (specification, *Inboxes*).

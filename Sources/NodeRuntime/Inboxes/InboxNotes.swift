@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 
 /// What this node notes for its own user about one conversation, and tells nobody. Sealed with the inbox's state, it goes
 /// with it.

@@ -1,8 +1,7 @@
+import Crypto
 import Logging
 import Messaging
 import NIOCore
-import Noise
-import Primitives
 import Store
 import Wire
 

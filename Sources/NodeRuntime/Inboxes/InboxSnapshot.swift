@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 import Transport
 
 /// What is saved of one inbox: the core's record, and where the counters of its routing tokens stand.

@@ -1,6 +1,6 @@
+import Crypto
 import Logging
 import Messaging
-import Primitives
 import Store
 
 /// The summaries of sleeping inboxes, by which a start takes them up without reading them.

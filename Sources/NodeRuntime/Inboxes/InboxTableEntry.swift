@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 import Transport
 
 /// What the store keeps of a sleeping inbox for the next start, sealed under its row: its summary and the secrets its

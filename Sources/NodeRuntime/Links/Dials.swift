@@ -1,7 +1,6 @@
+import Crypto
 import Messaging
 import NIOCore
-import Noise
-import Primitives
 import Transport
 
 /// One way of a dial of the core's.

@@ -1,6 +1,6 @@
+import Crypto
 import Messaging
 import NIOCore
-import Primitives
 import Transport
 
 /// Ways through NATs, as far as they need the network: where this node is seen, and the packets.

@@ -1,6 +1,6 @@
+import Crypto
 import Messaging
 import NIOCore
-import Primitives
 import Store
 import Wire
 

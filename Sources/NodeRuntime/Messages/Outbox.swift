@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 
 /// A message that one member has not acknowledged.
 package struct OutboxItem {

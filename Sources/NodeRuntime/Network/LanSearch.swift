@@ -1,9 +1,8 @@
+import Crypto
 import Discovery
 import Logging
 import Messaging
 import NIOCore
-import Noise
-import Primitives
 import Transport
 
 /// Members of our conversations that are on the same network are found without being told where (LanDiscovery.md): the

@@ -1,7 +1,7 @@
+import Crypto
 import Discovery
 import Logging
 import Messaging
-import Primitives
 import Transport
 
 /// What the search for members on this network is told of, and asks for.

@@ -1,10 +1,10 @@
+import Crypto
 import Discovery
 import Gateways
 import Messaging
 import NIOCore
 import NIOPosix
 import PortMapping
-import Primitives
 import Transport
 
 /// `mayfly netcheck`: what this network lets through, as far as rendezvous nodes can tell.

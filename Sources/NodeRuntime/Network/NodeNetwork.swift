@@ -1,8 +1,8 @@
+import Crypto
 import Messaging
 import NIOCore
 import NIOPosix
 import PortMapping
-import Primitives
 import Transport
 
 /// Where this node is on the network. The machine's addresses come and go, and with them what stands on them. The system

@@ -1,6 +1,6 @@
+import Crypto
 import Logging
 import Messaging
-import Primitives
 
 /// The rendezvous nodes by which others reach this node, and what it does for others as one.
 ///

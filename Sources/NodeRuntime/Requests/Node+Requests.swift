@@ -1,7 +1,7 @@
+import Crypto
 import Messaging
 import NIOCore
 import PortMapping
-import Primitives
 import Store
 import Transport
 

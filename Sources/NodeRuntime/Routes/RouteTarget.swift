@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 
 /// Where an incoming token leads.
 enum RouteTarget: Hashable {

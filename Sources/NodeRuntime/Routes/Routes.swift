@@ -1,8 +1,7 @@
+import Crypto
 import Discovery
 import Messaging
 import NIOCore
-import Noise
-import Primitives
 import Store
 import Transport
 

@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 import Store
 
 /// The interpreter of the core's actions: one case each, no decisions. Each action goes to the object that owns the state

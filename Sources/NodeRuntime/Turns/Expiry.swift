@@ -1,6 +1,6 @@
+import Crypto
 import Logging
 import Messaging
-import Primitives
 import Store
 
 /// What is not done more often than need be, however often there is a tick: peers choose when their messages expire.

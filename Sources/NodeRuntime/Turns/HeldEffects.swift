@@ -1,7 +1,7 @@
+import Crypto
 import Logging
 import Messaging
 import NIOCore
-import Primitives
 import Store
 
 /// What leaves the node waits for the commits that it tells of: it goes at once, or behind what is on its way to the disk.

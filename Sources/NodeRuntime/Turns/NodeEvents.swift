@@ -1,6 +1,6 @@
+import Crypto
 import Logging
 import Messaging
-import Primitives
 
 /// The events of a node: to its log, to the log of the last thousand, and to whoever watches.
 ///

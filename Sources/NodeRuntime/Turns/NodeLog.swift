@@ -1,7 +1,6 @@
+import Crypto
 import Logging
 import Messaging
-import Noise
-import Primitives
 import Transport
 
 /// What happens in a node, beside the events that users watch, as far as its log says it.

@@ -1,7 +1,7 @@
+import Crypto
 import Logging
 import Messaging
 import NIOCore
-import Primitives
 import Store
 
 /// The node's one timer, and what is done at each of its ticks.

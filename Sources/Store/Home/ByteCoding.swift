@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 extension FixedWidthInteger {
     /// The integer as the store's files have it: little-endian.

@@ -1,5 +1,5 @@
+import Crypto
 import Glibc
-import Primitives
 
 /// The clock's high-water mark (protocol.md, section 9): two copies of value and check, in sectors of their own, written
 /// in turn.

@@ -1,5 +1,5 @@
+import Crypto
 import Glibc
-import Primitives
 
 /// Why what is read of a home may be in the kernel's cache only, to be lost with the next power cut; the worst is greatest.
 enum Doubt: Int, Comparable {

@@ -1,6 +1,6 @@
+import Crypto
 import DequeModule
 import Glibc
-import Primitives
 
 /// The directory `inboxes`: the names of the directories in it, before, during and after the life of their inboxes.
 ///

@@ -1,6 +1,6 @@
+import Crypto
 import Glibc
 import HeapModule
-import Primitives
 
 /// Finding segments on the disk and their records: lazily, at the first use of an inbox.
 extension Store {

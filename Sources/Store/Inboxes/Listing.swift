@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// The messages of an inbox in the order of their arrival, one at a time: whoever looks through an inbox holds no more of
 /// it in memory than what is wanted of it.

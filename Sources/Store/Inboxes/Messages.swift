@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// A stored message, opened.
 package struct StoredMessage: Equatable, Sendable {

@@ -1,5 +1,5 @@
+import Crypto
 import Glibc
-import Primitives
 
 /// Reading the records of segments: from their end, and no further than is needed.
 ///

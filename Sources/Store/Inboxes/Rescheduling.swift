@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// Moving a message to another expiry: for lifetimes that count from reading.
 extension Store {

@@ -1,6 +1,6 @@
+import Crypto
 import DequeModule
 import HeapModule
-import Primitives
 
 /// Rows at rest: of an inbox that nobody uses only the earliest expiry of each segment stays in memory.
 extension Store {

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// Names an inbox's row: the slot of its key page and which page that was, so that a reused slot is never taken for the
 /// row before.

@@ -1,5 +1,5 @@
+import Crypto
 import Glibc
-import Primitives
 
 extension Store {
     /// Replaces the inbox's state; durable when a later commit completes.

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// Status records: what is learned about messages after they were stored, for instance that members have them. A small
 /// record is appended in place of new versions of all of them, and read together with them.

@@ -1,5 +1,5 @@
+import Crypto
 import DequeModule
-import Primitives
 
 /// The store's side of the group commit: what record files have in memory, and what is under way to the disk.
 ///

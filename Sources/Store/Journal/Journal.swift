@@ -1,5 +1,5 @@
+import Crypto
 import Glibc
-import Primitives
 
 /// The home's journal: one file, written ahead to its full length, so that a commit for all inboxes is one write and one
 /// barrier and changes no metadata.

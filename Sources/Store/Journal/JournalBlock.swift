@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// What one commit adds to one record file.
 struct JournalEntry: Equatable, Sendable {

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// What the noise over a destroyed row's page begins with: word for the next unlock that the row's directory is rubbish and
 /// not an inbox whose page is damaged. It is in the one write that destroys the key, so no power cut comes in between.

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// The keys under the root: KS seals key pages, KX mixes a page into its secret, KT seals tombstones, KC is the secret
 /// of the pseudo-row that fan-out lists belong to, KJ seals the headers in the journal.

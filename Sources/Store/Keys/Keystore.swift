@@ -1,5 +1,5 @@
+import Crypto
 import Glibc
-import Primitives
 
 /// How the root key is protected on disk.
 package enum Protection: UInt8, Sendable {

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// The work that makes a passphrase slow to guess: it takes a second and 256 MiB, and nothing of the store but its
 /// keystore, so that it can be done beside everything else.

@@ -1,5 +1,5 @@
+import Crypto
 import Glibc
-import Primitives
 
 /// A file of 4 KiB pages that are written, and destroyed, in place. Free pages are random, so that without the
 /// passphrase a row page cannot be told from a free one.

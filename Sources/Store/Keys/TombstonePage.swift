@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// Names a tombstone, across updates.
 package struct TombstoneID: Hashable, Sendable {

@@ -1,5 +1,5 @@
+import Crypto
 import HeapModule
-import Primitives
 
 extension Store {
     /// The next moment at which a reap has something to do: a message's expiry, the end of a bucket, a fuse, a

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// What a reap did.
 package struct ReapReport: Sendable {

@@ -1,6 +1,6 @@
+import Crypto
 import Glibc
 import HeapModule
-import Primitives
 
 /// Expiry: first nothing due is served, then keys leave memory, pages are overwritten and read back, and files go last.
 extension Store {

@@ -1,5 +1,5 @@
+import Crypto
 import DequeModule
-import Primitives
 
 /// What is left in memory of an inbox that was destroyed.
 struct RowRemains {

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// What an earlier run has left in the journal goes into the record files, before anything is read of them.
 extension Store {

@@ -1,7 +1,7 @@
+import Crypto
 import DequeModule
 import Glibc
 import HeapModule
-import Primitives
 
 extension Store {
     /// Makes a home: directory, preallocated page files, and last the keystore, which is what makes it one. All durable.

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// What is known of inboxes without opening them: a cache beside the state logs, so that a start with thousands of
 /// inboxes reads one file. Each entry is sealed under its row and dies with it; it counts only while the state log is

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// An expiry bucket that is open: its page, and the secret the page mixes into.
 final class Column {

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// The `.expiry` file beside a segment: 128 bytes, written once.
 ///

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// Where a record file lies: 16 bytes name its directory in `inboxes`, 16 the file.
 struct FilePlace: Hashable, Sendable {

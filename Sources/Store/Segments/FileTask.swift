@@ -1,5 +1,5 @@
+import Crypto
 import Glibc
-import Primitives
 import Synchronization
 
 /// What a checkpoint writes into one file, so that the journal need not keep it.

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// The directory of an inbox's files in `inboxes`.
 final class InboxDirectory {

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// A version of a message in a segment.
 struct MessageRecord {

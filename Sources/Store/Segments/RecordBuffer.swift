@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// Sealed bytes on their way to the disk: grows at its end, and is given to the commit thread as it is.
 ///

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// What a sealed record turned out to be when its file was read.
 enum FoundRecord {

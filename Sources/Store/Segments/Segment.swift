@@ -1,5 +1,5 @@
+import Crypto
 import HeapModule
-import Primitives
 
 /// The records of one inbox that share an expiry bucket.
 final class Segment {

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// Snapshots of an inbox's state, sealed under the row: the last valid one counts. It has no expiry of its own and dies
 /// with the row.

@@ -1,6 +1,5 @@
+import Crypto
 import NIOCore
-import Noise
-import Primitives
 
 /// Where a token leads, as the owner of the routes has it.
 package struct RouteMatch: Sendable {

@@ -1,7 +1,6 @@
+import Crypto
 import NIOCore
 import NIOPosix
-import Noise
-import Primitives
 
 /// All links of one owner, over TCP and over UDP: listens for both on one port number, and lets the ways to an inbox race
 /// each other. It tells its owner what either transport tells; only a dial has a number of the race's own, which comes back

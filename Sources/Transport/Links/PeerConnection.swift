@@ -1,5 +1,5 @@
+import Crypto
 import NIOCore
-import Noise
 
 /// What an open link stands on: a connection's handler, or one of an endpoint's links over datagrams.
 protocol LinkEnd: AnyObject {

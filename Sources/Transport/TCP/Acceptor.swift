@@ -1,9 +1,9 @@
 import CLinux
+import Crypto
 import DequeModule
 import Glibc
 import NIOCore
 import NIOPosix
-import Primitives
 import Synchronization
 
 /// The thread that takes connections on, and keeps from the event loop those that have nothing to say.

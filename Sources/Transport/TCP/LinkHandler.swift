@@ -1,7 +1,6 @@
+import Crypto
 import Glibc
 import NIOCore
-import Noise
-import Primitives
 
 /// A connection in its channel: bytes to the ``Session``, its actions to the owner, and the clock.
 ///

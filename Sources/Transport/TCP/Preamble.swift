@@ -1,5 +1,4 @@
-import Noise
-import Primitives
+import Crypto
 
 /// The first bytes of a connection, in the clear: a protocol byte and a routing token (protocol, section 2).
 struct Preamble: Hashable, Sendable {

@@ -1,6 +1,5 @@
+import Crypto
 import NIOCore
-import Noise
-import Primitives
 
 /// One connection as the protocol sees it, without a socket or a clock: it is given exactly ``expectedByteCount`` bytes
 /// and says what is to be done (protocol, section 2).

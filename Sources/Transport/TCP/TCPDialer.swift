@@ -1,8 +1,7 @@
+import Crypto
 import Glibc
 import NIOCore
 import NIOPosix
-import Noise
-import Primitives
 
 extension TCPTransport {
     /// What a dial needs to know.

@@ -1,6 +1,5 @@
+import Crypto
 import NIOCore
-import Noise
-import Primitives
 
 /// All links over TCP of one owner, on one event loop. To be made and used on that loop alone: the owner's actor has it
 /// as its executor, so that a socket's bytes, the protocol and the owner's state meet without a lock or a hop.

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// What a knock comes from: derived from a routing secret and good for nothing else, so that a tombstone can keep it
 /// after the inbox's keys are gone (Explode.md, "Knocks"). One for each direction of a pair of members, one for an invite.

@@ -1,6 +1,5 @@
+import Crypto
 import Discovery
-import Noise
-import Primitives
 
 /// What a dialer shows before any cryptography: 16 bytes that mean nothing to anyone without the secret they come from
 /// (Links.md, "Routing tokens").

@@ -1,7 +1,7 @@
+import Crypto
 import Datagrams
 import Glibc
 import NIOCore
-import Noise
 
 /// A link over UDP, as its ``PeerConnection`` uses it.
 final class DatagramLinkEnd: LinkEnd {

@@ -1,8 +1,7 @@
+import Crypto
 import Datagrams
 import NIOCore
 import NIOPosix
-import Noise
-import Primitives
 
 /// All links over UDP of one owner, on one event loop: ``Datagrams/DatagramEndpoint`` with sockets and a clock. It tells its
 /// owner the same events as ``TCPTransport``, with connections of the same type, and is to be used in the same way. Only what
@@ -52,7 +51,7 @@ package final class UDPTransport: @unchecked Sendable {
         limits: TransportLimits = TransportLimits(),
         datagramLimits: DatagramLimits = DatagramLimits(),
         events: TransportEvents = TransportEvents(),
-        randomBytes: @escaping (Int) -> [UInt8] = { Primitives.randomBytes($0) },
+        randomBytes: @escaping (Int) -> [UInt8] = { Crypto.randomBytes($0) },
         makeEphemeral: @escaping () -> SecretKey = { SecretKey.generate() }
     ) {
         loop.preconditionInEventLoop()

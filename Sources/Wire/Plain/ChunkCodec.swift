@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 
 /// Frames of chunks (`AttachmentChunk` of `mayfly.proto`), written by hand, and read by hand as long as they have the shape
 /// in which they are written; every other shape is the generated code's.

@@ -1,6 +1,6 @@
+import Crypto
 import FoundationEssentials
 import Messaging
-import Primitives
 
 /// Frames of chat contents (`Contents` of `mayfly.proto`), written by hand into one array. Read by hand, too, as long as
 /// they have the shape in which they are written; every other shape, and every error in it, is the generated code's.

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 
 /// The encoding of protobuf, written by hand into one array: for frames of which there are many.
 enum Plain {

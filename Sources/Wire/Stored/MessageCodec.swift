@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 
 /// Messages as the store keeps them:
 ///

@@ -1,5 +1,5 @@
+import Crypto
 import Messaging
-import Primitives
 
 /// What was learned of one message after it was stored.
 package struct MessageStatus: Hashable, Sendable {

@@ -1,6 +1,6 @@
+import Crypto
 import FoundationEssentials
 import Messaging
-import Primitives
 
 /// What the store keeps, under its seals: messages and statuses as bytes, tombstones as protobuf, records of inboxes as JSON.
 package enum StoredCodec {

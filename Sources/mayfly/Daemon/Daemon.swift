@@ -1,12 +1,12 @@
 import CLinux
 import Control
+import Crypto
 import Glibc
 import Logging
 import Messaging
 import NIOCore
 import NIOPosix
 import NodeRuntime
-import Primitives
 import ServiceLifecycle
 import Store
 import UnixSignals

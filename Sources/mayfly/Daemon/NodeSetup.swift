@@ -1,11 +1,11 @@
 import Control
+import Crypto
 import Glibc
 import Logging
 import Messaging
 import NIOCore
 import NIOPosix
 import NodeRuntime
-import Primitives
 import Store
 
 /// What `mayfly init` was given.

@@ -1,5 +1,5 @@
+import Crypto
 import NIOCore
-import Primitives
 
 /// Overwrites the stack of the node's thread soon after each request and event. Strings of up to 15 bytes have no memory
 /// of their own: what is left of them when they are gone is on the stack, until something else takes its place.

@@ -1,8 +1,8 @@
 import Control
+import Crypto
 import Messaging
 import NIOCore
 import NodeRuntime
-import Primitives
 import Store
 
 /// The node as a whole.

@@ -1,6 +1,6 @@
 import Control
+import Crypto
 import Messaging
-import Primitives
 
 extension HexID {
     init(_ message: Messaging.MessageID) { self.init(message.value.first, message.value.second) }

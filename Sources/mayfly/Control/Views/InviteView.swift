@@ -1,7 +1,7 @@
 import Control
+import Crypto
 import Messaging
 import NodeRuntime
-import Primitives
 
 /// Invites as they are shown.
 enum InviteView {

@@ -1,7 +1,7 @@
 import Control
+import Crypto
 import Messaging
 import NodeRuntime
-import Primitives
 
 /// Joins as they are shown.
 enum JoinView {

@@ -1,7 +1,7 @@
 import Control
+import Crypto
 import Messaging
 import NodeRuntime
-import Primitives
 
 /// What members are called: each chooses a name of its own, so a name alone proves nothing.
 enum MemberName {

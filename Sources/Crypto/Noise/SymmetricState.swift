@@ -1,5 +1,3 @@
-import Primitives
-
 /// SymmetricState of the Noise specification (section 5.2): the chaining key, the handshake hash and, once a key has
 /// been mixed in, a cipher.
 struct SymmetricState: ~Copyable, Sendable {

@@ -1,5 +1,3 @@
-import Primitives
-
 /// A message of the handshake, by BOLT 8's name for it.
 package enum Act: Int, Hashable, Sendable {
     case one, two, three

@@ -1,6 +1,5 @@
+import Crypto
 import Foundation
-import Noise
-import Primitives
 
 /// A case of `Vectors/bolt8.txt`: the figures of BOLT 8, appendix A, in the order in which they are to be used.
 struct BOLT8Case: Sendable, CustomStringConvertible {

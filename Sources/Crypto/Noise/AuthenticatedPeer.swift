@@ -1,5 +1,3 @@
-import Primitives
-
 /// Evidence that the holder of ``publicKey`` is on the other end of a link. Only a finished handshake makes one:
 /// the initialiser is internal to this module and used by ``LinkHandshake/finish()`` alone.
 package struct AuthenticatedPeer: Hashable, Sendable {

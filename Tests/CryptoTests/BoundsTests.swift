@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 import Testing
 
 @Suite struct DeflateTests {

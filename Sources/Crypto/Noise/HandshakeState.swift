@@ -1,5 +1,3 @@
-import Primitives
-
 /// HandshakeState of the Noise specification (section 5.3), over any DH function, with ChaChaPoly and SHA256.
 ///
 /// A message that is not accepted, ours or theirs, leaves the state as it was, so that a forged one cannot get a

@@ -1,5 +1,3 @@
-import Primitives
-
 /// CipherState of the Noise specification (section 5.1): a key and the number of messages it has sealed or opened.
 /// ChaChaPoly (section 12.3): the nonce is 32 zero bits and a little-endian counter.
 package struct CipherState: ~Copyable, Sendable {

@@ -1,5 +1,3 @@
-import Primitives
-
 /// Messages after the handshake, in the frames of BOLT 8 ("Lightning Message Specification"): a sealed 2-byte length,
 /// big-endian, then the sealed body, each with a tag of 16 bytes. Reliable and in order only: nonces are implicit.
 ///

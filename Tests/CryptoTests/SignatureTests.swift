@@ -1,5 +1,5 @@
+import Crypto
 import Foundation
-import Primitives
 import Testing
 
 // Vectors/bip340.csv: bitcoin/bips, bip-0340/test-vectors.csv at 7e8b5dfc304c0e3cd646b54bc49e23fad692d11e (line ends

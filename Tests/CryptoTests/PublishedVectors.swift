@@ -1,5 +1,4 @@
-import Noise
-import Primitives
+import Crypto
 import Testing
 
 /// The figures of others: BOLT 8, appendix A, and the Noise vectors of cacophony.

@@ -1,4 +1,4 @@
-import Primitives
+import Crypto
 import Testing
 
 /// Figures published by others; each test names its source.
@@ -161,6 +161,5 @@ import Testing
     }
 }
 
-func hex(_ text: String) -> [UInt8] { Hex.decode(text) ?? [] }
 func text(_ text: String) -> [UInt8] { Array(text.utf8) }
 func bytes(_ byte: UInt8, _ count: Int) -> [UInt8] { [UInt8](repeating: byte, count: count) }

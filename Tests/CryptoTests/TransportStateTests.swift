@@ -1,5 +1,4 @@
-import Noise
-import Primitives
+import Crypto
 import Testing
 
 private func key(_ byte: UInt8) -> SecretBytes { SecretBytes(copying: [UInt8](repeating: byte, count: 32)) }

@@ -1,5 +1,3 @@
-import Primitives
-
 /// One direction's key of a link whose packets carry their number, which is the nonce (Noise, section 11.4). No number
 /// may be used twice for sealing: the caller counts.
 package struct PacketCipher: ~Copyable, Sendable {

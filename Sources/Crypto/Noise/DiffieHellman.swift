@@ -1,5 +1,3 @@
-import Primitives
-
 /// DH functions of the Noise specification (section 4.1), on the type of their secret keys.
 ///
 /// Two conformers: secp256k1 with the conventions of BOLT 8 (33-byte keys, ECDH = SHA-256 of the compressed point),
