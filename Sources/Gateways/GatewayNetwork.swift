@@ -1,5 +1,4 @@
-import Discovery
-import PortMapping
+import Transport
 
 /// A default gateway, and our own addresses toward it.
 package struct GatewayRoute: Hashable, Sendable {

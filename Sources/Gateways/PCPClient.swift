@@ -1,7 +1,6 @@
-import Discovery
 import Glibc
 import NIOCore
-import PortMapping
+import Transport
 
 /// Asks a PCP server over a socket of its own, and waits: ``PCPExchange`` with a clock.
 struct PCPClient {

@@ -1,6 +1,5 @@
-import Discovery
 import Glibc
-import PortMapping
+import Transport
 
 extension GatewayNetwork {
     /// Asks for a mapping by one method after the other, and removes it. Waits: not to be called on an event loop.

@@ -1,7 +1,5 @@
-import Discovery
 import Glibc
 import NIOCore
-import PortMapping
 import Transport
 
 /// The gateways that the kernel's route tables name, asked by PCP, by NAT-PMP and by UPnP.

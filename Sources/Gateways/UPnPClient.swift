@@ -1,10 +1,9 @@
 import CLinux
-import Discovery
 import Foundation
 import Glibc
-import PortMapping
 import Processes
 import Synchronization
+import Transport
 
 /// Asks a gateway by UPnP, in a process of its own for each question (``UPnPHelper``), and waits: one thread at a time. What
 /// takes too long, or is given up, is killed.

@@ -1,5 +1,3 @@
-import Discovery
-import PortMapping
 import Transport
 
 /// What ``UPnPClient`` asks ``UPnPHelper``, as a line of JSON.

@@ -1,6 +1,4 @@
 import CMiniUPnP
-import Discovery
-import PortMapping
 import Transport
 
 /// A gateway's WANIPConnection or WANPPPConnection service (UPnP Forum, Internet Gateway Device), asked with libminiupnpc.

@@ -1,5 +1,4 @@
 import Crypto
-import Datagrams
 import Foundation
 import Messaging
 import Transport

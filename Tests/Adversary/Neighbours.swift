@@ -1,5 +1,4 @@
 import Crypto
-import Discovery
 import Foundation
 import Glibc
 import Messaging

@@ -1,5 +1,5 @@
-import Datagrams
 import Glibc
+import Transport
 
 /// UDP sockets of many addresses, all connected to a node on this machine. None of its calls waits.
 final class RawDatagrams {

@@ -1,5 +1,5 @@
 import Crypto
-import Datagrams
+import Transport
 
 /// Datagrams from strangers, and packets from a peer that is who it says and sends what it likes.
 let datagramTargets: [FuzzTarget] = [

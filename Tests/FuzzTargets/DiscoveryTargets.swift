@@ -1,5 +1,5 @@
 import Crypto
-import Discovery
+import Transport
 
 /// Datagrams of LAN discovery from whoever is on the network.
 let discoveryTargets: [FuzzTarget] = [

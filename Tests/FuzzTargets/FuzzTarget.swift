@@ -44,12 +44,13 @@ package struct FuzzTarget: Sendable {
         of(wire, wireTargets) + of(["Control"] + core, textTargets) + of(crypto, handshakeTargets)
         + of(transport, linkTargets) + of(["Control"], controlTargets) + of(runtime, homeTargets)
         + of(wire, storedTargets) + of(["Store"] + crypto, storeTargets) + of(wire, coreTargets)
-        + of(datagrams, datagramTargets) + of(["Discovery"] + crypto, discoveryTargets)
-        + of(["PortMapping", "Discovery"], portMappingTargets)
+        + of(datagrams, datagramTargets) + of(discovery + crypto, discoveryTargets)
+        + of(["Transport/PortMapping"] + discovery, portMappingTargets)
 
     private static let crypto = ["Crypto"]
-    private static let datagrams = ["Datagrams"] + crypto
-    private static let transport = ["Transport", "Discovery"] + datagrams
+    private static let discovery = ["Transport/LAN/Discovery"]
+    private static let datagrams = ["Transport/Datagrams"] + crypto
+    private static let transport = ["Transport"] + crypto
     private static let core = ["Messaging"] + crypto
     private static let wire = ["Wire"] + core
     private static let runtime = ["NodeRuntime", "Store", "Wire", "Messaging"] + transport

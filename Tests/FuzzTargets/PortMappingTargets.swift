@@ -1,5 +1,4 @@
-import Discovery
-import PortMapping
+import Transport
 
 /// Datagrams from whoever passes for a gateway.
 let portMappingTargets: [FuzzTarget] = [

@@ -1,5 +1,4 @@
 import Crypto
-import Datagrams
 import Glibc
 import NIOCore
 import NIOPosix

@@ -1,7 +1,9 @@
 import Messaging
 import NodeRuntime
-import PortMapping
 import Testing
+import Transport
+
+private typealias Endpoint = Messaging.Endpoint
 
 @Suite("NAT behaviour")
 struct NATBehaviourTests {

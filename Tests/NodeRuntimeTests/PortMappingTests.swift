@@ -1,4 +1,3 @@
-import Discovery
 import Dispatch
 import Gateways
 import Logging
@@ -6,11 +5,13 @@ import Messaging
 import NIOCore
 import NIOPosix
 import NodeRuntime
-import PortMapping
 import SimulatedDisk
 import Store
 import Synchronization
 import Testing
+import Transport
+
+private typealias Endpoint = Messaging.Endpoint
 
 /// A gateway that says what the test wants.
 private final class StubGateways: GatewayNetwork {

@@ -1,4 +1,3 @@
-import Datagrams
 import Messaging
 import NIOCore
 import Transport

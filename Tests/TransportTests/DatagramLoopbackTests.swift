@@ -1,5 +1,4 @@
 import Crypto
-import Datagrams
 import NIOCore
 import NIOPosix
 import Testing

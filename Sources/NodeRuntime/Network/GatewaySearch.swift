@@ -1,9 +1,7 @@
 import Crypto
-import Discovery
 import Gateways
 import Messaging
 import NIOCore
-import PortMapping
 import Transport
 
 /// The gateways of this machine, as far as they are asked for port mappings: what there is to map, and the one

@@ -1,5 +1,4 @@
 import Crypto
-import Discovery
 import Logging
 import Messaging
 import NIOCore

@@ -1,10 +1,8 @@
 import Crypto
-import Discovery
 import Gateways
 import Messaging
 import NIOCore
 import NIOPosix
-import PortMapping
 import Transport
 
 /// `mayfly netcheck`: what this network lets through, as far as rendezvous nodes can tell.

@@ -1,6 +1,4 @@
-import Discovery
 import Messaging
-import PortMapping
 import Transport
 
 /// What `mayfly netcheck` has found.

@@ -2,7 +2,6 @@ import Crypto
 import Messaging
 import NIOCore
 import NIOPosix
-import PortMapping
 import Transport
 
 /// Where this node is on the network. The machine's addresses come and go, and with them what stands on them. The system

@@ -1,10 +1,8 @@
-import Discovery
 import Gateways
 import Logging
 import Messaging
 import NIOCore
 import NIOPosix
-import PortMapping
 import Synchronization
 import Transport
 

@@ -1,7 +1,6 @@
 import Crypto
 import Messaging
 import NIOCore
-import PortMapping
 import Store
 import Transport
 

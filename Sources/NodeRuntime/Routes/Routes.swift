@@ -1,5 +1,4 @@
 import Crypto
-import Discovery
 import Messaging
 import NIOCore
 import Store

@@ -1,4 +1,3 @@
-import Discovery
 import NIOCore
 
 /// A bound UDP socket of LAN discovery. To be used on its event loop alone.

@@ -1,4 +1,3 @@
-import Discovery
 import Glibc
 import NIOCore
 import NIOPosix

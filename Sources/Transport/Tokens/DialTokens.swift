@@ -1,5 +1,3 @@
-import Discovery
-
 /// The dialer's side of a member's tokens: which one to show next (Links.md, "Routing tokens").
 ///
 /// Each dial shows the next counter above the last one that was answered. The listener knows all of these, whatever became of

@@ -1,5 +1,4 @@
 import Crypto
-import Discovery
 
 /// What a dialer shows before any cryptography: 16 bytes that mean nothing to anyone without the secret they come from
 /// (Links.md, "Routing tokens").
@@ -100,9 +99,4 @@ package final class RoutingSecret: Sendable {
         let counter = UInt32.random(in: 1...TokenLimits.shared, using: &generator)
         return day.map { token(day: $0, counter: counter) } ?? token(counter: counter)
     }
-}
-
-/// As many bytes as the number has, the highest first.
-func bigEndian<Number: FixedWidthInteger>(_ value: Number) -> [UInt8] {
-    stride(from: Number.bitWidth - 8, through: 0, by: -8).map { UInt8(truncatingIfNeeded: value >> $0) }
 }

@@ -1,5 +1,3 @@
-import Discovery
-
 /// Which token leads where (Links.md, "Routing tokens"). Time is an argument: a day number.
 ///
 /// One dictionary probe answers for a token, whatever its kind:

@@ -1,4 +1,3 @@
-import Datagrams
 import NIOCore
 
 /// A bound UDP socket as the transport sees it. To be used on its event loop alone.

@@ -1,4 +1,3 @@
-import Datagrams
 import NIOCore
 
 /// The machine's addresses that datagrams have come to, on a socket that is bound to all of them: an answer leaves from the

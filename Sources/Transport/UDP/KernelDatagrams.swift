@@ -1,5 +1,4 @@
 import CLinux
-import Datagrams
 import Glibc
 import NIOCore
 import NIOPosix

@@ -1,9 +1,8 @@
 import Crypto
-import Datagrams
 import NIOCore
 import NIOPosix
 
-/// All links over UDP of one owner, on one event loop: ``Datagrams/DatagramEndpoint`` with sockets and a clock. It tells its
+/// All links over UDP of one owner, on one event loop: ``DatagramEndpoint`` with sockets and a clock. It tells its
 /// owner the same events as ``TCPTransport``, with connections of the same type, and is to be used in the same way. Only what
 /// is asked for within a callback is told right after it, not before the call returns.
 ///

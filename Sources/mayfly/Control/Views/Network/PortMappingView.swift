@@ -1,7 +1,7 @@
 import Control
 import Messaging
 import NodeRuntime
-import PortMapping
+import Transport
 
 extension NetworkView {
     /// `nil` when gateways are not asked.

@@ -1,0 +1,93 @@
+/// Where datagrams come from and go to. The shell makes them of socket addresses; here they are compared, counted by
+/// network and authenticated in cookies.
+package struct DatagramAddress: Hashable, Sendable {
+    /// The 16 bytes of the IPv6 address, or of the IPv4-mapped one, big-endian.
+    package let high: UInt64
+    package let low: UInt64
+    package let port: UInt16
+    /// The interface of a link-local address.
+    package let scope: UInt32
+    /// The shell's name for its own socket: an answer leaves by the one that the question came by.
+    package let socket: UInt32
+    /// The shell's name for the address of the machine that it came to, so that an answer leaves from there; 0 leaves the
+    /// choice to the system. A hint, no part of what the address is.
+    package var local: UInt32 = 0
+
+    package init(high: UInt64, low: UInt64, port: UInt16, scope: UInt32 = 0, socket: UInt32 = 0) {
+        self.high = high
+        self.low = low
+        self.port = port
+        self.scope = scope
+        self.socket = socket
+    }
+
+    package init(v4: UInt32, port: UInt16, socket: UInt32 = 0) {
+        self.init(high: 0, low: 0xffff_0000_0000 | UInt64(v4), port: port, socket: socket)
+    }
+
+    package static func == (left: DatagramAddress, right: DatagramAddress) -> Bool {
+        (left.high, left.low, left.port, left.scope, left.socket)
+            == (right.high, right.low, right.port, right.scope, right.socket)
+    }
+
+    package func hash(into hasher: inout Hasher) {
+        hasher.combine(high)
+        hasher.combine(low)
+        hasher.combine(port)
+        hasher.combine(scope)
+        hasher.combine(socket)
+    }
+
+    /// The IPv4 address, if it is one.
+    package var v4: UInt32? {
+        high == 0 && low >> 32 == 0xffff ? UInt32(truncatingIfNeeded: low) : nil
+    }
+
+    /// Whether it never leaves the machine.
+    package var isLoopback: Bool { v4.map { $0 >> 24 == 127 } ?? (high == 0 && low == 1) }
+
+    /// A /24 of IPv4 or a /48 of IPv6.
+    package struct Network: Hashable, Sendable {
+        private let bits: UInt64
+        private let isV4: Bool
+
+        package init(_ address: DatagramAddress) {
+            if let v4 = address.v4 {
+                (bits, isV4) = (UInt64(v4 >> 8), true)
+            } else {
+                (bits, isV4) = (address.high >> 16, false)
+            }
+        }
+    }
+
+    /// All of it, for a cookie.
+    var bytes: [UInt8] {
+        bigEndian(high) + bigEndian(low) + bigEndian(UInt64(port) << 32 | UInt64(scope)) + bigEndian(UInt64(socket))
+    }
+}
+
+func bigEndian<Number: FixedWidthInteger>(_ number: Number) -> [UInt8] {
+    withUnsafeBytes(of: number.bigEndian) { Array($0) }
+}
+
+extension [UInt8] {
+    mutating func appendBigEndian(_ number: UInt64) {
+        for shift in stride(from: 56 as UInt64, through: 0, by: -8) {
+            append(UInt8(truncatingIfNeeded: number >> shift))
+        }
+    }
+
+    mutating func appendBigEndian(_ number: UInt32) {
+        for shift in stride(from: 24 as UInt32, through: 0, by: -8) {
+            append(UInt8(truncatingIfNeeded: number >> shift))
+        }
+    }
+
+    /// Eight bytes from `index` on.
+    /// - Precondition: they are there.
+    func bigEndian(at index: Int) -> UInt64 {
+        var number: UInt64 = 0
+        for offset in 0..<8 { number = number << 8 | UInt64(self[index + offset]) }
+        return number
+    }
+}

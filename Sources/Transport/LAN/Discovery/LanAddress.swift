@@ -1,0 +1,127 @@
+/// An address of a machine on the network, without a port.
+package struct LanAddress: Hashable, Sendable, Comparable {
+    /// The 16 bytes of the IPv6 address, or of the IPv4-mapped one, big-endian.
+    package let high: UInt64
+    package let low: UInt64
+
+    package init(high: UInt64, low: UInt64) {
+        self.high = high
+        self.low = low
+    }
+
+    package init(_ a: UInt8, _ b: UInt8, _ c: UInt8, _ d: UInt8) {
+        let v4 = UInt64(a) << 24 | UInt64(b) << 16 | UInt64(c) << 8 | UInt64(d)
+        self.init(high: 0, low: 0xffff_0000_0000 | v4)
+    }
+
+    /// `nil` unless there are 4 bytes of IPv4 or 16 of IPv6.
+    package init?(_ bytes: some Collection<UInt8>) {
+        let number = bytes.suffix(8).reduce(0 as UInt64) { $0 << 8 | UInt64($1) }
+        switch bytes.count {
+        case 4: self.init(high: 0, low: 0xffff_0000_0000 | number)
+        case 16: self.init(high: bytes.prefix(8).reduce(0) { $0 << 8 | UInt64($1) }, low: number)
+        default: return nil
+        }
+    }
+
+    package var isIPv4: Bool { high == 0 && low >> 32 == 0xffff }
+
+    /// 4 bytes of IPv4 or 16 of IPv6.
+    package var bytes: [UInt8] { isIPv4 ? Array(mappedBytes.suffix(4)) : mappedBytes }
+
+    /// 16 bytes of either.
+    package var mappedBytes: [UInt8] { bigEndian(high) + bigEndian(low) }
+
+    /// `fe80::/10` or `169.254.0.0/16`: means something on its own link only.
+    package var isLinkLocal: Bool { isIPv4 ? low >> 16 & 0xffff == 0xa9fe : high >> 54 == 0x3fa }
+
+    package var isLoopback: Bool { isIPv4 ? low >> 24 & 0xff == 127 : high == 0 && low == 1 }
+
+    /// Whether a machine can have it.
+    package var isUnicast: Bool {
+        if isIPv4 {
+            let first = low >> 24 & 0xff
+            return first != 0 && first < 224
+        }
+        return high >> 56 != 0xff && !(high == 0 && low == 0)
+    }
+
+    /// Whether the first bits are the same.
+    /// - Parameter length: 0…32 for IPv4, 0…128 for IPv6.
+    package func shares(_ length: Int, with other: LanAddress) -> Bool {
+        guard isIPv4 == other.isIPv4 else { return false }
+        let bits = min(max(0, length), isIPv4 ? 32 : 128) + (isIPv4 ? 96 : 0)
+        let highMask: UInt64 = bits >= 64 ? .max : bits == 0 ? 0 : ~(.max >> UInt64(bits))
+        let lowMask: UInt64 = bits <= 64 ? 0 : bits >= 128 ? .max : ~(.max >> UInt64(bits - 64))
+        return (high ^ other.high) & highMask == 0 && (low ^ other.low) & lowMask == 0
+    }
+
+    package static func < (left: LanAddress, right: LanAddress) -> Bool {
+        (left.high, left.low) < (right.high, right.low)
+    }
+}
+
+/// A way into a network, such as `eth0`, with what we are called there.
+package struct LanInterface: Hashable, Sendable {
+    /// An address of ours.
+    package struct Own: Hashable, Sendable {
+        package let address: LanAddress
+        /// Bits that the addresses of this network have in common.
+        package let prefixLength: Int
+        /// Where the node takes links under this address, TCP and UDP alike; `nil` where it does not.
+        package var port: UInt16?
+
+        package init(address: LanAddress, prefixLength: Int, port: UInt16? = nil) {
+            self.address = address
+            self.prefixLength = prefixLength
+            self.port = port
+        }
+    }
+
+    /// The system's number of it.
+    package let index: UInt32
+    package let name: String
+    package var addresses: [Own]
+
+    package init(index: UInt32, name: String, addresses: [Own]) {
+        self.index = index
+        self.name = name
+        self.addresses = addresses
+    }
+
+    /// Whether a machine with this address is on this network and not behind a router.
+    package func isNear(_ other: LanAddress) -> Bool {
+        guard other.isUnicast, !other.isLoopback else { return false }
+        return addresses.contains { $0.address.shares($0.prefixLength, with: other) }
+    }
+}
+
+/// From where we announce: an address of ours on one interface, and the port of our listener.
+package struct LanPlace: Hashable, Sendable, Comparable {
+    package let interface: UInt32
+    package let address: LanAddress
+    package let port: UInt16
+
+    package init(interface: UInt32, address: LanAddress, port: UInt16) {
+        self.interface = interface
+        self.address = address
+        self.port = port
+    }
+
+    package static func < (left: LanPlace, right: LanPlace) -> Bool {
+        (left.interface, left.address, left.port) < (right.interface, right.address, right.port)
+    }
+}
+
+/// Where a datagram came from.
+package struct LanSource: Hashable, Sendable {
+    package let interface: UInt32
+    package let address: LanAddress
+    package let port: UInt16
+
+    package init(interface: UInt32, address: LanAddress, port: UInt16) {
+        self.interface = interface
+        self.address = address
+        self.port = port
+    }
+}

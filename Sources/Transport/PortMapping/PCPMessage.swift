@@ -1,0 +1,153 @@
+import Crypto
+
+/// What is asked of a PCP server (RFC 6887, sections 7.1, 11.1 and 14.1): 24 bytes, or 60 with a mapping. Numbers are
+/// big-endian, addresses 16 bytes, IPv4 as `::ffff:a.b.c.d`.
+package struct PCPRequest: Hashable, Sendable {
+    package enum Operation: Hashable, Sendable {
+        /// Nothing but an answer, and with it the server's time.
+        case announce
+        case map(PCPMap)
+    }
+
+    package let operation: Operation
+    /// Of the mapping, in seconds; 0 removes it.
+    package let lifetime: UInt32
+    /// Our address; it must be the packet's source.
+    package let client: LanAddress
+
+    package init(_ operation: Operation, lifetime: UInt32, client: LanAddress) {
+        self.operation = operation
+        self.lifetime = lifetime
+        self.client = client
+    }
+
+    package var bytes: [UInt8] {
+        var bytes: [UInt8] = [PCPMessage.version, operation.opcode, 0, 0]
+        bytes += bigEndian(lifetime)
+        bytes += client.mappedBytes
+        if case .map(let map) = operation { bytes += map.bytes }
+        return bytes
+    }
+}
+
+extension PCPRequest.Operation {
+    fileprivate var opcode: UInt8 {
+        switch self {
+        case .announce: 0
+        case .map: 1
+        }
+    }
+}
+
+/// The part of a MAP request and of its answer that is their own, 36 bytes.
+package struct PCPMap: Hashable, Sendable {
+    static let byteCount = 36
+
+    /// 12 bytes: whoever has them may renew and remove the mapping.
+    package var nonce: [UInt8]
+    package var carrier: MappingCarrier
+    package var innerPort: UInt16
+    /// Suggested in a request, assigned in an answer; 0 for any.
+    package var outerPort: UInt16
+    package var outer: LanAddress
+
+    package init(
+        nonce: [UInt8],
+        carrier: MappingCarrier,
+        innerPort: UInt16,
+        outerPort: UInt16,
+        outer: LanAddress
+    ) {
+        self.nonce = nonce
+        self.carrier = carrier
+        self.innerPort = innerPort
+        self.outerPort = outerPort
+        self.outer = outer
+    }
+
+    fileprivate var bytes: [UInt8] {
+        nonce + [carrier.rawValue, 0, 0, 0] + bigEndian(innerPort) + bigEndian(outerPort) + outer.mappedBytes
+    }
+
+    /// - Parameter bytes: `byteCount` of them.
+    fileprivate init?(_ bytes: ArraySlice<UInt8>) {
+        let start = bytes.startIndex
+        guard bytes.count == Self.byteCount, let carrier = MappingCarrier(rawValue: bytes[start + 12]),
+            let outer = LanAddress(bytes.suffix(16))
+        else { return nil }
+        self.init(
+            nonce: Array(bytes.prefix(12)),
+            carrier: carrier,
+            innerPort: UInt16(truncatingIfNeeded: number(bytes, at: 16, 2)),
+            outerPort: UInt16(truncatingIfNeeded: number(bytes, at: 18, 2)),
+            outer: outer
+        )
+    }
+
+    /// Whether it answers a request of this one.
+    func answers(_ request: PCPMap) -> Bool {
+        nonce == request.nonce && carrier == request.carrier && innerPort == request.innerPort
+    }
+}
+
+/// What comes from where a PCP server should be (RFC 6887, section 7.2, and section 9 for other versions).
+package enum PCPMessage: Hashable, Sendable {
+    static let version: UInt8 = 2
+    static let headerByteCount = 24
+    /// No datagram of PCP is longer.
+    static let byteCountMost = 1_100
+    /// UDP port of a server.
+    package static let port: UInt16 = 5_351
+
+    /// - Parameters:
+    ///   - result: 0 for success, otherwise RFC 6887, section 7.4.
+    ///   - lifetime: of the mapping, or how long the refusal holds, in seconds.
+    ///   - epoch: the server's time, in seconds.
+    ///   - map: `nil` in the answer to an announcement.
+    case answer(result: UInt8, lifetime: UInt32, epoch: UInt32, map: PCPMap?)
+    /// It speaks another version, such as NAT-PMP, which is version 0.
+    case otherVersion
+
+    /// `nil` for what is no answer.
+    package init?(_ bytes: [UInt8]) {
+        guard bytes.count >= 4, bytes.count <= Self.byteCountMost, bytes[1] & 0x80 != 0 else { return nil }
+        guard bytes[0] == Self.version else {
+            // UNSUPP_VERSION, which is at the same place in NAT-PMP (RFC 6886, section 3.5).
+            guard bytes[3] == 1 else { return nil }
+            self = .otherVersion
+            return
+        }
+        guard bytes.count >= Self.headerByteCount, bytes.count % 4 == 0 else { return nil }
+        var map: PCPMap?
+        switch bytes[1] & 0x7f {
+        case 0: break
+        case 1:
+            // Options may follow; none was asked for.
+            guard bytes.count >= Self.headerByteCount + PCPMap.byteCount else { return nil }
+            map = PCPMap(bytes[Self.headerByteCount..<Self.headerByteCount + PCPMap.byteCount])
+            if map == nil { return nil }
+        default: return nil
+        }
+        self = .answer(
+            result: bytes[3],
+            lifetime: number(bytes[...], at: 4, 4),
+            epoch: number(bytes[...], at: 8, 4),
+            map: map
+        )
+    }
+}
+
+/// Nonces of our mappings (RFC 6887, section 11.2): always the same for the same mapping, so that a node that was killed can
+/// renew and remove what it had asked for; known to nobody else who does not see the packets.
+package enum PCPNonce {
+    /// - Parameter key: 32 bytes of the home's.
+    /// - Returns: 12 bytes.
+    package static func derive(key: [UInt8], _ place: MappingPlace, _ carrier: MappingCarrier) -> [UInt8] {
+        let name = place.gateway.mappedBytes + place.local.mappedBytes + bigEndian(place.port) + [carrier.rawValue]
+        return Array(HMACSHA256.authenticate(key: key, name).prefix(12))
+    }
+}
+
+private func number(_ bytes: ArraySlice<UInt8>, at offset: Int, _ count: Int) -> UInt32 {
+    bytes.dropFirst(offset).prefix(count).reduce(0) { $0 << 8 | UInt32($1) }
+}

@@ -1,0 +1,287 @@
+/// One address of ours, and the mapping by which it is reached from outside (PortMapping.md).
+///
+/// ```
+///     idle ──a place──▶ asking, one method after the other ──granted──▶ mapped
+///     asking ──all have failed──▶ waiting ──1 … 15 min──▶ asking
+///     mapped ──half the lease is over──▶ renewing ──granted──▶ mapped
+///     mapped ──a minute──▶ looking ──all is well──▶ mapped; ──the gateway has started anew──▶ renewing
+///     renewing ──no answer, until the lease is over──▶ asking
+///     any ──another place──▶ asking; ──none──▶ idle; ──stop──▶ over
+/// ```
+package struct PortMappingStateMachine {
+    /// What a gateway is asked.
+    package enum Question: Hashable, Sendable {
+        /// For a mapping.
+        case find(MappingMethod, MappingPlace)
+        /// For the same one again.
+        case renew(Mapping)
+        /// Whether it is still there, and the gateway the same.
+        case look(Mapping)
+    }
+
+    /// What came of it.
+    package enum Outcome: Hashable, Sendable {
+        case granted(MappingGrant)
+        /// As a look finds the gateway: its time and outer address, where the method tells, and whether it knows our mapping.
+        case alive(epoch: UInt32?, outer: LanAddress?, isThere: Bool)
+        case failed(MappingFailure)
+    }
+
+    package enum Action: Hashable, Sendable {
+        /// ``answered(_:_:now:)`` follows, with this number.
+        case ask(UInt64, Question)
+        /// Nothing follows.
+        case remove(Mapping)
+        /// ``mapping`` is another one, or none.
+        case changed
+    }
+
+    private enum State {
+        /// There is no gateway.
+        case idle
+        case asking(UInt64, MappingMethod, [MappingFailure])
+        case waiting(until: Int64, MappingFailure)
+        /// The next renewal, and the next look.
+        case mapped(Mapping, renewAt: Int64, lookAt: Int64)
+        case renewing(UInt64, Mapping)
+        case looking(UInt64, Mapping, renewAt: Int64)
+        /// Stopped; the question that is still under way.
+        case over(UInt64?)
+    }
+
+    private var state = State.idle
+    private var place: MappingPlace?
+    private var pause = MappingLimits.pause
+    private var number: UInt64 = 0
+
+    package init() {}
+
+    // MARK: How it stands
+
+    package enum Standing: Hashable, Sendable {
+        case none
+        case asking
+        case failed(MappingFailure)
+        case mapped(Mapping)
+    }
+
+    package var standing: Standing {
+        switch state {
+        case .idle, .over: .none
+        case .asking: .asking
+        case .waiting(_, let failure): .failed(failure)
+        case .mapped(let mapping, _, _), .renewing(_, let mapping), .looking(_, let mapping, _): .mapped(mapping)
+        }
+    }
+
+    package var mapping: Mapping? {
+        if case .mapped(let mapping) = standing { return mapping }
+        return nil
+    }
+
+    /// When ``advance(now:)`` has something to do.
+    package var nextDeadline: Int64? {
+        switch state {
+        case .idle, .asking, .over: nil
+        case .waiting(let until, _): until
+        case .mapped(let mapping, let renewAt, let lookAt): min(mapping.expiresAt, renewAt, lookAt)
+        case .renewing(_, let mapping), .looking(_, let mapping, _): mapping.expiresAt
+        }
+    }
+
+    // MARK: Events
+
+    /// - Parameter place: `nil` when there is no gateway, or nothing to map. What was mapped elsewhere is left to its lease: the
+    ///   way to the gateway that knows it is gone.
+    package mutating func set(_ place: MappingPlace?, now: Int64) -> [Action] {
+        if case .over = state { return [] }
+        guard place != self.place else { return [] }
+        let hadMapping = mapping != nil
+        self.place = place
+        pause = MappingLimits.pause
+        return (hadMapping ? [.changed] : []) + begin()
+    }
+
+    package mutating func advance(now: Int64) -> [Action] {
+        switch state {
+        case .idle, .asking, .over: return []
+        case .waiting(let until, _): return until <= now ? begin() : []
+        case .mapped(let mapping, let renewAt, let lookAt):
+            if mapping.expiresAt <= now { return [.changed] + begin() }
+            if renewAt <= now { return renew(mapping) }
+            guard lookAt <= now else { return [] }
+            number += 1
+            state = .looking(number, mapping, renewAt: renewAt)
+            return [.ask(number, .look(mapping))]
+        case .renewing(_, let mapping), .looking(_, let mapping, _):
+            return mapping.expiresAt <= now ? [.changed] + begin() : []
+        }
+    }
+
+    /// - Parameter number: of the question; one that was given up meanwhile changes nothing, but what it has brought about is
+    ///   removed if nothing else is to be asked there.
+    package mutating func answered(_ number: UInt64, _ outcome: Outcome, now: Int64) -> [Action] {
+        switch state {
+        case .asking(number, let method, let failures): return found(method, failures, outcome, now: now)
+        case .renewing(number, let mapping): return renewed(mapping, outcome, now: now)
+        case .looking(number, let mapping, let renewAt):
+            return looked(mapping, outcome, renewAt: renewAt, now: now)
+        case .over(number?):
+            state = .over(nil)
+            guard let place, let method = lastMethod else { return [] }
+            if case .granted(let grant) = outcome { return [.remove(Mapping(grant, method, place, now: now))] }
+            // It may have been made though no answer came. UPnP removes by the outer port, which may be another machine's.
+            guard method != .upnp else { return [] }
+            return [.remove(Mapping(provisional(place), method, place, now: now))]
+        case .idle, .asking, .waiting, .mapped, .renewing, .looking, .over: return []
+        }
+    }
+
+    /// Removes what is mapped; nothing is asked any more.
+    package mutating func stop() -> [Action] {
+        switch state {
+        case .over: return []
+        case .idle, .waiting: state = .over(nil)
+        case .asking(let number, let method, _):
+            lastMethod = method
+            state = .over(number)
+        case .mapped(let mapping, _, _):
+            state = .over(nil)
+            return [.remove(mapping), .changed]
+        case .renewing(let number, let mapping):
+            // What is under way makes it again, and is removed then.
+            lastMethod = mapping.method
+            state = .over(number)
+            return [.remove(mapping), .changed]
+        case .looking(_, let mapping, _):
+            state = .over(nil)
+            return [.remove(mapping), .changed]
+        }
+        return []
+    }
+
+    /// By which the question that was under way at the stop asks.
+    private var lastMethod: MappingMethod?
+
+    // MARK: Steps
+
+    private mutating func begin() -> [Action] {
+        guard let place, let first = place.methods.first else {
+            state = .idle
+            return []
+        }
+        return find(first, [], place)
+    }
+
+    private mutating func find(_ method: MappingMethod, _ failures: [MappingFailure], _ place: MappingPlace) -> [Action]
+    {
+        number += 1
+        state = .asking(number, method, failures)
+        return [.ask(number, .find(method, place))]
+    }
+
+    private mutating func found(
+        _ method: MappingMethod,
+        _ failures: [MappingFailure],
+        _ outcome: Outcome,
+        now: Int64
+    ) -> [Action] {
+        guard let place else { return [] }
+        let failure: MappingFailure
+        switch outcome {
+        case .granted(let grant):
+            let mapping = Mapping(grant, method, place, now: now)
+            guard let mistake = mistake(grant, place) else {
+                pause = MappingLimits.pause
+                keep(mapping, now: now)
+                return [.changed]
+            }
+            // No other method would find another address.
+            if case .notGlobal = mistake { return wait(mistake, now: now) + [.remove(mapping)] }
+            return [.remove(mapping)] + next(after: method, failures + [mistake], place, now: now)
+        case .alive: failure = .malformed
+        case .failed(let why): failure = why
+        }
+        return next(after: method, failures + [failure], place, now: now)
+    }
+
+    private mutating func next(
+        after method: MappingMethod,
+        _ failures: [MappingFailure],
+        _ place: MappingPlace,
+        now: Int64
+    ) -> [Action] {
+        let rest = place.methods.drop { $0 != method }.dropFirst()
+        guard let next = rest.first else { return wait(MappingFailure.telling(failures), now: now) }
+        return find(next, failures, place)
+    }
+
+    private mutating func wait(_ failure: MappingFailure, now: Int64) -> [Action] {
+        state = .waiting(until: now + pause, failure)
+        pause = min(pause * 2, MappingLimits.pauseMost)
+        return []
+    }
+
+    private mutating func keep(_ mapping: Mapping, now: Int64) {
+        let half = (mapping.expiresAt - mapping.grantedAt) / 2
+        state = .mapped(mapping, renewAt: mapping.grantedAt + half, lookAt: now + MappingLimits.lookInterval)
+    }
+
+    private mutating func renew(_ mapping: Mapping) -> [Action] {
+        number += 1
+        state = .renewing(number, mapping)
+        return [.ask(number, .renew(mapping))]
+    }
+
+    private mutating func renewed(_ mapping: Mapping, _ outcome: Outcome, now: Int64) -> [Action] {
+        switch outcome {
+        case .granted(let grant):
+            let new = Mapping(grant, mapping.method, mapping.place, now: now)
+            if let mistake = mistake(grant, mapping.place) {
+                return [.remove(new), .changed] + wait(mistake, now: now)
+            }
+            keep(new, now: now)
+            let isSame = new.outer == mapping.outer && new.ports == mapping.ports
+            return isSame ? [] : [.changed]
+        case .failed(.silent), .failed(.unsupported), .failed(.malformed), .alive:
+            // It may be starting. As long as the lease lasts it is asked again, at the half of what is left each time.
+            let again = now + max(MappingLimits.retryLeast, (mapping.expiresAt - now) / 2)
+            state = .mapped(mapping, renewAt: again, lookAt: now + MappingLimits.lookInterval)
+            return mapping.expiresAt <= now ? advance(now: now) : []
+        case .failed(.refused), .failed(.permanentOnly), .failed(.notGlobal): return [.changed] + begin()
+        }
+    }
+
+    private mutating func looked(_ mapping: Mapping, _ outcome: Outcome, renewAt: Int64, now: Int64) -> [Action] {
+        guard case .alive(let epoch, let outer, let isThere) = outcome else {
+            state = .mapped(mapping, renewAt: renewAt, lookAt: now + MappingLimits.lookInterval)
+            return []
+        }
+        var hasRestarted = false
+        if let before = mapping.epoch, let epoch {
+            hasRestarted = GatewayEpoch.hasRestarted(before: before, after: epoch, elapsed: now - mapping.grantedAt)
+        }
+        if !isThere || hasRestarted || outer.map({ $0 != mapping.outer }) ?? false { return renew(mapping) }
+        state = .mapped(mapping, renewAt: renewAt, lookAt: now + MappingLimits.lookInterval)
+        return []
+    }
+
+    /// What a gateway is likely to have made.
+    private func provisional(_ place: MappingPlace) -> MappingGrant {
+        MappingGrant(
+            outer: place.local,
+            tcp: place.port,
+            udp: place.hasDatagrams ? place.port : nil,
+            lifetime: MappingLimits.lease,
+            epoch: nil
+        )
+    }
+
+    /// What cannot be used of a grant; `nil` if all can.
+    private func mistake(_ grant: MappingGrant, _ place: MappingPlace) -> MappingFailure? {
+        guard grant.outer.isIPv4 == place.local.isIPv4, grant.tcp > 0, place.hasDatagrams == (grant.udp != nil),
+            grant.udp != 0, grant.lifetime >= MappingLimits.leaseLeast
+        else { return .malformed }
+        return grant.outer.isGlobal ? nil : .notGlobal(grant.outer)
+    }
+}

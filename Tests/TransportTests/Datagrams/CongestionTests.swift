@@ -1,0 +1,280 @@
+import Crypto
+import Testing
+
+@testable import Transport
+
+/// Figures of transfers in the simulated network. Each is printed.
+@Suite struct CongestionTests {
+    private static let line = 2_500_000
+
+    /// A transfer that never ends over 20 Mbit/s and 40 ms, unless it is said otherwise.
+    private func transfer(
+        seed: UInt64 = 1,
+        lost: Int = 0,
+        rate: Int? = line,
+        queue: Int = 150_000,
+        delay: Microseconds = 20_000
+    ) throws -> Pair {
+        var conditions = Conditions()
+        (conditions.lost, conditions.rate, conditions.queue, conditions.delay) = (lost, rate, queue, delay)
+        let pair = Pair(seed: seed, conditions)
+        try #require(pair.open())
+        pair.far.keepsMessages = false
+        fill(pair.near)
+        return pair
+    }
+
+    private func fill(_ node: SimulatedNode) {
+        node.waiting = [[UInt8]](repeating: [UInt8](repeating: 7, count: 16_384), count: 200_000)
+        node.settle()
+    }
+
+    /// Bytes of messages per second of virtual time.
+    private func goodput(_ pair: Pair, after warmUp: Microseconds, for time: Microseconds) -> Double {
+        pair.network.run(for: warmUp)
+        let before = pair.far.receivedBytes
+        pair.network.run(for: time)
+        return Double(pair.far.receivedBytes - before) / (Double(time) / 1_000_000)
+    }
+
+    // MARK: Losses
+
+    /// Of 1,000 datagrams, and what is to be had of what the line carries of the others.
+    @Test(arguments: [(0, 0.93), (1, 0.9), (10, 0.85), (20, 0.8), (50, 0.7), (100, 0.5), (300, 0.02)])
+    func `losses at random do not ruin the rate`(lost: Int, share: Double) throws {
+        var rates: [Double] = []
+        for seed in 1...3 as ClosedRange<UInt64> {
+            rates.append(goodput(try transfer(seed: seed, lost: lost), after: 5_000_000, for: 20_000_000))
+        }
+        let middle = rates.sorted()[1]
+        let most = Double(Self.line) * (1 - Double(lost) / 1_000)
+        print("20 Mbit/s, 40 ms, \(lost) of 1,000 lost: \(Int(middle)) B/s, \(middle / most) of what arrives")
+        #expect(middle > share * most)
+    }
+
+    @Test func `on a wide path with 1 % loss the receive window grows, and the path is filled`() throws {
+        let pair = try transfer(lost: 10, rate: 20_000_000, queue: 800_000)
+        let rate = goodput(pair, after: 5_000_000, for: 5_000_000)
+        // The formula of Mathis: MSS / RTT · √(3/2) / √p, which is what loss-based control has.
+        let mathis = 1_420.0 / 0.04 * 1.2247 / 0.1
+        print("160 Mbit/s, 40 ms, 1 %: \(Int(rate)) of 20000000 B/s, \(rate / mathis) times Mathis")
+        #expect(rate > 0.8 * 20_000_000)
+        #expect(try #require(pair.farLink).inbound.window > 1 << 20)
+    }
+
+    @Test func `a queue that overflows is backed off from`() throws {
+        for queue in [10_000, 25_000, 50_000, 100_000] {
+            let pair = try transfer(queue: queue)
+            pair.network.run(for: 5_000_000)
+            let link = try #require(pair.nearLink)
+            let (lostBefore, sentBefore) = (link.lostPackets, link.nextNumber)
+            let rate = goodput(pair, after: 0, for: 20_000_000)
+            let share = Double(link.lostPackets - lostBefore) / Double(link.nextNumber - sentBefore)
+            print("20 Mbit/s, 40 ms, queue \(queue): \(Int(rate)) B/s, lost \(share)")
+            #expect(share < 0.02)
+            #expect(rate > (queue < 25_000 ? 0.7 : 0.8) * Double(Self.line))
+        }
+    }
+
+    // MARK: Queues
+
+    @Test func `most of the time there is next to no queue, however much room there is for one`() throws {
+        let pair = try transfer(queue: 4_000_000)
+        pair.network.run(for: 5_000_000)
+        let link = try #require(pair.nearLink)
+        var waits: [Microseconds] = []
+        for _ in 0..<2_000 {
+            pair.network.run(for: 10_000)
+            waits.append(link.path.roundTrip.latest - 40_000)
+        }
+        waits.sort()
+        print("queue of 1.6 s: middle \(waits[1_000]), of a hundred the largest \(waits[1_980]) µs")
+        #expect(waits[1_000] < 12_000)
+        // Two windows of the path, and a quarter while it tries for more.
+        #expect(waits[1_980] < 60_000)
+        #expect(link.lostPackets == 0)
+    }
+
+    @Test(arguments: [1_000, 5_000, 40_000, 250_000, 500_000] as [Microseconds])
+    func `a path is filled whatever its round trip`(roundTrip: Microseconds) throws {
+        let queue = max(30_000, Self.line / 1_000 * Int(roundTrip) / 1_000)
+        let pair = try transfer(queue: queue, delay: roundTrip / 2)
+        let rate = goodput(pair, after: 15_000_000, for: 20_000_000)
+        print("20 Mbit/s, \(roundTrip / 1_000) ms: \(Int(rate)) B/s, lost \(pair.nearLink?.lostPackets ?? 0)")
+        #expect(rate > 0.85 * Double(Self.line))
+    }
+
+    // MARK: Changes
+
+    @Test func `ten times as much is found (A.15)`() throws {
+        let pair = try transfer()
+        pair.network.run(for: 10_000_000)
+        pair.network.conditions.rate = 10 * Self.line
+        pair.network.conditions.queue = 1_500_000
+        let rate = goodput(pair, after: 10_000_000, for: 10_000_000)
+        print("20, then 200 Mbit/s: \(Int(rate)) B/s")
+        #expect(rate > 0.8 * Double(10 * Self.line))
+    }
+
+    @Test func `a tenth is settled for (A.16)`() throws {
+        let pair = try transfer()
+        pair.network.run(for: 10_000_000)
+        pair.network.conditions.rate = Self.line / 10
+        pair.network.run(for: 15_000_000)
+        let link = try #require(pair.nearLink)
+        let lostBefore = link.lostPackets
+        let rate = goodput(pair, after: 0, for: 20_000_000)
+        let lost = link.lostPackets - lostBefore
+        print("20, then 2 Mbit/s: \(Int(rate)) B/s, round trip \(link.path.roundTrip.smoothed), lost \(lost)")
+        #expect(rate > 0.85 * Double(Self.line / 10))
+        // The queue takes 600 ms: it is not kept full.
+        #expect(link.path.roundTrip.smoothed < 400_000)
+    }
+
+    @Test func `a longer way is learnt`() throws {
+        let pair = try transfer(queue: 600_000)
+        pair.network.run(for: 10_000_000)
+        pair.network.conditions.delay = 60_000
+        let rate = goodput(pair, after: 25_000_000, for: 20_000_000)
+        let value = try #require(pair.nearLink?.path.congestion.roundTrip.value)
+        print("40, then 120 ms: \(Int(rate)) B/s, shortest \(value)")
+        #expect(rate > 0.85 * Double(Self.line) && value >= 120_000)
+    }
+
+    // MARK: Owners with little to say
+
+    @Test func `who speaks seldom does not lower the rate that is known`() throws {
+        let pair = try transfer()
+        pair.network.run(for: 5_000_000)
+        pair.near.waiting = Array(pair.near.waiting.prefix(pair.near.writes))
+        pair.network.run(for: 5_000_000)
+        let known = try #require(pair.nearLink?.path.congestion.greatestRate)
+        // A message every 300 ms for a minute.
+        for _ in 0..<200 {
+            pair.near.waiting.append([UInt8](repeating: 1, count: 300))
+            pair.near.settle()
+            pair.network.run(for: 300_000)
+        }
+        let after = try #require(pair.nearLink?.path.congestion.greatestRate)
+        #expect(after >= 0.95 * known)
+        // And when there is much to say again, it leaves at once.
+        let before = pair.far.receivedBytes
+        pair.near.waiting += [[UInt8]](repeating: [UInt8](repeating: 7, count: 16_384), count: 200)
+        pair.near.settle()
+        pair.network.run(for: 1_000_000)
+        let rate = pair.far.receivedBytes - before
+        print("after a minute of little: \(rate) bytes in the first second")
+        #expect(Double(rate) > 0.8 * Double(Self.line))
+    }
+
+    @Test func `a link that never had much to say starts up fast when it has`() throws {
+        var conditions = Conditions()
+        (conditions.rate, conditions.queue) = (Self.line, 150_000)
+        let pair = Pair(seed: 5, conditions)
+        try #require(pair.open())
+        for _ in 0..<200 {
+            pair.near.waiting.append([UInt8](repeating: 1, count: 300))
+            pair.near.settle()
+            pair.network.run(for: 300_000)
+        }
+        #expect(try #require(pair.nearLink).path.congestion.state == .startup)
+        let before = pair.far.receivedBytes
+        fill(pair.near)
+        pair.network.run(for: 2_000_000)
+        #expect(Double(pair.far.receivedBytes - before) > 0.75 * 2 * Double(Self.line))
+    }
+
+    // MARK: Others
+
+    @Test(arguments: [50_000, 150_000, 400_000])
+    func `two transfers at one bottleneck share it`(queue: Int) throws {
+        let network = SimulatedNetwork(seed: 4)
+        network.isShared = true
+        network.conditions.rate = Self.line
+        network.conditions.queue = queue
+        let nodes = (0..<4).map { _ in network.makeNode() }
+        for start in [0, 2] {
+            nodes[start + 1].accept(Pair.token, from: nodes[start].identity.publicKey)
+            _ = nodes[start].dial(nodes[start + 1], token: Pair.token)
+            nodes[start + 1].keepsMessages = false
+            network.run(for: 2_000_000) { !nodes[start].opened.isEmpty }
+            fill(nodes[start])
+            // The second comes when the first has all of it.
+            network.run(for: 5_000_000)
+        }
+        network.run(for: 15_000_000)
+        let before = [nodes[1].receivedBytes, nodes[3].receivedBytes]
+        network.run(for: 30_000_000)
+        let first = Double(nodes[1].receivedBytes - before[0]) / 30
+        let second = Double(nodes[3].receivedBytes - before[1]) / 30
+        print("one bottleneck, queue \(queue): \(Int(first)) and \(Int(second)) B/s, ratio \(first / second)")
+        #expect(first / second > 0.5 && first / second < 2)
+        #expect(first + second > 0.85 * Double(Self.line))
+    }
+}
+
+/// A campaign that cannot fail is a defect: faults that are put in on purpose are found.
+@Suite struct PlantedTests {
+    private func run(_ seed: UInt64, _ plant: @escaping (DatagramLink, DatagramLink) -> Void) throws -> Bool {
+        var conditions = Conditions()
+        conditions.lost = 50
+        conditions.reordered = 100
+        conditions.jitter = 20_000
+        let pair = Pair(seed: seed, conditions)
+        try #require(pair.open())
+        pair.near.waiting = makeMessages(200, seed: 1)
+        for _ in 0..<60 {
+            pair.network.run(for: 100_000)
+            if let near = pair.nearLink, let far = pair.farLink { plant(near, far) }
+        }
+        pair.network.run(for: 60_000_000)
+        return pair.far.received == pair.near.waiting
+    }
+
+    @Test func `without a fault all is well`() throws { #expect(try run(1) { _, _ in }) }
+
+    @Test func `a sender that believes too much is found`() throws {
+        let isWell = try run(1) { near, _ in
+            // The oldest packets in flight count as arrived.
+            for packet in near.sent.oldest(64) { if let piece = packet.piece { near.outbound.acknowledge(piece) } }
+        }
+        #expect(!isWell)
+    }
+
+    @Test func `a receiver that forgets what it has acknowledged is found`() throws {
+        var hasForgotten = false
+        let isWell = try run(1) { _, far in
+            guard !hasForgotten, far.inbound.contiguous > 20_000 else { return }
+            hasForgotten = true
+            var fresh = ReceiveStream(limits: far.limits)
+            _ = fresh.writeCredit(far.path.roundTrip, at: far.lastReceivedAt)
+            far.inbound = fresh
+        }
+        #expect(!isWell)
+    }
+
+    @Test func `a sender that says something twice is found`() throws {
+        var isSaid = false
+        let isWell = try run(1) { near, _ in
+            guard !isSaid else { return }
+            isSaid = true
+            near.outbound.write([1, 2, 3])
+        }
+        #expect(!isWell)
+    }
+
+    @Test func `a window that takes packets twice is found by the counters`() throws {
+        let pair = Pair(seed: 1)
+        try #require(pair.open())
+        let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
+        let packet = near.forge([1])
+        for _ in 0..<2 {
+            far.replay = ReplayWindow()
+            pair.far.endpoint.receive(packet, from: pair.near.address, at: pair.network.now)
+        }
+        // With its window as it should be, the second is refused.
+        #expect(far.refusedPackets == 0)
+        pair.far.endpoint.receive(packet, from: pair.near.address, at: pair.network.now)
+        #expect(far.refusedPackets == 1)
+    }
+}

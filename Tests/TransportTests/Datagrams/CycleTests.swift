@@ -1,0 +1,293 @@
+import Testing
+
+@testable import Transport
+
+/// What each state does (draft-ietf-ccwg-bbr-06, section 5.3; the test cases of appendix A by name).
+@Suite struct CycleTests {
+    // MARK: Startup and drain
+
+    @Test func `startup doubles the rate with each round, until there is no more to be had`() {
+        var bench = Bench()
+        var rates: [Double] = []
+        for rate in [0.05, 0.1, 0.2, 0.4, 0.8, 1, 1, 1, 1] {
+            bench.round(rate)
+            rates.append(bench.congestion.pacingRate)
+        }
+        #expect(abs(rates[4] - 2.77 * 0.99 * 0.8) < 1e-9)
+        #expect(bench.congestion.state == .drain && abs(bench.congestion.pacingRate - 0.5 * 0.99) < 1e-9)
+    }
+
+    @Test func `startup ends with losses even if the owner has little to say (A.2)`() {
+        var bench = Bench()
+        bench.round(isLimited: true)
+        bench.lose(5)
+        bench.round(isLimited: true)
+        // Five gaps may be a burst.
+        #expect(bench.congestion.state == .startup)
+        bench.lose(7)
+        bench.round(isLimited: true)
+        #expect(bench.congestion.state == .drain && bench.congestion.wasFull)
+        // What was in flight and did arrive is the bound.
+        #expect(bench.congestion.longTermVolume >= 40_000 && bench.congestion.longTermVolume <= 100_000)
+    }
+
+    @Test func `startup and up go on for ever while the owner has little to say and nothing is lost (A.7)`() {
+        for state in [.startup, .up] as [Congestion.State] {
+            var bench = Bench(in: state)
+            for _ in 0..<50 { bench.round(0.3, isLimited: true) }
+            #expect(bench.congestion.state == state)
+            // And the rate that was seen is not forgotten.
+            #expect(bench.congestion.greatestRate >= 1)
+        }
+    }
+
+    @Test func `drain ends with the queue, or after three rounds (A.3, A.4)`() {
+        var bench = Bench(in: .drain)
+        bench.more(inFlight: 41_500)
+        #expect(bench.congestion.state == .drain)
+        bench.round(inFlight: 39_000)
+        #expect(bench.congestion.state == .cruise)
+        bench = Bench(in: .drain)
+        for _ in 0..<3 { bench.round() }
+        #expect(bench.congestion.state == .drain)
+        bench.round()
+        #expect(bench.congestion.state == .down)
+    }
+
+    // MARK: The cycle
+
+    @Test func `probes for more come after 2 to 3 s, or as many rounds as datagrams fill the path (A.9)`() {
+        var waits: Set<Microseconds> = []
+        for seed in 0..<200 as Range<UInt64> {
+            var congestion = Bench(in: .cruise).congestion
+            congestion.chance = SplitMix64(state: seed)
+            congestion.startDown(at: 5)
+            #expect((2_000_000...3_000_000).contains(congestion.probeWait) && congestion.roundsSinceUp <= 1)
+            waits.insert(congestion.probeWait)
+        }
+        #expect(waits.count > 150)
+        // A queue that does not go away within three rounds is another's, and 40 datagrams fill the path.
+        var bench = Bench(in: .down)
+        var states: [Congestion.State] = []
+        while bench.congestion.state != .refill, states.count < 100 {
+            bench.round()
+            states.append(bench.congestion.state)
+        }
+        #expect(states.prefix(5).contains(.down) && states.prefix(5).contains(.cruise))
+        #expect((38...40).contains(states.count))
+    }
+
+    @Test func `the long-term bound is where too much is lost, and cruise leaves 15 % of it`() {
+        var bench = Bench(in: .up)
+        // A flight of 80,000 bytes, of which 3 % are 2,400: the third loss is too much.
+        bench.lose(2, inFlight: 79_000)
+        #expect(bench.congestion.state == .up && bench.congestion.longTermVolume == .infinity)
+        bench.lose(3, inFlight: 79_000)
+        #expect(bench.congestion.state == .down && bench.congestion.wentTooHigh)
+        let bound = bench.congestion.longTermVolume
+        #expect(bound >= 79_000 && bound <= 80_000)
+        // No more of the same probe count.
+        bench.lose(10, inFlight: 79_000)
+        #expect(bench.congestion.longTermVolume == bound)
+        bench.more(inFlight: 10_000)
+        #expect(bench.congestion.state == .cruise)
+        #expect(abs(bench.congestion.withHeadroom - 0.85 * bound) < 1e-6)
+        #expect(bench.congestion.window <= bench.congestion.withHeadroom)
+    }
+
+    @Test func `losses of a flow with little to say bound nothing, but end the probe (A.6)`() {
+        var bench = Bench(in: .up)
+        bench.round(isLimited: true)
+        bench.congestion.ranDry(inFlight: 60_000)
+        bench.lose(7)
+        #expect(bench.congestion.state == .down && bench.congestion.longTermVolume == .infinity)
+    }
+
+    @Test func `after a probe that lost too much, the next goes as far as is known, and then on at once`() {
+        var bench = Bench(in: .up)
+        bench.lose(7)
+        let bound = bench.congestion.longTermVolume
+        #expect(bench.congestion.state == .down && bound.isFinite)
+        bench.round(inFlight: 10_000)
+        bench.round(inFlight: 10_000)
+        #expect(bench.congestion.state == .cruise)
+        bench.more(inFlight: 10_000, after: 3_100_000)
+        #expect(bench.congestion.state == .refill)
+        bench.round(inFlight: 10_000)
+        #expect(bench.congestion.state == .up)
+        // Deceleration.
+        bench.more(inFlight: Int(bound) + 1)
+        #expect(bench.congestion.state == .down && bench.congestion.wasPrecautionary && !bench.congestion.wentTooHigh)
+        // A round without losses: acceleration.
+        bench.round(inFlight: 30_000)
+        #expect(bench.congestion.state == .refill)
+        bench.round(inFlight: 30_000)
+        bench.more(inFlight: Int(bound) + 1)
+        #expect(bench.congestion.state == .up)
+    }
+
+    @Test func `up raises the bound by 1, 2, 4 … datagrams a round where it is what limits (A.21)`() {
+        var bench = Bench(in: .up)
+        bench.congestion.longTermVolume = 50_000
+        bench.congestion.window = 50_000
+        var raised: [Double] = []
+        for _ in 0..<6 {
+            let before = bench.congestion.longTermVolume
+            bench.congestion.windowIsFull()
+            bench.round(1.25, inFlight: 0)
+            bench.more(inFlight: 0)
+            raised.append(bench.congestion.longTermVolume - before)
+            #expect(bench.congestion.state == .up)
+        }
+        #expect(raised[2] <= 2_000 && raised[2] < raised[3] && raised[3] < raised[4] && raised[4] < raised[5])
+        // Not where the window was full neither in this round nor in the one before.
+        bench.round(1.25, inFlight: 0)
+        bench.round(1.25, inFlight: 0)
+        let before = bench.congestion.longTermVolume
+        for _ in 0..<3 { bench.round(1.25, inFlight: 0) }
+        #expect(bench.congestion.longTermVolume == before)
+    }
+
+    @Test func `between probes the rate falls to what is delivered, by no more than 30 % a round, until refill`() {
+        var bench = Bench(in: .cruise)
+        bench.lose(7)
+        bench.round(0.9)
+        // What was delivered in the latest round.
+        #expect(abs(bench.congestion.shortTermRate - 1) < 0.1)
+        bench.lose(20)
+        bench.round(0.2)
+        bench.lose(20)
+        bench.round(0.2)
+        #expect(bench.congestion.shortTermRate < 0.75 && bench.congestion.shortTermRate >= 0.45)
+        #expect(bench.congestion.rate == bench.congestion.shortTermRate)
+        #expect(bench.congestion.window <= bench.congestion.shortTermVolume)
+        bench.more(after: 3_100_000)
+        #expect(bench.congestion.state == .refill && bench.congestion.rate == bench.congestion.greatestRate)
+    }
+
+    @Test func `the greatest rate is that of two cycles`() {
+        var bench = Bench(in: .cruise)
+        var rates: [Double] = []
+        for _ in 0..<3 {
+            bench.more(inFlight: 10_000, after: 3_100_000)
+            for _ in 0..<8 { bench.round(0.5, inFlight: 10_000) }
+            rates.append(bench.congestion.greatestRate)
+        }
+        #expect(rates[0] > 0.99 && rates[2] < 0.55)
+    }
+
+    // MARK: Noise
+
+    @Test func `losses without a queue are noise, and do not bound a path that has them`() {
+        var bench = Bench(in: .cruise)
+        // 5 % of each round, in short round trips.
+        for _ in 0..<20 {
+            bench.lose(2)
+            bench.round(0.95, inFlight: 30_000)
+        }
+        #expect(abs(bench.congestion.noise.share - 0.05) < 0.005)
+        bench.congestion.forgetShortTerm()
+        bench.lose(2)
+        bench.round(0.95, inFlight: 30_000)
+        #expect(bench.congestion.shortTermRate == .infinity)
+        // Beyond noise and chance it is congestion.
+        bench.lose(10)
+        bench.round(0.95, inFlight: 30_000)
+        #expect(bench.congestion.shortTermRate < 1)
+    }
+
+    @Test func `losses in a queue are no noise`() {
+        var bench = Bench(in: .cruise)
+        for _ in 0..<10 {
+            bench.lose(4)
+            bench.roundTrip = 60_000
+            bench.round(0.95, inFlight: 50_000)
+        }
+        #expect(bench.congestion.noise.share == 0 && bench.congestion.shortTermRate < 1)
+    }
+
+    // MARK: The round trip
+
+    @Test func `the queue is emptied for 200 ms and a round, and then all is as before (A.10)`() {
+        var bench = Bench(in: .cruise)
+        for _ in 0..<5 { bench.round() }
+        bench.more(after: 5_100_000, roundTrip: 50_000)
+        #expect(bench.congestion.state == .probeRTT)
+        // Half of what fills the path.
+        #expect(bench.congestion.window <= 22_000)
+        for _ in 0..<20 { bench.round() }
+        #expect(bench.congestion.state == .probeRTT)
+        let rate = bench.congestion.greatestRate
+        let start = bench.now
+        while bench.congestion.state == .probeRTT, bench.now < start + 1_000_000 { bench.round(0.5, inFlight: 20_000) }
+        #expect(bench.congestion.state == .cruise)
+        #expect((240_000...320_000).contains(bench.now - start))
+        // Twice what fills the path, of which the low rates in between have changed nothing.
+        #expect(bench.congestion.window >= 79_000 && bench.congestion.greatestRate == rate)
+    }
+
+    @Test func `a path that never was full starts up again after it (A.20)`() {
+        var bench = Bench(in: .startup)
+        bench.more(after: 5_100_000, roundTrip: 50_000)
+        #expect(bench.congestion.state == .probeRTT)
+        for _ in 0..<12 where bench.congestion.state == .probeRTT { bench.round(inFlight: 3_000) }
+        #expect(bench.congestion.state == .startup && !bench.congestion.wasFull)
+    }
+
+    @Test func `after an idle time the queue is not emptied, and the rate is as it was (A.11)`() {
+        var bench = Bench(in: .cruise)
+        bench.congestion.ranDry(inFlight: 0)
+        bench.now += 6_000_000
+        bench.roundTrip = 50_000
+        bench.round(0.5, inFlight: 0, isLimited: true)
+        #expect(bench.congestion.state != .probeRTT && bench.congestion.greatestRate >= 1)
+    }
+
+    @Test func `a queue that was emptied by an idle time need not be emptied longer`() {
+        var bench = Bench(in: .probeRTT)
+        bench.more(inFlight: 3_000)
+        bench.round(inFlight: 3_000)
+        #expect(bench.congestion.state == .probeRTT)
+        bench.congestion.ranDry(inFlight: 0)
+        bench.now += 1_000_000
+        _ = bench.congestion.sent(1_000, inFlight: 0, at: bench.now)
+        #expect(bench.congestion.state == .cruise)
+    }
+
+    // MARK: Bounds
+
+    @Test func `the window is never less than four datagrams, nor more than it may be (A.14)`() {
+        var bench = Bench()
+        for _ in 0..<30 {
+            bench.lose(10, inFlight: 4_000)
+            bench.round(0.002, inFlight: 0)
+            #expect(bench.congestion.window >= 4_000)
+        }
+        var estimate = RoundTripTime(initial: 333_000)
+        estimate.sample(40_000, delay: 0, at: 0)
+        var congestion = Congestion(datagramByteCount: 1_000, largestWindow: 20_000, seed: 1, estimate, at: 0)
+        for step in 1...20 as ClosedRange<Microseconds> {
+            let packet = congestion.sent(40_000, inFlight: 1_000, at: step * 40_000)
+            congestion.delivery.acknowledged(
+                40_000,
+                packet,
+                number: UInt64(step),
+                sentAt: step * 40_000,
+                at: step * 40_000 + 40_000
+            )
+            congestion.update(inFlight: 1_000, latest: 40_000, estimate, at: step * 40_000 + 40_000)
+            #expect(congestion.window <= 20_000)
+        }
+    }
+
+    @Test func `larger datagrams leave the window as it is, but room for a few`() {
+        var bench = Bench(in: .startup)
+        bench.congestion.setDatagram(65_000)
+        #expect(bench.congestion.window == 130_000)
+        bench = Bench(in: .cruise)
+        bench.congestion.setDatagram(1_200)
+        #expect(bench.congestion.window > 40_000)
+        bench.congestion.setDatagram(65_000)
+        #expect(bench.congestion.window == 260_000)
+    }
+}

@@ -1,0 +1,225 @@
+import Crypto
+import Foundation
+import TestSupport
+import Testing
+
+@testable import Transport
+
+/// The page DatagramLinks against the program: the examples are those of `Tests/Vectors/vectors.py`.
+@Suite struct DatagramVectors {
+    private let page: VectorPage
+    private let ann: IdentityKey
+    private let bob: IdentityKey
+    private let token: [UInt8]
+    private let here = DatagramAddress(v4: 0x7f00_0001, port: 1)
+    private let there = DatagramAddress(v4: 0x7f00_0001, port: 2)
+    private let limits = DatagramLimits()
+
+    init() throws {
+        page = try VectorPage("DatagramLinks")
+        let inputs = try VectorPage("SignedValues")["inputs"]
+        ann = IdentityKey(try SecretKey(SecretBytes(copying: try inputs.bytes("ann"))))
+        bob = IdentityKey(try SecretKey(SecretBytes(copying: try inputs.bytes("bob"))))
+        token = try inputs.bytes("token")
+    }
+
+    private func key(_ vector: Vector, _ field: String) throws -> SecretKey {
+        try SecretKey(SecretBytes(copying: try vector.bytes(field)))
+    }
+
+    private func source(_ ephemeral: [UInt8]) -> DatagramSource {
+        DatagramSource(
+            randomBytes: { [UInt8](repeating: 7, count: $0) },
+            makeEphemeral: {
+                guard let key = try? SecretKey(SecretBytes(copying: ephemeral)) else {
+                    preconditionFailure("the page names keys")
+                }
+                return key
+            }
+        )
+    }
+
+    private func act(_ datagram: [UInt8]) throws -> [UInt8] {
+        switch try #require(DatagramPacket(datagram)) {
+        case .dial(_, _, _, let act), .answer(_, _, let act), .finish(_, let act): return act
+        default: throw Vector.Failure(description: "no act")
+        }
+    }
+
+    /// The handshake of the page, each datagram compared; both sides' links.
+    private func links() throws -> (dialer: DatagramLink, listener: DatagramLink) {
+        let vector = try page["datagram handshake"]
+        let dialerID = try vector.bytes("dialer's id").bigEndian(at: 0)
+        let listenerID = try vector.bytes("listener's id").bigEndian(at: 0)
+        #expect(DatagramPacket.prologue(token: token) == (try vector.bytes("prologue")))
+        let dialing = try Dialing(
+            DatagramDial(address: there, token: token, identity: ann, remote: bob.publicKey, route: 1),
+            id: dialerID,
+            ephemeral: try key(vector, "dialer's ephemeral"),
+            limits: limits,
+            at: 0
+        )
+        let dial = try #require(dialing.poll(at: 0)).bytes
+        #expect(dial == (try vector.bytes("dial")))
+        let answering = try ResponderHandshake(
+            ResponderHandshake.Name(address: here, dialer: dialerID),
+            id: listenerID,
+            token: token,
+            route: DatagramRoute(identity: bob, route: 1, remote: ann.publicKey),
+            actOne: try act(dial),
+            ephemeral: try key(vector, "listener's ephemeral"),
+            limits: limits,
+            at: 0
+        )
+        #expect(answering.firstAnswer.bytes == (try vector.bytes("answer")))
+        let rejection = dialing.receiveAnswer(
+            try act(answering.firstAnswer.bytes),
+            responder: listenerID,
+            from: there,
+            source: source(try page["rekey"].bytes("beginner's ephemeral")),
+            at: 0
+        )
+        #expect(rejection == nil)
+        let finish = try #require(dialing.poll(at: 0)).bytes
+        #expect(finish == (try vector.bytes("finish")))
+        let outcome = answering.receiveFinish(
+            try act(finish),
+            source: source(try page["rekey"].bytes("other's ephemeral")),
+            at: 0
+        )
+        guard case .link(let listener) = outcome else { throw Vector.Failure(description: "no link: \(outcome)") }
+        let ping = try page["sealed packets"].bytes("ping")
+        let dialer = dialing.receiveSealed(ping, epoch: 0, number: 0, from: there, at: 0)
+        return (try #require(dialer), listener)
+    }
+
+    @Test func `the handshake of a link, and its keys`() throws {
+        let vector = try page["datagram handshake"]
+        let (dialer, listener) = try links()
+        #expect(dialer.keys.handshakeHash == (try vector.bytes("handshake hash")))
+        #expect(listener.keys.handshakeHash == (try vector.bytes("handshake hash")))
+        for (name, link, remote) in [
+            ("dialer's key", dialer, "listener's id"), ("listener's key", listener, "dialer's id"),
+        ] {
+            let header: [UInt8] = [0x0d, 0x15, 0] + (try vector.bytes(remote)) + [UInt8](repeating: 0, count: 8)
+            var expected = header + [0x01]
+            PacketCipher(key: SecretBytes(copying: try vector.bytes(name)))
+                .seal(&expected, headerByteCount: header.count, number: 0)
+            var packet = header + [0x01]
+            link.keys.seal(&packet, number: 0)
+            #expect(packet == expected)
+        }
+    }
+
+    @Test func `sealed packets`() throws {
+        let vector = try page["sealed packets"]
+        let (dialer, listener) = try links()
+        let number = UInt64(try vector.number("number"))
+
+        var frames: [UInt8] = []
+        let ranges: [ClosedRange<UInt64>] = [5...9, 0...3]
+        DatagramFrame.append(DatagramFrame.Acknowledgement(ranges: ranges, delay: 250), to: &frames)
+        var stream = SendStream(credit: 1_000)
+        stream.write([0x20, 0x07])
+        let piece = stream.next(100)
+        stream.append(try #require(piece), to: &frames)
+        #expect(frames == (try vector.bytes("frames")))
+
+        let header = DatagramPacket.sealed(epoch: 0, receiver: dialer.remoteID, number: number).bytes
+        var packet = header + frames
+        dialer.keys.seal(&packet, number: number)
+        #expect(packet == (try vector.bytes("packet")))
+        // An ack of what was never sent ends the link.
+        listener.nextNumber = 10
+        #expect(listener.receive(packet, epoch: 0, number: number, from: here, at: 0))
+        #expect(listener.state == .open && listener.read(at: 0) == [0x20, 0x07])
+        #expect(!listener.receive(packet, epoch: 0, number: number, from: here, at: 0))
+
+        dialer.nextNumber = number + 1
+        dialer.abort(.requested, at: 0)
+        let close = try #require(dialer.poll(at: 0)).bytes
+        #expect(close == (try vector.bytes("close")))
+        #expect(listener.receive(close, epoch: 0, number: number + 1, from: here, at: 0) && listener.isGone)
+    }
+
+    @Test func `new keys`() throws {
+        let vector = try page["rekey"]
+        let (dialer, listener) = try links()
+        let prologue = DatagramPacket.prologue(rekeying: dialer.keys.handshakeHash, epoch: 1)
+        #expect(prologue == (try vector.bytes("prologue")))
+        func frame(_ outgoing: Rekeying.Outgoing?) throws -> [UInt8] {
+            let outgoing = try #require(outgoing)
+            var bytes: [UInt8] = []
+            DatagramFrame.appendRekey(outgoing.act, epoch: outgoing.epoch, outgoing.bytes, to: &bytes)
+            return bytes
+        }
+        dialer.rekeying.begin(
+            identity: ann,
+            remote: bob.publicKey,
+            keys: dialer.keys,
+            ephemeral: try key(vector, "beginner's ephemeral")
+        )
+        #expect(try frame(dialer.rekeying.outgoing) == vector.bytes("act 1"))
+
+        var isOffered = false
+        var isInstalled = false
+        func pass(_ act: Act, from: DatagramLink, to link: DatagramLink, _ own: IdentityKey, _ remote: IdentityKey)
+            throws
+        {
+            let bytes = Array(try frame(from.rekeying.outgoing).dropFirst(3))
+            let outcome = link.rekeying.receive(
+                act,
+                epoch: 1,
+                bytes,
+                identity: own,
+                remote: remote.publicKey,
+                keys: link.keys,
+                makeEphemeral: link.source.makeEphemeral
+            )
+            switch consume outcome {
+            case .nothing: break
+            case .offered(let keys):
+                link.keys.offer(keys)
+                isOffered = true
+            case .installed(let keys):
+                link.keys.install(keys, at: 0)
+                isInstalled = true
+            case .violation: throw Vector.Failure(description: "a violation at act \(act)")
+            }
+        }
+        try pass(.one, from: dialer, to: listener, bob, ann)
+        #expect(try frame(listener.rekeying.outgoing) == vector.bytes("act 2"))
+        try pass(.two, from: listener, to: dialer, ann, bob)
+        #expect(isOffered && !isInstalled)
+        #expect(try frame(dialer.rekeying.outgoing) == vector.bytes("act 3"))
+        try pass(.three, from: dialer, to: listener, bob, ann)
+        #expect(isInstalled && listener.keys.epoch == 1 && dialer.keys.epoch == 0)
+        #expect(listener.keys.handshakeHash == (try vector.bytes("handshake hash")))
+
+        var packet = DatagramPacket.sealed(epoch: 1, receiver: listener.remoteID, number: 7).bytes + [0x01]
+        listener.keys.seal(&packet, number: 7)
+        #expect(packet == (try vector.bytes("packet of epoch 1")))
+        #expect(dialer.receive(packet, epoch: 1, number: 7, from: there, at: 0) && dialer.keys.epoch == 1)
+
+        // The dialer began, so the first key of the handshake is its own.
+        var answer = DatagramPacket.sealed(epoch: 1, receiver: dialer.remoteID, number: 3).bytes + [0x01]
+        var expected = answer
+        dialer.keys.seal(&answer, number: 3)
+        PacketCipher(key: SecretBytes(copying: try vector.bytes("beginner's key")))
+            .seal(&expected, headerByteCount: DatagramPacket.sealedHeaderByteCount, number: 3)
+        #expect(answer == expected)
+    }
+
+    @Test(
+        arguments: [
+            (DatagramCloseReason.requested, 0), (.closedByPeer, 0), (.duplicate, 1), (.protocolViolation, 2),
+            (.shutDown, 3),
+            (.silent, 4), (.rekeyOverdue, 5), (.outboundOverflow, 6),
+        ] as [(DatagramCloseReason, UInt8)]
+    )
+    func `close reasons have the numbers of the page`(_ reason: DatagramCloseReason, _ code: UInt8) {
+        #expect(reason.code == code)
+        let table = page.text.components(separatedBy: "| reason | the sender closes because |").last ?? ""
+        #expect(table.prefix { $0 != "#" }.contains("\n| \(code) | "))
+    }
+}

@@ -1,0 +1,277 @@
+import Crypto
+import Testing
+
+@testable import Transport
+
+@Suite struct EstablishingTests {
+    @Test func `an unknown token is answered with nothing, and costs no key`() {
+        let pair = Pair(seed: 1)
+        pair.far.forget(Pair.token)
+        let before = pair.network.datagrams
+        _ = pair.near.dial(pair.far, token: Pair.token)
+        pair.network.run(for: 20_000_000)
+        #expect(pair.near.failures == [.noAnswer])
+        #expect(pair.far.keysDrawn == 0)
+        // At 0, 1 and 3 s; given up at 5.
+        #expect(pair.network.datagrams - before == 3)
+        #expect(pair.far.rejections == [.unknownToken, .unknownToken, .unknownToken])
+        #expect(pair.near.endpoint.connectionCount == 0)
+    }
+
+    @Test func `random datagrams get no answer, cost no key and leave nothing behind`() {
+        let pair = Pair(seed: 2)
+        var random = SplitMix64(state: 3)
+        for _ in 0..<5_000 {
+            var bytes = random.bytes(Int.random(in: 0...160, using: &random))
+            if bytes.count > 1 { (bytes[0], bytes[1]) = (0x0d, 0x10 | UInt8.random(in: 0...6, using: &random)) }
+            pair.far.endpoint.receive(bytes, from: pair.near.address, at: pair.network.now)
+            #expect(pair.far.endpoint.poll(at: pair.network.now) == nil)
+        }
+        #expect(pair.far.keysDrawn == 0 && pair.far.endpoint.connectionCount == 0)
+    }
+
+    @Test func `a repeated act 1 gets the same act 2 and no second key`() throws {
+        let pair = Pair(seed: 4)
+        let act = try dialDatagram(pair)
+        var answers: [[UInt8]] = []
+        for _ in 0..<5 {
+            pair.far.endpoint.receive(act, from: pair.near.address, at: pair.network.now)
+            answers.append(try #require(pair.far.endpoint.poll(at: pair.network.now)).bytes)
+            // Never more out than in.
+            #expect(answers[0].count <= act.count)
+            #expect(pair.far.endpoint.poll(at: pair.network.now) == nil)
+        }
+        #expect(Set(answers).count == 1 && pair.far.keysDrawn == 1)
+        #expect(pair.far.endpoint.handshakesInFlight == 1)
+        // Another act 1 under the same name is nobody's.
+        var other = act
+        other[40] ^= 1
+        pair.far.endpoint.receive(other, from: pair.near.address, at: pair.network.now)
+        #expect(pair.far.endpoint.poll(at: pair.network.now) == nil && pair.far.keysDrawn == 1)
+    }
+
+    /// The dialer's first datagram.
+    private func dialDatagram(_ pair: Pair) throws -> [UInt8] {
+        var first: [UInt8]?
+        pair.network.tap = { from, _, bytes in
+            if first == nil { first = bytes }
+            return false
+        }
+        pair.near.endpoint.cancelDial(pair.near.dial(pair.far, token: Pair.token), at: pair.network.now)
+        pair.network.tap = { _, _, _ in true }
+        return try #require(first)
+    }
+
+    @Test(arguments: 1...3) func `each act may be lost, and is sent again`(kind: UInt8) {
+        let pair = Pair(seed: 5)
+        var lost = 0
+        pair.network.tap = { _, _, bytes in
+            if bytes[1] == 0x10 | kind, lost == 0 {
+                lost += 1
+                return false
+            }
+            return true
+        }
+        #expect(pair.open() && lost == 1)
+        #expect(pair.far.opened.count == 1 && pair.near.failures.isEmpty)
+        // Act 3 has a round trip to go by, the others have the first timeout.
+        #expect(pair.network.now - 1_000_000 <= (kind == 3 ? 250_000 : 1_100_000))
+        #expect(pair.far.keysDrawn == 2 && pair.near.keysDrawn == 2)
+    }
+
+    @Test func `every act twice and late ones make one link`() {
+        var conditions = Conditions()
+        conditions.duplicated = 1_000
+        conditions.jitter = 3_000_000
+        let pair = Pair(seed: 6, conditions)
+        #expect(pair.open())
+        pair.network.run(for: 20_000_000)
+        #expect(pair.near.opened.count == 1 && pair.far.opened.count == 1)
+        #expect(pair.near.endpoint.connectionCount == 1 && pair.far.endpoint.connectionCount == 1)
+        #expect(pair.far.endpoint.handshakesInFlight == 0)
+    }
+
+    @Test(arguments: 1...3 as ClosedRange<UInt8>) func `an act changed in any byte opens nothing`(kind: UInt8) {
+        for index in 0..<100 {
+            let pair = Pair(seed: UInt64(index) + 10)
+            pair.network.tap = { _, _, bytes in
+                if bytes[1] == 0x10 | kind, index < bytes.count { bytes[index] ^= 0x40 }
+                return true
+            }
+            _ = pair.near.dial(pair.far, token: Pair.token)
+            pair.network.run(for: 20_000_000)
+            let length = kind == 1 ? 77 : kind == 2 ? 68 : 76
+            if index < length {
+                // A dialer's own id is its name for itself: changed, the answer leads to nobody.
+                #expect(pair.near.opened.isEmpty && pair.far.opened.isEmpty, "byte \(index) of act \(kind)")
+                #expect(pair.near.endpoint.connectionCount == 0 && pair.far.endpoint.connectionCount == 0)
+                #expect(pair.far.endpoint.handshakesInFlight == 0)
+            }
+        }
+    }
+
+    @Test func `who is not the member that the route is for is met with silence`() {
+        let pair = Pair(seed: 7)
+        let other = pair.network.makeNode()
+        pair.far.accept(Pair.token, from: other.identity.publicKey)
+        _ = pair.near.dial(pair.far, token: Pair.token)
+        pair.network.run(for: 20_000_000)
+        #expect(pair.near.failures == [.noConfirmation] && pair.near.opened.isEmpty && pair.far.opened.isEmpty)
+        #expect(pair.far.rejections.first == .wrongPeer)
+        #expect(pair.far.endpoint.connectionCount == 0)
+    }
+
+    @Test func `whoever is not whom we dialled does not get past act 1, nor do we dial ourselves`() {
+        let pair = Pair(seed: 8)
+        let other = pair.network.makeNode()
+        _ = pair.near.endpoint.dial(
+            DatagramDial(
+                address: pair.far.address,
+                token: Pair.token,
+                identity: pair.near.identity,
+                remote: other.identity.publicKey,
+                route: 1
+            ),
+            at: pair.network.now
+        )
+        pair.network.run(for: 20_000_000)
+        #expect(pair.near.failures == [.noAnswer])
+        #expect(pair.far.rejections.first == .handshake(.badMAC(.one)))
+        #expect(pair.far.endpoint.handshakesInFlight == 0)
+        _ = pair.near.dial(pair.near, token: Pair.token)
+        pair.near.settle()
+        #expect(pair.near.failures == [.noAnswer, .reflection])
+    }
+
+    @Test func `a dial that is given up fails once`() {
+        let pair = Pair(seed: 9)
+        let number = pair.near.dial(pair.far, token: Pair.token)
+        pair.near.endpoint.cancelDial(number, at: pair.network.now)
+        pair.near.endpoint.cancelDial(number, at: pair.network.now)
+        pair.network.run(for: 20_000_000)
+        #expect(pair.near.failures == [.cancelled] && pair.near.opened.isEmpty && pair.far.opened.isEmpty)
+        #expect(pair.far.rejections.last == .timedOut)
+    }
+
+    @Test func `a dial that is given up when act 3 is on its way leaves the responder no link`() {
+        let pair = Pair(seed: 9)
+        let number = pair.near.dial(pair.far, token: Pair.token)
+        // The responder has the link, and its word of it is still on its way.
+        #expect(pair.network.run(for: 5_000_000) { pair.far.opened.count == 1 })
+        #expect(pair.near.opened.isEmpty)
+        pair.near.endpoint.cancelDial(number, at: pair.network.now)
+        pair.near.settle()
+        pair.network.run(for: 10_000_000)
+        #expect(pair.near.failures == [.cancelled] && pair.near.opened.isEmpty && pair.near.closed.isEmpty)
+        #expect(Array(pair.far.closed.values) == [.closedByPeer])
+        #expect(pair.near.endpoint.connectionCount == 0 && pair.far.endpoint.connectionCount == 0)
+    }
+
+    @Test func `one network has eight handshakes in flight, all have 256, and they end`() throws {
+        let pair = Pair(seed: 10)
+        let act = try dialDatagram(pair)
+        func knock(_ dialer: UInt64, _ address: DatagramAddress) {
+            var bytes = act
+            bytes.replaceSubrange(18..<26, with: bigEndian(dialer))
+            pair.far.endpoint.receive(bytes, from: address, at: pair.network.now)
+        }
+        for index in 0..<20 as Range<UInt64> { knock(index, DatagramAddress(v4: 0x0100_0000 + UInt32(index), port: 1)) }
+        #expect(pair.far.endpoint.handshakesInFlight == 8)
+        for index in 0..<20 as Range<UInt64> {
+            knock(index, DatagramAddress(high: 0x2001_0db8_0000_0000 | index, low: index, port: 1))
+        }
+        #expect(pair.far.endpoint.handshakesInFlight == 16)
+        // Many networks: a cookie is asked for beyond 64, so no more keys are drawn.
+        for index in 0..<400 as Range<UInt64> { knock(index, DatagramAddress(v4: UInt32(index) << 8, port: 1)) }
+        #expect(pair.far.endpoint.handshakesInFlight == 64 && pair.far.keysDrawn == 64)
+        var out = 0
+        while let reply = pair.far.endpoint.poll(at: pair.network.now) {
+            out += 1
+            #expect(reply.bytes.count <= act.count)
+        }
+        #expect(out == 64 + 352)
+        pair.network.run(for: 6_000_000)
+        #expect(pair.far.endpoint.handshakesInFlight == 0 && pair.far.endpoint.connectionCount == 0)
+    }
+
+    @Test func `under load a dialer shows a cookie and gets in`() {
+        var limits = DatagramLimits()
+        limits.handshakesBeforeCookie = 0
+        let pair = Pair(seed: 11, limits: limits)
+        #expect(pair.open())
+        #expect(pair.far.rejections == [.cookieSent] && pair.far.keysDrawn == 2 && pair.far.routesAsked == 1)
+        // One more round trip.
+        #expect(pair.network.now - 1_000_000 == 120_000)
+    }
+
+    @Test func `a cookie is good for its address, dialer, token and time, and no other`() {
+        let cookies = AddressCookie(key: SecretBytes(copying: [UInt8](repeating: 1, count: 32)), period: 30_000_000)
+        let address = DatagramAddress(v4: 1, port: 2)
+        let token = CodecTests.bytes(16, 1)
+        let cookie = cookies.make(address, dialer: 5, token: token, at: 100_000_000)
+        #expect(cookie.count == 16)
+        func isValid(
+            _ cookie: [UInt8],
+            _ address: DatagramAddress,
+            dialer: UInt64,
+            token: [UInt8],
+            at now: Microseconds
+        ) -> Bool {
+            cookies.isValid(cookie, address, dialer: dialer, token: token, at: now)
+        }
+        #expect(isValid(cookie, address, dialer: 5, token: token, at: 100_000_000))
+        #expect(isValid(cookie, address, dialer: 5, token: token, at: 149_999_999))
+        #expect(!isValid(cookie, address, dialer: 5, token: token, at: 150_000_000))
+        #expect(!isValid(cookie, address, dialer: 5, token: token, at: 80_000_000))
+        #expect(!isValid(cookie, address, dialer: 6, token: token, at: 100_000_000))
+        #expect(!isValid([], address, dialer: 5, token: token, at: 100_000_000))
+        #expect(!isValid(cookie, address, dialer: 5, token: CodecTests.bytes(16, 2), at: 100_000_000))
+        for other in [
+            DatagramAddress(v4: 1, port: 3), DatagramAddress(v4: 2, port: 2),
+            DatagramAddress(v4: 1, port: 2, socket: 1),
+        ] { #expect(!isValid(cookie, other, dialer: 5, token: token, at: 100_000_000)) }
+    }
+
+    @Test func `datagrams that come back to their sender change nothing`() {
+        let pair = Pair(seed: 12)
+        var echoed = 0
+        pair.network.tap = { from, to, bytes in
+            // Both to whom it is for, and back.
+            pair.network.inject(bytes, from: to, to: from, after: 1_000)
+            echoed += 1
+            return true
+        }
+        #expect(pair.open())
+        pair.near.waiting = makeMessages(20, seed: 1)
+        #expect(pair.network.run(for: 10_000_000) { pair.far.received.count == 20 })
+        #expect(pair.far.received == pair.near.waiting && echoed > 20)
+        #expect(pair.near.opened.count == 1 && pair.far.opened.count == 1)
+    }
+
+    @Test func `without a token nothing comes out, and before an address is proved never more than went in`() {
+        let pair = Pair(seed: 13)
+        var random = SplitMix64(state: 1)
+        var bytesIn: [DatagramAddress: Int] = [:]
+        var bytesOut: [DatagramAddress: Int] = [:]
+        // Addresses from which no valid token ever comes.
+        var strangers: Set<DatagramAddress> = []
+        for index in 0..<2_000 {
+            let address = DatagramAddress(v4: UInt32(index % 50) << 8, port: UInt16(index % 7))
+            if index % 2 == 1 { strangers.insert(address) }
+            var bytes = DatagramPacket.dial(
+                token: index % 2 == 0 ? Pair.token : random.bytes(16),
+                dialer: UInt64(index % 11),
+                cookie: index % 3 == 0 ? random.bytes(16) : [],
+                actOne: [0] + makeSecretKey(&random).publicKey.bytes + random.bytes(16)
+            ).bytes
+            if index % 5 == 0 { bytes.removeLast() }
+            bytesIn[address, default: 0] += bytes.count
+            pair.far.endpoint.receive(bytes, from: address, at: pair.network.now)
+            while let reply = pair.far.endpoint.poll(at: pair.network.now) {
+                bytesOut[reply.address, default: 0] += reply.bytes.count
+            }
+        }
+        for (address, count) in bytesOut { #expect(count <= bytesIn[address] ?? 0) }
+        #expect(strangers.count == 25 * 7 && strangers.isDisjoint(with: bytesOut.keys))
+    }
+}

@@ -1,0 +1,332 @@
+import Crypto
+import Testing
+
+@testable import Transport
+
+extension DatagramLink {
+    /// An authentic packet with any contents, as a peer that misbehaves would send it.
+    func forge(_ frames: [UInt8], number: UInt64? = nil) -> [UInt8] {
+        let number = number ?? nextNumber
+        nextNumber = max(nextNumber, number + 1)
+        var packet = DatagramPacket.sealed(epoch: keys.epoch, receiver: remoteID, number: number).bytes + frames
+        keys.seal(&packet, number: number)
+        return packet
+    }
+
+    /// All that must not change when a datagram is refused.
+    var fingerprint: String {
+        """
+        \(state) \(replay.next) \(nextNumber) \(received.isOwed) \(received.deadline ?? -1) \(sent.outstanding) \
+        \(outbound.byteCount) \(outbound.credit) \(inbound.contiguous) \(inbound.byteCount) \(path.address) \
+        \(path.inFlight) \(path.roundTrip) \(path.congestion.window) \(responses.count) \(lastReceivedAt) \(bytesIn) \
+        \(keys.epoch) \(keys.receivedCount) \(events.filter { if case .rejected = $0 { false } else { true } })
+        """
+    }
+}
+
+/// Two open links that have exchanged a little and rest.
+private func resting(_ seed: UInt64, limits: DatagramLimits = DatagramLimits()) throws -> Pair {
+    var conditions = Conditions()
+    conditions.delay = 10_000
+    let pair = Pair(seed: seed, conditions, limits: limits)
+    try #require(pair.open())
+    pair.near.waiting = makeMessages(5, seed: 1)
+    pair.network.run(for: 3_000_000)
+    try #require(pair.far.received.count == 5)
+    return pair
+}
+
+@Suite struct AuthenticityTests {
+    @Test func `a packet changed in any bit changes nothing, and then it is taken once`() throws {
+        let pair = try resting(1)
+        let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
+        let packet = near.forge([1, 0, 0, 0])
+        let before = far.fingerprint
+        for bit in 0..<8 * packet.count {
+            var changed = packet
+            changed[bit / 8] ^= 1 << (bit % 8)
+            pair.far.endpoint.receive(changed, from: pair.near.address, at: pair.network.now)
+            #expect(far.fingerprint == before, "bit \(bit)")
+        }
+        for length in 0..<packet.count {
+            pair.far.endpoint.receive(Array(packet.prefix(length)), from: pair.near.address, at: pair.network.now)
+            #expect(far.fingerprint == before)
+        }
+        pair.far.endpoint.receive(packet, from: pair.near.address, at: pair.network.now)
+        let after = far.fingerprint
+        #expect(after != before)
+        // The same once more, also from elsewhere.
+        for address in [pair.near.address, DatagramAddress(v4: 9, port: 9)] {
+            pair.far.endpoint.receive(packet, from: address, at: pair.network.now)
+            #expect(far.fingerprint == after)
+        }
+        while let event = pair.far.endpoint.nextEvent() {
+            if case .rejected(let rejection) = event {
+                #expect([.notAuthentic, .replayed, .malformed, .unknownConnection].contains(rejection))
+            }
+        }
+    }
+
+    @Test func `garbage with a good header never changes a link`() throws {
+        let pair = try resting(2)
+        let far = try #require(pair.farLink)
+        let before = far.fingerprint
+        var random = SplitMix64(state: 4)
+        for index in 0..<5_000 {
+            let number = UInt64.random(in: 0...40, using: &random)
+            let header = DatagramPacket.sealed(epoch: UInt8(index % 3), receiver: far.localID, number: number)
+            let bytes = header.bytes + random.bytes(Int.random(in: 16...100, using: &random))
+            pair.far.endpoint.receive(bytes, from: pair.near.address, at: pair.network.now)
+        }
+        #expect(far.fingerprint == before && far.refusedPackets == 5_000)
+    }
+
+    @Test func `our own packets sent back to us do not open`() throws {
+        let pair = try resting(3)
+        let near = try #require(pair.nearLink)
+        let before = near.fingerprint
+        var packet = near.forge([1])
+        let after = near.fingerprint
+        packet.replaceSubrange(3..<11, with: bigEndian(near.localID))
+        pair.near.endpoint.receive(packet, from: pair.far.address, at: pair.network.now)
+        #expect(near.fingerprint == after && after != before)
+    }
+
+    @Test(
+        arguments: [
+            [10],  // no such frame
+            [2, 0x7f, 0xff, 0, 0, 0],  // acknowledges what was never sent
+            [3, 0x80, 0x20, 0, 0, 1, 7],  // beyond the credit of 1 MiB
+            [3, 0x44, 0, 0xff],  // longer than the packet
+            [8, 1, 1],  // half an act
+            [8, 1, 1] + [UInt8](repeating: 0, count: 50),  // not an act
+        ] as [[UInt8]]
+    )
+    func `what an authentic peer may not say ends the link`(frames: [UInt8]) throws {
+        let pair = try resting(4)
+        let near = try #require(pair.nearLink)
+        pair.far.endpoint.receive(near.forge(frames), from: pair.near.address, at: pair.network.now)
+        pair.network.run(for: 1_000_000)
+        #expect(pair.far.closed.values.first == .protocolViolation)
+        #expect(pair.near.closed.values.first == .closedByPeer)
+    }
+
+    @Test func `random frames from an authentic peer never trap`() throws {
+        var random = SplitMix64(state: 5)
+        for seed in 0..<40 as Range<UInt64> {
+            let pair = try resting(seed)
+            let near = try #require(pair.nearLink)
+            for _ in 0..<60 {
+                guard pair.far.closed.isEmpty else { break }
+                var frames: [UInt8] = []
+                for _ in 0..<Int.random(in: 1...4, using: &random) {
+                    frames.append(UInt8.random(in: 0...9, using: &random))
+                    frames += random.bytes(Int.random(in: 0...6, using: &random)).map { $0 & 0x4f }
+                }
+                pair.far.endpoint.receive(near.forge(frames), from: pair.near.address, at: pair.network.now)
+                pair.far.settle()
+            }
+            pair.network.run(for: 60_000_000)
+            #expect(pair.far.endpoint.connectionCount <= 1)
+        }
+    }
+
+    @Test(arguments: [
+        [UInt8](repeating: 0xff, count: 4),  // a message of 4 GiB
+        [0, 1, 0, 0],  // of 65,536
+    ]) func `a message that is too long ends the link before it is there`(prefix: [UInt8]) throws {
+        let pair = try resting(6)
+        let near = try #require(pair.nearLink)
+        let offset = try #require(pair.farLink).inbound.contiguous
+        var frames: [UInt8] = []
+        DatagramFrame.appendDataHeader(offset: offset, length: 4, isLast: false, to: &frames)
+        pair.far.endpoint.receive(near.forge(frames + prefix), from: pair.near.address, at: pair.network.now)
+        pair.network.run(for: 1_000_000)
+        #expect(pair.far.closed.values.first == .protocolViolation)
+    }
+
+    @Test func `a stream that ends within a message ends the link`() throws {
+        let pair = try resting(7)
+        let near = try #require(pair.nearLink)
+        let offset = try #require(pair.farLink).inbound.contiguous
+        var frames: [UInt8] = []
+        DatagramFrame.appendDataHeader(offset: offset, length: 2, isLast: true, to: &frames)
+        pair.far.endpoint.receive(near.forge(frames + [0, 0]), from: pair.near.address, at: pair.network.now)
+        pair.network.run(for: 1_000_000)
+        #expect(pair.far.closed.values.first == .protocolViolation)
+    }
+
+    @Test func `pieces with more gaps than are kept account of are as if they had not come`() throws {
+        var limits = DatagramLimits()
+        limits.receivedRanges = 16
+        let pair = try resting(8, limits: limits)
+        let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
+        let start = far.inbound.contiguous
+        for index in 0..<200 as Range<UInt64> {
+            var frames: [UInt8] = []
+            DatagramFrame.appendDataHeader(offset: start + 10 + 3 * index, length: 1, isLast: false, to: &frames)
+            pair.far.endpoint.receive(near.forge(frames + [1]), from: pair.near.address, at: pair.network.now)
+        }
+        #expect(pair.far.closed.isEmpty)
+        #expect(far.inbound.byteCount <= 10 + 3 * 17)
+    }
+}
+
+@Suite struct FlowTests {
+    @Test func `a peer that does not read holds us to its window, and we go on when it reads`() throws {
+        let pair = try resting(1)
+        pair.far.reads = false
+        pair.near.writes = 0
+        pair.near.waiting = (0..<60).map { [UInt8](repeating: UInt8($0), count: 50_000) }
+        pair.network.run(for: 20_000_000)
+        let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
+        #expect(far.inbound.byteCount <= 1 << 20 && far.inbound.byteCount > 900_000)
+        #expect(!near.isWritable && pair.near.writes < 60)
+        #expect(pair.near.closed.isEmpty)
+        pair.far.reads = true
+        pair.far.received = []
+        pair.far.readAll(try #require(pair.far.link))
+        pair.far.settle()
+        #expect(pair.network.run(for: 20_000_000) { pair.far.received.count == 60 })
+        #expect(pair.far.received == pair.near.waiting)
+    }
+
+    @Test func `more than 8 MiB ends the link, and a message of 65,536 bytes is refused`() throws {
+        let pair = try resting(2)
+        let number = try #require(pair.near.link)
+        #expect(throws: DatagramLink.SendError.tooLong) {
+            try pair.near.endpoint.send([UInt8](repeating: 0, count: 65_536), on: number, at: pair.network.now)
+        }
+        #expect(throws: DatagramLink.SendError.outboundOverflow) {
+            for _ in 0..<200 {
+                try pair.near.endpoint.send([UInt8](repeating: 0, count: 65_535), on: number, at: pair.network.now)
+            }
+        }
+        pair.network.run(for: 2_000_000)
+        #expect(pair.near.closed[number] == .outboundOverflow)
+        #expect(pair.far.closed.values.first == .closedByPeer)
+        #expect(throws: DatagramLink.SendError.closed) {
+            try pair.near.endpoint.send([], on: number, at: pair.network.now)
+        }
+    }
+}
+
+/// Every state of a link and every event.
+@Suite struct StateCellTests {
+    enum Cell: CaseIterable { case open, finishing, lingering, gone }
+
+    private func link(in cell: Cell) throws -> (Pair, UInt64, DatagramLink) {
+        let pair = try resting(20)
+        let number = try #require(pair.near.link)
+        let link = try #require(pair.nearLink)
+        switch cell {
+        case .open: break
+        case .finishing: link.close(.duplicate, at: pair.network.now)
+        case .lingering: link.abort(.shutDown, at: pair.network.now)
+        case .gone: link.closedByPeer()
+        }
+        link.events = []
+        return (pair, number, link)
+    }
+
+    private func isSame(_ link: DatagramLink, _ cell: Cell) -> Bool {
+        switch (link.state, cell) {
+        case (.open, .open), (.finishing, .finishing), (.lingering, .lingering), (.gone, .gone): true
+        default: false
+        }
+    }
+
+    @Test(arguments: Cell.allCases) func `send`(cell: Cell) throws {
+        let (pair, _, link) = try link(in: cell)
+        if cell == .open {
+            try link.send([1], at: pair.network.now)
+        } else {
+            #expect(throws: DatagramLink.SendError.closed) { try link.send([1], at: pair.network.now) }
+        }
+        #expect(isSame(link, cell) && link.isWritable == (cell == .open))
+    }
+
+    @Test(arguments: Cell.allCases) func `close`(cell: Cell) throws {
+        let (pair, _, link) = try link(in: cell)
+        link.close(.requested, at: pair.network.now)
+        #expect(isSame(link, cell == .open ? .finishing : cell) && link.events.isEmpty)
+        // The first reason stays.
+        if case .finishing(let reason, _) = link.state { #expect(reason == (cell == .open ? .requested : .duplicate)) }
+    }
+
+    @Test(arguments: Cell.allCases) func `abort`(cell: Cell) throws {
+        let (pair, _, link) = try link(in: cell)
+        link.abort(.protocolViolation, at: pair.network.now)
+        switch cell {
+        case .open, .finishing:
+            #expect(isSame(link, .lingering) && link.events == [.closed(.protocolViolation)])
+            #expect(link.poll(at: pair.network.now) != nil && link.poll(at: pair.network.now) == nil)
+        case .lingering, .gone: #expect(isSame(link, cell) && link.events.isEmpty)
+        }
+    }
+
+    @Test(arguments: Cell.allCases) func `the peer's close`(cell: Cell) throws {
+        let (pair, _, link) = try link(in: cell)
+        let packet = try #require(pair.farLink).forge([9, 3])
+        let number = UInt64(bigEndian: packet[11..<19].reduce(0) { $0 << 8 | UInt64($1) }).bigEndian
+        _ = link.receive(packet, epoch: packet[2], number: number, from: pair.far.address, at: pair.network.now)
+        #expect(isSame(link, .gone))
+        switch cell {
+        case .open: #expect(link.events == [.closed(.closedByPeer)])
+        case .finishing: #expect(link.events == [.closed(.duplicate)])
+        case .lingering, .gone: #expect(link.events.isEmpty)
+        }
+        #expect(link.poll(at: pair.network.now) == nil && link.deadline == nil)
+    }
+
+    @Test(arguments: Cell.allCases) func `a packet with data`(cell: Cell) throws {
+        let (pair, _, link) = try link(in: cell)
+        var frames: [UInt8] = []
+        DatagramFrame.appendDataHeader(offset: 0, length: 5, isLast: false, to: &frames)
+        let packet = try #require(pair.farLink).forge(frames + [0, 0, 0, 1, 77])
+        let number = UInt64(packet[11..<19].reduce(0) { $0 << 8 | UInt64($1) })
+        _ = link.receive(packet, epoch: packet[2], number: number, from: pair.far.address, at: pair.network.now)
+        #expect(isSame(link, cell))
+        switch cell {
+        case .open, .finishing:
+            #expect(link.events == [.readable])
+            #expect(link.read(at: pair.network.now) == [77] && link.read(at: pair.network.now) == nil)
+        case .lingering:
+            #expect(link.events.isEmpty && link.read(at: pair.network.now) == nil && link.owesClose)
+        case .gone: #expect(link.events.isEmpty && link.read(at: pair.network.now) == nil)
+        }
+    }
+
+    @Test(arguments: Cell.allCases) func `time without a word`(cell: Cell) throws {
+        let (pair, _, link) = try link(in: cell)
+        let now = pair.network.now + 40_000_000
+        link.timeout(at: now)
+        switch cell {
+        case .open: #expect(link.events == [.closed(.silent)] && isSame(link, .lingering))
+        case .finishing: #expect(link.events == [.closed(.duplicate)] && isSame(link, .lingering))
+        case .lingering, .gone: #expect(link.events.isEmpty && isSame(link, .gone))
+        }
+    }
+
+    @Test(arguments: Cell.allCases) func `another network`(cell: Cell) throws {
+        let (pair, _, link) = try link(in: cell)
+        link.networkChanged(at: pair.network.now)
+        #expect(isSame(link, cell) && link.events.isEmpty)
+        let datagram = link.poll(at: pair.network.now)
+        #expect((datagram != nil) == (cell != .gone))
+    }
+
+    @Test func `a lingering link repeats its close ever more seldom`() throws {
+        let (pair, _, link) = try link(in: .lingering)
+        #expect(link.poll(at: pair.network.now) != nil)
+        var closes = 0
+        let far = try #require(pair.farLink)
+        for _ in 0..<100 {
+            let packet = far.forge([1])
+            let number = UInt64(packet[11..<19].reduce(0) { $0 << 8 | UInt64($1) })
+            _ = link.receive(packet, epoch: packet[2], number: number, from: pair.far.address, at: pair.network.now)
+            if link.poll(at: pair.network.now) != nil { closes += 1 }
+        }
+        #expect((3...7).contains(closes))
+    }
+}

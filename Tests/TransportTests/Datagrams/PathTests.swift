@@ -1,0 +1,176 @@
+import Crypto
+import Testing
+
+@testable import Transport
+
+@Suite struct PathTests {
+    private func pair(_ seed: UInt64, _ conditions: Conditions = Conditions()) throws -> Pair {
+        let pair = Pair(seed: seed, conditions)
+        try #require(pair.open())
+        pair.network.run(for: 2_000_000)
+        return pair
+    }
+    private let elsewhere = DatagramAddress(v4: 0x0c00_0001, port: 77)
+
+    @Test func `a link follows its peer to another address, in mid-transfer, within a round trip`() throws {
+        let pair = try pair(1)
+        pair.near.waiting = makeMessages(3_000, seed: 1)
+        pair.network.run(for: 300_000)
+        let before = pair.far.received.count
+        pair.near.address = elsewhere
+        #expect(pair.network.run(for: 1_000_000) { pair.far.moves == [elsewhere] })
+        #expect(pair.farLink?.address == elsewhere && before < 3_000)
+        // Measured anew.
+        #expect(pair.farLink?.path.number == 1)
+        #expect(pair.network.run(for: 60_000_000) { pair.far.received.count == 3_000 })
+        #expect(pair.far.received == pair.near.waiting && pair.near.closed.isEmpty)
+    }
+
+    @Test func `the shell's word that the network has changed moves an idle link`() throws {
+        let pair = try pair(2)
+        pair.near.address = elsewhere
+        pair.near.endpoint.networkChanged(at: pair.network.now)
+        pair.near.settle()
+        #expect(pair.network.run(for: 200_000) { pair.far.moves == [elsewhere] })
+        pair.far.waiting = makeMessages(10, seed: 1)
+        pair.far.settle()
+        #expect(pair.network.run(for: 2_000_000) { pair.near.received.count == 10 })
+    }
+
+    @Test func `a peer that has moved four thousand million times may move once more`() throws {
+        let pair = try pair(9)
+        let far = try #require(pair.farLink)
+        far.pathCount = .max
+        for port in 1...3 as ClosedRange<UInt16> {
+            pair.near.address = DatagramAddress(v4: 0x0c00_0001, port: port)
+            pair.near.endpoint.networkChanged(at: pair.network.now)
+            pair.near.settle()
+            #expect(pair.network.run(for: 2_000_000) { far.address == pair.near.address })
+        }
+        pair.near.waiting = makeMessages(10, seed: 1)
+        pair.near.settle()
+        #expect(pair.network.run(for: 2_000_000) { pair.far.received.count == 10 })
+    }
+
+    @Test func `an old packet from elsewhere moves nothing`() throws {
+        let pair = try pair(3)
+        let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
+        let old = near.forge([1])
+        let new = near.forge([1])
+        pair.far.endpoint.receive(new, from: pair.near.address, at: pair.network.now)
+        pair.far.endpoint.receive(old, from: elsewhere, at: pair.network.now)
+        #expect(far.address == pair.near.address && far.fallback == nil)
+    }
+
+    @Test func `who sends our packets from elsewhere gets at most three bytes for each, and the link comes back`()
+        throws
+    {
+        let pair = try pair(4)
+        pair.far.waiting = makeMessages(2_000, seed: 2)
+        var stolenBytes = 0
+        var sentBytes = 0
+        var isStolen = false
+        pair.network.tap = { from, to, bytes in
+            if to == self.elsewhere { sentBytes += bytes.count }
+            // One packet of the near side is caught, and comes from the thief before it comes from its owner.
+            if from == pair.near.address, !isStolen, pair.far.received.isEmpty, pair.near.received.count > 100 {
+                isStolen = true
+                stolenBytes += bytes.count
+                pair.network.inject(bytes, from: self.elsewhere, to: to, after: 1_000)
+                return false
+            }
+            return !isStolen || from != pair.near.address || pair.network.now > 30_000_000
+        }
+        pair.far.settle()
+        pair.network.run(for: 2_000_000)
+        #expect(isStolen && stolenBytes > 0)
+        #expect(sentBytes > 0 && sentBytes <= 3 * stolenBytes)
+        pair.network.tap = { _, _, _ in true }
+        // No response comes from there: back to the one that was proved.
+        #expect(
+            pair.network.run(for: 20_000_000) {
+                pair.far.endpoint.link(pair.far.opened[0].number)?.address == pair.near.address
+            }
+        )
+        #expect(pair.network.run(for: 60_000_000) { pair.near.received.count == 2_000 })
+        #expect(pair.near.received == pair.far.waiting)
+    }
+
+    @Test func `an address that is not proved gets three bytes for one`() {
+        var path = DatagramPath(elsewhere, number: 1, isProved: false, limits: DatagramLimits(), seed: 1, at: 0)
+        #expect(path.allowance == 0)
+        path.datagramReceived(100)
+        #expect(path.allowance == 300 && path.allowanceForData == 0)
+        path.datagramReceived(900)
+        #expect(path.allowance == 3_000 && path.allowanceForData == 3_000 - 512)
+        path.datagramSent(2_700)
+        path.datagramSent(300)
+        #expect(path.allowance == 0)
+        path.startChallenge(at: 0)
+        path.challengeSent(7, at: 0)
+        let wrong = path.response(8)
+        #expect(!wrong && path.allowance == 0)
+        let right = path.response(7)
+        #expect(right && path.allowance == .max && path.challengeDeadline == nil)
+        let again = path.response(7)
+        #expect(!again)
+    }
+
+    @Test func `who moves while the other side's new address is not proved can still say so`() throws {
+        let pair = try pair(8)
+        let (near, far) = (try #require(pair.nearLink), try #require(pair.farLink))
+        // The far side has moved, and the near one has heard one packet of it; no challenge has been answered.
+        pair.far.address = elsewhere
+        pair.near.endpoint.receive(far.forge([1]), from: elsewhere, at: pair.network.now)
+        #expect(near.address == elsewhere && near.path.allowance > 0)
+        let allowance = near.path.allowance
+        pair.near.address = DatagramAddress(v4: 0x0d00_0001, port: 8)
+        near.networkChanged(at: pair.network.now)
+        #expect(near.path.allowance == allowance && near.fallback != nil)
+        pair.near.endpoint.touch(near.localID)
+        pair.near.settle()
+        #expect(pair.network.run(for: 2_000_000) { near.path.isProved && far.path.isProved })
+        #expect(far.address == pair.near.address && near.address == elsewhere)
+    }
+
+    // MARK: Sizes
+
+    @Test(arguments: [(1_500, 1_472), (1_471, 1_452), (1_400, 1_372), (1_250, 1_232), (1_231, 1_200), (1_200, 1_200)])
+    func `datagrams grow to what gets through`(largest: Int, expected: Int) throws {
+        var conditions = Conditions()
+        conditions.largest = largest
+        let pair = try pair(5, conditions)
+        pair.near.waiting = makeMessages(100, seed: 1)
+        pair.near.settle()
+        pair.network.run(for: 20_000_000)
+        #expect(pair.nearLink?.datagramByteCount == expected)
+        #expect(pair.far.received.count == 100)
+    }
+
+    @Test func `on a loopback they grow to 65,000`() throws {
+        var conditions = Conditions()
+        conditions.delay = 50
+        let pair = Pair(seed: 6, conditions)
+        pair.near.address = DatagramAddress(v4: 0x7f00_0001, port: 1)
+        pair.far.address = DatagramAddress(v4: 0x7f00_0001, port: 2)
+        try #require(pair.open())
+        pair.near.waiting = makeMessages(100, seed: 1)
+        pair.network.run(for: 2_000_000)
+        #expect(pair.nearLink?.datagramByteCount == 65_000 && pair.far.received.count == 100)
+    }
+
+    @Test func `a way that carries less from now on is noticed, and the transfer goes on`() throws {
+        let pair = try pair(7)
+        #expect(pair.nearLink?.datagramByteCount == 1_472)
+        pair.near.waiting = makeMessages(500, seed: 1)
+        pair.near.settle()
+        pair.network.run(for: 60_000)
+        pair.network.conditions.largest = 1_300
+        #expect(pair.network.run(for: 30_000_000) { pair.far.received.count == 500 })
+        #expect(pair.nearLink?.datagramByteCount == 1_200 && pair.near.closed.isEmpty)
+        #expect(pair.far.received == pair.near.waiting)
+        pair.near.waiting += makeMessages(20, seed: 2)
+        pair.network.run(for: 700_000_000)
+        #expect(pair.nearLink?.datagramByteCount == 1_232)
+    }
+}

@@ -1,0 +1,153 @@
+import Crypto
+import Testing
+
+@testable import Transport
+
+/// What two nodes behind NATs need: to know from where they are seen, and to make a way for each other.
+@Suite struct PunchTests {
+    private static let nonce = [UInt8](repeating: 0x33, count: 16)
+
+    @Test func `a node is told from where it is seen, for a token that is known, in fewer bytes than it asked`() {
+        let pair = Pair(seed: 1)
+        var sizes: [UInt8: Int] = [:]
+        pair.network.tap = { _, _, bytes in
+            sizes[bytes[1]] = bytes.count
+            return true
+        }
+        _ = pair.near.endpoint.observe(token: Pair.token, at: pair.far.address, now: pair.network.now)
+        pair.near.settle()
+        pair.network.run(for: 10_000_000)
+        #expect(pair.near.observed.map { $0?.port } == [pair.near.address.port])
+        #expect(pair.near.observed.map { $0?.v4 } == [pair.near.address.v4])
+        #expect(pair.far.routesAsked == 0, "a route may cost a key, an answer does not")
+        #expect(sizes[0x18] == 34 && sizes[0x19] == 28)
+        #expect(pair.near.endpoint.connectionCount == 0 && pair.far.endpoint.connectionCount == 0)
+        // Another token: silence.
+        _ = pair.near.endpoint.observe(token: Self.nonce, at: pair.far.address, now: pair.network.now)
+        pair.near.settle()
+        pair.network.run(for: 10_000_000)
+        #expect(
+            pair.near.observed.last == .some(nil)
+                && pair.far.rejections == [.unknownToken, .unknownToken, .unknownToken]
+        )
+        #expect(pair.far.keysDrawn == 0 && pair.near.endpoint.connectionCount == 0)
+    }
+
+    @Test func `an answer from elsewhere, to another question, or a second one changes nothing`() {
+        let pair = Pair(seed: 2)
+        var asked: [UInt8] = []
+        pair.network.tap = { _, _, bytes in
+            if bytes[1] == 0x18 { asked = bytes }
+            return false
+        }
+        _ = pair.near.endpoint.observe(token: Pair.token, at: pair.far.address, now: pair.network.now)
+        pair.near.settle()
+        guard case .observe(_, let asker)? = DatagramPacket(asked) else { return #expect(Bool(false), "nothing asked") }
+        let answer = DatagramPacket.observed(asker: asker, high: 0, low: 0xffff_0102_0304, port: 9).bytes
+        func receive(_ bytes: [UInt8], from address: DatagramAddress) {
+            pair.near.endpoint.receive(bytes, from: address, at: pair.network.now)
+            pair.near.settle()
+        }
+        receive(answer, from: DatagramAddress(v4: 1, port: 1))
+        receive(DatagramPacket.reply(asker: asker, sealed: []).bytes, from: pair.far.address)
+        #expect(pair.near.observed.isEmpty && pair.near.knockAnswers.isEmpty)
+        receive(answer, from: pair.far.address)
+        receive(answer, from: pair.far.address)
+        #expect(pair.near.observed.map { $0?.v4 } == [0x0102_0304])
+        #expect(pair.near.rejections == [.unknownConnection, .unknownConnection, .unknownConnection])
+    }
+
+    @Test func `at most five packets of 18 bytes go to each of eight addresses, and it ends by itself`() {
+        let pair = Pair(seed: 3)
+        var sent: [DatagramAddress: Int] = [:]
+        pair.network.tap = { _, to, bytes in
+            #expect(bytes.count == 18 && bytes[1] == 0x1a)
+            sent[to, default: 0] += 1
+            return false
+        }
+        let addresses = (0..<12).map { DatagramAddress(v4: 0x0102_0300 + $0, port: 7) }
+        pair.near.endpoint.punch(Self.nonce, to: addresses, at: pair.network.now)
+        pair.near.settle()
+        pair.network.run(for: 10_000_000)
+        #expect(sent == Dictionary(uniqueKeysWithValues: addresses.prefix(8).map { ($0, 5) }))
+        #expect(pair.near.endpoint.connectionCount == 0 && pair.near.endpoint.nextDeadline == nil)
+    }
+
+    @Test func `who expects a packet is told from where it came; any other is dropped`() {
+        let pair = Pair(seed: 4)
+        pair.far.endpoint.punch(Self.nonce, to: [], at: pair.network.now)
+        pair.far.settle()
+        pair.near.endpoint.punch(Self.nonce, to: [pair.far.address], at: pair.network.now)
+        pair.near.settle()
+        pair.network.run(for: 2_000_000)
+        #expect(pair.far.punched.count == 5 && Set(pair.far.punched.map(\.port)) == [pair.near.address.port])
+        let other = DatagramPacket.punch(nonce: [UInt8](repeating: 1, count: 16)).bytes
+        pair.far.endpoint.receive(other, from: pair.near.address, at: pair.network.now)
+        pair.far.settle()
+        #expect(pair.far.punched.count == 5 && pair.far.rejections == [.unknownConnection])
+        pair.network.run(for: 10_000_000)
+        pair.far.endpoint.receive(
+            DatagramPacket.punch(nonce: Self.nonce).bytes,
+            from: pair.near.address,
+            at: pair.network.now
+        )
+        pair.far.settle()
+        #expect(pair.far.punched.count == 5 && pair.far.endpoint.connectionCount == 0)
+    }
+
+    @Test func `both ends may be ours: each is told, and the end of one leaves the other`() {
+        let pair = Pair(seed: 7)
+        let packet = DatagramPacket.punch(nonce: Self.nonce).bytes
+        func told() -> Int {
+            pair.near.punched = []
+            pair.near.endpoint.receive(packet, from: pair.far.address, at: pair.network.now)
+            pair.near.settle()
+            return pair.near.punched.count
+        }
+        pair.near.endpoint.punch(Self.nonce, to: [], at: pair.network.now)
+        pair.network.run(for: 3_000_000)
+        pair.near.endpoint.punch(Self.nonce, to: [], at: pair.network.now)
+        pair.near.settle()
+        #expect(told() == 2)
+        pair.network.run(for: 3_000_000)
+        #expect(told() == 1, "the first is over")
+        pair.network.run(for: 3_000_000)
+        #expect(told() == 0 && pair.near.endpoint.punchers.isEmpty)
+    }
+
+    @Test func `no more ways are made at a time than there may be`() {
+        let pair = Pair(seed: 5)
+        for index in 0..<200 {
+            pair.near.endpoint.punch([UInt8](repeating: UInt8(index), count: 16), to: [], at: pair.network.now)
+        }
+        pair.near.settle()
+        #expect(pair.near.endpoint.connectionCount == DatagramLimits().punches)
+        pair.network.run(for: 10_000_000)
+        #expect(pair.near.endpoint.connectionCount == 0)
+        pair.near.endpoint.punch(Self.nonce, to: [], at: pair.network.now)
+        #expect(pair.near.endpoint.connectionCount == 1)
+    }
+
+    @Test func `a dial through a NAT asks five times in five seconds`() {
+        let pair = Pair(seed: 6)
+        var times: [Microseconds] = []
+        pair.network.tap = { [network = pair.network] _, _, _ in
+            times.append(network.now)
+            return false
+        }
+        let start = pair.network.now
+        var dial = DatagramDial(
+            address: pair.far.address,
+            token: Pair.token,
+            identity: pair.near.identity,
+            remote: pair.far.identity.publicKey,
+            route: 1
+        )
+        dial.isPunching = true
+        _ = pair.near.endpoint.dial(dial, at: start)
+        pair.near.settle()
+        pair.network.run(for: 10_000_000)
+        #expect(times.map { $0 - start } == [0, 200_000, 600_000, 1_400_000, 3_000_000])
+        #expect(pair.near.failures == [.noAnswer])
+    }
+}

@@ -1,0 +1,516 @@
+import Testing
+import Transport
+
+@Suite("LAN discovery")
+struct LanDiscoveryTests {
+    // MARK: Finding
+
+    @Test("who announces is found, and finds who answers")
+    func both() throws {
+        var (ann, bob) = pair()
+        let announcement = try #require(ann.announcements(missing: [11]).first)
+        let heard = bob.receive(announcement, from: 1)
+        #expect(heard.first == .found(22, source(1), port: 7_440))
+        let answer = try #require(heard.answers.first)
+        #expect(ann.receive(answer, from: 2, port: 6_000) == [.found(11, source(2, port: 6_000), port: 7_440)])
+    }
+
+    @Test("a sleeping inbox is found and answers, and does not announce")
+    func sleeping() throws {
+        var (ann, bob) = pair()
+        bob.discovery.setAnnouncing(22, nil)
+        #expect(bob.announcements(missing: [22]).isEmpty)
+        let announcement = try #require(ann.announcements(missing: [11]).first)
+        #expect(bob.receive(announcement, from: 1).answers.count == 1)
+        bob.discovery.setAnnouncing(22, lanSecret(2))
+        bob.discovery.stir(now: bob.now, using: &bob.random)
+        #expect(bob.announcements(missing: [22]).count == 1)
+    }
+
+    @Test("who takes no links on this network announces nothing and answers nothing, and hears all the same")
+    func portless() throws {
+        var (ann, bob) = pair()
+        bob.setInterfaces(port: nil)
+        #expect(bob.announcements(missing: [22]).isEmpty)
+        let announcement = try #require(ann.announcements(missing: [11]).first)
+        #expect(bob.receive(announcement, from: 1) == [.found(22, source(1), port: 7_440)])
+    }
+
+    @Test("clocks may differ by an hour; with more than that two do not find each other")
+    func clocks() throws {
+        for (difference, isFound) in [(60, true), (-60, true), (90, false), (-90, false)] as [(Int64, Bool)] {
+            var (ann, bob) = pair()
+            bob.now += difference * 60_000
+            let announcement = try #require(ann.announcements(missing: [11]).first)
+            #expect(bob.receive(announcement, from: 1).found == (isFound ? [22] : []), "\(difference) min")
+        }
+    }
+
+    @Test("the tags follow the time, by a slot, by many, and over the end of a slot")
+    func slots() throws {
+        for slots in [1, 3, 9, 10, 1_000] as [Int64] {
+            var (ann, bob) = pair()
+            _ = bob.discovery.advance(now: bob.now, missing: { [] }, using: &bob.random)
+            ann.now += slots * LanLimits.slotLength
+            bob.now = ann.now
+            let announcement = try #require(ann.announcements(missing: [11]).first)
+            #expect(bob.receive(announcement, from: 1).found == [22])
+        }
+    }
+
+    @Test("several pairs between two nodes are found by one announcement, and answered by one datagram")
+    func several() throws {
+        var (ann, bob) = pair()
+        for number in 0..<20 as Range<UInt64> {
+            ann.add(100 + number, announces: 1_000 + number, hears: 2_000 + number)
+            bob.add(300 + number, announces: 2_000 + number, hears: 1_000 + number)
+        }
+        let announcements = ann.announcements(missing: [11] + (100..<120))
+        #expect(announcements.count == 1)
+        let heard = bob.receive(announcements[0], from: 1)
+        #expect(Set(heard.found) == Set([22] + (300..<320)))
+        #expect(heard.answers.count == 1)
+        #expect(Set(ann.receive(heard.answers[0], from: 2).found) == Set([11] + (100..<120)))
+    }
+
+    @Test("a joiner finds the creator of its invite, who dials nobody, and other joiners hear nothing")
+    func invite() throws {
+        var creator = TestMachine(1)
+        var (joiner, other) = (TestMachine(2), TestMachine(3))
+        creator.discovery.add(5, listening: lanSecret(9), announcing: nil)
+        joiner.discovery.add(6, listening: nil, announcing: lanSecret(9))
+        other.discovery.add(7, listening: nil, announcing: lanSecret(9))
+        #expect(creator.announcements(missing: [5]).isEmpty)
+        let announcement = try #require(joiner.announcements(missing: [6]).first)
+        #expect(other.receive(announcement, from: 2).isEmpty)
+        let answer = try #require(creator.receive(announcement, from: 2).answers.first)
+        #expect(other.receive(answer, from: 1).isEmpty)
+        #expect(joiner.receive(answer, from: 1).found == [6])
+        joiner.discovery.remove(6)
+        joiner.now += 3 * LanLimits.slotLength
+        #expect(joiner.announcements(missing: [6]).isEmpty)
+    }
+
+    @Test("a pair that is gone is not found")
+    func removed() throws {
+        var (ann, bob) = pair()
+        bob.discovery.remove(22)
+        let announcement = try #require(ann.announcements(missing: [11]).first)
+        #expect(bob.receive(announcement, from: 1).isEmpty)
+        ann.discovery.remove(11)
+        #expect(ann.announcements(missing: [11]).isEmpty)
+    }
+
+    // MARK: When
+
+    @Test("the waits are 2 s, 4 s … 60 s, each a quarter more or less, until nobody is missing")
+    func backOff() {
+        var (ann, _) = pair()
+        var last: Int64?
+        for wait in [0, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000] as [Int64] {
+            #expect(!ann.advance(missing: [11]).isEmpty)
+            if let last { #expect((wait * 3 / 4...wait * 5 / 4).contains(ann.now - last), "\(wait)") }
+            last = ann.now
+        }
+        #expect(ann.advance(missing: []).isEmpty)
+        #expect(ann.discovery.nextDeadline == nil)
+    }
+
+    @Test("who has just gone missing is announced soon, and never sooner than 2 s after the last announcement")
+    func stirring() {
+        var (ann, _) = pair()
+        ann.add(12, announces: 5, hears: 6)
+        #expect(ann.discovery.nextDeadline.map { $0 - ann.now < LanLimits.gathering } == true)
+        for _ in 0..<6 { _ = ann.advance(missing: [11]) }
+        let last = ann.now
+        for _ in 0..<100 { ann.discovery.stir(now: ann.now, using: &ann.random) }
+        #expect(!ann.advance(missing: [11, 12]).isEmpty)
+        #expect((LanLimits.waitFirst..<LanLimits.waitFirst + LanLimits.gathering).contains(ann.now - last))
+        // From there on as at the beginning.
+        let next = ann.now
+        #expect(!ann.advance(missing: [11, 12]).isEmpty)
+        #expect((1_500...2_500).contains(ann.now - next))
+    }
+
+    @Test("a look that finds nothing new announces nothing and keeps the wait; a link that was lost again is news")
+    func looking() {
+        var (ann, _) = pair()
+        for _ in 0..<6 { _ = ann.advance(missing: [11]) }
+        let due = ann.discovery.nextDeadline
+        ann.now += 5_000
+        ann.discovery.stir(now: ann.now, using: &ann.random)
+        #expect(ann.advance(missing: [11]).isEmpty)
+        #expect(ann.discovery.nextDeadline == due)
+        ann.discovery.linked(11)
+        ann.discovery.stir(now: ann.now, using: &ann.random)
+        #expect(!ann.advance(missing: [11]).isEmpty)
+        #expect(ann.discovery.nextDeadline.map { $0 - ann.now < 2_501 } == true)
+    }
+
+    /// quiet: nobody is missing. due: something is to be said.
+    enum Start: CaseIterable { case quiet, due }
+
+    private func machine(_ start: Start) -> TestMachine {
+        var (ann, _) = pair()
+        _ = ann.advance(missing: start == .quiet ? [] : [11])
+        return ann
+    }
+
+    @Test("every event in every state", arguments: Start.allCases)
+    func cells(start: Start) throws {
+        var (_, bob) = pair()
+        let announced = try #require(bob.announcements(missing: [22]).first)
+        // Time, with somebody missing, with nobody, and too soon.
+        var ann = machine(start)
+        #expect(ann.advance(missing: [11]).isEmpty == (start == .quiet))
+        ann = machine(start)
+        #expect(ann.advance(missing: []).isEmpty)
+        #expect(ann.discovery.nextDeadline == nil)
+        ann = machine(start)
+        var wasAsked = false
+        let early = ann.discovery.advance(
+            now: noon - 1_000,
+            missing: {
+                wasAsked = true
+                return [11]
+            },
+            using: &ann.random
+        )
+        #expect(early.isEmpty && !wasAsked, "\(start)")
+        // Something new, and nothing new.
+        ann = machine(start)
+        ann.discovery.stir(now: ann.now, using: &ann.random)
+        #expect(ann.advance(missing: [11]).count == (start == .quiet ? 1 : 0))
+        ann.now += LanLimits.waitFirst
+        ann.discovery.stir(now: ann.now, using: &ann.random)
+        _ = ann.advance(missing: [])
+        #expect(ann.discovery.nextDeadline == nil)
+        // A link.
+        ann = machine(start)
+        ann.discovery.linked(11)
+        #expect((ann.discovery.nextDeadline == nil) == (start == .quiet))
+        // The same interfaces; a new address; none.
+        ann = machine(start)
+        ann.setInterfaces()
+        #expect((ann.discovery.nextDeadline == nil) == (start == .quiet))
+        ann.setInterfaces(9)
+        #expect(ann.discovery.nextDeadline != nil)
+        ann.discovery.setInterfaces([], now: ann.now, using: &ann.random)
+        #expect(ann.advance(missing: [11]).isEmpty)
+        // What is heard changes neither state.
+        ann = machine(start)
+        let deadline = ann.discovery.nextDeadline
+        #expect(ann.receive(announced, from: 2).found == [11])
+        #expect(ann.receive([1, 2, 3], from: 2).isEmpty)
+        #expect(ann.discovery.nextDeadline == deadline)
+        // Pairs come and go.
+        ann = machine(start)
+        ann.add(12, announces: 3, hears: 4)
+        ann.discovery.remove(11)
+        #expect(ann.discovery.nextDeadline == deadline)
+        #expect(ann.discovery.pairCount == 1)
+    }
+
+    // MARK: What others learn
+
+    @Test("two announcements in different slots, or of different pairs, have nothing in common")
+    func unlinkable() throws {
+        var (ann, bob) = pair()
+        var seen: Set<UInt64> = []
+        for _ in 0..<20 {
+            for machine in [0, 1] {
+                let bytes =
+                    machine == 0 ? ann.announcements(missing: [11]) : bob.announcements(missing: [22])
+                let datagram = try #require(bytes.first.flatMap { LanDatagram($0) })
+                for entry in datagram.entries {
+                    #expect(seen.insert(entry.tag).inserted)
+                    #expect(seen.insert(entry.proof).inserted)
+                }
+                #expect(seen.insert(datagram.nonce).inserted)
+            }
+            ann.now += LanLimits.slotLength
+            bob.now += LanLimits.slotLength
+        }
+    }
+
+    @Test("the sizes tell the number of conversations to a power of two only, and are those of 8 at least")
+    func sizes() {
+        for (count, sizes) in [
+            (1, [140]), (8, [140]), (9, [268]), (16, [268]), (17, [524]), (33, [1_036]), (64, [1_036]),
+            (65, [1_036, 1_036]), (129, [1_036, 1_036, 1_036, 1_036]),
+            (500, [Int](repeating: 1_036, count: 8)), (2_000, [Int](repeating: 1_036, count: 8)),
+        ] {
+            var ann = TestMachine(1)
+            for number in 0..<UInt64(count) { ann.add(number, announces: number + 5_000, hears: number + 9_000) }
+            #expect(ann.announcements(missing: Array(0..<UInt64(count))).map(\.count) == sizes, "\(count)")
+        }
+    }
+
+    @Test("with more pairs than one announcement holds, all have their turn")
+    func turns() throws {
+        var ann = TestMachine(1)
+        var bob = TestMachine(2)
+        let all = Array(0..<1_300 as Range<UInt64>)
+        for number in all {
+            ann.add(number, announces: number + 5_000, hears: number + 9_000)
+            bob.add(number, announces: number + 9_000, hears: number + 5_000)
+        }
+        var found: Set<UInt64> = []
+        for round in 1...3 {
+            let announcements = ann.announcements(missing: all)
+            #expect(announcements.count == LanLimits.announcedCount / LanLimits.entriesMost)
+            bob.now = ann.now + 60_000 * Int64(round)
+            for bytes in announcements { found.formUnion(bob.receive(bytes, from: 1).found) }
+        }
+        #expect(found == Set(all))
+    }
+
+    // MARK: Strangers
+
+    @Test("strangers, and peers of other conversations, hear nothing")
+    func silence() throws {
+        var (ann, bob) = pair()
+        var carl = TestMachine(3)
+        carl.add(33, announces: 5, hears: 6)
+        let announcement = try #require(ann.announcements(missing: [11]).first)
+        #expect(carl.receive(announcement, from: 1).isEmpty)
+        #expect(carl.discovery.counts.foreign == 1)
+        var random = Seeded(state: 3)
+        for count in [8, 64] {
+            let entries = (0..<count).map { _ in LanDatagram.Entry(tag: random.next(), proof: random.next()) }
+            for kind in [LanDatagram.Kind.announcement, .answer] {
+                let bytes = LanDatagram(kind, port: 1, nonce: 1, entries: entries, using: &random).bytes
+                #expect(bob.receive(bytes, from: 9).isEmpty)
+            }
+        }
+    }
+
+    @Test("an announcement that is repeated from another address, or with another port, is worth nothing")
+    func replay() throws {
+        var (ann, bob) = pair()
+        let announcement = try #require(ann.announcements(missing: [11]).first)
+        #expect(bob.receive(announcement, from: 66).isEmpty)
+        var changed = announcement
+        changed[3] ^= 1
+        #expect(bob.receive(changed, from: 1).isEmpty)
+        changed = announcement
+        changed[4] ^= 1
+        #expect(bob.receive(changed, from: 1).isEmpty)
+        #expect(bob.discovery.counts.forged == 3)
+        #expect(bob.receive(announcement, from: 1).found == [22])
+    }
+
+    @Test("an announcement that is repeated from its own address is told once in 10 s, until its slot is over")
+    func replayInPlace() throws {
+        var (ann, bob) = pair()
+        let announcement = try #require(ann.announcements(missing: [11]).first)
+        var found = 0
+        let start = bob.now
+        while bob.now - start < 60_000 {
+            found += bob.receive(announcement, from: 1).found.count
+            bob.now += 100
+        }
+        #expect(found == 6)
+        bob.now = start + (LanLimits.slotTolerance + 1) * LanLimits.slotLength
+        #expect(bob.receive(announcement, from: 1).isEmpty)
+    }
+
+    @Test("a peer that changes its address without end makes us dial once a second at most")
+    func hopping() throws {
+        var (_, bob) = pair()
+        var found = 0
+        let start = bob.now
+        var host: UInt8 = 1
+        while bob.now - start < 10_000 {
+            host = host % 200 + 10
+            let proof = lanSecret(1).proof(
+                slot: bob.now / LanLimits.slotLength,
+                nonce: 9,
+                port: 7,
+                address: LanAddress(10, 0, 0, host)
+            )
+            let entry = LanDatagram.Entry(tag: lanSecret(1).tag(slot: bob.now / LanLimits.slotLength), proof: proof)
+            let bytes = LanDatagram(.announcement, port: 7, nonce: 9, entries: [entry], using: &bob.random).bytes
+            found += bob.receive(bytes, from: host).found.count
+            bob.now += 50
+        }
+        #expect(found == 10)
+    }
+
+    @Test("our own announcement, and one that is sent back to us, is nothing to us")
+    func own() throws {
+        var (ann, _) = pair()
+        let announcement = try #require(ann.announcements(missing: [11]).first)
+        #expect(ann.receive(announcement, from: 1).isEmpty)
+        #expect(ann.receive(announcement, from: 66).isEmpty)
+        ann.now += 60_000
+        #expect(ann.receive(announcement, from: 66).isEmpty)
+        #expect(ann.discovery.counts.foreign == 1)
+    }
+
+    @Test("an answer counts for its question only, for 10 s, from where it was made, and from who was asked")
+    func answers() throws {
+        var (ann, bob) = pair()
+        let announcement = try #require(ann.announcements(missing: [11]).first)
+        let answer = try #require(bob.receive(announcement, from: 1).answers.first)
+        #expect(ann.receive(answer, from: 66).isEmpty)
+        var changed = answer
+        changed[3] ^= 1
+        #expect(ann.receive(changed, from: 2).isEmpty)
+        #expect(ann.discovery.counts.forged == 2)
+        changed = answer
+        changed[11] ^= 1
+        #expect(ann.receive(changed, from: 2).isEmpty)
+        var late = ann
+        late.now += LanLimits.questionLifetime + 1
+        #expect(late.receive(answer, from: 2).isEmpty)
+        #expect(bob.receive(answer, from: 2).isEmpty)
+        #expect(ann.receive(answer, from: 2).found == [11])
+        // An announcement that is sent back as an answer.
+        changed = announcement
+        changed[1] = LanDatagram.Kind.answer.rawValue
+        #expect(ann.receive(changed, from: 1).isEmpty)
+    }
+
+    @Test("an answer is never larger than the question")
+    func amplification() throws {
+        for count in [1, 7, 8, 9, 16, 17, 40, 64] {
+            var ann = TestMachine(1)
+            var bob = TestMachine(2)
+            for number in 0..<UInt64(count) {
+                ann.add(number, announces: number + 5_000, hears: number + 9_000)
+                bob.add(number, announces: number + 9_000, hears: number + 5_000)
+            }
+            let announcement = try #require(ann.announcements(missing: Array(0..<UInt64(count))).first)
+            let answers = bob.receive(announcement, from: 1).answers
+            #expect(answers.count == 1)
+            #expect(answers.reduce(0) { $0 + $1.count } <= announcement.count)
+        }
+    }
+
+    @Test("who is not on our network is not heard: another prefix, another interface, a group, the loopback, port 0")
+    func far() throws {
+        var (ann, bob) = pair()
+        let announcement = try #require(ann.announcements(missing: [11]).first)
+        for source in [
+            LanSource(interface: 7, address: LanAddress(10, 0, 1, 1), port: 5),
+            LanSource(interface: 8, address: LanAddress(10, 0, 0, 1), port: 5),
+            LanSource(interface: 7, address: LanAddress(239, 255, 0, 1), port: 5),
+            LanSource(interface: 7, address: LanAddress(127, 0, 0, 1), port: 5),
+            LanSource(interface: 7, address: LanAddress(10, 0, 0, 1), port: 0),
+            LanSource(interface: 7, address: LanAddress(high: 0xfe80_0000_0000_0000, low: 1), port: 5),
+        ] {
+            #expect(bob.receive(announcement, from: source).isEmpty)
+        }
+        #expect(bob.discovery.counts.malformed == 6)
+    }
+
+    @Test("the same is found by IPv6, from the link-local address")
+    func ipv6() throws {
+        var (ann, bob) = pair()
+        func interface(_ low: UInt64) -> LanInterface {
+            let address = LanAddress(high: 0xfe80_0000_0000_0000, low: low)
+            return LanInterface(
+                index: 7,
+                name: "eth0",
+                addresses: [LanInterface.Own(address: address, prefixLength: 64, port: 7_440)]
+            )
+        }
+        ann.discovery.setInterfaces([interface(1)], now: ann.now, using: &ann.random)
+        bob.discovery.setInterfaces([interface(2)], now: bob.now, using: &bob.random)
+        let announcement = try #require(ann.announcements(missing: [11]).first)
+        let source = LanSource(interface: 7, address: LanAddress(high: 0xfe80_0000_0000_0000, low: 1), port: 5)
+        #expect(bob.receive(announcement, from: source).first == .found(22, source, port: 7_440))
+    }
+
+    // MARK: Floods
+
+    @Test("of a flood from one address a few are looked at, and the others are heard all the same")
+    func flood() throws {
+        var (ann, bob) = pair()
+        let announcement = try #require(ann.announcements(missing: [11]).first)
+        for _ in 0..<10_000 { _ = bob.receive([UInt8](repeating: 1, count: 1_036), from: 66) }
+        #expect(bob.discovery.counts.dropped == 10_000 - UInt64(LanLimits.sourceBurst))
+        #expect(bob.receive(announcement, from: 1).found == [22])
+    }
+
+    @Test("what nobody looked at in a flood is not held against its sender")
+    func unheard() throws {
+        var (ann, bob) = pair()
+        for host in UInt8(100)..<UInt8(100) + UInt8(LanLimits.totalBurst / LanLimits.sourceBurst) {
+            for _ in 0..<LanLimits.sourceBurst { _ = bob.receive([1, 2], from: host) }
+        }
+        #expect(bob.discovery.counts.malformed == UInt64(LanLimits.totalBurst))
+        // Its own allowance would be spent three times over.
+        for _ in 0..<100 { _ = bob.receive([1, 2], from: 1) }
+        #expect(bob.discovery.counts.dropped == 100)
+        bob.now += 2 * LanLimits.totalInterval
+        let announcement = try #require(ann.announcements(missing: [11]).first)
+        #expect(bob.receive(announcement, from: 1).found == [22])
+    }
+
+    @Test("a flood from all addresses is bounded in what is looked at, and is over a second after it ends")
+    func wideFlood() throws {
+        var (ann, bob) = pair()
+        bob.discovery.setInterfaces(
+            [
+                LanInterface(
+                    index: 7,
+                    name: "eth0",
+                    addresses: [LanInterface.Own(address: LanAddress(10, 0, 0, 2), prefixLength: 8, port: 7_440)]
+                )
+            ],
+            now: bob.now,
+            using: &bob.random
+        )
+        for number in 0..<20_000 {
+            let address = LanAddress(10, 1, UInt8(number >> 8 & 0xff), UInt8(number & 0xff))
+            _ = bob.receive([1, 2], from: LanSource(interface: 7, address: address, port: 9))
+        }
+        #expect(bob.discovery.counts.malformed == UInt64(LanLimits.totalBurst))
+        bob.now += 1_100
+        let announcement = try #require(ann.announcements(missing: [11]).first)
+        #expect(bob.receive(announcement, from: 1).found == [22])
+    }
+
+    @Test("one address gets 8 answers at once and one more a second, all addresses 32 and 20 a second")
+    func answerRates() throws {
+        var (ann, bob) = pair()
+        var announcements: [[UInt8]] = []
+        for _ in 0..<20 { announcements += ann.announcements(missing: [11]) }
+        var answers = 0
+        for bytes in announcements { answers += bob.receive(bytes, from: 1).answers.count }
+        #expect(answers == Int(LanLimits.answerBurst))
+        bob.now += 3_000
+        answers = 0
+        for bytes in announcements.prefix(12) { answers += bob.receive(bytes, from: 1).answers.count }
+        #expect(answers == 3)
+    }
+
+    @Test("numbers from outside at their ends change nothing")
+    func extremes() {
+        var bob = TestMachine(2, at: 0)
+        bob.add(1, announces: 1, hears: 2)
+        for now in [0, 1, LanLimits.slotLength, 253_402_300_799_000] as [Int64] {
+            bob.now = now
+            for byte in [0, 0xff] as [UInt8] {
+                var bytes = [UInt8](repeating: byte, count: 140)
+                bytes[0] = 1
+                bytes[1] = 1
+                bytes[2] = 0xff
+                #expect(bob.receive(bytes, from: 1, port: .max).isEmpty)
+            }
+            _ = bob.announcements(missing: [1, .max])
+        }
+    }
+
+    @Test("pairs beyond the limit are not listened for")
+    func pairLimit() {
+        var ann = TestMachine(1)
+        let shared = lanSecret(1)
+        for number in 0...UInt64(LanLimits.pairCount) {
+            ann.discovery.add(number, listening: shared, announcing: nil)
+        }
+        #expect(ann.discovery.pairCount == LanLimits.pairCount)
+    }
+}

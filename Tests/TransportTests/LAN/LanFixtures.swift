@@ -1,0 +1,94 @@
+import Crypto
+import Transport
+
+/// A moment in the middle of a slot.
+let noon: Int64 = 2_000_000 * LanLimits.slotLength + LanLimits.slotLength / 2
+
+/// SplitMix64.
+struct Seeded: RandomNumberGenerator {
+    var state: UInt64
+
+    mutating func next() -> UInt64 {
+        state &+= 0x9e37_79b9_7f4a_7c15
+        var value = state
+        value = (value ^ (value >> 30)) &* 0xbf58_476d_1ce4_e5b9
+        value = (value ^ (value >> 27)) &* 0x94d0_49bb_1331_11eb
+        return value ^ (value >> 31)
+    }
+}
+
+/// The secret of one direction of one pair.
+func lanSecret(_ number: UInt64) -> LanSecret {
+    var random = Seeded(state: number)
+    let bytes = (0..<32).map { _ in UInt8(truncatingIfNeeded: random.next()) }
+    return bytes.withUnsafeBytes { LanSecret(routingSecret: $0) }
+}
+
+/// A node on the network 10.0.0.0/24, on interface 7, listening at 7440.
+struct TestMachine {
+    var discovery: LanDiscovery
+    let address: LanAddress
+    var random: Seeded
+    var now: Int64
+
+    init(_ host: UInt8, at now: Int64 = noon, port: UInt16? = 7_440) {
+        discovery = LanDiscovery(now: now)
+        address = LanAddress(10, 0, 0, host)
+        random = Seeded(state: UInt64(host))
+        self.now = now
+        setInterfaces(port: port)
+    }
+
+    mutating func setInterfaces(_ host: UInt8? = nil, port: UInt16? = 7_440) {
+        let own = LanInterface.Own(
+            address: host.map { LanAddress(10, 0, 0, $0) } ?? address,
+            prefixLength: 24,
+            port: port
+        )
+        let interface = LanInterface(index: 7, name: "eth0", addresses: [own])
+        discovery.setInterfaces([interface], now: now, using: &random)
+    }
+
+    /// The other inbox is the one that has the numbers the other way around.
+    mutating func add(_ pair: UInt64, announces: UInt64, hears: UInt64) {
+        discovery.add(pair, listening: lanSecret(hears), announcing: lanSecret(announces))
+    }
+
+    /// Waits until it is time.
+    mutating func advance(missing: [UInt64]) -> [LanDiscovery.Action] {
+        guard let deadline = discovery.nextDeadline else { return [] }
+        now = max(now, deadline)
+        return discovery.advance(now: now, missing: { missing }, using: &random)
+    }
+
+    /// What it announces at the next opportunity.
+    mutating func announcements(missing: [UInt64]) -> [[UInt8]] {
+        advance(missing: missing).compactMap { if case .announce(let bytes, _) = $0 { bytes } else { nil } }
+    }
+
+    mutating func receive(_ bytes: [UInt8], from host: UInt8, port: UInt16 = 50_000) -> [LanDiscovery.Action] {
+        receive(bytes, from: source(host, port: port))
+    }
+
+    mutating func receive(_ bytes: [UInt8], from source: LanSource) -> [LanDiscovery.Action] {
+        discovery.receive(bytes, from: source, now: now, using: &random)
+    }
+}
+
+func source(_ host: UInt8, port: UInt16 = 50_000) -> LanSource {
+    LanSource(interface: 7, address: LanAddress(10, 0, 0, host), port: port)
+}
+
+extension [LanDiscovery.Action] {
+    var found: [UInt64] { compactMap { if case .found(let pair, _, _) = $0 { pair } else { nil } } }
+    var answers: [[UInt8]] { compactMap { if case .answer(let bytes, _, _) = $0 { bytes } else { nil } } }
+}
+
+/// Two nodes with one pair of inboxes between them.
+func pair() -> (ann: TestMachine, bob: TestMachine) {
+    var ann = TestMachine(1)
+    var bob = TestMachine(2)
+    ann.add(11, announces: 1, hears: 2)
+    bob.add(22, announces: 2, hears: 1)
+    return (ann, bob)
+}

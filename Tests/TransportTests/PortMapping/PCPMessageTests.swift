@@ -1,0 +1,161 @@
+import Testing
+import Transport
+
+@Suite("PCP messages")
+struct PCPMessageTests {
+    private let map = PCPMap(
+        nonce: Array(1...12),
+        carrier: .udp,
+        innerPort: 7_440,
+        outerPort: 40_000,
+        outer: outer
+    )
+
+    /// An answer as RFC 6887, 7.2 and 11.1, draws it.
+    private func answer(result: UInt8 = 0, opcode: UInt8 = 1, body: [UInt8]? = nil) -> [UInt8] {
+        let header: [UInt8] =
+            [2, 0x80 | opcode, 0, result, 0, 0, 0x0e, 0x10, 0, 1, 0, 0] + [UInt8](repeating: 0, count: 12)
+        let own: [UInt8] =
+            Array(1...12) + [17, 0, 0, 0, 0x1d, 0x10, 0x9c, 0x40] + [UInt8](repeating: 0, count: 10) + [
+                0xff, 0xff, 5, 5, 5, 2,
+            ]
+        return header + (body ?? (opcode == 1 ? own : []))
+    }
+
+    @Test("requests have the bytes of RFC 6887: 24 to announce, 60 to map")
+    func requests() {
+        let announce = PCPRequest(.announce, lifetime: 0, client: local).bytes
+        let mapped: [UInt8] = [UInt8](repeating: 0, count: 10) + [0xff, 0xff]
+        #expect(announce == [2, 0, 0, 0, 0, 0, 0, 0] + mapped + [192, 168, 1, 2])
+        let bytes = PCPRequest(.map(map), lifetime: 3_600, client: local).bytes
+        #expect(bytes.count == 60)
+        #expect(Array(bytes.prefix(24)) == [2, 1, 0, 0, 0, 0, 0x0e, 0x10] + mapped + [192, 168, 1, 2])
+        #expect(Array(bytes.suffix(36)) == Array(answer().suffix(36)))
+        let six = PCPRequest(.announce, lifetime: 0, client: local6).bytes
+        #expect(Array(six.suffix(16)) == [0x2a, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2])
+    }
+
+    @Test("an answer is read: result, lifetime, the server's time, and what was assigned")
+    func answers() {
+        #expect(PCPMessage(answer()) == .answer(result: 0, lifetime: 3_600, epoch: 65_536, map: map))
+        #expect(PCPMessage(answer(opcode: 0)) == .answer(result: 0, lifetime: 3_600, epoch: 65_536, map: nil))
+        #expect(PCPMessage(answer(result: 2)) == .answer(result: 2, lifetime: 3_600, epoch: 65_536, map: map))
+        // Options that nobody has asked for.
+        #expect(PCPMessage(answer() + [1, 0, 0, 4, 9, 9, 9, 9]) == PCPMessage(answer()))
+        // What an old NAT-PMP server says to another version.
+        #expect(PCPMessage([0, 0x81, 0, 1, 0, 0, 0, 9]) == .otherVersion)
+        #expect(PCPMessage([0, 0x81, 0, 0, 0, 0, 0, 9]) == nil, "it is none of ours")
+    }
+
+    @Test("an answer that is cut at any byte is none, and neither is one that is too long or not of whole words")
+    func truncation() {
+        let whole = answer()
+        for count in 0..<whole.count { #expect(PCPMessage(Array(whole.prefix(count))) == nil, "\(count)") }
+        for extra in 1...3 { #expect(PCPMessage(whole + [UInt8](repeating: 0, count: extra)) == nil) }
+        #expect(PCPMessage(whole + [UInt8](repeating: 0, count: 1_100 - whole.count)) != nil)
+        #expect(PCPMessage(whole + [UInt8](repeating: 0, count: 1_104 - whole.count)) == nil)
+        let short = answer(opcode: 0)
+        for count in 0..<short.count { #expect(PCPMessage(Array(short.prefix(count))) == nil, "\(count)") }
+    }
+
+    @Test("requests, other operations and other protocols are no answers")
+    func refusals() {
+        #expect(PCPMessage(PCPRequest(.map(map), lifetime: 1, client: local).bytes) == nil)
+        for opcode: UInt8 in [2, 3, 127] { #expect(PCPMessage(answer(opcode: opcode, body: [])) == nil) }
+        for carrier: UInt8 in [0, 1, 7, 255] {
+            var bytes = answer()
+            bytes[36] = carrier
+            #expect(PCPMessage(bytes) == nil)
+        }
+    }
+
+    @Test("any bytes are an answer or none, never a trap")
+    func anything() {
+        var random = Seeded(state: 3)
+        var read = 0
+        for _ in 0..<20_000 {
+            var bytes = answer()
+            for _ in 0..<Int.random(in: 1...6, using: &random) {
+                bytes[Int.random(in: 0..<bytes.count, using: &random)] = UInt8.random(in: 0...255, using: &random)
+            }
+            bytes = Array(bytes.prefix(Int.random(in: 0...bytes.count, using: &random)))
+            if PCPMessage(bytes) != nil { read += 1 }
+        }
+        #expect(read > 100)
+    }
+
+    @Test("a nonce is the same for the same mapping of the same home, and another for any other")
+    func nonces() {
+        let key = [UInt8](repeating: 7, count: 32)
+        var seen: Set<[UInt8]> = []
+        for place in [here, elsewhere, here6] {
+            for carrier in MappingCarrier.allCases {
+                let nonce = PCPNonce.derive(key: key, place, carrier)
+                #expect(nonce.count == 12 && nonce == PCPNonce.derive(key: key, place, carrier))
+                seen.insert(nonce)
+                seen.insert(PCPNonce.derive(key: [UInt8](repeating: 8, count: 32), place, carrier))
+            }
+        }
+        #expect(seen.count == 12)
+    }
+
+    // MARK: Exchanges
+
+    private func exchange(_ operation: PCPRequest.Operation? = nil) -> PCPExchange {
+        PCPExchange(PCPRequest(operation ?? .map(map), lifetime: 3_600, client: local), now: 1_000)
+    }
+
+    @Test("a question is asked four times in 3.75 s, and then given up")
+    func silence() {
+        var machine = exchange()
+        let bytes = PCPRequest(.map(map), lifetime: 3_600, client: local).bytes
+        var now: Int64 = 1_000
+        for wait: Int64 in [250, 500, 1_000, 2_000] {
+            #expect(machine.advance(now: now) == .send(bytes))
+            #expect(machine.advance(now: now) == nil && machine.deadline == now + wait)
+            #expect(machine.advance(now: now + wait - 1) == nil)
+            now += wait
+        }
+        #expect(machine.advance(now: now) == .failed(.silent))
+        #expect(machine.advance(now: now + 9_000) == nil && machine.receive(answer()) == nil, "over")
+    }
+
+    @Test("only the answer to the question ends it: nonce, protocol, inner port and operation are its own")
+    func matching() {
+        for (index, value) in [(24, 9), (35, 9), (36, 6), (41, 9), (1, 0x80)] as [(Int, UInt8)] {
+            var machine = exchange()
+            _ = machine.advance(now: 1_000)
+            var strange = answer()
+            strange[index] = value
+            #expect(machine.receive(strange) == nil, "byte \(index)")
+            #expect(machine.receive(answer(opcode: 0)) == nil)
+            #expect(machine.receive(answer()) == .granted(lifetime: 3_600, epoch: 65_536, map: map))
+        }
+        var announcing = exchange(.announce)
+        #expect(announcing.receive(answer()) == nil)
+        #expect(announcing.receive(answer(opcode: 0)) == .granted(lifetime: 3_600, epoch: 65_536, map: nil))
+    }
+
+    @Test("each refusal of RFC 6887, another version, and a port where nobody is")
+    func failures() {
+        for code: UInt8 in 1...13 {
+            var machine = exchange()
+            let expected: MappingFailure = code == 1 || code == 4 ? .unsupported : .refused(Int(code))
+            #expect(machine.receive(answer(result: code)) == .failed(expected))
+        }
+        var old = exchange()
+        #expect(old.receive([0, 0x81, 0, 1]) == .failed(.unsupported))
+        #expect(old.unreachable() == nil, "over")
+        var nobody = exchange()
+        #expect(nobody.unreachable() == .failed(.unsupported))
+    }
+
+    @Test("an error that is cut at any byte does not end the question")
+    func truncatedErrors() {
+        let whole = answer(result: 8)
+        for count in 0..<whole.count {
+            var machine = exchange()
+            #expect(machine.receive(Array(whole.prefix(count))) == nil, "\(count)")
+        }
+    }
+}

@@ -1,0 +1,285 @@
+import Testing
+import Transport
+
+private typealias Machine = PortMappingStateMachine
+
+@Suite("Port mapping")
+struct PortMappingTests {
+    /// A machine in each of its states, with what it waits for. Time is 0; mapped at 0 for an hour.
+    private enum State: CaseIterable { case idle, asking, waiting, mapped, renewing, looking, overAsking, over }
+
+    private func machine(_ state: State) -> Machine {
+        var machine = Machine()
+        if state == .idle { return machine }
+        _ = machine.set(here, now: 0)
+        switch state {
+        case .idle, .asking: break
+        case .waiting: for number: UInt64 in 1...3 { _ = machine.answered(number, .failed(.silent), now: 0) }
+        case .overAsking: _ = machine.stop()
+        case .mapped, .renewing, .looking, .over:
+            _ = machine.answered(1, .granted(grant()), now: 0)
+            if state == .renewing { _ = machine.advance(now: 1_800_000) }
+            if state == .looking { _ = machine.advance(now: 60_000) }
+            if state == .over { _ = machine.stop() }
+        }
+        return machine
+    }
+
+    private func mapping(_ grant: MappingGrant = grant(), at now: Int64 = 0) -> Mapping {
+        Mapping(grant, .pcp, here, now: now)
+    }
+
+    @Test("PCP, then NAT-PMP, then UPnP; of IPv6 PCP alone; then a wait of 1, 2, 4 … 15 min")
+    func order() {
+        var machine = Machine()
+        #expect(machine.set(here, now: 0) == [.ask(1, .find(.pcp, here))])
+        #expect(machine.answered(1, .failed(.unsupported), now: 5) == [.ask(2, .find(.natPMP, here))])
+        #expect(machine.answered(2, .failed(.refused(2)), now: 5) == [.ask(3, .find(.upnp, here))])
+        #expect(machine.answered(3, .failed(.silent), now: 10) == [])
+        #expect(machine.standing == .failed(.refused(2)), "the one that says most")
+        var (now, number): (Int64, UInt64) = (10, 3)
+        for minutes: Int64 in [1, 2, 4, 8, 15, 15] {
+            #expect(machine.nextDeadline == now + minutes * 60_000)
+            now += minutes * 60_000
+            #expect(machine.advance(now: now - 1) == [])
+            #expect(machine.advance(now: now) == [.ask(number + 1, .find(.pcp, here))])
+            for _ in 0..<3 {
+                number += 1
+                _ = machine.answered(number, .failed(.silent), now: now)
+            }
+        }
+        var six = Machine()
+        #expect(six.set(here6, now: 0) == [.ask(1, .find(.pcp, here6))])
+        #expect(six.answered(1, .failed(.silent), now: 0) == [] && six.standing == .failed(.silent))
+    }
+
+    @Test("a lease is renewed at its half, an hour at most is asked for and believed")
+    func renewal() {
+        for (lifetime, seconds) in [(3_600, 3_600), (86_400, 3_600), (600, 600), (.max, 3_600)] as [(UInt32, Int64)] {
+            var machine = Machine()
+            _ = machine.set(here, now: 0)
+            #expect(machine.answered(1, .granted(grant(lifetime: lifetime)), now: 0) == [.changed])
+            let mapping = machine.mapping
+            #expect(mapping?.expiresAt == seconds * 1_000)
+            var now: Int64 = 0
+            // Looks on the way change nothing.
+            while let deadline = machine.nextDeadline, deadline < seconds * 500 {
+                now = deadline
+                guard case .ask(let number, .look)? = machine.advance(now: now).first else {
+                    Issue.record("no look at \(now)")
+                    return
+                }
+                let epoch = UInt32(100 + now / 1_000)
+                #expect(machine.answered(number, .alive(epoch: epoch, outer: nil, isThere: true), now: now) == [])
+            }
+            now = seconds * 500
+            guard let mapping, case .ask(let number, .renew(mapping))? = machine.advance(now: now).first else {
+                Issue.record("no renewal at \(now)")
+                return
+            }
+            let again = grant(lifetime: lifetime, epoch: UInt32(100 + now / 1_000))
+            #expect(machine.answered(number, .granted(again), now: now) == [], "the same address and port")
+            #expect(machine.mapping?.expiresAt == now + seconds * 1_000)
+        }
+    }
+
+    @Test("a gateway that does not answer a renewal is asked again, more and more often, until the lease is over")
+    func silentGateway() {
+        var machine = machine(.renewing)
+        var (now, number): (Int64, UInt64) = (1_800_000, 2)
+        var asked = 0
+        while machine.mapping != nil {
+            let actions = machine.answered(number, .failed(.silent), now: now)
+            guard actions == [], let deadline = machine.nextDeadline else { break }
+            #expect(deadline - now >= MappingLimits.retryLeast || deadline == 3_600_000)
+            now = deadline
+            for case .ask(let next, let question) in machine.advance(now: now) {
+                number = next
+                if case .renew = question { asked += 1 }
+            }
+        }
+        #expect(machine.mapping == nil && now == 3_600_000 && (5...40).contains(asked), "\(asked) at \(now)")
+        #expect(machine.standing == .asking)
+    }
+
+    @Test("what a look finds: another outer address, a lost entry or a restart brings the mapping back at once")
+    func looks() {
+        let good: [Machine.Outcome] = [
+            .alive(epoch: 160, outer: nil, isThere: true), .alive(epoch: nil, outer: outer, isThere: true),
+            .failed(.silent), .failed(.refused(3)), .granted(grant()),
+        ]
+        for outcome in good {
+            var machine = machine(.looking)
+            #expect(machine.answered(2, outcome, now: 60_000) == [])
+            #expect(machine.mapping == mapping() && machine.nextDeadline == 120_000)
+        }
+        for outcome: Machine.Outcome in [
+            .alive(epoch: 3, outer: nil, isThere: true),
+            .alive(epoch: 160, outer: LanAddress(5, 5, 5, 3), isThere: true),
+            .alive(epoch: nil, outer: nil, isThere: false),
+        ] {
+            var machine = machine(.looking)
+            #expect(machine.answered(2, outcome, now: 60_000) == [.ask(3, .renew(mapping()))])
+            let new = grant(LanAddress(5, 5, 5, 3), epoch: 4)
+            #expect(machine.answered(3, .granted(new), now: 60_010) == [.changed])
+            #expect(machine.mapping?.outer == LanAddress(5, 5, 5, 3))
+        }
+    }
+
+    @Test("a gateway that refuses a renewal has no mapping any more: all methods are tried anew")
+    func refusedRenewal() {
+        for failure: MappingFailure in [.refused(2), .permanentOnly] {
+            var machine = machine(.renewing)
+            #expect(
+                machine.answered(2, .failed(failure), now: 1_800_000) == [.changed, .ask(3, .find(.pcp, here))]
+            )
+        }
+    }
+
+    @Test("no answer of a gateway is believed that names a private address, port 0, no time, or another family")
+    func hostileGrants() {
+        let wrong: [MappingGrant] = [
+            grant(tcp: 0), grant(udp: 0), grant(udp: nil), grant(lifetime: 0), grant(lifetime: 59), grant(local6),
+        ]
+        for wrong in wrong {
+            var machine = machine(.asking)
+            let actions = machine.answered(1, .granted(wrong), now: 0)
+            #expect(actions == [.remove(mapping(wrong)), .ask(2, .find(.natPMP, here))], "\(wrong)")
+            #expect(machine.mapping == nil)
+            // Nor when it comes with a renewal.
+            machine = self.machine(.renewing)
+            let later = machine.answered(2, .granted(wrong), now: 1_800_000)
+            #expect(later == [.remove(mapping(wrong, at: 1_800_000)), .changed])
+            #expect(machine.standing == .failed(.malformed))
+        }
+        for address in [
+            LanAddress(10, 0, 0, 1), LanAddress(127, 0, 0, 1), LanAddress(224, 0, 0, 1), LanAddress(0, 0, 0, 0),
+        ] {
+            var machine = machine(.asking)
+            let useless = grant(address)
+            #expect(machine.answered(1, .granted(useless), now: 0) == [.remove(mapping(useless))])
+            #expect(
+                machine.standing == .failed(.notGlobal(address)),
+                "a NAT behind a NAT, and no other method is tried"
+            )
+        }
+        var machine = machine(.asking)
+        let least = machine.answered(1, .granted(grant(tcp: 1, udp: 65_535, lifetime: 60)), now: 0)
+        #expect(least == [.changed] && machine.mapping?.ports == [1, 65_535])
+    }
+
+    // MARK: Every cell
+
+    @Test("a place, another place, none, in each state")
+    func places() {
+        for state in State.allCases {
+            var machine = machine(state)
+            let hadMapping = machine.mapping != nil
+            let isOver = state == .over || state == .overAsking
+            if state != .idle, !isOver { #expect(machine.set(here, now: 0) == [], "\(state): the same") }
+            let moved = machine.set(elsewhere, now: 0)
+            if isOver {
+                #expect(moved == [])
+            } else {
+                #expect(moved.first == .changed || !hadMapping)
+                guard case .ask(_, .find(.pcp, elsewhere))? = moved.last else {
+                    Issue.record("\(state): \(moved)")
+                    continue
+                }
+            }
+            machine = self.machine(state)
+            #expect(machine.set(nil, now: 0) == (hadMapping ? [.changed] : []))
+            #expect(machine.standing == .none && machine.nextDeadline == nil)
+        }
+    }
+
+    @Test("time, in each state")
+    func time() {
+        let deadlines: [State: Int64] = [.waiting: 60_000, .mapped: 60_000, .renewing: 3_600_000, .looking: 3_600_000]
+        for state in State.allCases {
+            var machine = machine(state)
+            #expect(machine.nextDeadline == deadlines[state], "\(state)")
+            guard let deadline = deadlines[state] else {
+                #expect(machine.advance(now: .max / 4) == [])
+                continue
+            }
+            #expect(machine.advance(now: deadline - 1) == [], "\(state)")
+            #expect(!machine.advance(now: deadline).isEmpty, "\(state)")
+        }
+        // A machine that has slept through all of it.
+        var machine = machine(.mapped)
+        #expect(machine.advance(now: 4_000_000) == [.changed, .ask(2, .find(.pcp, here))])
+    }
+
+    @Test("answers to questions that were given up change nothing, in each state")
+    func stale() {
+        for state in State.allCases {
+            for outcome: Machine.Outcome in [
+                .granted(grant(LanAddress(6, 6, 6, 6))), .failed(.refused(1)),
+                .alive(epoch: 0, outer: nil, isThere: false),
+            ] {
+                var machine = machine(state)
+                let (standing, deadline) = (machine.standing, machine.nextDeadline)
+                #expect(machine.answered(77, outcome, now: 1) == [], "\(state)")
+                #expect(machine.standing == standing && machine.nextDeadline == deadline)
+            }
+        }
+    }
+
+    @Test("a stop removes what there is, in each state, and what comes about after it")
+    func stopping() {
+        for state in State.allCases {
+            var machine = machine(state)
+            let mapping = machine.mapping
+            #expect(machine.stop() == (mapping.map { [.remove($0), .changed] } ?? []), "\(state)")
+            #expect(machine.standing == .none && machine.stop() == [] && machine.nextDeadline == nil)
+        }
+        var asking = machine(.overAsking)
+        #expect(asking.answered(1, .granted(grant()), now: 0) == [.remove(mapping())])
+        #expect(asking.answered(1, .granted(grant()), now: 0) == [], "once")
+        // It may have been made though no answer came; UPnP, which removes by the outer port, might hit another's.
+        asking = machine(.overAsking)
+        #expect(asking.answered(1, .failed(.silent), now: 0) == [.remove(mapping(grant(local, epoch: nil)))])
+        var upnp = machine(.asking)
+        for number: UInt64 in 1...2 { _ = upnp.answered(number, .failed(.unsupported), now: 0) }
+        #expect(upnp.stop() == [] && upnp.answered(3, .failed(.silent), now: 0) == [])
+        var renewing = machine(.renewing)
+        #expect(renewing.stop() == [.remove(mapping()), .changed])
+        #expect(renewing.answered(2, .granted(grant()), now: 1) == [.remove(mapping(at: 1))], "made again meanwhile")
+    }
+
+    @Test("a hundred thousand events at random: never two questions at once, never a mapping after its lease or a stop")
+    func anything() {
+        var random = Seeded(state: 11)
+        for _ in 0..<500 {
+            var machine = Machine()
+            var now: Int64 = 0
+            var asked: UInt64 = 0
+            for _ in 0..<200 {
+                now += Int64.random(in: 0...400_000, using: &random)
+                let actions: [Machine.Action]
+                switch Int.random(in: 0..<12, using: &random) {
+                case 0: actions = machine.set([here, elsewhere, nil].randomElement(using: &random) ?? nil, now: now)
+                case 1..<5: actions = machine.advance(now: now)
+                case 11 where Int.random(in: 0..<20, using: &random) == 0: actions = machine.stop()
+                default:
+                    let outcome: Machine.Outcome =
+                        [
+                            .granted(grant(epoch: UInt32(now / 1_000))), .granted(grant(tcp: 0)), .failed(.silent),
+                            .granted(grant(LanAddress(10, 0, 0, 1))), .failed(.refused(1)),
+                            .alive(epoch: UInt32(now / 1_000), outer: nil, isThere: Bool.random(using: &random)),
+                        ].randomElement(using: &random) ?? .failed(.silent)
+                    actions = machine.answered(asked, outcome, now: now)
+                }
+                let questions = actions.compactMap { if case .ask(let number, _) = $0 { number } else { nil } }
+                #expect(questions.count <= 1 && questions.allSatisfy { $0 > asked })
+                asked = questions.last ?? asked
+                _ = machine.advance(now: now)
+                if let mapping = machine.mapping {
+                    #expect(mapping.expiresAt > now && mapping.outer.isGlobal && mapping.tcp > 0)
+                    #expect(mapping.expiresAt - mapping.grantedAt <= 3_600_000)
+                }
+            }
+        }
+    }
+}

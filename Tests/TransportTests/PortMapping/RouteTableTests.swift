@@ -1,0 +1,78 @@
+import Testing
+import Transport
+
+@Suite("Gateways")
+struct RouteTableTests {
+    @Test("the default route with the least metric is taken, of either family; others are passed over")
+    func routes() {
+        let four = """
+            Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT
+            eth0\t00000000\t0100000A\t0003\t0\t0\t200\t00000000\t0\t0\t0
+            wlan0\t00000000\t0101A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0
+            tun0\t00000000\t00000000\t0001\t0\t0\t0\t00000000\t0\t0\t0
+            half\t00000000\t0901A8C0\t0003\t0\t0\t0\t00000080\t0\t0\t0
+            down\t00000000\t0801A8C0\t0002\t0\t0\t0\t00000000\t0\t0\t0
+            eth0\t0000000A\t00000000\t0001\t0\t0\t200\t00FFFFFF\t0\t0\t0
+            """
+        let expected = DefaultRoute(gateway: gateway, interface: "wlan0", metric: 100)
+        #expect(RouteTable.ipv4(four) == expected)
+        let none = "00000000000000000000000000000000"
+        let six = """
+            20010db8000000000000000000000000 40 \(none) 00 \(none) 00000100 00000001 00000000 00000001 eth0
+            \(none) 00 \(none) 00 fe800000000000000000000000000001 00000400 00000001 00000000 00000003 eth0
+            \(none) 00 \(none) 00 \(none) ffffffff 00000001 00000000 00200200 lo
+            """
+        #expect(RouteTable.ipv6(six) == DefaultRoute(gateway: here6.gateway, interface: "eth0", metric: 0x400))
+        for text in ["", "\n\n", "Iface", "a b c d e f g h i j k", four.replacingOccurrences("0003", "000x")] {
+            #expect(RouteTable.ipv4(text) == nil && RouteTable.ipv6(text) == nil)
+        }
+        for count in 0..<four.utf8.count { _ = RouteTable.ipv4(String(four.prefix(count))) }
+        for count in 0..<six.utf8.count { _ = RouteTable.ipv6(String(six.prefix(count))) }
+    }
+
+    @Test("no outer address is believed that is private, loopback, link-local, multicast, shared or none")
+    func outerAddresses() {
+        for address in [
+            LanAddress(0, 0, 0, 0), LanAddress(10, 1, 2, 3), LanAddress(100, 64, 0, 1), LanAddress(100, 127, 255, 255),
+            LanAddress(127, 0, 0, 1), LanAddress(169, 254, 1, 1), LanAddress(172, 16, 0, 1),
+            LanAddress(172, 31, 255, 1),
+            LanAddress(192, 0, 0, 2), LanAddress(192, 168, 0, 1), LanAddress(198, 18, 0, 1), LanAddress(224, 0, 0, 1),
+            LanAddress(240, 0, 0, 1), LanAddress(255, 255, 255, 255), LanAddress(high: 0, low: 0),
+            LanAddress(high: 0, low: 1), LanAddress(high: 0xfe80 << 48, low: 1), LanAddress(high: 0xfd00 << 48, low: 1),
+            LanAddress(high: 0xff02 << 48, low: 1),
+        ] { #expect(!address.isGlobal, "\(address.bytes)") }
+        for address in [
+            outer, local6, LanAddress(1, 1, 1, 1), LanAddress(9, 255, 255, 255), LanAddress(11, 0, 0, 0),
+            LanAddress(100, 63, 0, 1), LanAddress(100, 128, 0, 0), LanAddress(172, 15, 0, 1), LanAddress(172, 32, 0, 1),
+            LanAddress(192, 0, 2, 1), LanAddress(192, 169, 0, 1), LanAddress(198, 20, 0, 1),
+            LanAddress(223, 255, 255, 255),
+        ] { #expect(address.isGlobal, "\(address.bytes)") }
+    }
+
+    @Test("a gateway that has started anew is known by its time: back, slow, or fast; small differences are none")
+    func epochs() {
+        func restarted(_ before: UInt32, _ after: UInt32, seconds: Int64) -> Bool {
+            GatewayEpoch.hasRestarted(before: before, after: after, elapsed: seconds * 1_000)
+        }
+        #expect(!restarted(100, 160, seconds: 60))
+        #expect(!restarted(100, 99, seconds: 0) && restarted(100, 98, seconds: 0))
+        #expect(!restarted(100, 100, seconds: 2) && restarted(1_000, 5, seconds: 60))
+        // One sixteenth, and two seconds.
+        #expect(!restarted(0, 1_500, seconds: 1_600) && restarted(0, 1_400, seconds: 1_600))
+        #expect(!restarted(0, 1_600, seconds: 1_500) && restarted(0, 1_600, seconds: 1_400))
+        #expect(!restarted(.max, .max, seconds: 1) && restarted(.max, 0, seconds: 1) && restarted(0, .max, seconds: 1))
+        #expect(!restarted(5, 5, seconds: -9))
+    }
+}
+
+extension String {
+    fileprivate func replacingOccurrences(_ old: String, _ new: String) -> String {
+        var result = ""
+        var rest = self[...]
+        while let range = rest.firstRange(of: old) {
+            result += rest[..<range.lowerBound] + new
+            rest = rest[range.upperBound...]
+        }
+        return result + rest
+    }
+}
