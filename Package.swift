@@ -50,7 +50,6 @@ let package = Package(
         .target(name: "CWipingHeap"),
 
         target("Crypto", ["CSodium", "CSecp256k1", "CZlib"]),
-        target("Processes", ["CLinux"]),
         target("Messaging", ["Crypto", deque, heap]),
         target(
             "Wire",
@@ -58,20 +57,17 @@ let package = Package(
             exclude: ["mayfly.proto"]
         ),
         target("Store", ["Crypto", "CLinux", deque, heap]),
-        target("Transport", ["Crypto", "CLinux", nioCore, nioPosix, deque, heap]),
-        target("Gateways", ["Transport", "Processes", "CLinux", "CMiniUPnP", "CNATPMP", nioCore]),
+        target("Transport", ["Crypto", "CLinux", "CMiniUPnP", "CNATPMP", nioCore, nioPosix, deque, heap]),
         target("Control", [nioCore, nioPosix]),
         target(
             "NodeRuntime",
-            [
-                "Transport", "Store", "Wire", "Messaging", "Gateways", "Crypto", nioCore, nioPosix, logging, deque,
-            ]
+            ["Transport", "Store", "Wire", "Messaging", "Crypto", nioCore, nioPosix, logging, deque]
         ),
         .executableTarget(
             name: "mayfly",
             dependencies: [
-                "NodeRuntime", "Control", "Gateways", "Store", "Transport", "Wire", "Messaging",
-                "Crypto", "Processes", "CLinux", "CWipingHeap", "CQREncode", nioCore, nioPosix, logging, deque, heap,
+                "NodeRuntime", "Control", "Store", "Transport", "Wire", "Messaging", "Crypto", "CLinux", "CWipingHeap",
+                "CQREncode", nioCore, nioPosix, logging, deque, heap,
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
                 .product(name: "UnixSignals", package: "swift-service-lifecycle"),
@@ -172,9 +168,8 @@ let package = Package(
         tests(
             "NodeRuntimeTests",
             [
-                "NodeRuntime", "Gateways", "Transport", "SimulatedDisk", "Store", "Wire", "Messaging", "Crypto",
-                nioPosix,
-                nioCore, logging,
+                "NodeRuntime", "Transport", "SimulatedDisk", "Store", "Wire", "Messaging", "Crypto", nioPosix, nioCore,
+                logging,
             ]
         ),
         tests(

@@ -1,4 +1,3 @@
-import Gateways
 import Messaging
 import Store
 import Transport

@@ -1,5 +1,4 @@
 import Dispatch
-import Gateways
 import Logging
 import Messaging
 import NIOCore

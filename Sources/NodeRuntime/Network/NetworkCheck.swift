@@ -1,5 +1,4 @@
 import Crypto
-import Gateways
 import Messaging
 import NIOCore
 import NIOPosix

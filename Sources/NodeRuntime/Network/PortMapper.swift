@@ -1,4 +1,3 @@
-import Gateways
 import Logging
 import Messaging
 import NIOCore

@@ -1,6 +1,6 @@
 import CLinux
 import Glibc
-import Processes
+import Transport
 
 /// One start of a hook's program: without a shell, in a process group of its own, with nothing of ours but what it is
 /// told.

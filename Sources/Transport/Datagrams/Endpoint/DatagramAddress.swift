@@ -66,6 +66,7 @@ package struct DatagramAddress: Hashable, Sendable {
     }
 }
 
+/// The bytes of `number`, the highest first.
 func bigEndian<Number: FixedWidthInteger>(_ number: Number) -> [UInt8] {
     withUnsafeBytes(of: number.bigEndian) { Array($0) }
 }

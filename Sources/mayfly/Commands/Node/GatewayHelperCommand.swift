@@ -1,5 +1,5 @@
 import ArgumentParser
-import Gateways
+import Transport
 
 /// What a node starts to ask a gateway by UPnP: not for people.
 struct GatewayHelperCommand: ParsableCommand {

@@ -1,6 +1,5 @@
 import Glibc
 import NIOCore
-import Transport
 
 /// Asks a PCP server over a socket of its own, and waits: ``PCPExchange`` with a clock.
 struct PCPClient {

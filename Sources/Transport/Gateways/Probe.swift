@@ -1,5 +1,4 @@
 import Glibc
-import Transport
 
 extension GatewayNetwork {
     /// Asks for a mapping by one method after the other, and removes it. Waits: not to be called on an event loop.

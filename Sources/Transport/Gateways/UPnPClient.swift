@@ -1,9 +1,7 @@
 import CLinux
 import Foundation
 import Glibc
-import Processes
 import Synchronization
-import Transport
 
 /// Asks a gateway by UPnP, in a process of its own for each question (``UPnPHelper``), and waits: one thread at a time. What
 /// takes too long, or is given up, is killed.

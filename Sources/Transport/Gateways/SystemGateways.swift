@@ -1,6 +1,5 @@
 import Glibc
 import NIOCore
-import Transport
 
 /// The gateways that the kernel's route tables name, asked by PCP, by NAT-PMP and by UPnP.
 package final class SystemGateways: GatewayNetwork {

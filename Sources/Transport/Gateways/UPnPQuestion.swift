@@ -1,5 +1,3 @@
-import Transport
-
 /// What ``UPnPClient`` asks ``UPnPHelper``, as a line of JSON.
 struct UPnPQuestion: Codable {
     enum Verb: String, Codable { case map, look, remove }

@@ -1,5 +1,3 @@
-import Transport
-
 /// A default gateway, and our own addresses toward it.
 package struct GatewayRoute: Hashable, Sendable {
     package let gateway: LanAddress

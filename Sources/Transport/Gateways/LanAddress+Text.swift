@@ -1,5 +1,4 @@
 import Glibc
-import Transport
 
 extension LanAddress {
     /// As people write it, without an interface.

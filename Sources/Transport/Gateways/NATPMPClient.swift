@@ -1,6 +1,5 @@
 import CNATPMP
 import Glibc
-import Transport
 
 /// Asks a gateway by NAT-PMP (RFC 6886), with libnatpmp, and waits. The library sends again after 250 ms, and after twice as
 /// long each time; it is given up after as long as PCP.

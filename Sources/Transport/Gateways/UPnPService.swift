@@ -1,5 +1,4 @@
 import CMiniUPnP
-import Transport
 
 /// A gateway's WANIPConnection or WANPPPConnection service (UPnP Forum, Internet Gateway Device), asked with libminiupnpc.
 /// Waits. Only what answers at the default gateway's own address is asked. The library reads whatever that says, however
