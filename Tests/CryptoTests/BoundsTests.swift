@@ -9,7 +9,7 @@ import Testing
         ]
     )
     func `what the end repeats of the beginning is found`(count: Int) throws {
-        var generator = SplitMix(state: 1)
+        var generator = SplitMix64(state: 1)
         let beginning = generator.bytes(100)
         let text = beginning + generator.bytes(count - 200) + beginning
         let packed = Deflate.compress(text)
@@ -25,7 +25,7 @@ import Testing
     }
 
     @Test func `what is compressed comes back`() throws {
-        var generator = SplitMix(state: 1)
+        var generator = SplitMix64(state: 1)
         for count in [0, 1, 2, 255, 4_096, 65_536] {
             let noise = generator.bytes(count)
             let compressed = Deflate.compress(noise)
@@ -54,7 +54,7 @@ import Testing
     }
 
     @Test func `noise never traps`() {
-        var generator = SplitMix(state: 2)
+        var generator = SplitMix64(state: 2)
         for _ in 0..<2_000 {
             let noise = generator.bytes(Int(generator.next() % 64))
             _ = try? Deflate.decompress(noise, limit: 4_096, ratio: 32)
@@ -64,7 +64,7 @@ import Testing
 
 @Suite struct EncodingTests {
     @Test func `base64url and hexadecimal come back`() {
-        var generator = SplitMix(state: 3)
+        var generator = SplitMix64(state: 3)
         for count in 0..<200 {
             let noise = generator.bytes(count)
             #expect(Base64URL.decode(Base64URL.encode(noise)) == noise)
@@ -153,18 +153,5 @@ import Testing
                 _ = try SecretBytes(byteCount: 32) { (_) throws(Refusal) in throw Refusal() }
             }
         }
-    }
-}
-
-/// SplitMix64: the same bytes in every run.
-struct SplitMix: RandomNumberGenerator {
-    var state: UInt64
-
-    mutating func next() -> UInt64 {
-        state &+= 0x9e37_79b9_7f4a_7c15
-        var value = state
-        value = (value ^ (value >> 30)) &* 0xbf58_476d_1ce4_e5b9
-        value = (value ^ (value >> 27)) &* 0x94d0_49bb_1331_11eb
-        return value ^ (value >> 31)
     }
 }

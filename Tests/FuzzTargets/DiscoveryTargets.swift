@@ -7,7 +7,7 @@ let discoveryTargets: [FuzzTarget] = [
         "lan-datagram",
         byteCountLimit: 1_200,
         seeds: {
-            var random = SplitMix(state: 1)
+            var random = SplitMix64(state: 1)
             return [0, 9, 64].flatMap { count in
                 [LanDatagram.Kind.announcement, .answer].map { kind in
                     let entries = (0..<count).map { LanDatagram.Entry(tag: UInt64($0), proof: UInt64($0)) }
@@ -49,23 +49,11 @@ let discoveryTargets: [FuzzTarget] = [
     ),
 ]
 
-private struct SplitMix: RandomNumberGenerator {
-    var state: UInt64
-
-    mutating func next() -> UInt64 {
-        state &+= 0x9e37_79b9_7f4a_7c15
-        var value = state
-        value = (value ^ (value >> 30)) &* 0xbf58_476d_1ce4_e5b9
-        value = (value ^ (value >> 27)) &* 0x94d0_49bb_1331_11eb
-        return value ^ (value >> 31)
-    }
-}
-
 /// Two machines with one pair of inboxes, and somebody who repeats, changes and makes up what they send.
 private struct FuzzLan {
     private var input: FuzzInput
     private var machines: [LanDiscovery]
-    private var random: SplitMix
+    private var random: SplitMix64
     private var now: Int64 = 1_800_000_000_000
     /// What was sent, and from where.
     private var sent: [(bytes: [UInt8], from: Int)] = []
@@ -73,7 +61,7 @@ private struct FuzzLan {
 
     init(_ bytes: [UInt8]) {
         input = FuzzInput(bytes)
-        random = SplitMix(state: FuzzInput.seed(of: bytes))
+        random = SplitMix64(state: FuzzInput.seed(of: bytes))
         let secrets = [1, 2].map { number in
             [UInt8](repeating: number, count: 32).withUnsafeBytes { LanSecret(routingSecret: $0) }
         }

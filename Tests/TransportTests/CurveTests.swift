@@ -27,7 +27,7 @@ import Transport
             transport.close()
             loop.run()
         }
-        var random = SplitMix(state: 1)
+        var random = SplitMix64(state: 1)
         func connect(_ bytes: [UInt8]) throws {
             let channel = EmbeddedChannel(loop: loop)
             try transport.accept(channel)

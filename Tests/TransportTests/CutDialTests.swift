@@ -294,7 +294,7 @@ private final class MemberEnd: @unchecked Sendable {
             try await loop.flatSubmit { end.relay.listen(overUDP: overUDP) }.get()
             try await loop.flatSubmit { end.start() }.get()
         }
-        var random = SplitMix(state: overUDP ? 1 : 2)
+        var random = SplitMix64(state: overUDP ? 1 : 2)
         func links(_ dialer: Int, _ cut: Cut?) async throws -> Bool {
             let (end, relay) = (ends[dialer], ends[1 - dialer].relay)
             return try await loop.flatSubmit {

@@ -1,3 +1,4 @@
+import Crypto
 import NIOCore
 import Testing
 
@@ -191,7 +192,7 @@ import Testing
 
     @Test func `whatever happens in whatever order, every attempt ends and the race ends once`() {
         for seed in 0..<2_000 {
-            var random = SplitMix(state: UInt64(seed))
+            var random = SplitMix64(state: UInt64(seed))
             let all = [Self.first, Self.second, Self.sixth, Self.named]
             var race = DialRace(all.filter { _ in Bool.random(using: &random) }, hasDatagrams: seed % 3 != 0)
             var now = Self.start

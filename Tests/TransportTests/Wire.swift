@@ -45,7 +45,7 @@ final class Side {
 
     init(_ loop: any EventLoop, key: UInt8, limits: TransportLimits = TransportLimits()) throws {
         identity = IdentityKey(try SecretKey(SecretBytes(copying: [UInt8](repeating: key, count: 32))))
-        transport = TCPTransport(loop: loop, limits: limits, generator: SplitMix(state: UInt64(key)))
+        transport = TCPTransport(loop: loop, limits: limits, generator: SplitMix64(state: UInt64(key)))
         var events = TransportEvents()
         events.route = { [unowned self] in
             routesAsked += 1
@@ -172,18 +172,5 @@ final class Wire {
     func send(_ bytes: [UInt8], to channel: EmbeddedChannel) throws {
         if channel.isActive { try channel.writeInbound(ByteBuffer(bytes: bytes)) }
         loop.run()
-    }
-}
-
-/// SplitMix64: the same draws in every run.
-struct SplitMix: RandomNumberGenerator {
-    var state: UInt64
-
-    mutating func next() -> UInt64 {
-        state &+= 0x9e37_79b9_7f4a_7c15
-        var value = state
-        value = (value ^ (value >> 30)) &* 0xbf58_476d_1ce4_e5b9
-        value = (value ^ (value >> 27)) &* 0x94d0_49bb_1331_11eb
-        return value ^ (value >> 31)
     }
 }

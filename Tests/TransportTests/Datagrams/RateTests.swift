@@ -1,3 +1,4 @@
+import Crypto
 import Testing
 
 @testable import Transport

@@ -1,3 +1,4 @@
+import Crypto
 import Testing
 import Transport
 
@@ -275,7 +276,7 @@ struct LanDiscoveryTests {
         let announcement = try #require(ann.announcements(missing: [11]).first)
         #expect(carl.receive(announcement, from: 1).isEmpty)
         #expect(carl.discovery.counts.foreign == 1)
-        var random = Seeded(state: 3)
+        var random = SplitMix64(state: 3)
         for count in [8, 64] {
             let entries = (0..<count).map { _ in LanDatagram.Entry(tag: random.next(), proof: random.next()) }
             for kind in [LanDatagram.Kind.announcement, .answer] {

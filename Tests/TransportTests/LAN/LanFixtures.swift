@@ -4,22 +4,9 @@ import Transport
 /// A moment in the middle of a slot.
 let noon: Int64 = 2_000_000 * LanLimits.slotLength + LanLimits.slotLength / 2
 
-/// SplitMix64.
-struct Seeded: RandomNumberGenerator {
-    var state: UInt64
-
-    mutating func next() -> UInt64 {
-        state &+= 0x9e37_79b9_7f4a_7c15
-        var value = state
-        value = (value ^ (value >> 30)) &* 0xbf58_476d_1ce4_e5b9
-        value = (value ^ (value >> 27)) &* 0x94d0_49bb_1331_11eb
-        return value ^ (value >> 31)
-    }
-}
-
 /// The secret of one direction of one pair.
 func lanSecret(_ number: UInt64) -> LanSecret {
-    var random = Seeded(state: number)
+    var random = SplitMix64(state: number)
     let bytes = (0..<32).map { _ in UInt8(truncatingIfNeeded: random.next()) }
     return bytes.withUnsafeBytes { LanSecret(routingSecret: $0) }
 }
@@ -28,13 +15,13 @@ func lanSecret(_ number: UInt64) -> LanSecret {
 struct TestMachine {
     var discovery: LanDiscovery
     let address: LanAddress
-    var random: Seeded
+    var random: SplitMix64
     var now: Int64
 
     init(_ host: UInt8, at now: Int64 = noon, port: UInt16? = 7_440) {
         discovery = LanDiscovery(now: now)
         address = LanAddress(10, 0, 0, host)
-        random = Seeded(state: UInt64(host))
+        random = SplitMix64(state: UInt64(host))
         self.now = now
         setInterfaces(port: port)
     }

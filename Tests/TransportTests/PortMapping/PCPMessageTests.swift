@@ -1,3 +1,4 @@
+import Crypto
 import Testing
 import Transport
 
@@ -71,7 +72,7 @@ struct PCPMessageTests {
 
     @Test("any bytes are an answer or none, never a trap")
     func anything() {
-        var random = Seeded(state: 3)
+        var random = SplitMix64(state: 3)
         var read = 0
         for _ in 0..<20_000 {
             var bytes = answer()

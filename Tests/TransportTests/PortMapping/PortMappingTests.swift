@@ -1,3 +1,4 @@
+import Crypto
 import Testing
 import Transport
 
@@ -250,7 +251,7 @@ struct PortMappingTests {
 
     @Test("a hundred thousand events at random: never two questions at once, never a mapping after its lease or a stop")
     func anything() {
-        var random = Seeded(state: 11)
+        var random = SplitMix64(state: 11)
         for _ in 0..<500 {
             var machine = Machine()
             var now: Int64 = 0

@@ -151,7 +151,7 @@ private let today: UInt32 = 20_000
 
     @Test func `a shared secret has 16 tokens a day and 16 of any day that are never used up`() {
         var table = RoutingTable(day: today)
-        var generator = SplitMix(state: 1)
+        var generator = SplitMix64(state: 1)
         table.addShared(4, secret: secret(9))
         #expect(table.count == 64)
         for step in 0..<200 {

@@ -6,7 +6,7 @@ import Transport
 /// saved (Links.md, "Routing tokens").
 private struct TokenModel {
     private let secret = RoutingSecret(SecretBytes(copying: [UInt8](repeating: 9, count: 32)))
-    private var random: SplitMix
+    private var random: SplitMix64
     private var table: RoutingTable
     private var dialer: DialTokens
     /// What is durable.
@@ -25,7 +25,7 @@ private struct TokenModel {
     private(set) var largestTable = 0
 
     init(seed: UInt64, apart days: UInt32) {
-        random = SplitMix(state: seed)
+        random = SplitMix64(state: seed)
         listenerDay = 20_000
         dialerDay = 20_000 - days
         table = RoutingTable(day: listenerDay)

@@ -1,3 +1,5 @@
+import Crypto
+
 /// How fast a path is sent to, and how much of it may be in flight: BBR version 3 (draft-ietf-ccwg-bbr-06), from the rate
 /// at which the path delivers, its shortest round trip, and what it loses.
 ///
