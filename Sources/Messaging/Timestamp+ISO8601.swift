@@ -1,13 +1,26 @@
-/// RFC 3339 in UTC, to the second: `2026-11-21T06:37:11Z`, as the seeds' JSON has dates.
+/// RFC 3339 in UTC: `2026-11-21T06:37:11Z`.
 extension Timestamp {
-    package var iso8601: String {
+    /// To the second, as the seeds' JSON has dates.
+    package var iso8601: String { iso8601(fraction: "") }
+
+    /// With three decimals when the milliseconds are not zero.
+    package var exactISO8601: String {
+        let fraction = milliseconds % .second
+        return iso8601(fraction: fraction == 0 ? "" : ".\(Self.digits(fraction, 3))")
+    }
+
+    private func iso8601(fraction: String) -> String {
         let seconds = milliseconds / .second
         let (year, month, day) = Self.civil(fromDays: seconds / 86_400)
         let time = seconds % 86_400
-        func two(_ value: Int64) -> String { value < 10 ? "0\(value)" : "\(value)" }
-        var years = "\(year)"
-        while years.utf8.count < 4 { years = "0" + years }
-        return "\(years)-\(two(month))-\(two(day))T\(two(time / 3_600)):\(two(time / 60 % 60)):\(two(time % 60))Z"
+        let date = "\(Self.digits(year, 4))-\(Self.digits(month, 2))-\(Self.digits(day, 2))"
+        let (hour, minute, second) = (time / 3_600, time / 60 % 60, time % 60)
+        return "\(date)T\(Self.digits(hour, 2)):\(Self.digits(minute, 2)):\(Self.digits(second, 2))\(fraction)Z"
+    }
+
+    private static func digits(_ value: Int64, _ count: Int) -> String {
+        let text = String(value)
+        return String(repeating: "0", count: max(0, count - text.utf8.count)) + text
     }
 
     /// `nil` unless `text` is a date and time with an offset, `Z` or `±HH:MM`, in the years 1970 to 9999. Fractions of a
