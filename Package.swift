@@ -158,7 +158,7 @@ let package = Package(
             exclude: ["emulator.py", "compare.sh", "relay.py"],
             swiftSettings: settings
         ),
-        tests("CryptoTests", ["Crypto"], exclude: ["Vectors"]),
+        tests("CryptoTests", ["Crypto", "CSodium"], exclude: ["Vectors"]),
         tests("MessagingTests", ["TestSupport", "Messaging", "Crypto"]),
         tests("SimulationTests", ["Simulation", "Messaging", "Crypto"]),
         tests("NodeSimulationTests", ["NodeSimulation"]),

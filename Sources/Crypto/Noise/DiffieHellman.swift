@@ -1,7 +1,7 @@
 /// DH functions of the Noise specification (section 4.1), on the type of their secret keys.
 ///
-/// Two conformers: secp256k1 with the conventions of BOLT 8 (33-byte keys, ECDH = SHA-256 of the compressed point),
-/// which links use, and X25519, for which vectors are published.
+/// Links use secp256k1 with the conventions of BOLT 8: 33-byte keys, ECDH = SHA-256 of the compressed point. The tests
+/// conform X25519, for which vectors are published.
 package protocol DiffieHellman: ~Copyable, Sendable {
     /// A public key whose encoding has been checked.
     associatedtype Point: Hashable & Sendable
@@ -30,15 +30,4 @@ extension SecretKey: DiffieHellman {
 
     package static func point(_ bytes: ArraySlice<UInt8>) throws(CurveError) -> PublicKey { try PublicKey(bytes) }
     package static func bytes(of point: PublicKey) -> [UInt8] { point.bytes }
-}
-
-extension X25519SecretKey: DiffieHellman {
-    package static var name: String { "25519" }
-    package static var pointByteCount: Int { 32 }
-
-    package static func point(_ bytes: ArraySlice<UInt8>) throws(CurveError) -> [UInt8] {
-        guard bytes.count == 32 else { throw .invalidPublicKey }
-        return Array(bytes)
-    }
-    package static func bytes(of point: [UInt8]) -> [UInt8] { point }
 }

@@ -1,14 +1,15 @@
 import CSodium
+import Crypto
 
 /// X25519 (RFC 7748), the second Diffie-Hellman function of our Noise implementation: it lets the published Noise
 /// vectors, none of which is over secp256k1, exercise the same code.
-package struct X25519SecretKey: ~Copyable, Sendable {
-    package static let byteCount = 32
+struct X25519SecretKey: ~Copyable, Sendable {
+    static let byteCount = 32
     private let secret: SecretBytes
-    package let publicKey: [UInt8]
+    let publicKey: [UInt8]
 
     /// - Precondition: `secret` has 32 bytes.
-    package init(_ secret: consuming SecretBytes) {
+    init(_ secret: consuming SecretBytes) {
         precondition(secret.byteCount == Self.byteCount)
         var publicKey = [UInt8](repeating: 0, count: 32)
         let result = secret.withBytes {
@@ -20,7 +21,7 @@ package struct X25519SecretKey: ~Copyable, Sendable {
     }
 
     /// - Throws: ``CurveError/invalidPublicKey`` for a point of small order.
-    package borrowing func sharedSecret(with other: [UInt8]) throws(CurveError) -> SecretBytes {
+    borrowing func sharedSecret(with other: [UInt8]) throws(CurveError) -> SecretBytes {
         guard other.count == 32 else { throw .invalidPublicKey }
         return try secret.withBytes { secret throws(CurveError) in
             try SecretBytes(byteCount: 32) { output throws(CurveError) in
@@ -33,4 +34,15 @@ package struct X25519SecretKey: ~Copyable, Sendable {
             }
         }
     }
+}
+
+extension X25519SecretKey: DiffieHellman {
+    static var name: String { "25519" }
+    static var pointByteCount: Int { 32 }
+
+    static func point(_ bytes: ArraySlice<UInt8>) throws(CurveError) -> [UInt8] {
+        guard bytes.count == 32 else { throw .invalidPublicKey }
+        return Array(bytes)
+    }
+    static func bytes(of point: [UInt8]) -> [UInt8] { point }
 }
