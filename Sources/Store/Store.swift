@@ -31,7 +31,6 @@ package final class Store {
     package let protection: Protection
     /// What overwriting in place is worth here, and why.
     package let erasurePromise: ErasurePromise
-    package var erasure: Erasure { erasurePromise.erasure }
     /// What opening the home found overdue and destroyed.
     package internal(set) var openingReport = ReapReport()
     /// What is wrong on the disk, in words for `doctor` and `status`; each thing once.

@@ -12,18 +12,6 @@ package enum JSONValue: Hashable, Sendable {
     case array([JSONValue])
     case object([String: JSONValue])
 
-    /// What a person calls this kind of value in an error message.
-    package var kindName: String {
-        switch self {
-        case .null: "null"
-        case .bool: "a boolean"
-        case .integer, .number: "a number"
-        case .string: "a string"
-        case .array: "an array"
-        case .object: "an object"
-        }
-    }
-
     /// The member `name` of an object; `nil` for other values and for absent members.
     package subscript(_ name: String) -> JSONValue? {
         guard case .object(let members) = self else { return nil }

@@ -119,11 +119,6 @@ package struct Bytes32: InlineBytes {
     package let left: Bytes16
     package let right: Bytes16
 
-    package init(_ left: Bytes16, _ right: Bytes16) {
-        self.left = left
-        self.right = right
-    }
-
     package init(copying source: UnsafeRawBufferPointer) {
         precondition(source.count == Self.byteCount)
         left = Bytes16(source.word(at: 0), source.word(at: 8))

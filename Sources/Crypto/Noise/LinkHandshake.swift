@@ -88,7 +88,6 @@ package struct LinkHandshake: ~Copyable, Sendable {
         }
     }
 
-    package var role: Role { state.role }
     package var isFinished: Bool { state.isFinished }
 
     /// The act to be written or read next; `nil` when finished.

@@ -95,8 +95,6 @@ package struct ConversationRecord: Hashable, Sendable, Codable {
     }
 
     package var name: String? { group.name }
-    /// One's own name in this conversation.
-    package var profile: String? { own.profile }
     /// The others that are in the conversation, as far as we know.
     package var current: [Member] {
         if isRemoved { return [] }

@@ -12,11 +12,6 @@ struct ReceivedBatch {
     /// When they end.
     var ends: [MessageID: Timestamp] = [:]
 
-    init(link: LinkID, memoryAvailable: Int) {
-        self.link = link
-        self.memoryAvailable = memoryAvailable
-    }
-
     mutating func acknowledge(_ message: MessageID, isStored: Bool) {
         if isStored { said.stored.append(message) } else { said.held.append(message) }
     }

@@ -11,7 +11,9 @@ package struct ExplodeNotice: Hashable, Sendable, Codable {
     package var isImmediate: Bool
     /// The creator's.
     package var signature: SchnorrSignature
+}
 
+extension ExplodeNotice {
     package init(
         genesis: Genesis,
         expiresAt: Timestamp,
@@ -28,20 +30,6 @@ package struct ExplodeNotice: Hashable, Sendable, Codable {
             isImmediate: isImmediate,
             signature: key.secret.sign(digest, auxiliaryRandomness: random.bytes(32))
         )
-    }
-
-    init(
-        conversation: ConversationID,
-        genesis: [UInt8],
-        expiresAt: Timestamp,
-        isImmediate: Bool,
-        signature: SchnorrSignature
-    ) {
-        self.conversation = conversation
-        self.genesis = genesis
-        self.expiresAt = expiresAt
-        self.isImmediate = isImmediate
-        self.signature = signature
     }
 
     /// The payload of `convos.org/explode_settings:1.0`: the seed's JSON, and a word when no clock is to be asked.

@@ -172,12 +172,6 @@ package struct LifetimeStateMachine: Hashable, Sendable {
         }
     }
 
-    /// The whole record of an agreement, while it is kept.
-    package func agreement(_ id: AgreementID) -> Agreement? {
-        if let head = record.head, head.id == id { return head }
-        return record.earlier.last { $0.id == id }
-    }
-
     /// The terms of an agreement that was in force here and is still known.
     package func knownTerms(of agreement: AgreementID) -> LifetimeTerms? {
         record.known.last { $0.id == agreement }?.terms

@@ -115,14 +115,7 @@ package enum NodeAction: Hashable, Sendable {
         package var endpoints: [Endpoint]
         package var route: DialRoute
         /// There is a relayed link: a direct one is looked for, and nobody needs to hear that there is none.
-        package var isUpgrade: Bool
-
-        package init(remote: PublicKey, endpoints: [Endpoint], route: DialRoute, isUpgrade: Bool = false) {
-            self.remote = remote
-            self.endpoints = endpoints
-            self.route = route
-            self.isUpgrade = isUpgrade
-        }
+        package var isUpgrade = false
     }
 
     /// From what the routing token of a dial is derived.

@@ -352,11 +352,6 @@ final class GroupCommit {
     /// Why something is still to be overwritten.
     var erasureErrors: [StoreError] { pendingErasures.map(\.error) }
 
-    /// Has a record overwritten with the next reap, and read back.
-    func eraseLater(_ span: RecordFile.Span, in file: RecordFile, because error: StoreError) {
-        pendingErasures.append(PendingErasure(file: file, span: span, error: error))
-    }
-
     // MARK: - Unlocking and locking
 
     /// Takes over the journal of an earlier run.

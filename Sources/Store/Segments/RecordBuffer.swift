@@ -40,12 +40,6 @@ final class RecordBuffer: @unchecked Sendable {
     func zero(_ range: Range<Int>) {
         UnsafeMutableRawBufferPointer(rebasing: memory[range]).initializeMemory(as: UInt8.self, repeating: 0)
     }
-
-    /// Changes what is there.
-    /// - Precondition: nobody else reads the buffer.
-    func withBytes(in range: Range<Int>, _ body: (UnsafeMutableRawBufferPointer) -> Void) {
-        body(UnsafeMutableRawBufferPointer(rebasing: memory[range]))
-    }
 }
 
 /// Random nonces, taken from the operating system's generator 100 at a time: a system call for each would cost as much as

@@ -10,8 +10,6 @@ struct PendingConnections: Sendable {
     /// - Parameter limit: most that wait at once, at least 1.
     init(limit: Int) { self.limit = limit }
 
-    var count: Int { members.count }
-
     /// The one that waits longest.
     mutating func first() -> UInt64? {
         skip()

@@ -146,10 +146,6 @@ package enum AttachmentCancelMethod: ControlMethod {
     package struct Params: JSONRecord, Hashable, Sendable {
         package var upload = ""
 
-        package init(upload: String) {
-            self.upload = upload
-        }
-
         package init() {}
 
         package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {

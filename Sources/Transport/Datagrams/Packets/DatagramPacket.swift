@@ -22,7 +22,6 @@ enum DatagramPacket: Hashable {
     static let cookieByteCount = 16
     /// Bytes of a sealed knock, and of the answer to it.
     static let knockByteCount = 1_024
-    static let dialByteCount = 2 + tokenByteCount + 8 + 1 + 50
     /// Bytes of a sealed packet before what is sealed. All are authenticated.
     static let sealedHeaderByteCount = 2 + 1 + 8 + 8
 

@@ -1,7 +1,6 @@
 /// Which of the last 2,048 packet numbers have been seen (RFC 6479): a ring of bits of which one word more than the
 /// window is cleared as the window moves, so that no bit is ever shifted.
 struct ReplayWindow: Hashable, Sendable {
-    static let byteCount = 2_048 / 8
     /// Numbers behind the largest that can still be told apart.
     static let size: UInt64 = 2_048
     private static let words = 33

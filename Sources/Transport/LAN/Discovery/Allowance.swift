@@ -60,6 +60,4 @@ struct Allowances: Sendable {
         guard sources[source]?.allowance.take(now: now) ?? false else { return false }
         return total.take(now: now)
     }
-
-    var count: Int { sources.count }
 }

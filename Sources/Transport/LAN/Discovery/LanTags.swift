@@ -10,8 +10,6 @@ struct LanTags: Sendable {
 
     init(slot: Int64) { self.slot = slot }
 
-    var count: Int { entries.count }
-
     func match(_ tag: UInt64) -> Match? { entries[tag] }
 
     mutating func add(_ pair: UInt64, _ secret: LanSecret) {
