@@ -86,7 +86,7 @@ final class FuzzDatagrams {
                     return (0..<count).map { UInt8(truncatingIfNeeded: counter.value >> (8 * ($0 % 4))) }
                 },
                 makeEphemeral: { FuzzDatagrams.key(0x31) },
-                route: { $0 == Self.token ? DatagramRoute(identity: own, route: 1, remote: nil) : nil },
+                route: { $0 == Self.token ? RouteMatch(identity: own, route: 1, remote: nil) : nil },
                 isKnown: { $0 == Self.token }
             )
         )

@@ -108,7 +108,7 @@ private struct FuzzLan {
     }
 
     private mutating func give(_ bytes: [UInt8], to side: Int, from: Int) throws {
-        let source = LanSource(interface: 3, address: addresses[from], port: 5_000)
+        let source = LanPlace(interface: 3, address: addresses[from], port: 5_000)
         let actions = machines[side].receive(bytes, from: source, now: now, using: &random)
         for case .found(let pair, let place, _) in actions {
             try expect(pair == 7 && place == source, "something was found that was not there")

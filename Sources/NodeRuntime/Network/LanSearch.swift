@@ -162,7 +162,7 @@ final class LanSearch {
 
     // MARK: What is heard
 
-    private func receive(_ bytes: [UInt8], from source: LanSource) {
+    private func receive(_ bytes: [UInt8], from source: LanPlace) {
         guard transport != nil else { return }
         var random = Randomness.system
         perform(machine.receive(bytes, from: source, now: time, using: &random))

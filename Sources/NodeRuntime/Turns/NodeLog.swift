@@ -184,7 +184,7 @@ extension LinkCloseReason {
         case .closedByPeer: "closedByPeer"
         case .notAuthentic: "notAuthentic"
         case .outboundOverflow: "outboundOverflow"
-        case .connectionLost: "connectionLost"
+        case .connectionLost, .silent, .rekeyOverdue: "connectionLost"
         }
     }
 }

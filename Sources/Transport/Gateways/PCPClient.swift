@@ -101,12 +101,15 @@ struct PCPClient {
         let type = CInt(SOCK_DGRAM.rawValue) | CInt(SOCK_CLOEXEC.rawValue) | CInt(SOCK_NONBLOCK.rawValue)
         let descriptor = socket(place.local.isIPv4 ? AF_INET : AF_INET6, type, 0)
         guard descriptor >= 0 else { return nil }
-        let isBound = place.local.withSystemAddress(port: 0, interface: place.interface) {
+        let isBound = place.local.withSocketAddress(port: 0, scope: place.local.isLinkLocal ? place.interface : 0) {
             bind(descriptor, $0, $1) == 0
         }
         let isConnected =
             isBound
-            && place.gateway.withSystemAddress(port: PCPMessage.port, interface: place.interface) {
+            && place.gateway.withSocketAddress(
+                port: PCPMessage.port,
+                scope: place.gateway.isLinkLocal ? place.interface : 0
+            ) {
                 connect(descriptor, $0, $1) == 0
             }
         guard isConnected else {

@@ -40,7 +40,7 @@ extension SystemGateways {
         let descriptor = socket(address.isIPv4 ? AF_INET : AF_INET6, type, 0)
         guard descriptor >= 0 else { return nil }
         defer { close(descriptor) }
-        guard address.withSystemAddress(port: PCPMessage.port, interface: 0, { connect(descriptor, $0, $1) == 0 })
+        guard address.withSocketAddress(port: PCPMessage.port, scope: 0, { connect(descriptor, $0, $1) == 0 })
         else { return nil }
         var bytes = [UInt8](repeating: 0, count: 28)
         var count = socklen_t(bytes.count)

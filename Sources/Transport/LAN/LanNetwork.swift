@@ -5,7 +5,7 @@ package protocol LanSocket: AnyObject {
     /// Sends to the group. What the system refuses is lost, as on the way.
     func announce(_ bytes: [UInt8])
     /// Sends to one machine.
-    func answer(_ bytes: [UInt8], to source: LanSource)
+    func answer(_ bytes: [UInt8], to source: LanPlace)
     /// Nothing comes or goes any more.
     func close()
 }
@@ -41,7 +41,7 @@ package protocol LanNetwork: Sendable {
         _ role: LanSocketRole,
         port: UInt16,
         on loop: any EventLoop,
-        receive: @escaping @Sendable (LanSource, [UInt8]) -> Void
+        receive: @escaping @Sendable (LanPlace, [UInt8]) -> Void
     ) -> EventLoopFuture<NIOLoopBound<any LanSocket>>
 }
 
@@ -58,7 +58,7 @@ package final class LanTransport: @unchecked Sendable {
     private let loop: any EventLoop
     private let network: any LanNetwork
     private let port: UInt16
-    private let receive: (LanSource, [UInt8]) -> Void
+    private let receive: (LanPlace, [UInt8]) -> Void
     /// A socket could not be opened, or could after all; each said once.
     private let troubled: (LanSocketRole, (any Error)?) -> Void
     private var sockets: [LanSocketRole: Slot] = [:]
@@ -69,7 +69,7 @@ package final class LanTransport: @unchecked Sendable {
         loop: any EventLoop,
         network: any LanNetwork,
         port: UInt16,
-        receive: @escaping (LanSource, [UInt8]) -> Void,
+        receive: @escaping (LanPlace, [UInt8]) -> Void,
         troubled: @escaping (LanSocketRole, (any Error)?) -> Void
     ) {
         loop.preconditionInEventLoop()
@@ -135,7 +135,7 @@ package final class LanTransport: @unchecked Sendable {
         if case .open(let socket)? = sockets[.place(place)] { socket.announce(bytes) }
     }
 
-    package func answer(_ bytes: [UInt8], from place: LanPlace, to source: LanSource) {
+    package func answer(_ bytes: [UInt8], from place: LanPlace, to source: LanPlace) {
         if case .open(let socket)? = sockets[.place(place)] { socket.answer(bytes, to: source) }
     }
 

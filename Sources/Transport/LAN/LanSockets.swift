@@ -71,7 +71,7 @@ extension Sockets: LanNetwork {
         _ role: LanSocketRole,
         port: UInt16,
         on loop: any EventLoop,
-        receive: @escaping @Sendable (LanSource, [UInt8]) -> Void
+        receive: @escaping @Sendable (LanPlace, [UInt8]) -> Void
     ) -> EventLoopFuture<NIOLoopBound<any LanSocket>> {
         guard let bootstrap = DatagramBootstrap(validatingGroup: loop) else {
             preconditionFailure("a socket needs an event loop with sockets")
@@ -132,9 +132,9 @@ private final class ChangeReader: ChannelInboundHandler {
 private final class LanReader: ChannelInboundHandler {
     typealias InboundIn = AddressedEnvelope<ByteBuffer>
     private let interface: UInt32
-    private let receive: @Sendable (LanSource, [UInt8]) -> Void
+    private let receive: @Sendable (LanPlace, [UInt8]) -> Void
 
-    init(interface: UInt32, receive: @escaping @Sendable (LanSource, [UInt8]) -> Void) {
+    init(interface: UInt32, receive: @escaping @Sendable (LanPlace, [UInt8]) -> Void) {
         self.interface = interface
         self.receive = receive
     }
@@ -142,7 +142,7 @@ private final class LanReader: ChannelInboundHandler {
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         let envelope = unwrapInboundIn(data)
         guard let address = LanAddress(envelope.remoteAddress), let port = envelope.remoteAddress.port else { return }
-        let source = LanSource(interface: interface, address: address, port: UInt16(clamping: port))
+        let source = LanPlace(interface: interface, address: address, port: UInt16(clamping: port))
         receive(source, Array(envelope.data.readableBytesView))
     }
 
@@ -236,26 +236,8 @@ private enum LanDescriptor {
     }
 
     private static func bind(_ descriptor: CInt, _ address: LanAddress, _ port: UInt16, scope: UInt32) throws {
-        let result = withSocketAddress(address, port, scope: scope) { Glibc.bind(descriptor, $0, $1) }
+        let result = address.withSocketAddress(port: port, scope: scope) { Glibc.bind(descriptor, $0, $1) }
         guard result == 0 else { throw IOError(errnoCode: errno, reason: "bind") }
-    }
-
-    static func withSocketAddress<Result>(
-        _ address: LanAddress,
-        _ port: UInt16,
-        scope: UInt32,
-        _ body: (UnsafePointer<sockaddr>, socklen_t) -> Result
-    ) -> Result {
-        let family = withUnsafeBytes(of: UInt16(address.isIPv4 ? AF_INET : AF_INET6)) { Array($0) }
-        let head = family + [UInt8(port >> 8), UInt8(port & 0xff)]
-        // sockaddr_in: address, padding. sockaddr_in6: flow, address, scope.
-        let bytes =
-            address.isIPv4
-            ? head + address.bytes + [UInt8](repeating: 0, count: 8)
-            : head + [0, 0, 0, 0] + address.bytes + native(scope)
-        return bytes.withUnsafeBytes { bytes in
-            bytes.withMemoryRebound(to: sockaddr.self) { body($0.baseAddress!, socklen_t(bytes.count)) }
-        }
     }
 }
 
@@ -283,13 +265,13 @@ private final class KernelLanSocket: LanSocket {
         send(bytes, place.address.isIPv4 ? LanLimits.group4 : LanLimits.group6, port, place.interface)
     }
 
-    func answer(_ bytes: [UInt8], to source: LanSource) {
+    func answer(_ bytes: [UInt8], to source: LanPlace) {
         send(bytes, source.address, source.port, source.address.isLinkLocal ? source.interface : 0)
     }
 
     private func send(_ bytes: [UInt8], _ address: LanAddress, _ port: UInt16, _ scope: UInt32) {
         guard isOpen else { return }
-        _ = LanDescriptor.withSocketAddress(address, port, scope: scope) { target, size in
+        _ = address.withSocketAddress(port: port, scope: scope) { target, size in
             sendto(descriptor, bytes, bytes.count, CInt(MSG_DONTWAIT | MSG_NOSIGNAL), target, size)
         }
     }
@@ -299,32 +281,5 @@ private final class KernelLanSocket: LanSocket {
         isOpen = false
         Glibc.close(descriptor)
         channel.close(promise: nil)
-    }
-}
-
-extension LanAddress {
-    /// `nil` for what is no address of the Internet.
-    package init?(_ address: SocketAddress) {
-        switch address {
-        // sockaddr_in: family 2, port 2, address 4. sockaddr_in6: family 2, port 2, flow 4, address 16.
-        case .v4(let address): self.init(withUnsafeBytes(of: address.address) { Array($0[4..<8]) })
-        case .v6(let address): self.init(withUnsafeBytes(of: address.address) { Array($0[8..<24]) })
-        case .unixDomainSocket: return nil
-        }
-    }
-
-    /// Reads an address; `nil` for a name.
-    package init?(text: String) {
-        guard let address = try? SocketAddress(ipAddress: text, port: 1) else { return nil }
-        self.init(address)
-    }
-
-    /// As a host to be dialled: a link-local address of IPv6 with its interface.
-    /// - Parameter interface: the system's number of it.
-    package func host(interface: UInt32) -> String? {
-        var buffer = ByteBuffer()
-        buffer.writeBytes(bytes)
-        guard let text = (try? SocketAddress(packedIPAddress: buffer, port: 1))?.ipAddress else { return nil }
-        return isLinkLocal && !isIPv4 ? "\(text)%\(interface)" : text
     }
 }

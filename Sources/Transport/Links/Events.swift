@@ -19,7 +19,7 @@ package struct RouteMatch: Sendable {
 
 /// Why a connection to us came to nothing. The other side is told none of it.
 package enum Rejection: Error, Hashable, Sendable {
-    /// The first byte is not one of ours.
+    /// The first byte is not one of ours, or what looks like a datagram of ours is none.
     case unknownProtocol
     /// No route has this token.
     case unknownToken
@@ -33,10 +33,31 @@ package enum Rejection: Error, Hashable, Sendable {
     /// Act 3 proves a key that is not the one this route is for.
     case wrongPeer
     case knockTooLong
+    /// More knocks than ``DatagramLimits/knocksPerSecond``.
+    case tooManyKnocks
+    /// A datagram for a connection that is not there.
+    case unknownConnection
+    /// Under load a dialer without a cookie is sent one.
+    case cookieSent
+    /// A packet that does not open.
+    case notAuthentic
+    /// A packet that was seen before.
+    case replayed
     /// The other side closed, or the connection broke.
     case disconnected
     /// We closed everything.
     case shutDown
+
+    /// `false` for a datagram that is no connection, or not yet turned away.
+    var endsConnection: Bool {
+        switch self {
+        case .unknownConnection, .cookieSent, .notAuthentic, .replayed: false
+        case .unknownProtocol, .unknownToken, .timedOut, .tooManyHandshakes, .tooManyFromPrefix, .crowdedOut,
+            .handshake,
+            .wrongPeer, .knockTooLong, .tooManyKnocks, .disconnected, .shutDown:
+            true
+        }
+    }
 }
 
 /// Why a dial or a knock of ours came to nothing.
@@ -70,7 +91,7 @@ extension DialFailure {
         case .handshake(let error): self = .authenticationFailed(error)
         case .shutDown: self = .cancelled
         case .disconnected, .unknownProtocol, .unknownToken, .tooManyHandshakes, .tooManyFromPrefix, .crowdedOut,
-            .wrongPeer, .knockTooLong, nil:
+            .wrongPeer, .knockTooLong, .tooManyKnocks, .unknownConnection, .cookieSent, .notAuthentic, .replayed, nil:
             self = .closedBeforeActTwo
         }
     }
@@ -88,6 +109,10 @@ package enum LinkCloseReason: Hashable, Sendable {
     case shutDown
     /// The peer closed.
     case closedByPeer
+    /// Over UDP nothing authentic came for ``DatagramLimits/silence``.
+    case silent
+    /// Over UDP new keys did not come about in time.
+    case rekeyOverdue
     /// Bytes that do not open with the link's keys.
     case notAuthentic
     /// More than ``TransportLimits/outboundByteCount`` bytes wait to be sent.

@@ -67,30 +67,22 @@ package struct Sockets: Network {
     private static func open(_ address: SocketAddress, _ endpoint: Endpoint, _ limits: TransportLimits)
         throws(ListenFailure) -> (descriptor: CInt, bound: SocketAddress)
     {
-        let isIPv6 = if case .v6 = address { true } else { false }
-        let type = CInt(SOCK_STREAM.rawValue) | CInt(SOCK_NONBLOCK.rawValue) | CInt(SOCK_CLOEXEC.rawValue)
-        let descriptor = socket(isIPv6 ? AF_INET6 : AF_INET, type, 0)
-        guard descriptor >= 0 else { throw .system(endpoint, errno) }
-        func set(_ level: CInt, _ name: CInt, _ value: CInt) {
-            var value = value
-            _ = setsockopt(descriptor, level, name, &value, socklen_t(MemoryLayout<CInt>.size))
-        }
-        set(SOL_SOCKET, SO_REUSEADDR, 1)
-        set(CInt(IPPROTO_TCP), TCP_NODELAY, 1)
-        // Both families may have the same port, each with a socket of its own.
-        if isIPv6 { set(CInt(IPPROTO_IPV6), 26, 1) }  // IPV6_V6ONLY
-        let result = address.withSockAddr { pointer, size in Glibc.bind(descriptor, pointer, socklen_t(size)) }
+        let descriptor = try address.bind(
+            SOCK_STREAM,
+            [(SOL_SOCKET, SO_REUSEADDR, 1), (CInt(IPPROTO_TCP), TCP_NODELAY, 1)],
+            for: endpoint
+        )
         var storage = sockaddr_storage()
         var size = socklen_t(MemoryLayout<sockaddr_storage>.size)
         let isListening =
-            result == 0 && Glibc.listen(descriptor, limits.backlog) == 0
+            Glibc.listen(descriptor, limits.backlog) == 0
             && withUnsafeMutablePointer(to: &storage) { pointer in
                 pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { getsockname(descriptor, $0, &size) == 0 }
             }
         let bound: SocketAddress? =
             if !isListening {
                 nil
-            } else if isIPv6 {
+            } else if storage.ss_family == sa_family_t(AF_INET6) {
                 withUnsafeBytes(of: storage) { SocketAddress($0.load(as: sockaddr_in6.self)) }
             } else {
                 withUnsafeBytes(of: storage) { SocketAddress($0.load(as: sockaddr_in.self)) }
@@ -105,6 +97,14 @@ package struct Sockets: Network {
 }
 
 extension SocketAddress {
+    /// Where a dial goes; `nil` for a name, and without a port.
+    init?(reaching endpoint: Endpoint) {
+        guard (1...65_535).contains(endpoint.port),
+            let address = try? SocketAddress(ipAddress: endpoint.host, port: endpoint.port)
+        else { return nil }
+        self = address
+    }
+
     /// Where to bind. A name is looked up, which waits; an address is taken as it is: on a machine with one family the
     /// system gives an address of the other one as its own.
     init?(at endpoint: Endpoint) {
@@ -116,5 +116,26 @@ extension SocketAddress {
             return nil
         }
         self = address
+    }
+    /// A socket that is bound here and never blocks.
+    /// - Parameter options: level, name and value of each; what the system refuses of them is not set.
+    func bind(_ type: __socket_type, _ options: [(CInt, CInt, CInt)], for endpoint: Endpoint)
+        throws(ListenFailure) -> CInt
+    {
+        let isIPv6 = if case .v6 = self { true } else { false }
+        let flags = CInt(type.rawValue) | CInt(SOCK_NONBLOCK.rawValue) | CInt(SOCK_CLOEXEC.rawValue)
+        let descriptor = socket(isIPv6 ? AF_INET6 : AF_INET, flags, 0)
+        guard descriptor >= 0 else { throw .system(endpoint, errno) }
+        // Both families may have the same port, each with a socket of its own.
+        let separate: [(CInt, CInt, CInt)] = isIPv6 ? [(CInt(IPPROTO_IPV6), 26, 1)] : []  // IPV6_V6ONLY
+        for (level, name, var value) in options + separate {
+            _ = setsockopt(descriptor, level, name, &value, socklen_t(MemoryLayout<CInt>.size))
+        }
+        guard withSockAddr({ Glibc.bind(descriptor, $0, socklen_t($1)) }) == 0 else {
+            let code = errno
+            Glibc.close(descriptor)
+            throw ListenFailure(IOError(errnoCode: code, reason: "bind"), endpoint)
+        }
+        return descriptor
     }
 }

@@ -88,6 +88,9 @@ package final class PeerConnection: @unchecked Sendable {
         self.handler = handler
     }
 
+    /// Stands for the network of the other side, a /24 of IPv4 or a /48 of IPv6, for counting; `nil` if it has none.
+    package var sourcePrefix: UInt64? { DatagramAddress.Network(remoteAddress)?.number }
+
     /// Seals a frame. It leaves at the next ``flush()``, or before if much waits already.
     /// - Parameter frame: at most 65,535 bytes; none at all is a frame too.
     package func send(_ frame: [UInt8]) throws(SendError) {

@@ -15,8 +15,8 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
     private enum Phase {
         /// A connection to us that has not shown a good token.
         case beforeToken
-        /// A responder's handshake or a knock, counted under its prefix.
-        case admitted(Admission.Prefix, route: RouteMatch?, token: RoutingToken)
+        /// A responder's handshake or a knock, counted under its network.
+        case admitted(DatagramAddress.Network?, route: RouteMatch?, token: RoutingToken)
         /// A dial of ours.
         case dialling(TCPTransport.Dial)
         case open(PeerConnection)
@@ -236,7 +236,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
             guard admit(token, nil) else { return }
             session.acceptKnock()
         case .knock(let token, let sealed):
-            let source = Admission.Prefix(context?.channel.remoteAddress).number
+            let source = DatagramAddress.Network(context?.channel.remoteAddress)?.number
             answer(transport.events.knock(token, sealed, source))
         case .send(let actTwo):
             guard let context else { return }
@@ -268,13 +268,13 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
     /// Past the token check, if there is room and the owner has not closed everything meanwhile.
     private func admit(_ token: RoutingToken, _ match: RouteMatch?) -> Bool {
         guard case .beforeToken = phase else { return false }
-        transport.admission.leave(id)
-        let prefix = Admission.Prefix(context?.channel.remoteAddress)
-        if let rejection = transport.admission.begin(prefix) {
+        transport.waiting.leave(id)
+        let network = DatagramAddress.Network(context?.channel.remoteAddress)
+        if let rejection = transport.handshakes.begin(network) {
             end(.requested, rejection)
             return false
         }
-        phase = .admitted(prefix, route: match, token: token)
+        phase = .admitted(network, route: match, token: token)
         return true
     }
 
@@ -299,8 +299,8 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         let stream = context.channel as? StreamChannel
         let connection: PeerConnection
         switch phase {
-        case .admitted(let prefix, .some(let match), let token):
-            transport.admission.finish(prefix)
+        case .admitted(let network, .some(let match), let token):
+            transport.handshakes.finish(network)
             connection = PeerConnection(
                 id: id,
                 peer: peer,
@@ -503,8 +503,8 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         phase = .ended
         switch last {
         case .ended: return
-        case .beforeToken: transport.admission.leave(id)
-        case .admitted(let prefix, _, _): transport.admission.finish(prefix)
+        case .beforeToken: transport.waiting.leave(id)
+        case .admitted(let network, _, _): transport.handshakes.finish(network)
         case .dialling, .open, .closing: break
         }
         session.end()

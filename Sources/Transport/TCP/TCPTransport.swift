@@ -12,7 +12,9 @@ package final class TCPTransport: @unchecked Sendable {
     package var events: TransportEvents
     let makeEphemeral: () -> SecretKey
 
-    var admission: Admission
+    /// Connections that have not shown a token.
+    var waiting: PendingConnections
+    var handshakes: HandshakeAdmission
     private var deadlines = Deadlines()
     private var alarm: (time: NIODeadline, task: Scheduled<Void>)?
     private var handlers: [UInt64: LinkHandler] = [:]
@@ -39,7 +41,8 @@ package final class TCPTransport: @unchecked Sendable {
         self.events = events
         self.generator = generator
         self.makeEphemeral = makeEphemeral
-        admission = Admission(limits: limits)
+        waiting = PendingConnections(limit: limits.connectionsBeforeToken)
+        handshakes = HandshakeAdmission(limit: limits.handshakesInFlight, perNetwork: limits.handshakesPerPrefix)
     }
 
     /// Connections of either kind, open or not, that this transport holds.
@@ -116,7 +119,7 @@ package final class TCPTransport: @unchecked Sendable {
 
     /// A connection to us is there and has shown nothing yet.
     func arrived(_ handler: LinkHandler) {
-        if let victim = admission.arrive(handler.id, using: &generator) {
+        if let victim = waiting.arrive(handler.id, using: &generator) {
             handlers[victim]?.end(.requested, .crowdedOut)
         }
     }

@@ -57,14 +57,14 @@ final class DatagramLinkEnd: LinkEnd {
     }
 
     func close(_ reason: LinkCloseReason) {
-        transport.endpoint.close(number, DatagramCloseReason(reason), at: transport.now)
+        transport.endpoint.close(number, reason, at: transport.now)
         transport.pump()
         // What has not been read yet comes after all that the owner is about to do.
         if isPaused { transport.loop.assumeIsolated().execute { self.resumeReading() } }
     }
 
     func abort(_ reason: LinkCloseReason) {
-        transport.endpoint.abort(number, DatagramCloseReason(reason), at: transport.now)
+        transport.endpoint.abort(number, reason, at: transport.now)
         transport.pump()
     }
 
@@ -90,33 +90,6 @@ final class DatagramLinkEnd: LinkEnd {
     }
 }
 
-extension LinkCloseReason {
-    init(_ reason: DatagramCloseReason) {
-        switch reason {
-        case .requested: self = .requested
-        case .duplicate: self = .duplicate
-        case .protocolViolation: self = .protocolViolation
-        case .shutDown: self = .shutDown
-        case .closedByPeer: self = .closedByPeer
-        case .silent, .rekeyOverdue: self = .connectionLost(ETIMEDOUT)
-        case .outboundOverflow: self = .outboundOverflow
-        }
-    }
-}
-
-extension DatagramCloseReason {
-    init(_ reason: LinkCloseReason) {
-        switch reason {
-        case .requested, .connectionLost: self = .requested
-        case .duplicate: self = .duplicate
-        case .protocolViolation, .notAuthentic: self = .protocolViolation
-        case .shutDown: self = .shutDown
-        case .closedByPeer: self = .closedByPeer
-        case .outboundOverflow: self = .outboundOverflow
-        }
-    }
-}
-
 extension DialFailure {
     init(_ failure: DatagramDialFailure) {
         switch failure {
@@ -124,23 +97,6 @@ extension DialFailure {
         case .reflection: self = .authenticationFailed(.reflection)
         case .tooManyConnections: self = .system(EMFILE)
         case .cancelled: self = .cancelled
-        }
-    }
-}
-
-extension Rejection {
-    /// `nil` for what is no connection, or not yet turned away.
-    init?(_ rejection: DatagramRejection) {
-        switch rejection {
-        case .malformed: self = .unknownProtocol
-        case .unknownToken: self = .unknownToken
-        case .tooManyHandshakes: self = .tooManyHandshakes
-        case .tooManyFromPrefix: self = .tooManyFromPrefix
-        case .tooManyKnocks: self = .tooManyHandshakes
-        case .handshake(let error): self = .handshake(error)
-        case .wrongPeer: self = .wrongPeer
-        case .timedOut: self = .timedOut
-        case .unknownConnection, .cookieSent, .notAuthentic, .replayed: return nil
         }
     }
 }

@@ -68,6 +68,14 @@ extension DatagramAddress {
     var isWildcard: Bool { v4 == 0 || (high == 0 && low == 0) }
 }
 
+extension DatagramAddress.Network {
+    /// `nil` for what is no address of the Internet.
+    init?(_ address: SocketAddress?) {
+        guard let address = address.flatMap({ DatagramAddress($0, socket: 0) }) else { return nil }
+        self.init(address)
+    }
+}
+
 extension Endpoint {
     init?(_ address: DatagramAddress) {
         guard let address = address.socketAddress, let host = address.ipAddress, let port = address.port else {

@@ -164,29 +164,13 @@ final class KernelDatagramSocket: DatagramSocket {
     /// something.
     static func open(_ address: SocketAddress, _ endpoint: Endpoint) throws(ListenFailure) -> CInt {
         let isIPv6 = if case .v6 = address { true } else { false }
-        let type = CInt(SOCK_DGRAM.rawValue) | CInt(SOCK_NONBLOCK.rawValue) | CInt(SOCK_CLOEXEC.rawValue)
-        let descriptor = socket(isIPv6 ? AF_INET6 : AF_INET, type, 0)
-        guard descriptor >= 0 else { throw ListenFailure.system(endpoint, errno) }
-        func set(_ level: CInt, _ name: CInt, _ value: CInt) {
-            var value = value
-            _ = setsockopt(descriptor, level, name, &value, socklen_t(MemoryLayout<CInt>.size))
-        }
         let probe: CInt = 3  // IP_PMTUDISC_PROBE, IPV6_PMTUDISC_PROBE
-        set(CInt(IPPROTO_IP), 10, probe)  // IP_MTU_DISCOVER
-        if isIPv6 {
-            set(CInt(IPPROTO_IPV6), 23, probe)  // IPV6_MTU_DISCOVER
-            // Both families may have the same port, each with a socket of its own, as over TCP.
-            set(CInt(IPPROTO_IPV6), 26, 1)  // IPV6_V6ONLY
-        }
-        set(SOL_SOCKET, SO_RCVBUF, bufferByteCount)
-        set(SOL_SOCKET, SO_SNDBUF, bufferByteCount)
-        let result = address.withSockAddr { pointer, size in Glibc.bind(descriptor, pointer, socklen_t(size)) }
-        guard result == 0 else {
-            let code = errno
-            Glibc.close(descriptor)
-            throw ListenFailure(IOError(errnoCode: code, reason: "bind"), endpoint)
-        }
-        return descriptor
+        var options = [
+            (CInt(IPPROTO_IP), 10, probe),  // IP_MTU_DISCOVER
+            (SOL_SOCKET, SO_RCVBUF, bufferByteCount), (SOL_SOCKET, SO_SNDBUF, bufferByteCount),
+        ]
+        if isIPv6 { options.append((CInt(IPPROTO_IPV6), 23, probe)) }  // IPV6_MTU_DISCOVER
+        return try address.bind(SOCK_DGRAM, options, for: endpoint)
     }
 
     func send(_ bytes: [UInt8], to address: DatagramAddress) {

@@ -21,14 +21,4 @@ package struct Reception: Sendable {
     package let accept: @Sendable (any Channel, Opening?) throws -> Void
     /// A connection came to nothing without a channel. For counting only.
     package let rejected: @Sendable (Rejection) -> Void
-
-    package init(
-        refuses: @escaping @Sendable ([UInt8]) -> Rejection?,
-        accept: @escaping @Sendable (any Channel, Opening?) throws -> Void,
-        rejected: @escaping @Sendable (Rejection) -> Void
-    ) {
-        self.refuses = refuses
-        self.accept = accept
-        self.rejected = rejected
-    }
 }

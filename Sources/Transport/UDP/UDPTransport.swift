@@ -67,10 +67,7 @@ package final class UDPTransport: @unchecked Sendable {
             source: DatagramSource(
                 randomBytes: randomBytes,
                 makeEphemeral: makeEphemeral,
-                route: { token in
-                    guard let token = RoutingToken(token), let match = routes.route(token) else { return nil }
-                    return DatagramRoute(identity: match.identity, route: match.route, remote: match.remote)
-                },
+                route: { token in RoutingToken(token).flatMap { routes.route($0) } },
                 isKnown: { token in RoutingToken(token).map { routes.isKnown($0) } ?? false },
                 acceptsKnock: { token in RoutingToken(token).map { routes.acceptsKnock($0) } ?? false }
             )
@@ -168,50 +165,34 @@ package final class UDPTransport: @unchecked Sendable {
         let number = nextNumber
         nextNumber += 1
         resolving.insert(number)
-        let target = dial.endpoint
-        guard (1...65_535).contains(target.port) else {
-            loop.assumeIsolated().execute { self.fail(number, .unresolvable) }
-            return number
-        }
-        if let address = try? SocketAddress(ipAddress: target.host, port: target.port) {
-            loop.assumeIsolated().execute { self.start(dial, number, at: address, isPunching: isPunching) }
-            return number
-        }
-        loop.assumeIsolated().execute { self.fail(number, .unresolvable) }
+        loop.assumeIsolated().execute { self.start(dial, number, isPunching: isPunching) }
         return number
     }
 
-    private func start(
-        _ dial: TCPTransport.Dial,
-        _ number: UInt64,
-        at address: SocketAddress,
-        isPunching: Bool
-    ) {
+    private func start(_ dial: TCPTransport.Dial, _ number: UInt64, isPunching: Bool) {
         guard resolving.contains(number) else { return }
-        guard let target = DatagramAddress(address, socket: 0) else { return fail(number, .unresolvable) }
-        guard let socket = socket(for: target) else {
-            return openSocket(isIPv4: target.isIPv4) { isOpen in
-                if isOpen {
-                    self.start(dial, number, at: address, isPunching: isPunching)
-                } else {
-                    self.fail(number, .unreachable)
-                }
+        withTarget(dial.endpoint) { target in
+            guard self.resolving.contains(number) else { return }
+            let address: DatagramAddress
+            do throws(DialFailure) {
+                address = try target.get()
+            } catch {
+                return self.fail(number, error)
             }
+            self.resolving.remove(number)
+            var whole = DatagramDial(
+                address: address,
+                token: dial.token.bytes,
+                identity: dial.identity,
+                remote: dial.remote,
+                route: dial.route
+            )
+            whole.isPunching = isPunching
+            let name = self.endpoint.dial(whole, at: self.now)
+            self.ownerNumbers[name] = number
+            self.endpointNumbers[number] = name
+            self.pump()
         }
-        guard let target = DatagramAddress(address, socket: socket) else { return fail(number, .unresolvable) }
-        resolving.remove(number)
-        var whole = DatagramDial(
-            address: target,
-            token: dial.token.bytes,
-            identity: dial.identity,
-            remote: dial.remote,
-            route: dial.route
-        )
-        whole.isPunching = isPunching
-        let name = endpoint.dial(whole, at: now)
-        ownerNumbers[name] = number
-        endpointNumbers[number] = name
-        pump()
     }
 
     /// Delivers a sealed message without a handshake, and brings the answer back (protocol, section 7).
@@ -225,7 +206,7 @@ package final class UDPTransport: @unchecked Sendable {
         completion: @escaping ([UInt8]?) -> Void
     ) {
         withTarget(endpoint) { target in
-            guard let target else { return completion(nil) }
+            guard case .success(let target) = target else { return completion(nil) }
             self.knocks[self.endpoint.knock(sealed, token: token.bytes, at: target, now: self.now)] = completion
             self.pump()
         }
@@ -237,7 +218,7 @@ package final class UDPTransport: @unchecked Sendable {
     ///   - completion: called once, on the loop; `nil` if there is no answer.
     package func observe(at endpoint: Endpoint, token: RoutingToken, completion: @escaping (Endpoint?) -> Void) {
         withTarget(endpoint) { target in
-            guard let target else { return completion(nil) }
+            guard case .success(let target) = target else { return completion(nil) }
             self.observations[self.endpoint.observe(token: token.bytes, at: target, now: self.now)] = completion
             self.pump()
         }
@@ -246,8 +227,8 @@ package final class UDPTransport: @unchecked Sendable {
     /// Makes a way through our own NAT, for 5 s; the other side's packets that come through are told.
     package func punch(_ nonce: [UInt8], to endpoints: [Endpoint], punched: @escaping (Endpoint) -> Void) {
         let targets = endpoints.compactMap { endpoint -> DatagramAddress? in
-            guard let address = try? SocketAddress(ipAddress: endpoint.host, port: endpoint.port),
-                let target = DatagramAddress(address, socket: 0), let socket = socket(for: target)
+            guard let address = SocketAddress(reaching: endpoint), let target = DatagramAddress(address, socket: 0),
+                let socket = socket(for: target)
             else { return nil }
             return DatagramAddress(address, socket: socket)
         }
@@ -258,17 +239,17 @@ package final class UDPTransport: @unchecked Sendable {
     }
 
     /// An address with the socket by which it is reached; one is opened if need be.
-    private func withTarget(_ endpoint: Endpoint, _ body: @escaping (DatagramAddress?) -> Void) {
-        guard !isClosed, (1...65_535).contains(endpoint.port),
-            let address = try? SocketAddress(ipAddress: endpoint.host, port: endpoint.port),
-            let target = DatagramAddress(address, socket: 0)
-        else { return body(nil) }
-        guard let socket = socket(for: target) else {
+    private func withTarget(_ endpoint: Endpoint, _ body: @escaping (Result<DatagramAddress, DialFailure>) -> Void) {
+        guard let address = SocketAddress(reaching: endpoint), let target = DatagramAddress(address, socket: 0) else {
+            return body(.failure(.unresolvable))
+        }
+        guard !isClosed else { return body(.failure(.unreachable)) }
+        guard let socket = socket(for: target), let reached = DatagramAddress(address, socket: socket) else {
             return openSocket(isIPv4: target.isIPv4) { isOpen in
-                if isOpen { self.withTarget(endpoint, body) } else { body(nil) }
+                if isOpen { self.withTarget(endpoint, body) } else { body(.failure(.unreachable)) }
             }
         }
-        body(DatagramAddress(address, socket: socket))
+        body(.success(reached))
     }
 
     private func fail(_ number: UInt64, _ failure: DialFailure) {
@@ -336,20 +317,20 @@ package final class UDPTransport: @unchecked Sendable {
             links[number] = nil
             link.connection.handler = nil
             link.update()
-            events.linkClosed(link.connection, LinkCloseReason(reason))
+            events.linkClosed(link.connection, reason)
         case .dialFailed(let name, let failure):
             guard let number = ownerNumbers.removeValue(forKey: name) else { return }
             endpointNumbers[number] = nil
             events.dialFailed(number, DialFailure(failure))
         case .knocked(let knock):
             guard let token = RoutingToken(knock.token) else { return }
-            let source = Admission.Prefix(knock.address.socketAddress).number
+            let source = DatagramAddress.Network(knock.address).number
             endpoint.answer(knock, with: events.knock(token, knock.sealed, source))
         case .knockEnded(let name, let answer): knocks.removeValue(forKey: name)?(answer)
         case .observed(let name, let address): observations.removeValue(forKey: name)?(address.flatMap(Endpoint.init))
         case .punched(let name, let address):
             if let endpoint = Endpoint(address) { punches[name]?(endpoint) }
-        case .rejected(let rejection): if let rejection = Rejection(rejection) { events.rejected(rejection) }
+        case .rejected(let rejection): if rejection.endsConnection { events.rejected(rejection) }
         }
     }
 

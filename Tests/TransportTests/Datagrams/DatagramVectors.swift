@@ -65,7 +65,7 @@ import Testing
             ResponderHandshake.Name(address: here, dialer: dialerID),
             id: listenerID,
             token: token,
-            route: DatagramRoute(identity: bob, route: 1, remote: ann.publicKey),
+            route: RouteMatch(identity: bob, route: 1, remote: ann.publicKey),
             actOne: try act(dial),
             ephemeral: try key(vector, "listener's ephemeral"),
             limits: limits,
@@ -212,12 +212,12 @@ import Testing
 
     @Test(
         arguments: [
-            (DatagramCloseReason.requested, 0), (.closedByPeer, 0), (.duplicate, 1), (.protocolViolation, 2),
+            (LinkCloseReason.requested, 0), (.closedByPeer, 0), (.duplicate, 1), (.protocolViolation, 2),
             (.shutDown, 3),
             (.silent, 4), (.rekeyOverdue, 5), (.outboundOverflow, 6),
-        ] as [(DatagramCloseReason, UInt8)]
+        ] as [(LinkCloseReason, UInt8)]
     )
-    func `close reasons have the numbers of the page`(_ reason: DatagramCloseReason, _ code: UInt8) {
+    func `close reasons have the numbers of the page`(_ reason: LinkCloseReason, _ code: UInt8) {
         #expect(reason.code == code)
         let table = page.text.components(separatedBy: "| reason | the sender closes because |").last ?? ""
         #expect(table.prefix { $0 != "#" }.contains("\n| \(code) | "))

@@ -89,7 +89,7 @@ import Testing
         }
         for index in 0..<UInt64(ofOne) + 10 { knock(index, of: 1) }
         #expect(pair.far.knocks.count == ofOne)
-        #expect(pair.far.rejections == [DatagramRejection](repeating: .tooManyKnocks, count: 10))
+        #expect(pair.far.rejections == [Rejection](repeating: .tooManyKnocks, count: 10))
         for network in 2...UInt32(most / ofOne) {
             for index in 0..<UInt64(ofOne) { knock(index, of: network) }
         }

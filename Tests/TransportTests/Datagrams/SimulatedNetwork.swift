@@ -143,9 +143,9 @@ final class SimulatedNode {
     var opened: [DatagramOpening] = []
     /// Whether it knows whoever comes.
     var welcomes = true
-    var closed: [UInt64: DatagramCloseReason] = [:]
+    var closed: [UInt64: LinkCloseReason] = [:]
     var failures: [DatagramDialFailure] = []
-    var rejections: [DatagramRejection] = []
+    var rejections: [Rejection] = []
     var moves: [DatagramAddress] = []
     var knocks: [DatagramKnock] = []
     /// What is answered to them.
@@ -196,7 +196,7 @@ final class SimulatedNode {
                 route: { token in
                     routes.asked += 1
                     guard let identity = routes.identity, let remote = routes.known[token] else { return nil }
-                    return DatagramRoute(identity: identity, route: 7, remote: remote)
+                    return RouteMatch(identity: identity, route: 7, remote: remote)
                 },
                 isKnown: { routes.known[$0] != nil },
                 acceptsKnock: { routes.knocks.contains($0) }

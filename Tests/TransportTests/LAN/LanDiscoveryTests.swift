@@ -394,12 +394,12 @@ struct LanDiscoveryTests {
         var (ann, bob) = pair()
         let announcement = try #require(ann.announcements(missing: [11]).first)
         for source in [
-            LanSource(interface: 7, address: LanAddress(10, 0, 1, 1), port: 5),
-            LanSource(interface: 8, address: LanAddress(10, 0, 0, 1), port: 5),
-            LanSource(interface: 7, address: LanAddress(239, 255, 0, 1), port: 5),
-            LanSource(interface: 7, address: LanAddress(127, 0, 0, 1), port: 5),
-            LanSource(interface: 7, address: LanAddress(10, 0, 0, 1), port: 0),
-            LanSource(interface: 7, address: LanAddress(high: 0xfe80_0000_0000_0000, low: 1), port: 5),
+            LanPlace(interface: 7, address: LanAddress(10, 0, 1, 1), port: 5),
+            LanPlace(interface: 8, address: LanAddress(10, 0, 0, 1), port: 5),
+            LanPlace(interface: 7, address: LanAddress(239, 255, 0, 1), port: 5),
+            LanPlace(interface: 7, address: LanAddress(127, 0, 0, 1), port: 5),
+            LanPlace(interface: 7, address: LanAddress(10, 0, 0, 1), port: 0),
+            LanPlace(interface: 7, address: LanAddress(high: 0xfe80_0000_0000_0000, low: 1), port: 5),
         ] {
             #expect(bob.receive(announcement, from: source).isEmpty)
         }
@@ -420,7 +420,7 @@ struct LanDiscoveryTests {
         ann.discovery.setInterfaces([interface(1)], now: ann.now, using: &ann.random)
         bob.discovery.setInterfaces([interface(2)], now: bob.now, using: &bob.random)
         let announcement = try #require(ann.announcements(missing: [11]).first)
-        let source = LanSource(interface: 7, address: LanAddress(high: 0xfe80_0000_0000_0000, low: 1), port: 5)
+        let source = LanPlace(interface: 7, address: LanAddress(high: 0xfe80_0000_0000_0000, low: 1), port: 5)
         #expect(bob.receive(announcement, from: source).first == .found(22, source, port: 7_440))
     }
 
@@ -466,7 +466,7 @@ struct LanDiscoveryTests {
         )
         for number in 0..<20_000 {
             let address = LanAddress(10, 1, UInt8(number >> 8 & 0xff), UInt8(number & 0xff))
-            _ = bob.receive([1, 2], from: LanSource(interface: 7, address: address, port: 9))
+            _ = bob.receive([1, 2], from: LanPlace(interface: 7, address: address, port: 9))
         }
         #expect(bob.discovery.counts.malformed == UInt64(LanLimits.totalBurst))
         bob.now += 1_100

@@ -57,13 +57,13 @@ struct TestMachine {
         receive(bytes, from: source(host, port: port))
     }
 
-    mutating func receive(_ bytes: [UInt8], from source: LanSource) -> [LanDiscovery.Action] {
+    mutating func receive(_ bytes: [UInt8], from source: LanPlace) -> [LanDiscovery.Action] {
         discovery.receive(bytes, from: source, now: now, using: &random)
     }
 }
 
-func source(_ host: UInt8, port: UInt16 = 50_000) -> LanSource {
-    LanSource(interface: 7, address: LanAddress(10, 0, 0, host), port: port)
+func source(_ host: UInt8, port: UInt16 = 50_000) -> LanPlace {
+    LanPlace(interface: 7, address: LanAddress(10, 0, 0, host), port: port)
 }
 
 extension [LanDiscovery.Action] {

@@ -7,11 +7,11 @@ import Transport
 private final class ScriptedLan: LanNetwork, @unchecked Sendable {
     final class Socket: LanSocket {
         var announced: [[UInt8]] = []
-        var answered: [LanSource] = []
+        var answered: [LanPlace] = []
         var isClosed = false
 
         func announce(_ bytes: [UInt8]) { announced.append(bytes) }
-        func answer(_ bytes: [UInt8], to source: LanSource) { answered.append(source) }
+        func answer(_ bytes: [UInt8], to source: LanPlace) { answered.append(source) }
         func close() { isClosed = true }
     }
 
@@ -20,7 +20,7 @@ private final class ScriptedLan: LanNetwork, @unchecked Sendable {
     let loop = EmbeddedEventLoop()
     var opening: [(role: LanSocketRole, promise: EventLoopPromise<NIOLoopBound<any LanSocket>>)] = []
     var sockets: [LanSocketRole: Socket] = [:]
-    var receivers: [LanSocketRole: @Sendable (LanSource, [UInt8]) -> Void] = [:]
+    var receivers: [LanSocketRole: @Sendable (LanPlace, [UInt8]) -> Void] = [:]
 
     func interfaces() -> [LanInterface] { [] }
 
@@ -32,7 +32,7 @@ private final class ScriptedLan: LanNetwork, @unchecked Sendable {
         _ role: LanSocketRole,
         port: UInt16,
         on loop: any EventLoop,
-        receive: @escaping @Sendable (LanSource, [UInt8]) -> Void
+        receive: @escaping @Sendable (LanPlace, [UInt8]) -> Void
     ) -> EventLoopFuture<NIOLoopBound<any LanSocket>> {
         let promise = loop.makePromise(of: NIOLoopBound<any LanSocket>.self)
         opening.append((role, promise))
@@ -71,7 +71,7 @@ struct LanTransportTests {
     private let told = Told()
     private let transport: LanTransport
     private let place = LanPlace(interface: 3, address: LanAddress(10, 0, 0, 1), port: 7_440)
-    private let source = LanSource(interface: 3, address: LanAddress(10, 0, 0, 2), port: 9)
+    private let source = LanPlace(interface: 3, address: LanAddress(10, 0, 0, 2), port: 9)
 
     init() {
         let told = told

@@ -48,15 +48,11 @@ package struct DatagramAddress: Hashable, Sendable {
 
     /// A /24 of IPv4 or a /48 of IPv6.
     package struct Network: Hashable, Sendable {
-        private let bits: UInt64
-        private let isV4: Bool
+        /// No two networks have one.
+        let number: UInt64
 
         package init(_ address: DatagramAddress) {
-            if let v4 = address.v4 {
-                (bits, isV4) = (UInt64(v4 >> 8), true)
-            } else {
-                (bits, isV4) = (address.high >> 16, false)
-            }
+            number = address.v4.map { UInt64($0 >> 8) } ?? (address.high >> 16 | 1 << 63)
         }
     }
 

@@ -6,7 +6,7 @@ extension DatagramEndpoint {
 
     /// A datagram has come. One that is not for us, or not good, is dropped and counted.
     package func receive(_ datagram: consuming [UInt8], from address: DatagramAddress, at now: Microseconds) {
-        guard let packet = DatagramPacket(copy datagram) else { return reject(.malformed) }
+        guard let packet = DatagramPacket(copy datagram) else { return reject(.unknownProtocol) }
         switch packet {
         case .sealed(let epoch, let receiver, let number):
             receiveSealed(datagram, epoch, receiver, number, address, now)
@@ -34,7 +34,7 @@ extension DatagramEndpoint {
             touch(dialer)
         case .knock(let token, let asker, let sealed):
             guard source.acceptsKnock(token) else { return reject(.unknownToken) }
-            guard admission.takeKnock(of: DatagramAddress.Network(address), at: now) else {
+            guard knockAdmission.take(of: DatagramAddress.Network(address), at: now) else {
                 return reject(.tooManyKnocks)
             }
             events.append(.knocked(DatagramKnock(token: token, sealed: sealed, address: address, asker: asker)))
@@ -46,7 +46,7 @@ extension DatagramEndpoint {
             events.append(.knockEnded(number, sealed))
         case .observe(let token, let asker):
             guard source.isKnown(token) else { return reject(.unknownToken) }
-            guard admission.takeKnock(of: DatagramAddress.Network(address), at: now) else {
+            guard knockAdmission.take(of: DatagramAddress.Network(address), at: now) else {
                 return reject(.tooManyKnocks)
             }
             let packet = DatagramPacket.observed(asker: asker, high: address.high, low: address.low, port: address.port)
@@ -67,7 +67,7 @@ extension DatagramEndpoint {
         }
     }
 
-    private func reject(_ rejection: DatagramRejection) { events.append(.rejected(rejection)) }
+    private func reject(_ rejection: Rejection) { events.append(.rejected(rejection)) }
 
     private func reply(_ transmit: DatagramTransmit) {
         if replies.count < Self.replyCount { replies.append(transmit) }
@@ -136,7 +136,7 @@ extension DatagramEndpoint {
         }
         guard source.isKnown(token) else { return reject(.unknownToken) }
         guard connections.count < limits.connectionCount else { return reject(.tooManyHandshakes) }
-        if admission.isUnderLoad,
+        if handshakes.inFlight >= limits.handshakesBeforeCookie,
             !cookies.isValid(cookie, name.address, dialer: name.dialer, token: token, at: now)
         {
             let fresh = cookies.make(name.address, dialer: name.dialer, token: token, at: now)
@@ -145,9 +145,9 @@ extension DatagramEndpoint {
             return reject(.cookieSent)
         }
         let network = DatagramAddress.Network(name.address)
-        if let rejection = admission.begin(network) { return reject(rejection) }
+        if let rejection = handshakes.begin(network) { return reject(rejection) }
         guard let route = source.route(token) else {
-            admission.finish(network)
+            handshakes.finish(network)
             return reject(.unknownToken)
         }
         do throws(HandshakeError) {
@@ -167,7 +167,7 @@ extension DatagramEndpoint {
             reply(handshake.firstAnswer)
             touch(handshake.id)
         } catch {
-            admission.finish(network)
+            handshakes.finish(network)
             reject(.handshake(error))
         }
     }
@@ -191,7 +191,7 @@ extension DatagramEndpoint {
             remove(id)
             reject(.wrongPeer)
         case .link(let link):
-            admission.finish(DatagramAddress.Network(address))
+            handshakes.finish(DatagramAddress.Network(address))
             connections[id] = .link(link)
             guard let number = numbers[id] else { return }
             events.append(

@@ -30,7 +30,8 @@ package final class DatagramEndpoint {
     package let limits: DatagramLimits
     let source: DatagramSource
     let cookies: AddressCookie
-    var admission: DatagramAdmission
+    var handshakes: HandshakeAdmission
+    var knockAdmission: KnockAdmission
 
     /// By our connection id.
     var connections: [UInt64: Connection] = [:]
@@ -60,12 +61,13 @@ package final class DatagramEndpoint {
         self.limits = limits
         self.source = source
         cookies = AddressCookie(key: cookieKey, period: limits.cookiePeriod)
-        admission = DatagramAdmission(limits: limits)
+        handshakes = HandshakeAdmission(limit: limits.handshakesInFlight, perNetwork: limits.handshakesPerPrefix)
+        knockAdmission = KnockAdmission(limits: limits)
     }
 
     /// Dials, handshakes and links, lingering ones included.
     package var connectionCount: Int { connections.count }
-    package var handshakesInFlight: Int { admission.inFlight }
+    package var handshakesInFlight: Int { handshakes.inFlight }
 
     // MARK: The owner's side
 
@@ -172,12 +174,12 @@ package final class DatagramEndpoint {
     package func welcome(_ number: UInt64) { withLink(number) { $0.welcome() } }
 
     /// Closes without losing a message of either side.
-    package func close(_ number: UInt64, _ reason: DatagramCloseReason = .requested, at now: Microseconds) {
+    package func close(_ number: UInt64, _ reason: LinkCloseReason = .requested, at now: Microseconds) {
         withLink(number) { $0.close(reason, at: now) }
     }
 
     /// Closes now.
-    package func abort(_ number: UInt64, _ reason: DatagramCloseReason = .requested, at now: Microseconds) {
+    package func abort(_ number: UInt64, _ reason: LinkCloseReason = .requested, at now: Microseconds) {
         withLink(number) { $0.abort(reason, at: now) }
     }
 
@@ -222,7 +224,7 @@ package final class DatagramEndpoint {
 
     func remove(_ id: UInt64) {
         if case .answering(let handshake)? = connections[id] {
-            admission.finish(DatagramAddress.Network(handshake.name.address))
+            handshakes.finish(DatagramAddress.Network(handshake.name.address))
         }
         if case .punching(let punching)? = connections[id] {
             punches -= 1

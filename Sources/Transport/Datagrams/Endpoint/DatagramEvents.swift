@@ -8,7 +8,7 @@ package struct DatagramSource {
     package var makeEphemeral: () -> SecretKey
     /// Where a token of 16 bytes leads; `nil` for one that leads nowhere. May derive a key: asked when `isKnown` has said so
     /// and the load allows it.
-    package var route: ([UInt8]) -> DatagramRoute?
+    package var route: ([UInt8]) -> RouteMatch?
     /// Whether `route` may lead somewhere. One probe of a dictionary.
     package var isKnown: ([UInt8]) -> Bool
     /// Whether a knock with this token of 16 bytes is to be read. One probe of a dictionary.
@@ -17,7 +17,7 @@ package struct DatagramSource {
     package init(
         randomBytes: @escaping (Int) -> [UInt8],
         makeEphemeral: @escaping () -> SecretKey,
-        route: @escaping ([UInt8]) -> DatagramRoute? = { _ in nil },
+        route: @escaping ([UInt8]) -> RouteMatch? = { _ in nil },
         isKnown: @escaping ([UInt8]) -> Bool = { _ in false },
         acceptsKnock: @escaping ([UInt8]) -> Bool = { _ in false }
     ) {
@@ -29,22 +29,6 @@ package struct DatagramSource {
     }
 
     func randomNumber() -> UInt64 { randomBytes(8).reduce(0) { $0 << 8 | UInt64($1) } }
-}
-
-/// Where a token leads, as the owner of the routes has it.
-package struct DatagramRoute {
-    /// Our inbox that is dialled.
-    package let identity: IdentityKey
-    /// The owner's name for the route; handed back with the link.
-    package let route: UInt64
-    /// Who has to be at the other end; `nil` lets anyone in whom act 3 proves.
-    package let remote: PublicKey?
-
-    package init(identity: IdentityKey, route: UInt64, remote: PublicKey?) {
-        self.identity = identity
-        self.route = route
-        self.remote = remote
-    }
 }
 
 /// What a dial needs to know.
@@ -81,31 +65,13 @@ package struct DatagramOpening: Hashable, Sendable {
     package let address: DatagramAddress
 }
 
-/// Why a link is no more.
-package enum DatagramCloseReason: Hashable, Sendable {
-    /// Ours, without another reason.
-    case requested
-    /// Another link between the same inboxes is kept.
-    case duplicate
-    /// What the peer sent, though authenticated, is against the protocol.
-    case protocolViolation
-    /// The node stops.
-    case shutDown
-    /// The peer closed.
-    case closedByPeer
-    /// Nothing authentic came for ``DatagramLimits/silence``.
-    case silent
-    /// New keys did not come about in time.
-    case rekeyOverdue
-    /// More than ``DatagramLimits/outboundByteCount`` bytes wait to be sent.
-    case outboundOverflow
-
+extension LinkCloseReason {
     /// As the peer is told. It believes none of it: each is a close.
     var code: UInt8 {
         switch self {
-        case .requested, .closedByPeer: 0
+        case .requested, .closedByPeer, .connectionLost: 0
         case .duplicate: 1
-        case .protocolViolation: 2
+        case .protocolViolation, .notAuthentic: 2
         case .shutDown: 3
         case .silent: 4
         case .rekeyOverdue: 5
@@ -128,29 +94,6 @@ package enum DatagramDialFailure: Error, Hashable, Sendable {
     case cancelled
 }
 
-/// Why a datagram to us came to nothing. The sender is told none of it.
-package enum DatagramRejection: Hashable, Sendable {
-    /// Not one of our datagrams.
-    case malformed
-    case unknownToken
-    /// No connection has the id.
-    case unknownConnection
-    case tooManyHandshakes
-    case tooManyFromPrefix
-    /// More than ``DatagramLimits/knocksPerSecond``.
-    case tooManyKnocks
-    /// Under load a dialer without a cookie is sent one.
-    case cookieSent
-    case handshake(HandshakeError)
-    /// Act 3 proves a key that is not the one this route is for.
-    case wrongPeer
-    /// The handshake was not finished in time.
-    case timedOut
-    /// Does not open, or was seen before.
-    case notAuthentic
-    case replayed
-}
-
 /// Somebody's knock, to be answered with ``DatagramEndpoint/answer(_:with:)``.
 package struct DatagramKnock: Hashable, Sendable {
     package let token: [UInt8]
@@ -171,7 +114,7 @@ package enum DatagramEvent: Hashable, Sendable {
     /// The peer's address has changed, and the new one is proved.
     case pathChanged(UInt64, DatagramAddress)
     /// The last that is heard of a link.
-    case closed(UInt64, DatagramCloseReason)
+    case closed(UInt64, LinkCloseReason)
     /// The last that is heard of a dial that did not open a link.
     case dialFailed(UInt64, DatagramDialFailure)
     /// Somebody knocks.
@@ -183,7 +126,7 @@ package enum DatagramEvent: Hashable, Sendable {
     /// A packet of the other side has come through, from there.
     case punched(UInt64, DatagramAddress)
     /// For counting only.
-    case rejected(DatagramRejection)
+    case rejected(Rejection)
 }
 
 /// A datagram to be sent.

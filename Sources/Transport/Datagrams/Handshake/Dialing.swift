@@ -113,7 +113,7 @@ final class Dialing {
         from address: DatagramAddress,
         source: DatagramSource,
         at now: Microseconds
-    ) -> DatagramRejection? {
+    ) -> Rejection? {
         guard case .asking = phase, address == dial.address else { return nil }
         let act: [UInt8]
         do throws(HandshakeError) {

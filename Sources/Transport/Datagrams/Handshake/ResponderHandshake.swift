@@ -13,7 +13,7 @@ final class ResponderHandshake {
     /// Our connection id.
     let id: UInt64
     let token: [UInt8]
-    let route: DatagramRoute
+    let route: RouteMatch
     private let limits: DatagramLimits
     private var handshake: LinkHandshake?
     private let actOne: [UInt8]
@@ -27,7 +27,7 @@ final class ResponderHandshake {
         _ name: Name,
         id: UInt64,
         token: [UInt8],
-        route: DatagramRoute,
+        route: RouteMatch,
         actOne: [UInt8],
         ephemeral: consuming SecretKey,
         limits: DatagramLimits,

@@ -21,7 +21,7 @@ package final class DatagramLink {
 
     enum State: Equatable {
         case open
-        case finishing(DatagramCloseReason, until: Microseconds)
+        case finishing(LinkCloseReason, until: Microseconds)
         case lingering(until: Microseconds)
         case gone
     }
@@ -31,8 +31,8 @@ package final class DatagramLink {
         case readable
         case writable
         case pathChanged(DatagramAddress)
-        case closed(DatagramCloseReason)
-        case rejected(DatagramRejection)
+        case closed(LinkCloseReason)
+        case rejected(Rejection)
     }
 
     let limits: DatagramLimits
@@ -142,7 +142,6 @@ package final class DatagramLink {
     /// Bytes that may be in flight.
     package var windowByteCount: Int { Int(path.congestion.window) }
     package var isWritable: Bool { state == .open && !wasUnwritable }
-    package var hasMessage: Bool { inbound.hasMessage }
     var isGone: Bool { state == .gone }
 
     /// Puts a message behind those that wait. It leaves with the next polls.
@@ -185,7 +184,7 @@ package final class DatagramLink {
     func welcome() { inbound.welcome() }
 
     /// Closes without losing a message of either side.
-    func close(_ reason: DatagramCloseReason, at now: Microseconds) {
+    func close(_ reason: LinkCloseReason, at now: Microseconds) {
         guard state == .open else { return }
         outbound.close()
         state = .finishing(reason, until: now + limits.closeTimeout)
@@ -193,7 +192,7 @@ package final class DatagramLink {
     }
 
     /// Closes now.
-    func abort(_ reason: DatagramCloseReason, at now: Microseconds) { end(reason, at: now) }
+    func abort(_ reason: LinkCloseReason, at now: Microseconds) { end(reason, at: now) }
 
     /// Our own addresses have changed: the peer is shown the new one at once, and the way is measured anew.
     func networkChanged(at now: Microseconds) {
@@ -231,7 +230,7 @@ package final class DatagramLink {
     }
 
     /// The one way out, but for the peer's close: says so, and stays a while to repeat it.
-    func end(_ reason: DatagramCloseReason, at now: Microseconds) {
+    func end(_ reason: LinkCloseReason, at now: Microseconds) {
         switch state {
         case .open, .finishing: break
         case .lingering, .gone: return

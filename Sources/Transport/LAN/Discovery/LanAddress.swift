@@ -96,7 +96,7 @@ package struct LanInterface: Hashable, Sendable {
     }
 }
 
-/// From where we announce: an address of ours on one interface, and the port of our listener.
+/// An address on one interface and a port: from where we announce, or where a datagram came from.
 package struct LanPlace: Hashable, Sendable, Comparable {
     package let interface: UInt32
     package let address: LanAddress
@@ -110,18 +110,5 @@ package struct LanPlace: Hashable, Sendable, Comparable {
 
     package static func < (left: LanPlace, right: LanPlace) -> Bool {
         (left.interface, left.address, left.port) < (right.interface, right.address, right.port)
-    }
-}
-
-/// Where a datagram came from.
-package struct LanSource: Hashable, Sendable {
-    package let interface: UInt32
-    package let address: LanAddress
-    package let port: UInt16
-
-    package init(interface: UInt32, address: LanAddress, port: UInt16) {
-        self.interface = interface
-        self.address = address
-        self.port = port
     }
 }

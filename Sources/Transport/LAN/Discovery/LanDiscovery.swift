@@ -25,9 +25,9 @@ package struct LanDiscovery: Sendable {
         /// To the group, from one of our addresses.
         case announce([UInt8], from: LanPlace)
         /// To one machine.
-        case answer([UInt8], from: LanPlace, to: LanSource)
+        case answer([UInt8], from: LanPlace, to: LanPlace)
         /// The other inbox of a pair says that it is there, at this port.
-        case found(UInt64, LanSource, port: UInt16)
+        case found(UInt64, LanPlace, port: UInt16)
     }
 
     /// What is heard, for whoever counts.
@@ -47,7 +47,7 @@ package struct LanDiscovery: Sendable {
         let listening: LanSecret?
         /// Of what we announce to it; `nil` while we do not look for it.
         var announcing: LanSecret?
-        var found: (source: LanSource, port: UInt16, at: Int64)?
+        var found: (source: LanPlace, port: UInt16, at: Int64)?
     }
 
     /// An announcement of ours that may be answered.
@@ -273,7 +273,7 @@ package struct LanDiscovery: Sendable {
     /// A datagram has come, to the group or to one of our addresses.
     package mutating func receive(
         _ bytes: [UInt8],
-        from source: LanSource,
+        from source: LanPlace,
         now: Int64,
         using random: inout some RandomNumberGenerator
     ) -> [Action] {
@@ -296,7 +296,7 @@ package struct LanDiscovery: Sendable {
 
     private mutating func receive(
         announcement: LanDatagram,
-        from source: LanSource,
+        from source: LanPlace,
         now: Int64,
         using random: inout some RandomNumberGenerator
     ) -> [Action] {
@@ -341,7 +341,7 @@ package struct LanDiscovery: Sendable {
         return result + [.answer(answer.bytes, from: place, to: source)]
     }
 
-    private mutating func receive(answer: LanDatagram, from source: LanSource, now: Int64) -> [Action] {
+    private mutating func receive(answer: LanDatagram, from source: LanPlace, now: Int64) -> [Action] {
         guard let question = questions.first(where: { $0.nonce == answer.nonce }) else {
             counts.foreign += 1
             return []
@@ -362,7 +362,7 @@ package struct LanDiscovery: Sendable {
     }
 
     /// Said once in a while for the same place, and not at any rate for different ones.
-    private mutating func found(_ number: UInt64, at source: LanSource, port: UInt16, now: Int64) -> [Action] {
+    private mutating func found(_ number: UInt64, at source: LanPlace, port: UInt16, now: Int64) -> [Action] {
         if let last = pairs[number]?.found {
             let isSame =
                 last.source.address == source.address && last.source.interface == source.interface

@@ -1,0 +1,51 @@
+import Glibc
+import NIOCore
+
+extension LanAddress {
+    /// `nil` for what is no address of the Internet.
+    package init?(_ address: SocketAddress) {
+        switch address {
+        // sockaddr_in: family 2, port 2, address 4. sockaddr_in6: family 2, port 2, flow 4, address 16.
+        case .v4(let address): self.init(withUnsafeBytes(of: address.address) { Array($0[4..<8]) })
+        case .v6(let address): self.init(withUnsafeBytes(of: address.address) { Array($0[8..<24]) })
+        case .unixDomainSocket: return nil
+        }
+    }
+
+    /// Reads an address; `nil` for a name.
+    package init?(text: String) {
+        guard let address = try? SocketAddress(ipAddress: text, port: 1) else { return nil }
+        self.init(address)
+    }
+
+    /// As a host to be dialled: a link-local address of IPv6 with its interface.
+    /// - Parameter interface: the system's number of it.
+    package func host(interface: UInt32) -> String? {
+        var buffer = ByteBuffer()
+        buffer.writeBytes(bytes)
+        guard let text = (try? SocketAddress(packedIPAddress: buffer, port: 1))?.ipAddress else { return nil }
+        return isLinkLocal && !isIPv4 ? "\(text)%\(interface)" : text
+    }
+
+    /// As people write it, without an interface.
+    var text: String { host(interface: 0).map { String($0.prefix { $0 != "%" }) } ?? "" }
+
+    /// Calls `body` with the address as the system has it.
+    /// - Parameter scope: the interface, of an address of IPv6 that means something on its own link only.
+    func withSocketAddress<Result>(
+        port: UInt16,
+        scope: UInt32,
+        _ body: (UnsafePointer<sockaddr>, socklen_t) -> Result
+    ) -> Result {
+        let family = withUnsafeBytes(of: UInt16(isIPv4 ? AF_INET : AF_INET6)) { Array($0) }
+        let head = family + bigEndian(port)
+        // sockaddr_in: address, padding. sockaddr_in6: flow, address, scope.
+        let whole =
+            isIPv4
+            ? head + bytes + [UInt8](repeating: 0, count: 8)
+            : head + [0, 0, 0, 0] + bytes + withUnsafeBytes(of: scope) { Array($0) }
+        return whole.withUnsafeBytes { bytes in
+            bytes.withMemoryRebound(to: sockaddr.self) { body($0.baseAddress!, socklen_t(bytes.count)) }
+        }
+    }
+}
