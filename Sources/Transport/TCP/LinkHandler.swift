@@ -296,42 +296,31 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
 
     private func opened(_ peer: AuthenticatedPeer, _ actThree: [UInt8]) {
         guard let context else { return }
-        let stream = context.channel as? StreamChannel
-        let connection: PeerConnection
+        let (route, token, role): (UInt64, RoutingToken, Role)
         switch phase {
-        case .admitted(let network, .some(let match), let token):
+        case .admitted(let network, .some(let match), let shown):
             transport.handshakes.finish(network)
-            connection = PeerConnection(
-                id: id,
-                peer: peer,
-                route: match.route,
-                token: token,
-                role: .responder,
-                carrier: stream?.carrier ?? .tcp,
-                localAddress: context.channel.localAddress,
-                remoteAddress: context.channel.remoteAddress,
-                isRelayed: stream != nil,
-                loop: context.eventLoop,
-                handler: self
-            )
+            (route, token, role) = (match.route, shown, .responder)
         case .dialling(let dial):
             write(actThree, context)
-            connection = PeerConnection(
-                id: id,
-                peer: peer,
-                route: dial.route,
-                token: dial.token,
-                role: .initiator,
-                carrier: stream?.carrier ?? .tcp,
-                localAddress: context.channel.localAddress,
-                remoteAddress: context.channel.remoteAddress,
-                isRelayed: stream != nil,
-                loop: context.eventLoop,
-                handler: self
-            )
+            (route, token, role) = (dial.route, dial.token, .initiator)
         case .beforeToken, .admitted, .open, .closing, .ended:
             preconditionFailure("only a handshake opens a link")
         }
+        let stream = context.channel as? StreamChannel
+        let connection = PeerConnection(
+            id: id,
+            peer: peer,
+            route: route,
+            token: token,
+            role: role,
+            carrier: stream?.carrier ?? .tcp,
+            localAddress: context.channel.localAddress,
+            remoteAddress: context.channel.remoteAddress,
+            isRelayed: stream != nil,
+            loop: context.eventLoop,
+            handler: self
+        )
         forgetTime()
         phase = .open(connection)
         limits.applyToOpenLink(context.channel)

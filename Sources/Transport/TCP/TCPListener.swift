@@ -64,27 +64,3 @@ package final class TCPListener: Sendable {
     @discardableResult
     package func close() -> EventLoopFuture<Void> { closing() }
 }
-
-extension TCPTransport {
-    /// Listens on another address. An error in accepting, such as too many open files, does not end a listener.
-    /// - Parameter port: 0 for one that the system chooses.
-    /// - Returns: a future that fails with ``ListenFailure`` and nothing else.
-    package func listen(host: String, port: Int) -> EventLoopFuture<TCPListener> {
-        let bound = NIOLoopBound(self, eventLoop: loop)
-        let reception = Reception(
-            refuses: { bytes in bound.value.refuses(bytes) },
-            accept: { channel, opening in try bound.value.accept(channel, opening) },
-            rejected: { rejection in bound.value.events.rejected(rejection) }
-        )
-        return network.listen(at: Endpoint(host: host, port: port), limits: limits, on: loop, reception: reception)
-    }
-
-    /// Why a connection that begins like this gets no channel.
-    private func refuses(_ bytes: [UInt8]) -> Rejection? {
-        guard let preamble = Preamble(Array(bytes.prefix(Preamble.byteCount))) else { return .unknownProtocol }
-        switch preamble.kind {
-        case .link: return events.isKnown(preamble.token) ? nil : .unknownToken
-        case .knock: return events.acceptsKnock(preamble.token) ? nil : .unknownToken
-        }
-    }
-}

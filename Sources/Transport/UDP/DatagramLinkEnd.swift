@@ -4,18 +4,18 @@ import NIOCore
 
 /// A link over UDP, as its ``PeerConnection`` uses it.
 final class DatagramLinkEnd: LinkEnd {
-    private let number: UInt64
     private unowned let transport: UDPTransport
     let connection: PeerConnection
     private var isPaused = false
     private var isReading = false
 
-    init(_ number: UInt64, _ connection: PeerConnection, transport: UDPTransport) {
-        self.number = number
+    init(_ connection: PeerConnection, transport: UDPTransport) {
         self.connection = connection
         self.transport = transport
         connection.handler = self
     }
+
+    private var number: UInt64 { connection.id }
 
     var isWritable: Bool { transport.endpoint.link(number)?.isWritable ?? false }
 

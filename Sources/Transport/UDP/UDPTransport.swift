@@ -24,10 +24,6 @@ package final class UDPTransport: @unchecked Sendable {
     /// Dials that have not begun: their socket is being opened.
     private var resolving: Set<UInt64> = []
     private var awaitingSocket: [Bool: [(Bool) -> Void]] = [:]
-    /// The endpoint's number of a dial, and the owner's, where a name had to be looked up first.
-    private var ownerNumbers: [UInt64: UInt64] = [:]
-    private var endpointNumbers: [UInt64: UInt64] = [:]
-    private var nextNumber = firstNumber
     private var knocks: [UInt64: ([UInt8]?) -> Void] = [:]
     private var observations: [UInt64: (Endpoint?) -> Void] = [:]
     private var punches: [UInt64: (Endpoint) -> Void] = [:]
@@ -70,7 +66,8 @@ package final class UDPTransport: @unchecked Sendable {
                 route: { token in RoutingToken(token).flatMap { routes.route($0) } },
                 isKnown: { token in RoutingToken(token).map { routes.isKnown($0) } ?? false },
                 acceptsKnock: { token in RoutingToken(token).map { routes.acceptsKnock($0) } ?? false }
-            )
+            ),
+            firstNumber: Self.firstNumber
         )
         wipe(&key)
         routes.route = { [unowned self] in self.events.route($0) }
@@ -139,7 +136,7 @@ package final class UDPTransport: @unchecked Sendable {
     package func close() {
         for number in links.keys.sorted() { endpoint.abort(number, .shutDown, at: now) }
         isClosed = true
-        for number in resolving.sorted() + endpointNumbers.keys.sorted() { cancelDial(number) }
+        for number in resolving.sorted() + endpoint.dials { cancelDial(number) }
         pump()
         for name in knocks.keys.sorted() { knocks.removeValue(forKey: name)?(nil) }
         for name in observations.keys.sorted() { observations.removeValue(forKey: name)?(nil) }
@@ -162,8 +159,7 @@ package final class UDPTransport: @unchecked Sendable {
     /// `dialFailed`; neither before this returns.
     /// - Parameter isPunching: the other side's NAT is just learning to let us in.
     package func dial(_ dial: TCPTransport.Dial, isPunching: Bool = false) -> UInt64 {
-        let number = nextNumber
-        nextNumber += 1
+        let number = endpoint.takeNumber()
         resolving.insert(number)
         loop.assumeIsolated().execute { self.start(dial, number, isPunching: isPunching) }
         return number
@@ -188,9 +184,7 @@ package final class UDPTransport: @unchecked Sendable {
                 route: dial.route
             )
             whole.isPunching = isPunching
-            let name = self.endpoint.dial(whole, at: self.now)
-            self.ownerNumbers[name] = number
-            self.endpointNumbers[number] = name
+            self.endpoint.dial(whole, number: number, at: self.now)
             self.pump()
         }
     }
@@ -260,8 +254,7 @@ package final class UDPTransport: @unchecked Sendable {
     /// Gives a dial up; `dialFailed` comes before this returns. Nothing happens to a link that is already open.
     package func cancelDial(_ number: UInt64) {
         if resolving.contains(number) { return fail(number, .cancelled) }
-        guard let name = endpointNumbers[number] else { return }
-        endpoint.cancelDial(name, at: now)
+        endpoint.cancelDial(number, at: now)
         pump()
     }
 
@@ -304,8 +297,8 @@ package final class UDPTransport: @unchecked Sendable {
     private func handle(_ event: DatagramEvent) {
         switch event {
         case .opened(let opening): opened(opening)
-        case .answered(let name, let token):
-            if let number = ownerNumbers[name], let token = RoutingToken(token) { events.dialAnswered(number, token) }
+        case .answered(let number, let token):
+            if let token = RoutingToken(token) { events.dialAnswered(number, token) }
         case .readable(let number): links[number]?.read()
         case .writable(let number):
             if let link = links[number] { events.becameWritable(link.connection) }
@@ -318,10 +311,7 @@ package final class UDPTransport: @unchecked Sendable {
             link.connection.handler = nil
             link.update()
             events.linkClosed(link.connection, reason)
-        case .dialFailed(let name, let failure):
-            guard let number = ownerNumbers.removeValue(forKey: name) else { return }
-            endpointNumbers[number] = nil
-            events.dialFailed(number, DialFailure(failure))
+        case .dialFailed(let number, let failure): events.dialFailed(number, DialFailure(failure))
         case .knocked(let knock):
             guard let token = RoutingToken(knock.token) else { return }
             let source = DatagramAddress.Network(knock.address).number
@@ -336,16 +326,8 @@ package final class UDPTransport: @unchecked Sendable {
 
     private func opened(_ opening: DatagramOpening) {
         guard let token = RoutingToken(opening.token) else { return }
-        let number: UInt64
-        if let known = ownerNumbers.removeValue(forKey: opening.number) {
-            endpointNumbers[known] = nil
-            number = known
-        } else {
-            number = nextNumber
-            nextNumber += 1
-        }
         let connection = PeerConnection(
-            id: number,
+            id: opening.number,
             peer: opening.peer,
             route: opening.route,
             token: token,
@@ -355,7 +337,7 @@ package final class UDPTransport: @unchecked Sendable {
             remoteAddress: opening.address.socketAddress,
             loop: loop
         )
-        links[opening.number] = DatagramLinkEnd(opening.number, connection, transport: self)
+        links[opening.number] = DatagramLinkEnd(connection, transport: self)
         events.linkOpened(connection)
     }
 }

@@ -41,7 +41,7 @@ package final class DatagramEndpoint {
     var answering: [ResponderHandshake.Name: UInt64] = [:]
     /// Route and token of links, to be told with their opening, and the name under which each was answered.
     var names: [UInt64: ResponderHandshake.Name] = [:]
-    private var nextNumber: UInt64 = 1
+    private var nextNumber: UInt64
 
     private var alarms = Heap<Alarm>()
     private var alarmOf: [UInt64: Microseconds] = [:]
@@ -56,9 +56,17 @@ package final class DatagramEndpoint {
     private var punches = 0
     var events: Deque<DatagramEvent> = []
 
-    /// - Parameter cookieKey: 32 random bytes.
-    package init(limits: DatagramLimits = DatagramLimits(), cookieKey: consuming SecretBytes, source: DatagramSource) {
+    /// - Parameters:
+    ///   - cookieKey: 32 random bytes.
+    ///   - firstNumber: of what follows from the calls, and of the links of others.
+    package init(
+        limits: DatagramLimits = DatagramLimits(),
+        cookieKey: consuming SecretBytes,
+        source: DatagramSource,
+        firstNumber: UInt64 = 1
+    ) {
         self.limits = limits
+        nextNumber = firstNumber
         self.source = source
         cookies = AddressCookie(key: cookieKey, period: limits.cookiePeriod)
         handshakes = HandshakeAdmission(limit: limits.handshakesInFlight, perNetwork: limits.handshakesPerPrefix)
@@ -72,8 +80,10 @@ package final class DatagramEndpoint {
     // MARK: The owner's side
 
     /// Dials. Either `opened` with this number follows, or `dialFailed`.
-    package func dial(_ dial: DatagramDial, at now: Microseconds) -> UInt64 {
-        let number = takeNumber()
+    /// - Parameter taken: a number of ``takeNumber()``; a new one by default.
+    @discardableResult
+    package func dial(_ dial: DatagramDial, number taken: UInt64? = nil, at now: Microseconds) -> UInt64 {
+        let number = taken ?? takeNumber()
         guard connections.count < limits.connectionCount else {
             events.append(.dialFailed(number, .tooManyConnections))
             return number
@@ -87,6 +97,11 @@ package final class DatagramEndpoint {
             events.append(.dialFailed(number, .reflection))
         }
         return number
+    }
+
+    /// Dials that are under way.
+    var dials: [UInt64] {
+        numbers.filter { if case .dialing? = connections[$0.key] { true } else { false } }.values.sorted()
     }
 
     /// Gives a dial up. Nothing happens to a link that is already open.
