@@ -183,7 +183,7 @@ extension ConversationStateMachine {
                 case .upgrade:
                     result.append(dial(member, isUpgrade: true, turn))
                     let punching = members[member]!.punching.start(now: turn.now, random: &turn.random)
-                    result += perform(punching, with: member, turn)
+                    result += perform(punching, with: member)
                 case .ping(let link): result.append(.transmit(link, .ping(turn.random.next())))
                 case .drop(let link):
                     result += linkLost(to: member, turn)
@@ -191,7 +191,7 @@ extension ConversationStateMachine {
                 case .use, .retire: preconditionFailure("time opens no link: \(action)")
                 }
             }
-            result += perform(members[member]!.punching.advance(now: turn.now), with: member, turn)
+            result += perform(members[member]!.punching.advance(now: turn.now), with: member)
             let isLinked = members[member]!.isEstablished && members[member]!.link.link != nil
             let actions = members[member]!.outbox.advance(now: turn.now, isLinked: isLinked, random: &turn.random)
             result += perform(actions, to: member, on: members[member]!.link.link, turn)
@@ -212,10 +212,10 @@ extension ConversationStateMachine {
     /// The shell has found out where we may be seen.
     package mutating func gathered(_ endpoints: [Endpoint], for member: PublicKey, _ turn: Turn) -> [NodeAction] {
         guard members[member] != nil else { return [] }
-        return perform(members[member]!.punching.gathered(endpoints, now: turn.now), with: member, turn)
+        return perform(members[member]!.punching.gathered(endpoints, now: turn.now), with: member)
     }
 
-    func perform(_ actions: [PunchStateMachine.Action], with member: PublicKey, _ turn: Turn) -> [NodeAction] {
+    func perform(_ actions: [PunchStateMachine.Action], with member: PublicKey) -> [NodeAction] {
         var result: [NodeAction] = []
         let link = link(to: member)
         for action in actions {

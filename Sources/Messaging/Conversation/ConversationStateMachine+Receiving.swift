@@ -70,7 +70,7 @@ extension ConversationStateMachine {
             return []
         case .punch(let message):
             guard members[member]!.link.isRelayed(link) else { return [] }
-            return perform(members[member]!.punching.receive(message, now: turn.now), with: member, turn)
+            return perform(members[member]!.punching.receive(message, now: turn.now), with: member)
         case .receipt(let receipt): return deliveries.receive(receipt, from: member, of: &members, &tally, turn)
         case .attachmentRequest(let id, let first, let count):
             return receiveRequest(id, first: first, count: count, from: member, on: link, turn)

@@ -90,15 +90,15 @@ extension LifetimeStateMachine {
         switch negotiation {
         case .settled: break
         case .asked(let old, _):
-            guard proposal.survives(old) else { return keep(old, insteadOf: proposal, from: from) }
+            guard proposal.survives(old) else { return keep(old, from: from) }
             close(old, nil)
             if old.proposer != proposal.proposer { actions.append(.withdrawn(old.id)) }
         case .accepted(let old, _, _, _):
-            guard proposal.survives(old) else { return keep(old, insteadOf: proposal, from: from) }
+            guard proposal.survives(old) else { return keep(old, from: from) }
             voidAccepted(old)
             actions += [.save, .withdrawn(old.id)]
         case .proposed(let ours, _, _):
-            guard proposal.survives(ours) else { return keep(ours, insteadOf: proposal, from: from) }
+            guard proposal.survives(ours) else { return keep(ours, from: from) }
             void(ours)
             negotiation = .settled
             actions.append(.save)
@@ -121,12 +121,9 @@ extension LifetimeStateMachine {
         return actions + [.asked(proposal)]
     }
 
-    /// The worse of two crossing proposals: whoever made it gives way when it sees the better one, so it is shown that.
-    private func keep(
-        _ better: LifetimeProposal,
-        insteadOf worse: LifetimeProposal,
-        from: PublicKey
-    ) -> [Action] {
+    /// Keeps the better of two crossing proposals. Whoever made the worse one gives way when it sees the better, so it is
+    /// shown that.
+    private func keep(_ better: LifetimeProposal, from: PublicKey) -> [Action] {
         isPair || from == better.proposer ? [.dropped] : [.dropped, .sendTo(from, .proposal(better))]
     }
 

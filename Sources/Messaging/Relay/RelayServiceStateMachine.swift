@@ -87,7 +87,7 @@ package struct RelayServiceStateMachine: Sendable {
         self.terms = terms
         var result: [NodeAction] = []
         for link in holders.keys.sorted() {
-            guard let holder = holders[link], let refusal = refusal(of: holder.key, isPeer: isPeer(holder.key)) else {
+            guard let holder = holders[link], let refusal = refusal(isPeer: isPeer(holder.key)) else {
                 continue
             }
             result += [.forward(link, .relayAnswer(.refused(refusal)))] + endHolder(link, .unknownReservation)
@@ -96,7 +96,7 @@ package struct RelayServiceStateMachine: Sendable {
         return dismissing(result)
     }
 
-    private func refusal(of key: PublicKey, isPeer: Bool) -> RelayRefusal? {
+    private func refusal(isPeer: Bool) -> RelayRefusal? {
         if !terms.isServing { return .notServing }
         return isPeer || terms.isOpen ? nil : .unknownPeer
     }
@@ -156,7 +156,7 @@ package struct RelayServiceStateMachine: Sendable {
         now: Timestamp
     ) -> [NodeAction] {
         guard guests[link] == nil else { return violation(of: link) }
-        if let refusal = refusal(of: remote, isPeer: isPeer) { return refuse(link, refusal) }
+        if let refusal = refusal(isPeer: isPeer) { return refuse(link, refusal) }
         var result: [NodeAction] = []
         if holders[link] == nil {
             // Reservations follow from our key. The user dials again, and is answered after the unlock.

@@ -62,7 +62,7 @@ final class PortMapper {
         for place in events.places(gateways.routes()) { places[place.local] = place }
         for local in Set(places.keys).union(machines.keys).sorted() {
             var machine = machines[local] ?? PortMappingStateMachine()
-            let actions = machine.set(places[local], now: boottime())
+            let actions = machine.set(places[local])
             machines[local] = machine
             perform(actions, of: local)
             if places[local] == nil {

@@ -9,7 +9,7 @@ extension GatewayNetwork {
         isGivenUp: @escaping @Sendable () -> Bool
     ) -> PortMappingStateMachine.Standing {
         var machine = PortMappingStateMachine()
-        var waiting = machine.set(place, now: monotonicMilliseconds())
+        var waiting = machine.set(place)
         while !waiting.isEmpty, !isGivenUp() {
             switch waiting.removeFirst() {
             case .ask(let number, let question):

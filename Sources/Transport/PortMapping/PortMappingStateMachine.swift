@@ -93,7 +93,7 @@ package struct PortMappingStateMachine {
 
     /// - Parameter place: `nil` when there is no gateway, or nothing to map. What was mapped elsewhere is left to its lease: the
     ///   way to the gateway that knows it is gone.
-    package mutating func set(_ place: MappingPlace?, now: Int64) -> [Action] {
+    package mutating func set(_ place: MappingPlace?) -> [Action] {
         if case .over = state { return [] }
         guard place != self.place else { return [] }
         let hadMapping = mapping != nil

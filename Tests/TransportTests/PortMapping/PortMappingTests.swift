@@ -12,7 +12,7 @@ struct PortMappingTests {
     private func machine(_ state: State) -> Machine {
         var machine = Machine()
         if state == .idle { return machine }
-        _ = machine.set(here, now: 0)
+        _ = machine.set(here)
         switch state {
         case .idle, .asking: break
         case .waiting: for number: UInt64 in 1...3 { _ = machine.answered(number, .failed(.silent), now: 0) }
@@ -33,7 +33,7 @@ struct PortMappingTests {
     @Test("PCP, then NAT-PMP, then UPnP; of IPv6 PCP alone; then a wait of 1, 2, 4 … 15 min")
     func order() {
         var machine = Machine()
-        #expect(machine.set(here, now: 0) == [.ask(1, .find(.pcp, here))])
+        #expect(machine.set(here) == [.ask(1, .find(.pcp, here))])
         #expect(machine.answered(1, .failed(.unsupported), now: 5) == [.ask(2, .find(.natPMP, here))])
         #expect(machine.answered(2, .failed(.refused(2)), now: 5) == [.ask(3, .find(.upnp, here))])
         #expect(machine.answered(3, .failed(.silent), now: 10) == [])
@@ -50,7 +50,7 @@ struct PortMappingTests {
             }
         }
         var six = Machine()
-        #expect(six.set(here6, now: 0) == [.ask(1, .find(.pcp, here6))])
+        #expect(six.set(here6) == [.ask(1, .find(.pcp, here6))])
         #expect(six.answered(1, .failed(.silent), now: 0) == [] && six.standing == .failed(.silent))
     }
 
@@ -58,7 +58,7 @@ struct PortMappingTests {
     func renewal() {
         for (lifetime, seconds) in [(3_600, 3_600), (86_400, 3_600), (600, 600), (.max, 3_600)] as [(UInt32, Int64)] {
             var machine = Machine()
-            _ = machine.set(here, now: 0)
+            _ = machine.set(here)
             #expect(machine.answered(1, .granted(grant(lifetime: lifetime)), now: 0) == [.changed])
             let mapping = machine.mapping
             #expect(mapping?.expiresAt == seconds * 1_000)
@@ -177,8 +177,8 @@ struct PortMappingTests {
             var machine = machine(state)
             let hadMapping = machine.mapping != nil
             let isOver = state == .over || state == .overAsking
-            if state != .idle, !isOver { #expect(machine.set(here, now: 0) == [], "\(state): the same") }
-            let moved = machine.set(elsewhere, now: 0)
+            if state != .idle, !isOver { #expect(machine.set(here) == [], "\(state): the same") }
+            let moved = machine.set(elsewhere)
             if isOver {
                 #expect(moved == [])
             } else {
@@ -189,7 +189,7 @@ struct PortMappingTests {
                 }
             }
             machine = self.machine(state)
-            #expect(machine.set(nil, now: 0) == (hadMapping ? [.changed] : []))
+            #expect(machine.set(nil) == (hadMapping ? [.changed] : []))
             #expect(machine.standing == .none && machine.nextDeadline == nil)
         }
     }
@@ -260,7 +260,7 @@ struct PortMappingTests {
                 now += Int64.random(in: 0...400_000, using: &random)
                 let actions: [Machine.Action]
                 switch Int.random(in: 0..<12, using: &random) {
-                case 0: actions = machine.set([here, elsewhere, nil].randomElement(using: &random) ?? nil, now: now)
+                case 0: actions = machine.set([here, elsewhere, nil].randomElement(using: &random) ?? nil)
                 case 1..<5: actions = machine.advance(now: now)
                 case 11 where Int.random(in: 0..<20, using: &random) == 0: actions = machine.stop()
                 default:

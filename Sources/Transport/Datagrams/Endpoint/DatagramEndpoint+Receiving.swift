@@ -30,7 +30,7 @@ extension DatagramEndpoint {
             touch(dialer)
         case .cookie(let dialer, let cookie):
             guard case .dialing(let dialing)? = connections[dialer] else { return reject(.unknownConnection) }
-            dialing.receiveCookie(cookie, from: address, at: now)
+            dialing.receiveCookie(cookie, from: address)
             touch(dialer)
         case .knock(let token, let asker, let sealed):
             guard source.acceptsKnock(token) else { return reject(.unknownToken) }

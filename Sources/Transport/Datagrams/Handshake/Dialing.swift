@@ -99,7 +99,7 @@ final class Dialing {
     }
 
     /// The responder is under load. One cookie is answered at once, and another when the first has grown old.
-    func receiveCookie(_ cookie: [UInt8], from address: DatagramAddress, at now: Microseconds) {
+    func receiveCookie(_ cookie: [UInt8], from address: DatagramAddress) {
         guard case .asking = phase, address == dial.address, cookie != self.cookie, cookies < 2 else { return }
         cookies += 1
         self.cookie = cookie

@@ -5,15 +5,15 @@ extension DatagramLink {
     func poll(at now: Microseconds) -> DatagramTransmit? {
         switch state {
         case .gone: return nil
-        case .lingering: return pollClose(at: now)
+        case .lingering: return pollClose()
         case .open, .finishing: break
         }
-        return pollResponse(at: now) ?? pollChallenge(at: now) ?? pollSizeProbe(at: now) ?? pollData(at: now)
+        return pollResponse() ?? pollChallenge(at: now) ?? pollSizeProbe(at: now) ?? pollData(at: now)
     }
 
     // MARK: Small packets
 
-    private func pollClose(at now: Microseconds) -> DatagramTransmit? {
+    private func pollClose() -> DatagramTransmit? {
         guard owesClose else { return nil }
         owesClose = false
         closesSent += 1
@@ -24,7 +24,7 @@ extension DatagramLink {
         return seal(packet, to: path.address)
     }
 
-    private func pollResponse(at now: Microseconds) -> DatagramTransmit? {
+    private func pollResponse() -> DatagramTransmit? {
         guard !responses.isEmpty else { return nil }
         let response = responses.removeFirst()
         var packet = startPacket()

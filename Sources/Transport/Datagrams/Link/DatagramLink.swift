@@ -324,7 +324,7 @@ package final class DatagramLink {
         keys.timeout(at: now)
         path.size.timeout(at: now)
         if let pacedUntil, pacedUntil <= now { self.pacedUntil = nil }
-        if path.challengeIsHopeless(limits, at: now) { pathFailed(at: now) }
+        if path.challengeIsHopeless(limits, at: now) { pathFailed() }
         if let rekeyBegin, rekeyBegin <= now, let own = identities.own, let remote = identities.remote {
             rekeying.begin(
                 identity: own,
@@ -359,7 +359,7 @@ package final class DatagramLink {
     }
 
     /// Nobody has answered at the new address.
-    private func pathFailed(at now: Microseconds) {
+    private func pathFailed() {
         path.giveUpChallenge()
         guard let fallback else { return }
         path = fallback
