@@ -305,8 +305,8 @@ extension Node {
 
     /// Takes the next bytes. A refusal ends the upload.
     /// - Returns: how many bytes there are by now, when they are durable or in memory.
-    package func append(_ bytes: [UInt8], to id: UploadID) throws(NodeError) -> EventLoopFuture<Int64> {
-        try uploads.append(bytes, to: id)
+    package func append(_ piece: ByteBuffer, to id: UploadID) throws(NodeError) -> EventLoopFuture<Int64> {
+        try uploads.append(piece, to: id)
     }
 
     /// Sends a file whose bytes have all come.
