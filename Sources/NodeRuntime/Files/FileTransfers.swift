@@ -1,3 +1,4 @@
+import Crypto
 import Logging
 import Messaging
 import NIOCore

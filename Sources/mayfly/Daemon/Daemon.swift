@@ -193,5 +193,6 @@ private struct NodeService: Service {
         if status.erasure.erasure != .inPlace {
             log.warning("erasure on this file system is \(status.erasure.erasure.rawValue): \(status.erasure.reason)")
         }
+        ProgramText.giveBack()
     }
 }
