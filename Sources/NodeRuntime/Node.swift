@@ -78,7 +78,7 @@ package actor Node {
             loop: loop,
             log: log
         )
-        let assembly = NodeAssembly(services, peers: PeerBook(file))
+        let assembly = NodeAssembly(services, PeerBook(file))
         core = assembly.core
         directory = assembly.directory
         uploads = assembly.uploads

@@ -105,7 +105,7 @@ final class NodeServices {
     }
 }
 
-/// An object of a node: it reaches the services by their own names.
+/// An object of a node, on the node's loop alone. It reaches the services by their own names.
 protocol NodePart: AnyObject {
     var services: NodeServices { get }
 }

@@ -17,13 +17,9 @@ package enum ExplosionProgress: Sendable {
     case failed(StoreError)
 }
 
-/// Explosions (section 7): the tombstone, the list of whom to tell, and what is prepared for a scheduled one.
-///
-/// On the node's loop alone.
-final class Explosions: NodePart {
-    let services: NodeServices
-    private let core: ProtocolCore
-    private let inboxes: InboxTable
+/// Explosions (Explode.md): the tombstone, the list of whom to tell, and what is prepared for a scheduled one.
+final class Explosions: CorePart {
+    let core: ProtocolCore
     let endings: EndingTable
     private let unread: UnreadInboxes
     private let routes: Routes
@@ -32,15 +28,13 @@ final class Explosions: NodePart {
 
     init(
         _ core: ProtocolCore,
-        endings: EndingTable,
-        unread: UnreadInboxes,
-        routes: Routes,
-        writer: InboxWriter,
-        removal: InboxRemoval
+        _ endings: EndingTable,
+        _ unread: UnreadInboxes,
+        _ routes: Routes,
+        _ writer: InboxWriter,
+        _ removal: InboxRemoval
     ) {
-        services = core.services
         self.core = core
-        inboxes = core.inboxes
         self.endings = endings
         self.unread = unread
         self.routes = routes
@@ -50,7 +44,7 @@ final class Explosions: NodePart {
 
     private var commits: CommitSchedule { writer.commits }
 
-    /// Keys first (section 7). The tombstone is the intent: found with a live inbox at the next start, the inbox goes.
+    /// Keys first (Explode.md). The tombstone is the intent: found with a live inbox at the next start, the inbox goes.
     func explode(_ client: ClientID, _ record: ExplodeStateMachine.Record, fanOut: [Messaging.Member]) {
         guard let key = inboxes[client]?.key else { return }
         let conversation = record.conversation
@@ -302,7 +296,7 @@ final class Explosions: NodePart {
     }
 
     /// Whether a conversation's scheduled end has come by the clock that decides what is shown; its keys go when the
-    /// time is beyond doubt (section 9).
+    /// time is beyond doubt (``NodeClock``).
     func isOver(_ machine: ConversationStateMachine) -> Bool {
         machine.record.schedule.map { $0.expiresAt <= readClock().hide } ?? false
     }

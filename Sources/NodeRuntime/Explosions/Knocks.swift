@@ -37,12 +37,8 @@ struct PendingKnock {
 }
 
 /// Knocks (Explode.md): sealed words without a handshake, to tell of an explosion and to ask for one.
-///
-/// On the node's loop alone.
-final class Knocks: NodePart {
-    let services: NodeServices
-    private let core: ProtocolCore
-    private let inboxes: InboxTable
+final class Knocks: CorePart {
+    let core: ProtocolCore
     private let endings: EndingTable
     private let routes: Routes
     private let explosions: Explosions
@@ -56,16 +52,14 @@ final class Knocks: NodePart {
 
     init(
         _ core: ProtocolCore,
-        endings: EndingTable,
-        routes: Routes,
-        explosions: Explosions,
-        sleep: InboxSleep,
-        streams: RelayStreams,
-        listening: Listening
+        _ endings: EndingTable,
+        _ routes: Routes,
+        _ explosions: Explosions,
+        _ sleep: InboxSleep,
+        _ streams: RelayStreams,
+        _ listening: Listening
     ) {
-        services = core.services
         self.core = core
-        inboxes = core.inboxes
         self.endings = endings
         self.routes = routes
         self.explosions = explosions

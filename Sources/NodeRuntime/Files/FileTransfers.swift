@@ -7,24 +7,16 @@ import Transport
 import Wire
 
 /// Files between members: chunks out as the link takes them, and the hash of what has come.
-///
-/// On the node's loop alone.
-final class FileTransfers: NodePart {
-    let services: NodeServices
-    private let core: ProtocolCore
-    private let inboxes: InboxTable
-    private let links: LinkTable
+final class FileTransfers: CorePart {
+    let core: ProtocolCore
     private let output: LinkOutput
     private let writer: InboxWriter
     /// Links with chunks to send.
     private var served: Set<LinkID> = []
     private var isServing = false
 
-    init(_ core: ProtocolCore, output: LinkOutput, writer: InboxWriter) {
-        services = core.services
+    init(_ core: ProtocolCore, _ output: LinkOutput, _ writer: InboxWriter) {
         self.core = core
-        inboxes = core.inboxes
-        links = core.links
         self.output = output
         self.writer = writer
     }

@@ -41,23 +41,15 @@ final class Upload {
 }
 
 /// Files from the user, piece by piece.
-///
-/// On the node's loop alone.
-final class Uploads: NodePart {
-    let services: NodeServices
-    private let core: ProtocolCore
-    private let inboxes: InboxTable
-    private let memory: MessageMemory
+final class Uploads: CorePart {
+    let core: ProtocolCore
     private let sleep: InboxSleep
     private let writer: InboxWriter
     private let held: HeldEffects
     private var uploads: [UploadID: Upload] = [:]
 
-    init(_ core: ProtocolCore, sleep: InboxSleep, writer: InboxWriter, held: HeldEffects) {
-        services = core.services
+    init(_ core: ProtocolCore, _ sleep: InboxSleep, _ writer: InboxWriter, _ held: HeldEffects) {
         self.core = core
-        inboxes = core.inboxes
-        memory = core.memory
         self.sleep = sleep
         self.writer = writer
         self.held = held

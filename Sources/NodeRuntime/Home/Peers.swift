@@ -7,12 +7,8 @@ import Transport
 import Wire
 
 /// Nodes known by name: `peers.json`, contact cards, pings and invitations.
-///
-/// On the node's loop alone.
-final class Peers: NodePart {
-    let services: NodeServices
-    private let core: ProtocolCore
-    private let links: LinkTable
+final class Peers: CorePart {
+    let core: ProtocolCore
     private let unread: UnreadInboxes
     let book: PeerBook
     private let addresses: OwnAddresses
@@ -23,15 +19,13 @@ final class Peers: NodePart {
 
     init(
         _ core: ProtocolCore,
-        unread: UnreadInboxes,
-        book: PeerBook,
-        addresses: OwnAddresses,
-        output: LinkOutput,
-        rendezvous: RendezvousNodes
+        _ unread: UnreadInboxes,
+        _ book: PeerBook,
+        _ addresses: OwnAddresses,
+        _ output: LinkOutput,
+        _ rendezvous: RendezvousNodes
     ) {
-        services = core.services
         self.core = core
-        links = core.links
         self.unread = unread
         self.book = book
         self.addresses = addresses

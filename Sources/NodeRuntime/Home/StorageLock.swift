@@ -7,12 +7,8 @@ import Store
 
 /// The storage, locked and unlocked. Links stay meanwhile; contents wait in memory. The identity keys are gone like the
 /// storage's: nobody is dialled, no handshake is answered, and nothing is signed.
-///
-/// On the node's loop alone.
-final class StorageLock: NodePart {
-    let services: NodeServices
-    private let core: ProtocolCore
-    private let inboxes: InboxTable
+final class StorageLock: CorePart {
+    let core: ProtocolCore
     private let routes: Routes
     private let dials: Dials
     private let writer: InboxWriter
@@ -29,17 +25,15 @@ final class StorageLock: NodePart {
 
     init(
         _ core: ProtocolCore,
-        routes: Routes,
-        dials: Dials,
-        writer: InboxWriter,
-        loading: InboxLoading,
-        explosions: Explosions,
-        rendezvous: RendezvousNodes,
-        events: NodeEvents
+        _ routes: Routes,
+        _ dials: Dials,
+        _ writer: InboxWriter,
+        _ loading: InboxLoading,
+        _ explosions: Explosions,
+        _ rendezvous: RendezvousNodes,
+        _ events: NodeEvents
     ) {
-        services = core.services
         self.core = core
-        inboxes = core.inboxes
         self.routes = routes
         self.dials = dials
         self.writer = writer

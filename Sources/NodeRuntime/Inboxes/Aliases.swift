@@ -3,17 +3,13 @@ import Messaging
 
 /// Aliases of conversations, and which member came by an invite that was sent to a named peer: knowledge of this node's
 /// user (specification, *Inboxes*).
-///
-/// On the node's loop alone.
-final class Aliases {
-    private let core: ProtocolCore
-    private let inboxes: InboxTable
+final class Aliases: CorePart {
+    let core: ProtocolCore
     private let unread: UnreadInboxes
     private let peers: PeerBook
 
-    init(_ core: ProtocolCore, unread: UnreadInboxes, peers: PeerBook) {
+    init(_ core: ProtocolCore, _ unread: UnreadInboxes, _ peers: PeerBook) {
         self.core = core
-        inboxes = core.inboxes
         self.unread = unread
         self.peers = peers
     }

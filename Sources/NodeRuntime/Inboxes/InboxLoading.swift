@@ -17,22 +17,18 @@ extension StoreError {
 }
 
 /// Inboxes from the store into the core: at the start, again when the disk has refused, and new ones.
-///
-/// On the node's loop alone.
-final class InboxLoading: NodePart {
+final class InboxLoading: CorePart {
     /// Inboxes that are read again in one tick.
     private static let batchCount = 64
 
-    let services: NodeServices
-    private let core: ProtocolCore
-    private let inboxes: InboxTable
+    let core: ProtocolCore
     private let endings: EndingTable
     private let unread: UnreadInboxes
     private let routes: Routes
     private let sleep: InboxSleep
     private let held: HeldEffects
     private let uploads: Uploads
-    private let links: LinkEvents
+    private let linkEvents: LinkEvents
     private let removal: InboxRemoval
     private let explosions: Explosions
     let summaries: InboxSummaries
@@ -42,28 +38,26 @@ final class InboxLoading: NodePart {
 
     init(
         _ core: ProtocolCore,
-        endings: EndingTable,
-        unread: UnreadInboxes,
-        routes: Routes,
-        sleep: InboxSleep,
-        held: HeldEffects,
-        uploads: Uploads,
-        links: LinkEvents,
-        removal: InboxRemoval,
-        explosions: Explosions,
-        summaries: InboxSummaries,
-        rendezvous: RendezvousNodes
+        _ endings: EndingTable,
+        _ unread: UnreadInboxes,
+        _ routes: Routes,
+        _ sleep: InboxSleep,
+        _ held: HeldEffects,
+        _ uploads: Uploads,
+        _ linkEvents: LinkEvents,
+        _ removal: InboxRemoval,
+        _ explosions: Explosions,
+        _ summaries: InboxSummaries,
+        _ rendezvous: RendezvousNodes
     ) {
-        services = core.services
         self.core = core
-        inboxes = core.inboxes
         self.endings = endings
         self.unread = unread
         self.routes = routes
         self.sleep = sleep
         self.held = held
         self.uploads = uploads
-        self.links = links
+        self.linkEvents = linkEvents
         self.removal = removal
         self.explosions = explosions
         self.summaries = summaries
@@ -175,7 +169,7 @@ final class InboxLoading: NodePart {
         let client = snapshot.record.client
         // Two inboxes with one clientId: the second is not taken.
         guard inboxes[client] == nil else { throw NodeError.clientIDMismatch(client) }
-        let inbox = unread[row]?.inbox ?? Inbox(client: client, row: row, store: store, memory: core.memory)
+        let inbox = unread[row]?.inbox ?? Inbox(client: client, row: row, store: store, memory: memory)
         let key = try inbox.deriveKey(in: store)
         inbox.key = key
         inboxes.add(inbox)
@@ -277,7 +271,7 @@ final class InboxLoading: NodePart {
         inbox.isVoided = false
         let wasAsleep = core.machine.isSleeping(client)
         inbox.isSettled = false
-        links.abandonLinks(of: inbox)
+        linkEvents.abandonLinks(of: inbox)
         // The disk's trouble is not the other member's: the session goes on if it did.
         let sessionGoesOn = core.machine.conversation(client)?.sessionGoesOn ?? false
         routes.unregisterAll(inbox)
@@ -322,7 +316,7 @@ final class InboxLoading: NodePart {
         let row = try store.createRow()
         var random = Randomness.system
         let client = ClientID.generate(&random)
-        let inbox = Inbox(client: client, row: row, store: store, memory: core.memory)
+        let inbox = Inbox(client: client, row: row, store: store, memory: memory)
         let key = try inbox.deriveKey(in: store)
         inbox.key = key
         inbox.isSettled = true

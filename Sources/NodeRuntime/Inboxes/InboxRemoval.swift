@@ -3,21 +3,15 @@ import Messaging
 import Store
 
 /// The end of inboxes: their keys on the disk, and what is in memory of them.
-///
-/// On the node's loop alone.
-final class InboxRemoval: NodePart {
-    let services: NodeServices
-    private let core: ProtocolCore
-    private let inboxes: InboxTable
+final class InboxRemoval: CorePart {
+    let core: ProtocolCore
     private let routes: Routes
     private let output: LinkOutput
     private let held: HeldEffects
     private let uploads: Uploads
 
-    init(_ core: ProtocolCore, routes: Routes, output: LinkOutput, held: HeldEffects, uploads: Uploads) {
-        services = core.services
+    init(_ core: ProtocolCore, _ routes: Routes, _ output: LinkOutput, _ held: HeldEffects, _ uploads: Uploads) {
         self.core = core
-        inboxes = core.inboxes
         self.routes = routes
         self.output = output
         self.held = held

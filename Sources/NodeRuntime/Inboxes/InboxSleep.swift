@@ -5,23 +5,15 @@ import NIOCore
 import Store
 import Wire
 
-/// Sleep and waking of inboxes (section 10): what the core asks for, with the store.
-///
-/// On the node's loop alone.
-final class InboxSleep: NodePart {
-    let services: NodeServices
-    private let core: ProtocolCore
-    private let inboxes: InboxTable
-    private let memory: MessageMemory
+/// Sleep and waking of inboxes (Inbox.md): what the core asks for, with the store.
+final class InboxSleep: CorePart {
+    let core: ProtocolCore
     private let unread: UnreadInboxes
     private let routes: Routes
     private let writer: InboxWriter
 
-    init(_ core: ProtocolCore, unread: UnreadInboxes, routes: Routes, writer: InboxWriter) {
-        services = core.services
+    init(_ core: ProtocolCore, _ unread: UnreadInboxes, _ routes: Routes, _ writer: InboxWriter) {
         self.core = core
-        inboxes = core.inboxes
-        memory = core.memory
         self.unread = unread
         self.routes = routes
         self.writer = writer

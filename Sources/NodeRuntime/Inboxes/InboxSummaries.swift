@@ -4,20 +4,14 @@ import Messaging
 import Store
 
 /// The summaries of sleeping inboxes, by which a start takes them up without reading them.
-///
-/// On the node's loop alone.
-final class InboxSummaries: NodePart {
-    let services: NodeServices
-    private let core: ProtocolCore
-    private let inboxes: InboxTable
+final class InboxSummaries: CorePart {
+    let core: ProtocolCore
     private let routes: Routes
     /// When the summaries were last written; `nil` before they were read.
     private var savedAt: Timestamp?
 
-    init(_ core: ProtocolCore, routes: Routes) {
-        services = core.services
+    init(_ core: ProtocolCore, _ routes: Routes) {
         self.core = core
-        inboxes = core.inboxes
         self.routes = routes
     }
 
@@ -32,7 +26,7 @@ final class InboxSummaries: NodePart {
     func load(_ entry: InboxTableEntry, _ row: RowID) -> Bool {
         let client = entry.summary.client
         guard inboxes[client] == nil, core.machine.tombstone(entry.summary.conversation) == nil else { return false }
-        let inbox = Inbox(client: client, row: row, store: store, memory: core.memory)
+        let inbox = Inbox(client: client, row: row, store: store, memory: memory)
         inboxes.add(inbox)
         inboxes.note(entry.notes, of: inbox)
         var turn = core.makeTurn()

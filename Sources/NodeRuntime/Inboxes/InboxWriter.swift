@@ -5,11 +5,8 @@ import NIOCore
 import Store
 import Wire
 
-/// Writes to the store what the core says of inboxes, and what becomes of their messages, and asks for the commits that make
-/// it durable.
-///
-/// On the node's loop alone.
-final class InboxWriter: NodePart {
+/// Writes the states and messages of inboxes to the store, and schedules the commits that make them durable.
+final class InboxWriter: CorePart {
     /// Calls into the node.
     struct Events {
         let committed: (CommitSchedule.Ended) -> Void
@@ -20,10 +17,7 @@ final class InboxWriter: NodePart {
     /// How long an inbox whose storage has failed takes no links, and is not read again.
     static let troublePause: Milliseconds = 2 * .second
 
-    let services: NodeServices
-    private let core: ProtocolCore
-    private let inboxes: InboxTable
-    private let memory: MessageMemory
+    let core: ProtocolCore
     private let routes: Routes
     private let aliases: Aliases
     private var events: Events?
@@ -31,11 +25,8 @@ final class InboxWriter: NodePart {
     /// Inboxes of which something was learned that the next commit writes.
     private var owingStatuses: [Inbox] = []
 
-    init(_ core: ProtocolCore, routes: Routes, aliases: Aliases) {
-        services = core.services
+    init(_ core: ProtocolCore, _ routes: Routes, _ aliases: Aliases) {
         self.core = core
-        inboxes = core.inboxes
-        memory = core.memory
         self.routes = routes
         self.aliases = aliases
     }

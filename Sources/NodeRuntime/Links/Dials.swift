@@ -54,12 +54,8 @@ struct DialGroup {
 }
 
 /// Dials of the core's, by all ways that there are.
-///
-/// On the node's loop alone.
-final class Dials: NodePart {
-    let services: NodeServices
-    private let core: ProtocolCore
-    private let inboxes: InboxTable
+final class Dials: CorePart {
+    let core: ProtocolCore
     private let routes: Routes
     private let counters: TokenCounters
     private let streams: RelayStreams
@@ -70,14 +66,12 @@ final class Dials: NodePart {
 
     init(
         _ core: ProtocolCore,
-        routes: Routes,
-        counters: TokenCounters,
-        streams: RelayStreams,
-        listening: Listening
+        _ routes: Routes,
+        _ counters: TokenCounters,
+        _ streams: RelayStreams,
+        _ listening: Listening
     ) {
-        services = core.services
         self.core = core
-        inboxes = core.inboxes
         self.routes = routes
         self.counters = counters
         self.streams = streams

@@ -6,14 +6,9 @@ import Store
 import Transport
 import Wire
 
-/// What happens on links, from the transport into the core: who may have one, what comes over it, and its end.
-///
-/// On the node's loop alone.
-final class LinkEvents: NodePart {
-    let services: NodeServices
-    private let core: ProtocolCore
-    private let inboxes: InboxTable
-    private let links: LinkTable
+/// Events of the transport: handshakes, and links that open, receive and close. Each link event is a turn of the core.
+final class LinkEvents: CorePart {
+    let core: ProtocolCore
     private let routes: Routes
     private let counters: TokenCounters
     private let sleep: InboxSleep
@@ -27,19 +22,16 @@ final class LinkEvents: NodePart {
 
     init(
         _ core: ProtocolCore,
-        routes: Routes,
-        counters: TokenCounters,
-        sleep: InboxSleep,
-        dials: Dials,
-        streams: RelayStreams,
-        output: LinkOutput,
-        transfers: FileTransfers,
-        peers: Peers
+        _ routes: Routes,
+        _ counters: TokenCounters,
+        _ sleep: InboxSleep,
+        _ dials: Dials,
+        _ streams: RelayStreams,
+        _ output: LinkOutput,
+        _ transfers: FileTransfers,
+        _ peers: Peers
     ) {
-        services = core.services
         self.core = core
-        inboxes = core.inboxes
-        links = core.links
         self.routes = routes
         self.counters = counters
         self.sleep = sleep

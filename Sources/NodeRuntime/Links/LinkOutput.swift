@@ -5,13 +5,9 @@ import NIOCore
 import Transport
 import Wire
 
-/// What leaves on the links of the node's inboxes, and when nothing is read from them.
-///
-/// On the node's loop alone.
-final class LinkOutput: NodePart {
-    let services: NodeServices
-    private let core: ProtocolCore
-    private let links: LinkTable
+/// Frames out, link closes, and backpressure on the links of the node's inboxes.
+final class LinkOutput: CorePart {
+    let core: ProtocolCore
     private let pings: PendingPings
     /// Links with frames that the transport has not been told to write.
     private var touched: Set<LinkID> = []
@@ -19,10 +15,8 @@ final class LinkOutput: NodePart {
     /// Inboxes whose acknowledgements are not in the log yet.
     private var acknowledged: [Inbox] = []
 
-    init(_ core: ProtocolCore, pings: PendingPings) {
-        services = core.services
+    init(_ core: ProtocolCore, _ pings: PendingPings) {
         self.core = core
-        links = core.links
         self.pings = pings
     }
 
@@ -90,7 +84,7 @@ final class LinkOutput: NodePart {
 
     /// Cuts the links of one of our inboxes to another one.
     func abort(_ name: LinkName) {
-        for link in core.inboxes[name.client]?.links ?? [] where link.remote == name.remote { link.connection.abort() }
+        for link in inboxes[name.client]?.links ?? [] where link.remote == name.remote { link.connection.abort() }
     }
 
     // MARK: Backpressure

@@ -4,16 +4,12 @@ import NIOCore
 import Transport
 
 /// Ways through NATs, as far as they need the network: where this node is seen, and the packets.
-///
-/// On the node's loop alone.
-final class Punching: NodePart {
-    let services: NodeServices
-    private let core: ProtocolCore
+final class Punching: CorePart {
+    let core: ProtocolCore
     private let addresses: OwnAddresses
     private let listening: Listening
 
-    init(_ core: ProtocolCore, addresses: OwnAddresses, listening: Listening) {
-        services = core.services
+    init(_ core: ProtocolCore, _ addresses: OwnAddresses, _ listening: Listening) {
         self.core = core
         self.addresses = addresses
         self.listening = listening

@@ -56,7 +56,7 @@ struct RelaySending {
     }
 }
 
-/// What a stream through a rendezvous node is for: it hears what becomes of the stream.
+/// The callbacks of a stream through a rendezvous node.
 struct StreamPurpose {
     /// There is a stream, by this link to the rendezvous node. Its other end has yet to answer.
     let opened: (StreamChannel, LinkID) -> Void

@@ -6,12 +6,8 @@ import Transport
 import Wire
 
 /// Streams through rendezvous nodes, as far as they end here; passing them on for others is the core's.
-///
-/// On the node's loop alone.
-final class RelayStreams: NodePart {
-    let services: NodeServices
-    private let core: ProtocolCore
-    private let links: LinkTable
+final class RelayStreams: CorePart {
+    let core: ProtocolCore
     private let routes: Routes
     private let output: LinkOutput
     private let listening: Listening
@@ -22,10 +18,8 @@ final class RelayStreams: NodePart {
     private var ends: [RelayEndName: RelayEnd] = [:]
     private var sending: [LinkID: RelaySending] = [:]
 
-    init(_ core: ProtocolCore, routes: Routes, output: LinkOutput, listening: Listening) {
-        services = core.services
+    init(_ core: ProtocolCore, _ routes: Routes, _ output: LinkOutput, _ listening: Listening) {
         self.core = core
-        links = core.links
         self.routes = routes
         self.output = output
         self.listening = listening

@@ -181,7 +181,7 @@ extension Node {
 
     // MARK: The outbox
 
-    private var outboxes: Outbox { Outbox(core, directory: directory) }
+    private var outboxes: Outbox { Outbox(core, directory) }
 
     /// - Throws: ``NodeError/locked``.
     package func outbox() throws(NodeError) -> [OutboxItem] { try outboxes.items() }

@@ -43,7 +43,7 @@ struct Outbox {
     private let core: ProtocolCore
     private let directory: ConversationDirectory
 
-    init(_ core: ProtocolCore, directory: ConversationDirectory) {
+    init(_ core: ProtocolCore, _ directory: ConversationDirectory) {
         self.core = core
         self.directory = directory
     }

@@ -5,11 +5,8 @@ import Transport
 
 /// The gateways of this machine, as far as they are asked for port mappings: what there is to map, and the one
 /// ``PortMapper``.
-///
-/// On the node's loop alone.
-final class GatewaySearch: NodePart {
-    let services: NodeServices
-    private let core: ProtocolCore
+final class GatewaySearch: CorePart {
+    let core: ProtocolCore
     private let addresses: OwnAddresses
     private let listening: Listening
     /// Called when others reach us elsewhere.
@@ -18,7 +15,6 @@ final class GatewaySearch: NodePart {
     private var mapper: PortMapper?
 
     init(_ core: ProtocolCore, addresses: OwnAddresses, listening: Listening, changed: @escaping () -> Void) {
-        services = core.services
         self.core = core
         self.addresses = addresses
         self.listening = listening
@@ -52,7 +48,7 @@ final class GatewaySearch: NodePart {
 
     /// Nobody but this home can compute it, and a home does so always anew.
     func key() -> [UInt8]? {
-        guard let contact = core.machine.contact?.client, let identity = core.inboxes[contact]?.key, !identity.isWiped
+        guard let contact = core.machine.contact?.client, let identity = inboxes[contact]?.key, !identity.isWiped
         else { return nil }
         let shared = identity.secret.sharedSecret(with: identity.publicKey)
         let key = shared.withBytes { HKDF.derive(secret: $0, info: Array("mayfly/1 port mapping".utf8)) }

@@ -3,7 +3,7 @@ import Messaging
 import NIOCore
 import Transport
 
-/// The transport of a node and its listeners. On the node's loop alone.
+/// The transport of a node and its listeners.
 final class Listening: NodePart {
     let services: NodeServices
     /// `nil` before the start.

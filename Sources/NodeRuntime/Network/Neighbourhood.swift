@@ -3,17 +3,13 @@ import Logging
 import Messaging
 import Transport
 
-/// What the search for members on this network is told of, and asks for.
-///
-/// On the node's loop alone.
-final class Neighbourhood: NodePart {
-    let services: NodeServices
-    private let core: ProtocolCore
+/// LAN discovery: answers what ``LanSearch`` asks, and tells the core of members that were found.
+final class Neighbourhood: CorePart {
+    let core: ProtocolCore
     private let routes: Routes
     private let listening: Listening
 
-    init(_ core: ProtocolCore, routes: Routes, listening: Listening) {
-        services = core.services
+    init(_ core: ProtocolCore, _ routes: Routes, _ listening: Listening) {
         self.core = core
         self.routes = routes
         self.listening = listening

@@ -5,15 +5,12 @@ import NIOPosix
 import Transport
 
 /// `mayfly netcheck`: what this network lets through, as far as rendezvous nodes can tell.
-///
-/// One check, on the node's loop alone.
-final class NetworkCheck: NodePart {
+final class NetworkCheck: CorePart {
 
     /// Addresses that are asked, in all.
     private static let netcheckCount = 8
 
-    let services: NodeServices
-    private let core: ProtocolCore
+    let core: ProtocolCore
     private let peers: PeerBook
     private let listening: Listening
     private let punching: Punching
@@ -35,7 +32,6 @@ final class NetworkCheck: NodePart {
         gateways: GatewaySearch,
         discovery: String?
     ) {
-        services = core.services
         self.core = core
         self.peers = peers
         self.listening = listening

@@ -4,18 +4,15 @@ import NIOCore
 import NIOPosix
 import Transport
 
-/// Where this node is on the network. The machine's addresses come and go, and with them what stands on them. The system
-/// says so at once; where it does not, they are looked at with every tick.
-///
-/// On the node's loop alone.
-final class NodeNetwork: NodePart {
+/// The node's addresses. When they change, links from lost addresses end, and members learn the new ones. The system reports
+/// changes; every tick looks as well.
+final class NodeNetwork: CorePart {
     /// Changes come many at once.
     private static let gathering = TimeAmount.milliseconds(50)
 
-    let services: NodeServices
     let listening: Listening
     let neighbourhood: Neighbourhood
-    private let core: ProtocolCore
+    let core: ProtocolCore
     private let addresses: OwnAddresses
     private let routes: Routes
     private let streams: RelayStreams
@@ -31,15 +28,14 @@ final class NodeNetwork: NodePart {
 
     init(
         _ core: ProtocolCore,
-        listening: Listening,
-        addresses: OwnAddresses,
-        routes: Routes,
-        streams: RelayStreams,
-        rendezvous: RendezvousNodes,
-        punching: Punching,
-        peers: PeerBook
+        _ listening: Listening,
+        _ addresses: OwnAddresses,
+        _ routes: Routes,
+        _ streams: RelayStreams,
+        _ rendezvous: RendezvousNodes,
+        _ punching: Punching,
+        _ peers: PeerBook
     ) {
-        services = core.services
         self.core = core
         self.listening = listening
         self.addresses = addresses
@@ -48,7 +44,7 @@ final class NodeNetwork: NodePart {
         self.rendezvous = rendezvous
         self.punching = punching
         self.peers = peers
-        neighbourhood = Neighbourhood(core, routes: routes, listening: listening)
+        neighbourhood = Neighbourhood(core, routes, listening)
     }
 
     // MARK: The machine's addresses
@@ -136,7 +132,7 @@ final class NodeNetwork: NodePart {
         func isDead(_ connection: PeerConnection) -> Bool {
             connection.carrier == .tcp && connection.localAddress?.ipAddress.map(lost.contains) ?? false
         }
-        for link in core.links.all where isDead(link.connection) { link.connection.abort() }
+        for link in links.all where isDead(link.connection) { link.connection.abort() }
         streams.abortLinks(where: isDead)
     }
 

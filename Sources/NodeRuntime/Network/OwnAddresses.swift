@@ -22,7 +22,7 @@ final class OwnAddresses: NodePart {
     /// Our ways through rendezvous nodes are others than those that were announced.
     var relaysHaveChanged = false
 
-    init(_ services: NodeServices, listening: Listening) {
+    init(_ services: NodeServices, _ listening: Listening) {
         self.services = services
         self.listening = listening
     }

@@ -3,18 +3,14 @@ import Logging
 import Messaging
 
 /// The rendezvous nodes by which others reach this node, and what it does for others as one.
-///
-/// On the node's loop alone.
-final class RendezvousNodes: NodePart {
-    let services: NodeServices
-    private let core: ProtocolCore
+final class RendezvousNodes: CorePart {
+    let core: ProtocolCore
     private let peers: PeerBook
     private let addresses: OwnAddresses
     /// What the log has last said of each.
     private var noted: [RendezvousNote] = []
 
-    init(_ core: ProtocolCore, peers: PeerBook, addresses: OwnAddresses) {
-        services = core.services
+    init(_ core: ProtocolCore, _ peers: PeerBook, _ addresses: OwnAddresses) {
         self.core = core
         self.peers = peers
         self.addresses = addresses

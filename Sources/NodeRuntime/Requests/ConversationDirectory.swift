@@ -16,27 +16,23 @@ package enum ListedExplosion {
 }
 
 /// The conversations and inboxes that users name, and the commands on them.
-///
-/// On the node's loop alone.
-final class ConversationDirectory: NodePart {
+final class ConversationDirectory: CorePart {
     /// So many of the matches of an ambiguous name are shown.
     static let shownMatches = 16
 
-    let services: NodeServices
     let aliases: Aliases
     let sleep: InboxSleep
     let explosions: Explosions
     let unread: UnreadInboxes
-    private let core: ProtocolCore
+    let core: ProtocolCore
 
     init(
         _ core: ProtocolCore,
-        aliases: Aliases,
-        sleep: InboxSleep,
-        explosions: Explosions,
-        unread: UnreadInboxes
+        _ aliases: Aliases,
+        _ sleep: InboxSleep,
+        _ explosions: Explosions,
+        _ unread: UnreadInboxes
     ) {
-        services = core.services
         self.core = core
         self.aliases = aliases
         self.sleep = sleep

@@ -326,7 +326,7 @@ extension Node {
 
     // MARK: Explosion
 
-    /// Destroys a conversation of our own everywhere, now or at a time (section 7).
+    /// Destroys a conversation of our own everywhere, now or at a time (Explode.md).
     /// - Parameter isTraceless: keep no list of whom to tell.
     /// - Returns: its id, under which ``explosion(_:)`` answers.
     package func explode(_ text: String, _ time: ExplosionTime = .now, isTraceless: Bool = false) throws(NodeError)

@@ -5,16 +5,12 @@ import Store
 import Transport
 
 /// The routes by which others reach this node's inboxes and tombstones: the routing table's numbers, and where each leads.
-///
-/// On the node's loop alone.
-final class Routes: NodePart {
+final class Routes: CorePart {
     /// Routes whose tokens are made for a new day in one turn, and the pause between two turns.
     private static let rollBatchCount = 64
     private static let rollPause: Milliseconds = 10
 
-    let services: NodeServices
-    private let core: ProtocolCore
-    private let inboxes: InboxTable
+    let core: ProtocolCore
     private let endings: EndingTable
     private var table: RoutingTable
     private var targets: [UInt64: RouteTarget] = [:]
@@ -24,10 +20,8 @@ final class Routes: NodePart {
     /// Called when the contact inbox has a route: the inbox is there, or as it was on the disk.
     var contactRegistered: () -> Void = {}
 
-    init(_ core: ProtocolCore, endings: EndingTable) {
-        services = core.services
+    init(_ core: ProtocolCore, _ endings: EndingTable) {
         self.core = core
-        inboxes = core.inboxes
         self.endings = endings
         table = RoutingTable(day: core.services.now.day)
     }

@@ -4,12 +4,8 @@ import Store
 import Wire
 
 /// Saves the counters of routing tokens: lazily, since counters that a crash takes are within the window of the other side.
-///
-/// On the node's loop alone.
-final class TokenCounters: NodePart {
-    let services: NodeServices
-    private let core: ProtocolCore
-    private let inboxes: InboxTable
+final class TokenCounters: CorePart {
+    let core: ProtocolCore
     private let writer: InboxWriter
     private let sleep: InboxSleep
     /// Rate limit of the writes that dialers cause by showing tokens.
@@ -17,10 +13,8 @@ final class TokenCounters: NodePart {
     /// Some inbox waits for the next tick to write its counters.
     private var isOwing = false
 
-    init(_ core: ProtocolCore, writer: InboxWriter, sleep: InboxSleep) {
-        services = core.services
+    init(_ core: ProtocolCore, _ writer: InboxWriter, _ sleep: InboxSleep) {
         self.core = core
-        inboxes = core.inboxes
         self.writer = writer
         self.sleep = sleep
     }

@@ -4,12 +4,8 @@ import Store
 
 /// The interpreter of the core's actions: one case each, no decisions. Each action goes to the object that owns the state
 /// which the action changes.
-///
-/// On the node's loop alone.
-final class ActionPerformer: NodePart {
-    let services: NodeServices
-    private let core: ProtocolCore
-    private let inboxes: InboxTable
+final class ActionPerformer: CorePart {
+    let core: ProtocolCore
     private let endings: EndingTable
     private let writer: InboxWriter
     private let held: HeldEffects
@@ -27,24 +23,22 @@ final class ActionPerformer: NodePart {
 
     init(
         _ core: ProtocolCore,
-        endings: EndingTable,
-        writer: InboxWriter,
-        held: HeldEffects,
-        sleep: InboxSleep,
-        removal: InboxRemoval,
-        explosions: Explosions,
-        knocks: Knocks,
-        routes: Routes,
-        dials: Dials,
-        streams: RelayStreams,
-        punching: Punching,
-        output: LinkOutput,
-        transfers: FileTransfers,
-        network: NodeNetwork
+        _ endings: EndingTable,
+        _ writer: InboxWriter,
+        _ held: HeldEffects,
+        _ sleep: InboxSleep,
+        _ removal: InboxRemoval,
+        _ explosions: Explosions,
+        _ knocks: Knocks,
+        _ routes: Routes,
+        _ dials: Dials,
+        _ streams: RelayStreams,
+        _ punching: Punching,
+        _ output: LinkOutput,
+        _ transfers: FileTransfers,
+        _ network: NodeNetwork
     ) {
-        services = core.services
         self.core = core
-        inboxes = core.inboxes
         self.endings = endings
         self.writer = writer
         self.held = held

@@ -29,12 +29,8 @@ struct Pace {
 }
 
 /// Hides and destroys what has expired, on the disk and in memory.
-///
-/// On the node's loop alone.
-final class Expiry: NodePart {
-    let services: NodeServices
-    private let core: ProtocolCore
-    private let inboxes: InboxTable
+final class Expiry: CorePart {
+    let core: ProtocolCore
     private let endings: EndingTable
     private let unread: UnreadInboxes
     private let writer: InboxWriter
@@ -48,15 +44,13 @@ final class Expiry: NodePart {
 
     init(
         _ core: ProtocolCore,
-        endings: EndingTable,
-        unread: UnreadInboxes,
-        writer: InboxWriter,
-        removal: InboxRemoval,
-        events: NodeEvents
+        _ endings: EndingTable,
+        _ unread: UnreadInboxes,
+        _ writer: InboxWriter,
+        _ removal: InboxRemoval,
+        _ events: NodeEvents
     ) {
-        services = core.services
         self.core = core
-        inboxes = core.inboxes
         self.endings = endings
         self.unread = unread
         self.writer = writer

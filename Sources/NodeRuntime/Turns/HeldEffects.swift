@@ -4,26 +4,18 @@ import Messaging
 import NIOCore
 import Store
 
-/// What leaves the node waits for the commits that it tells of: it goes at once, or behind what is on its way to the disk.
-///
-/// On the node's loop alone.
-final class HeldEffects: NodePart {
+/// Frames, link closes, events and answers to users leave the node only when the inbox's changes before them are durable.
+final class HeldEffects: CorePart {
     /// So many effects of one inbox may wait before its links are not read any more.
     private static let waitingCount = 1_024
 
-    let services: NodeServices
-    private let core: ProtocolCore
-    private let inboxes: InboxTable
-    private let links: LinkTable
+    let core: ProtocolCore
     private let output: LinkOutput
     let writer: InboxWriter
     private let events: NodeEvents
 
-    init(_ core: ProtocolCore, output: LinkOutput, writer: InboxWriter, events: NodeEvents) {
-        services = core.services
+    init(_ core: ProtocolCore, _ output: LinkOutput, _ writer: InboxWriter, _ events: NodeEvents) {
         self.core = core
-        inboxes = core.inboxes
-        links = core.links
         self.output = output
         self.writer = writer
         self.events = events

@@ -3,17 +3,13 @@ import Logging
 import Messaging
 
 /// The events of a node: to its log, to the log of the last thousand, and to whoever watches.
-///
-/// On the node's loop alone.
-final class NodeEvents: NodePart {
-    let services: NodeServices
-    private let core: ProtocolCore
+final class NodeEvents: CorePart {
+    let core: ProtocolCore
     private let endings: EndingTable
     /// Called with an invitation that has come and its sender, before the watchers.
     var invited: (Messaging.MessageID, PublicKey) -> Void = { _, _ in }
 
-    init(_ core: ProtocolCore, endings: EndingTable) {
-        services = core.services
+    init(_ core: ProtocolCore, _ endings: EndingTable) {
         self.core = core
         self.endings = endings
     }

@@ -5,11 +5,8 @@ import NIOCore
 import Store
 
 /// The node's one timer, and what is done at each of its ticks.
-///
-/// On the node's loop alone.
-final class NodeTimer: NodePart {
-    let services: NodeServices
-    private let core: ProtocolCore
+final class NodeTimer: CorePart {
+    let core: ProtocolCore
     /// It performs as long as there are ticks.
     private let performer: ActionPerformer
     private let addresses: OwnAddresses
@@ -34,22 +31,21 @@ final class NodeTimer: NodePart {
 
     init(
         _ core: ProtocolCore,
-        performer: ActionPerformer,
-        addresses: OwnAddresses,
-        unread: UnreadInboxes,
-        routes: Routes,
-        counters: TokenCounters,
-        writer: InboxWriter,
-        sleep: InboxSleep,
-        explosions: Explosions,
-        loading: InboxLoading,
-        summaries: InboxSummaries,
-        expiry: Expiry,
-        peers: Peers,
-        network: NodeNetwork,
-        rendezvous: RendezvousNodes
+        _ performer: ActionPerformer,
+        _ addresses: OwnAddresses,
+        _ unread: UnreadInboxes,
+        _ routes: Routes,
+        _ counters: TokenCounters,
+        _ writer: InboxWriter,
+        _ sleep: InboxSleep,
+        _ explosions: Explosions,
+        _ loading: InboxLoading,
+        _ summaries: InboxSummaries,
+        _ expiry: Expiry,
+        _ peers: Peers,
+        _ network: NodeNetwork,
+        _ rendezvous: RendezvousNodes
     ) {
-        services = core.services
         self.core = core
         self.performer = performer
         self.addresses = addresses

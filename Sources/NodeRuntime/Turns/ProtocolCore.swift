@@ -4,8 +4,6 @@ import Store
 import Transport
 
 /// The protocol core in its shell: each event into it is one turn, whose actions are performed before the turn ends.
-///
-/// On the node's loop alone.
 final class ProtocolCore: NodePart {
     /// Calls into the node.
     struct Events {
@@ -15,26 +13,16 @@ final class ProtocolCore: NodePart {
     }
 
     let services: NodeServices
-    let inboxes: InboxTable
-    let links: LinkTable
-    let memory: MessageMemory
+    let inboxes = InboxTable()
+    let links = LinkTable()
+    let memory = MessageMemory()
     private let peers: PeerBook
     private let addresses: OwnAddresses
     var machine: NodeStateMachine
     private var events: Events?
 
-    init(
-        _ services: NodeServices,
-        inboxes: InboxTable,
-        links: LinkTable,
-        memory: MessageMemory,
-        peers: PeerBook,
-        addresses: OwnAddresses
-    ) {
+    init(_ services: NodeServices, _ peers: PeerBook, _ addresses: OwnAddresses) {
         self.services = services
-        self.inboxes = inboxes
-        self.links = links
-        self.memory = memory
         self.peers = peers
         self.addresses = addresses
         let capacity = services.options.capacity ?? services.configuration.capacity
@@ -138,4 +126,16 @@ final class ProtocolCore: NodePart {
         }
         return storage.room.isFor(file: byteCount, besides: stored.byteCount)
     }
+}
+
+/// An object of a node that makes turns.
+protocol CorePart: NodePart {
+    var core: ProtocolCore { get }
+}
+
+extension CorePart {
+    var services: NodeServices { core.services }
+    var inboxes: InboxTable { core.inboxes }
+    var links: LinkTable { core.links }
+    var memory: MessageMemory { core.memory }
 }
