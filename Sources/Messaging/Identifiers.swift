@@ -1,7 +1,7 @@
 import Crypto
 
 /// A name of fixed length in bytes, written in lower-case hexadecimal.
-package protocol FixedBytes: Hashable, Sendable, Comparable, CustomStringConvertible, Codable {
+package protocol FixedBytes: Hashable, Sendable, Comparable, CustomStringConvertible, TextCodable {
     associatedtype Value: InlineBytes
     var value: Value { get }
     init(_ value: Value)
@@ -40,21 +40,9 @@ extension FixedBytes {
 
     package static func < (left: Self, right: Self) -> Bool { left.value < right.value }
 
-    package init(from decoder: any Decoder) throws {
-        let container = try decoder.singleValueContainer()
-        guard let value = Self(hex: try container.decode(String.self)) else {
-            throw DecodingError.dataCorruptedError(
-                in: container,
-                debugDescription: "expected \(Self.byteCount) bytes in hexadecimal"
-            )
-        }
-        self = value
-    }
-
-    package func encode(to encoder: any Encoder) throws {
-        var container = encoder.singleValueContainer()
-        try container.encode(Hex.encode(bytes))
-    }
+    package static var expectation: String { "\(byteCount) bytes in hexadecimal" }
+    package var coded: String { Hex.encode(bytes) }
+    package init?(coded text: String) { self.init(hex: text) }
 }
 
 /// The self-certifying name of an inbox: whoever is told it can check a key against it. Leaves the conversation never;
@@ -169,51 +157,4 @@ package struct LinkID: Hashable, Sendable, Comparable {
     package let value: UInt64
     package init(_ value: UInt64) { self.value = value }
     package static func < (left: LinkID, right: LinkID) -> Bool { left.value < right.value }
-}
-
-extension PublicKey: Codable {
-    package init(from decoder: any Decoder) throws {
-        let container = try decoder.singleValueContainer()
-        guard let bytes = Hex.decode(try container.decode(String.self)), let key = try? PublicKey(bytes) else {
-            throw DecodingError.dataCorruptedError(in: container, debugDescription: "expected a compressed public key")
-        }
-        self = key
-    }
-
-    package func encode(to encoder: any Encoder) throws {
-        var container = encoder.singleValueContainer()
-        try container.encode(Hex.encode(bytes))
-    }
-}
-
-extension RecoverableSignature: Codable {
-    package init(from decoder: any Decoder) throws {
-        let container = try decoder.singleValueContainer()
-        guard let bytes = Hex.decode(try container.decode(String.self)), let value = try? RecoverableSignature(bytes)
-        else {
-            throw DecodingError.dataCorruptedError(in: container, debugDescription: "expected a 65-byte signature")
-        }
-        self = value
-    }
-
-    package func encode(to encoder: any Encoder) throws {
-        var container = encoder.singleValueContainer()
-        try container.encode(Hex.encode(bytes))
-    }
-}
-
-extension SchnorrSignature: Codable {
-    package init(from decoder: any Decoder) throws {
-        let container = try decoder.singleValueContainer()
-        guard let bytes = Hex.decode(try container.decode(String.self)), let signature = try? SchnorrSignature(bytes)
-        else {
-            throw DecodingError.dataCorruptedError(in: container, debugDescription: "expected a 64-byte signature")
-        }
-        self = signature
-    }
-
-    package func encode(to encoder: any Encoder) throws {
-        var container = encoder.singleValueContainer()
-        try container.encode(Hex.encode(bytes))
-    }
 }

@@ -53,7 +53,7 @@ package struct Invite: Hashable, Sendable, Codable {
 }
 
 /// 10 alphanumerics that correlate an invite, a join and its error.
-package struct InviteTag: Hashable, Sendable, Codable, CustomStringConvertible {
+package struct InviteTag: Hashable, Sendable, TextCodable, CustomStringConvertible {
     package static let characterCount = 10
     private static let alphabet = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
     package let description: String
@@ -71,18 +71,9 @@ package struct InviteTag: Hashable, Sendable, Codable, CustomStringConvertible {
         return InviteTag(text)!
     }
 
-    package init(from decoder: any Decoder) throws {
-        let container = try decoder.singleValueContainer()
-        guard let tag = InviteTag(try container.decode(String.self)) else {
-            throw DecodingError.dataCorruptedError(in: container, debugDescription: "expected 10 alphanumerics")
-        }
-        self = tag
-    }
-
-    package func encode(to encoder: any Encoder) throws {
-        var container = encoder.singleValueContainer()
-        try container.encode(description)
-    }
+    package static var expectation: String { "10 alphanumerics" }
+    package var coded: String { description }
+    package init?(coded text: String) { self.init(text) }
 }
 
 /// The exact bytes of an invite and the creator's signature over them. Not yet believed.

@@ -2,7 +2,7 @@ import Crypto
 
 /// A network address at which a node listens: `tcp://192.0.2.1:7440`, `tcp://[2001:db8::1]:7440`, `tcp://host:7440`; or
 /// one at which a rendezvous node passes a stream on to it: `relay://host:7440/…`, with a ``RelayAddress`` behind it.
-package struct Endpoint: Hashable, Sendable, Codable, CustomStringConvertible {
+package struct Endpoint: Hashable, Sendable, TextCodable, CustomStringConvertible {
     /// A name or an address, IPv6 without brackets.
     package let host: String
     package let port: UInt16
@@ -73,16 +73,7 @@ package struct Endpoint: Hashable, Sendable, Codable, CustomStringConvertible {
         return relay.map { "\(Self.relayed)\(address)/\($0.text)" } ?? Self.direct + address
     }
 
-    package init(from decoder: any Decoder) throws {
-        let container = try decoder.singleValueContainer()
-        guard let value = Endpoint(try container.decode(String.self)) else {
-            throw DecodingError.dataCorruptedError(in: container, debugDescription: "expected tcp://HOST:PORT")
-        }
-        self = value
-    }
-
-    package func encode(to encoder: any Encoder) throws {
-        var container = encoder.singleValueContainer()
-        try container.encode(description)
-    }
+    package static var expectation: String { "tcp://HOST:PORT" }
+    package var coded: String { description }
+    package init?(coded text: String) { self.init(text) }
 }
