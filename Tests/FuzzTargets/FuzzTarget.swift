@@ -18,7 +18,7 @@ package struct FuzzTarget: Sendable {
     package let seeds: @Sendable () throws -> [[UInt8]]
     /// - Throws: ``FuzzFailure``.
     package let run: @Sendable ([UInt8]) throws -> Void
-    /// The modules that it tries, and those below them: inputs count as run of the same code while these stay the same.
+    /// The modules, or folders of one, that it tries, and those below them: inputs count as run of the same code while these stay the same.
     package private(set) var modules: [String] = []
 
     /// Called by a target when what every input begins with is done, such as a handshake: a fuzzer learns from what comes
@@ -41,17 +41,18 @@ package struct FuzzTarget: Sendable {
 
     /// Every target but the one that must fail.
     package static let all: [FuzzTarget] =
-        of(wire, wireTargets) + of(["Control"] + core, textTargets) + of(crypto, handshakeTargets)
-        + of(transport, linkTargets) + of(["Control"], controlTargets) + of(runtime, homeTargets)
+        of(wire, wireTargets) + of(control, textTargets) + of(crypto, handshakeTargets)
+        + of(transport, linkTargets) + of(control, controlTargets) + of(runtime, homeTargets)
         + of(wire, storedTargets) + of(["Store"] + crypto, storeTargets) + of(wire, coreTargets)
         + of(datagrams, datagramTargets) + of(discovery + crypto, discoveryTargets)
-        + of(["Transport/PortMapping"] + discovery, portMappingTargets)
+        + of(["Transport/PortMapping"] + discovery + crypto, portMappingTargets)
 
     private static let crypto = ["Crypto"]
     private static let discovery = ["Transport/LAN/Discovery"]
-    private static let datagrams = ["Transport/Datagrams"] + crypto
+    private static let datagrams = ["Transport/Datagrams", "Transport/Links"] + crypto
     private static let transport = ["Transport"] + crypto
     private static let core = ["Messaging"] + crypto
+    private static let control = ["Control"] + core
     private static let wire = ["Wire"] + core
     private static let runtime = ["NodeRuntime", "Store", "Wire", "Messaging"] + transport
 

@@ -86,3 +86,8 @@ package enum Base64URL {
         return bytes
     }
 }
+
+/// The bytes of `number`, the highest first.
+package func bigEndian<Number: FixedWidthInteger>(_ number: Number) -> [UInt8] {
+    withUnsafeBytes(of: number.bigEndian) { Array($0) }
+}

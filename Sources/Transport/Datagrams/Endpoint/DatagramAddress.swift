@@ -1,3 +1,5 @@
+import Crypto
+
 /// Where datagrams come from and go to. The shell makes them of socket addresses; here they are compared, counted by
 /// network and authenticated in cookies.
 package struct DatagramAddress: Hashable, Sendable {
@@ -60,11 +62,6 @@ package struct DatagramAddress: Hashable, Sendable {
     var bytes: [UInt8] {
         bigEndian(high) + bigEndian(low) + bigEndian(UInt64(port) << 32 | UInt64(scope)) + bigEndian(UInt64(socket))
     }
-}
-
-/// The bytes of `number`, the highest first.
-func bigEndian<Number: FixedWidthInteger>(_ number: Number) -> [UInt8] {
-    withUnsafeBytes(of: number.bigEndian) { Array($0) }
 }
 
 extension [UInt8] {

@@ -1,3 +1,5 @@
+import Crypto
+
 /// An address of a machine on the network, without a port.
 package struct LanAddress: Hashable, Sendable, Comparable {
     /// The 16 bytes of the IPv6 address, or of the IPv4-mapped one, big-endian.

@@ -1,3 +1,5 @@
+import Crypto
+
 /// An announcement, or the answer to one.
 ///
 /// | bytes | |
