@@ -113,7 +113,14 @@
         static var sidecar: [UInt8] { Array(sidecarForm().encoded.prefix(96)) }
 
         private static func sidecarForm() -> ExpirySidecar {
-            ExpirySidecar(segmentID: [UInt8](repeating: 3, count: 16), column: column(), inboxTag: tag, key: key)
+            let column = column()
+            return ExpirySidecar(
+                segmentID: [UInt8](repeating: 3, count: 16),
+                header: column.header,
+                columnTag: column.tag,
+                inboxTag: tag,
+                key: key
+            )
         }
 
         static var columnHeaders: [[UInt8]] {

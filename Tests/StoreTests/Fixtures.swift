@@ -77,9 +77,9 @@ extension Store {
     /// The same, and all of it is in the record files when this returns.
     func checkpointNow() throws {
         try commitNow()
-        commitUntold(withCheckpoint: true)
-        commits.absorb()
-        try #require(!commits.hasUnwritten)
+        services.commitUntold(withCheckpoint: true)
+        services.commits.absorb()
+        try #require(!services.commits.hasUnwritten)
     }
 
     func put(_ row: RowID, _ number: Int, _ tier: Tier = .oneHour, at expiry: Int64, _ payload: String) throws {

@@ -32,7 +32,7 @@ import Testing
         messages.map { Int(String(decoding: $0.payload.prefix { $0 != UInt8(ascii: "|") }, as: UTF8.self)) ?? -1 }
     }
 
-    private func loadedCount(_ store: Store) -> Int { store.segments.values.reduce(0) { $0 + $1.records.count } }
+    private func loadedCount(_ store: Store) -> Int { store.grid.segments.values.reduce(0) { $0 + $1.records.count } }
 
     @Test func `the last messages are read from the end, and the rest stays where it is`() throws {
         let (store, row) = try reopened(3_000)

@@ -63,7 +63,7 @@ import Testing
         #expect(try store.list(row, now: start + 1_000).map(\.id.bytes) == [messageID(1)])
         // It rests again.
         store.release(row)
-        #expect(store.segments.isEmpty)
+        #expect(store.grid.segments.isEmpty)
         #expect(try store.list(row, now: start + 1_000).count == 1)
         store.close()
     }
@@ -85,7 +85,7 @@ import Testing
                 store.reap(hide: start + 1_000, destroy: start + 1_000)
                 #expect(try store.list(row, now: start + 1_000).count == 1, "call \(call), resting: \(rests)")
                 store.release(row)
-                #expect(store.segments.isEmpty)
+                #expect(store.grid.segments.isEmpty)
                 store.close()
             }
         }
@@ -120,7 +120,7 @@ import Testing
                 && report.recordsOverwritten == 1
         )
         #expect(isErased(disk))
-        #expect(store.segments.isEmpty)
+        #expect(store.grid.segments.isEmpty)
         store.close()
     }
 
@@ -134,7 +134,7 @@ import Testing
                 _ = try store.list(row, now: start)
                 if rests { store.release(row) }
                 // As after many other files.
-                for segment in store.segments.values { store.openFiles.close(segment.file) }
+                for segment in store.grid.segments.values { store.services.openFiles.close(segment.file) }
                 disk.with { $0.fault = .init(at: $0.operations + call, code: EMFILE, isLasting: false) }
                 store.reap(hide: due, destroy: due)
                 disk.with { $0.fault = nil }

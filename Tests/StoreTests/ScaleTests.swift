@@ -31,7 +31,7 @@ import Testing
             #expect(throws: StoreError.unknownRow) { try store.list(row, now: start) }
             #expect(store.nextDeadline == start + 1)
             store.reap(hide: start + 1, destroy: start + 1)
-            #expect(segments(disk).isEmpty && store.segments.isEmpty && !store.hasRemains)
+            #expect(segments(disk).isEmpty && store.grid.segments.isEmpty && !store.hasRemains)
             #expect(store.nextDeadline == start + hour && store.damage.isEmpty)
         }
         #expect(operations.count == 1)
@@ -45,7 +45,7 @@ import Testing
         store.close()
         store = try openHome(disk)
         try store.destroyRow(row)
-        #expect(store.segments.isEmpty)
+        #expect(store.grid.segments.isEmpty)
         store.collect()
         #expect(segments(disk).isEmpty && !store.hasRemains)
     }
@@ -101,10 +101,10 @@ import Testing
         try store.saveState(row, text("state"))
         // Not committed yet: it rests later.
         store.release(row)
-        #expect(!store.segments.isEmpty)
+        #expect(!store.grid.segments.isEmpty)
         try store.commitNow()
         store.reap(hide: start, destroy: start)
-        #expect(store.segments.isEmpty && store.openFiles.isEmpty)
+        #expect(store.grid.segments.isEmpty && store.services.openFiles.isEmpty)
         #expect(store.nextDeadline == start + 3_000)
         let before = segments(disk)
         let report = store.reap(hide: start + 3_000, destroy: start + 3_000)
@@ -114,17 +114,17 @@ import Testing
         #expect(before.keys == after.keys && before != after)
         #expect(store.nextDeadline == start + 5_000)
         store.reap(hide: start + 3_001, destroy: start + 3_001)
-        #expect(store.segments.isEmpty && store.nextDeadline == start + 5_000)
+        #expect(store.grid.segments.isEmpty && store.nextDeadline == start + 5_000)
         // The bucket ends while it rests: its key and its file go.
         let end = store.reap(hide: start + 10_000, destroy: start + 10_000)
         #expect(end.columnsDestroyed == 1 && segments(disk).count == 1)
         #expect(try store.list(row, now: start + 10_000).map(\.id.bytes) == [messageID(3)])
         #expect(try store.loadState(row) == text("state"))
-        #expect(!store.segments.isEmpty)
+        #expect(!store.grid.segments.isEmpty)
         try store.put(row, 4, at: start + 30_000, "four")
         try store.checkpointNow()
         store.release(row)
-        #expect(store.segments.isEmpty && store.nextDeadline == start + 20_000 + 10_000)
+        #expect(store.grid.segments.isEmpty && store.nextDeadline == start + 20_000 + 10_000)
         #expect(try store.list(row, now: start + 10_000).map(\.id.bytes) == [messageID(3), messageID(4)])
         store.release(row)
         try store.destroyRow(row)
@@ -151,7 +151,7 @@ import Testing
     {
         let disk = try makeHome()
         var store = try openHome(disk)
-        let count = 3 * Store.scanLimit
+        let count = 3 * UnreadDirectories.scanLimit
         for number in 0..<count {
             let row = try store.createRow()
             try store.put(row, 1, at: start + 5_000, "text \(number)")
@@ -160,10 +160,10 @@ import Testing
         try store.commitNow()
         store.close()
         store = try openHome(disk)
-        #expect(store.liveRows().count == count && store.segments.isEmpty)
+        #expect(store.liveRows().count == count && store.grid.segments.isEmpty)
         var slices = 0
         var expired = 0
-        while !store.unknownRows.isEmpty {
+        while !store.unread.unknownRows.isEmpty {
             #expect(store.nextDeadline == start + 5_000 + Int64(slices) + (slices == 0 ? -4_999 : 0))
             slices += 1
             expired +=
@@ -173,7 +173,7 @@ import Testing
         #expect(slices == 3 && expired == count)
         store.reap(hide: start + 5_010, destroy: start + 5_010)
         // Nobody reads them: nothing but their deadlines stays in memory.
-        #expect(store.segments.isEmpty && store.damage.isEmpty)
+        #expect(store.grid.segments.isEmpty && store.damage.isEmpty)
         store.reap(hide: start + 10_000, destroy: start + 10_000)
         while store.hasRemains { store.collect() }
         #expect(segments(disk).count == count)
@@ -253,14 +253,14 @@ import Testing
             #expect(try store.list(row, now: start).count == 50)
             store.release(row)
             store.reap(hide: start + 1, destroy: start + 1)
-            if round % 50 == 0 { #expect(store.deadlineCount <= 2 * 51 + Store.staleDeadlineLimit) }
+            if round % 50 == 0 { #expect(store.deadlines.count <= 2 * 51 + DeadlineQueue.staleLimit) }
         }
         for number in 1...50 as ClosedRange<Int64> {
             let moment = start + number * 10_000
             #expect(store.nextExpiry == moment)
             #expect(store.reap(hide: moment, destroy: moment).columnsDestroyed == 1)
         }
-        #expect(store.nextExpiry == nil && store.deadlineCount == 0)
+        #expect(store.nextExpiry == nil && store.deadlines.count == 0)
         store.close()
     }
 

@@ -164,7 +164,8 @@ import Testing
         let id = try segment.bytes("segment id")
         let sidecar = ExpirySidecar(
             segmentID: id,
-            column: column,
+            header: column.header,
+            columnTag: column.tag,
             inboxTag: row.names.tag,
             key: row.names.sidecarKey.bytes
         )

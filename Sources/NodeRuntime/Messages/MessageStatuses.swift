@@ -56,7 +56,7 @@ extension MessageArchive {
         struct Group {
             let tier: Tier
             let bucket: Int64
-            var statuses: [(place: Store.MessagePlace, status: MessageStatus)]
+            var statuses: [(place: MessagePlace, status: MessageStatus)]
         }
         var groups: [Group] = []
         var kept: [MessageStatus] = []

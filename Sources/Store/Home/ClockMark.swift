@@ -89,16 +89,3 @@ struct ClockMark {
         return bytes + BLAKE2b.hash(Array("mayfly clock".utf8), bytes, byteCount: 16)[..<8]
     }
 }
-
-extension Store {
-    /// The latest time ever saved, in milliseconds since the epoch; zero at first.
-    package func clockMark() -> Int64 { clock.value }
-
-    /// Durable when this returns. A time before the mark is ignored.
-    package func saveClockMark(_ milliseconds: Int64) throws(StoreError) {
-        guard milliseconds <= Tier.times.upperBound else { throw .invalidArgument("time \(milliseconds)") }
-        guard milliseconds > clock.value || clock.isInDoubt else { return }
-        if isReadOnly || isClosed { throw .readOnly(path: home.path(ClockMark.name)) }
-        try clock.save(max(milliseconds, clock.value))
-    }
-}

@@ -34,36 +34,3 @@ enum DestroyedRow {
         return name.flatMap { $0.count == 16 ? Hex.encode($0) : nil }
     }
 }
-
-extension Store {
-    /// Overwrites a row's page and reads it back.
-    /// - Parameter directory: the row's, if anybody knows.
-    func destroyPage(ofRow slot: Int, directory: String?) throws(StoreError) {
-        let beginning: [UInt8]
-        if let keys, let directory {
-            beginning = DestroyedRow.note(directory: directory, slot: slot, keys: keys)
-        } else {
-            beginning = DestroyedRow.burnt
-        }
-        try rowFile.destroy(slot, beginning: beginning)
-    }
-
-    /// Makes it durable that the directories of destroyed inboxes have other names, so that the pages that name them may be
-    /// written over.
-    func settleAbandoned() {
-        // If it fails, the next time: until then the slots wait.
-        guard !reservedSlots.isEmpty, !isReadOnly, !isLocked, directories.settleAbandoned() else { return }
-        for slot in reservedSlots where rowSlots[slot] == .unreadable {
-            if burntSlots.contains(slot), (try? rowFile.destroy(slot)) == nil { continue }
-            rowSlots[slot] = .free
-        }
-        reservedSlots = []
-        burntSlots = []
-    }
-
-    /// The page is destroyed, and says what has become of the directory.
-    func reserve(_ slot: Int) {
-        rowSlots[slot] = .unreadable
-        reservedSlots.append(slot)
-    }
-}

@@ -1,64 +1,99 @@
 import Crypto
-import Glibc
-import HeapModule
 
 /// Expiry: first nothing due is served, then keys leave memory, pages are overwritten and read back, and files go last.
-extension Store {
-    /// Destroys what is due. Idempotent, and works locked (by the clear headers only) and on a full disk.
-    ///
-    /// Never throws, because half of it may have happened: what failed is in ``ReapReport/failures``.
-    /// - Parameters:
-    ///   - hide: what expires at or before it is not served any more. Not monotonic: a clock that was wrong may be
-    ///     corrected.
-    ///   - destroy: at most `hide`, a confirmed time: what expires at or before it is destroyed for good.
-    @discardableResult
-    package func reap(hide: Int64, destroy: Int64) -> ReapReport {
+final class Reaper {
+    /// How much of segments with something due one reap reads, in bytes.
+    private static let dueByteCount = 4 << 20
+
+    private let services: StoreServices
+    private let pages: KeyPages
+    private let grid: Grid
+    private let deadlines: DeadlineQueue
+    private let segments: SegmentTable
+    private let refused: RefusedRows
+    private let olderVersions: OlderVersions
+    private let reader: SegmentReader
+    private let resting: RestingRows
+    private let index: InboxIndex
+    private let unread: UnreadDirectories
+    private let destroyed: DestroyedRows
+    private let rows: RowLifecycle
+    /// A reap has left segments in which something is due, or may be.
+    private var hasUnreadDue = false
+
+    init(
+        _ services: StoreServices,
+        pages: KeyPages,
+        grid: Grid,
+        deadlines: DeadlineQueue,
+        segments: SegmentTable,
+        refused: RefusedRows,
+        olderVersions: OlderVersions,
+        reader: SegmentReader,
+        resting: RestingRows,
+        index: InboxIndex,
+        unread: UnreadDirectories,
+        destroyed: DestroyedRows,
+        rows: RowLifecycle
+    ) {
+        self.services = services
+        self.pages = pages
+        self.grid = grid
+        self.deadlines = deadlines
+        self.segments = segments
+        self.refused = refused
+        self.olderVersions = olderVersions
+        self.reader = reader
+        self.resting = resting
+        self.index = index
+        self.unread = unread
+        self.destroyed = destroyed
+        self.rows = rows
+    }
+
+    func reap(hide: Int64, destroy: Int64) -> ReapReport {
         var report = ReapReport()
-        guard !isClosed else { return report }
-        latestHide = hide
+        guard !services.isClosed else { return report }
+        services.latestHide = hide
         let destroy = min(hide, destroy)
-        commits.absorb()
+        services.commits.absorb()
         reapMessages(hide, destroy, &report)
-        guard !isReadOnly else {
-            if hasOverduePages(at: destroy) { report.failures.append(.overdueOnReadOnly(path: home.path)) }
+        guard !services.isReadOnly else {
+            if pages.hasOverdue(at: destroy) {
+                report.failures.append(.overdueOnReadOnly(path: services.home.path))
+            }
             return report
         }
-        if let earliestPage, earliestPage <= destroy { reapPages(destroy, &report) }
-        let failures = destroyDoomedPages() + tombstoneTable.destroyDoomed()
+        if let earliestEnd = pages.earliestEnd, earliestEnd <= destroy { reapPages(destroy, &report) }
+        let failures = pages.destroyDoomed() + pages.tombstones.destroyDoomed()
         if !failures.isEmpty {
             // Only pages that were read back count.
-            report.tombstonesDestroyed = max(0, report.tombstonesDestroyed - tombstoneTable.doomedCount)
-            let columnsLeft = doomedPages.count { $0.file == .columns }
-            report.columnsDestroyed = max(0, report.columnsDestroyed - columnsLeft)
+            report.tombstonesDestroyed = max(0, report.tombstonesDestroyed - pages.tombstones.doomedCount)
+            report.columnsDestroyed = max(0, report.columnsDestroyed - pages.doomedColumnCount)
         }
         report.failures += failures
         commitOverdue(report)
-        report.failures += commits.erasureErrors
-        restDrowsyRows()
-        collect()
+        report.failures += services.commits.erasureErrors
+        resting.restDrowsyRows()
+        destroyed.collect()
         return report
     }
 
     private func reapPages(_ destroy: Int64, _ report: inout ReapReport) {
         reapFuses(destroy, &report)
         reapColumns(destroy, &report)
-        report.tombstonesDestroyed += tombstoneTable.reap(destroy)
-        directories.reapLost(destroy)
-        settlePageEnds()
+        report.tombstonesDestroyed += pages.tombstones.reap(destroy)
+        services.directories.reapLost(destroy)
+        pages.settleEnds()
     }
 
     // MARK: - Messages
 
     private func reapMessages(_ hide: Int64, _ destroy: Int64, _ report: inout ReapReport) {
-        guard !isLocked else { return }
-        scanNextRows(hide)
-        readRefusedRows()
-        for number in withholding.sorted() {
-            guard let segment = segments[number] else { continue }
-            segment.reconsider()
-            announce(segment)
-        }
-        withholding = []
+        guard !services.isLocked else { return }
+        unread.scan(hide)
+        index.readRefusedRows()
+        deadlines.reconsiderWithheld()
         var expired: [(moment: Int64, segment: Int, position: Int, ReapReport.Expired)] = []
         var budget = Self.dueByteCount
         hasUnreadDue = false
@@ -67,11 +102,11 @@ extension Store {
                 if budget <= 0 {
                     // The next reap goes on; what is due is hidden meanwhile.
                     hasUnreadDue = true
-                    announce(segment)
+                    deadlines.announce(segment)
                     break
                 }
-                budget -= readDue(of: segment)
-                announce(segment)
+                budget -= reader.readDue(of: segment)
+                deadlines.announce(segment)
                 continue
             }
             while let position = segment.takeDue(hide) {
@@ -79,11 +114,22 @@ extension Store {
                     expired.append((segment.expiry(of: position), segment.file.number, position, message))
                 }
             }
-            if segment.withholds { withholding.insert(segment.file.number) }
-            announce(segment)
+            if segment.withholds { deadlines.noteWithholding(segment) }
+            deadlines.announce(segment)
         }
         report.expired += expired.sorted { ($0.moment, $0.segment, $0.position) < ($1.moment, $1.segment, $1.position) }
             .map(\.3)
+    }
+
+    /// Takes the next segment with a record that expires at or before `moment`; a row at rest is opened for it.
+    private func takeDueSegment(_ moment: Int64) -> Segment? {
+        while let due = deadlines.takeDue(moment) {
+            switch due {
+            case .segment(let segment): return segment
+            case .row(let row): resting.open(row)
+            }
+        }
+        return nil
     }
 
     private func reap(
@@ -97,57 +143,51 @@ extension Store {
         guard record.state != .erased else { return }
         if record.state == .live, !record.isReported {
             segment.records[position].isReported = true
-            if segment.row !== controlRow, record.isListed {
+            if segment.row !== grid.controlRow, record.isListed {
                 tell(ReapReport.Expired(row: segment.row.id, id: record.id))
             }
         }
-        if segment.expiry(of: position) > destroy || isReadOnly { return segment.withhold(position) }
+        if segment.expiry(of: position) > destroy || services.isReadOnly { return segment.withhold(position) }
         if let place = segment.row.index[record.id], Int(place.file) == segment.file.number, place.record == position {
             segment.row.removeFromIndex(record.id)
         }
         // A bucket that ends now needs no overwriting: its key goes.
         guard segment.column.header.notAfter > destroy else { return }
-        overwrite(segment, position, .due)
+        segments.overwrite(segment, position, .due)
         report.recordsOverwritten += 1
     }
 
     /// What this reap has overwritten, what an earlier one could not, and the journal when its time has come.
     private func commitOverdue(_ report: ReapReport) {
-        guard !isLocked else { return }
-        let hasCheckpoint = commits.isDue(latestHide)
+        guard !services.isLocked else { return }
+        let commits = services.commits
+        let hasCheckpoint = commits.isDue(services.latestHide)
         let isRetry = commits.hasPendingErasures
         if isRetry { commits.retryErasures() }
-        guard isRetry || hasCheckpoint || commits.hasChanges && (report.recordsOverwritten > 0 || movesAreWaiting)
+        guard
+            isRetry || hasCheckpoint
+                || commits.hasChanges && (report.recordsOverwritten > 0 || olderVersions.areWaiting)
         else { return }
-        movesAreWaiting = false
-        commitUntold(withCheckpoint: hasCheckpoint)
+        olderVersions.areWaiting = false
+        services.commitUntold(withCheckpoint: hasCheckpoint)
     }
 
     // MARK: - Pages
 
     private func reapFuses(_ destroy: Int64, _ report: inout ReapReport) {
-        for slot in headers.keys.sorted() {
-            guard let header = headers[slot], header.tier == .fuse, header.notAfter <= destroy else { continue }
+        for slot in pages.columns.headers.keys.sorted() {
+            guard let header = pages.columns.headers[slot], header.tier == .fuse, header.notAfter <= destroy else {
+                continue
+            }
             do throws(StoreError) {
-                if let row = try row(of: header) {
-                    try destroyRow(row.id)
+                if let row = try grid.row(of: header) {
+                    try rows.destroy(row.id)
                     report.rows.append(row.id)
                     report.rowsDestroyed += 1
-                } else {
-                    let page = Int(header.rowSlot)
-                    // The page that the fuse was made for, and not one that has its slot now.
-                    if page < rowFile.pageCount, KeyPage.fingerprint(try rowFile.read(page)) == header.rowFingerprint {
-                        try destroyPage(ofRow: page, directory: doomedDirectories[page])
-                        doomedPages.removeAll { $0 == DoomedPage(file: .rows, slot: page) }
-                        if let directory = doomedDirectories.removeValue(forKey: page) {
-                            directories.abandon(directory)
-                        }
-                        reserve(page)
-                        report.rowsDestroyed += 1
-                    }
+                } else if try pages.rows.destroy(namedBy: header) {
+                    report.rowsDestroyed += 1
                 }
-                headers[slot] = nil
-                doom(.columns, slot)
+                pages.columns.end(slot)
             } catch {
                 // The fuse stays lit.
                 report.failures.append(error)
@@ -157,72 +197,62 @@ extension Store {
 
     private func reapColumns(_ destroy: Int64, _ report: inout ReapReport) {
         var ended: Set<Int> = []
-        for slot in headers.keys.sorted() {
-            guard let header = headers[slot], header.tier != .fuse, header.notAfter <= destroy else { continue }
+        for slot in pages.columns.headers.keys.sorted() {
+            guard let header = pages.columns.headers[slot], header.tier != .fuse, header.notAfter <= destroy else {
+                continue
+            }
             ended.insert(slot)
             var dead: [Segment] = []
-            if let column = columns[slot] {
+            if let column = grid.columns[slot] {
                 dead = column.segments.sorted { $0.key < $1.key }.map(\.value)
-                for segment in dead { bury(segment) }
-                columns[slot] = nil
-                columnOfTag[column.tag] = nil
-                let key = BucketKey(tier: header.tier, bucket: header.bucket)
-                if columnOfBucket[key] === column { columnOfBucket[key] = nil }
+                for segment in dead { segments.bury(segment) }
+                grid.remove(column)
             }
-            headers[slot] = nil
-            doom(.columns, slot)
+            pages.columns.end(slot)
             report.columnsDestroyed += 1
-            report.failures += destroyDoomedPages(only: DoomedPage(file: .columns, slot: slot))
+            report.failures += pages.destroyDoomed(only: DoomedPage(file: .columns, slot: slot))
             for segment in dead where !segment.row.isGone {
-                directories.discard(
+                services.directories.discard(
                     segment: Hex.encode(segment.file.place.file.bytes),
                     of: segment.file.place.directoryName
                 )
             }
         }
-        dropResting(columns: ended)
+        resting.dropResting(columns: ended)
     }
 
-    /// Marks a page for destruction; nothing is served from it from here on.
-    func doom(_ file: DoomedPage.File, _ slot: Int) {
-        let page = DoomedPage(file: file, slot: slot)
-        if !doomedPages.contains(page) { doomedPages.append(page) }
-        switch file {
-        case .rows: rowSlots[slot] = .unreadable
-        case .columns: columnSlots[slot] = .unreadable
+    // MARK: - The next reap
+
+    /// When a message expires.
+    var nextExpiry: Int64? { deadlines.nextMoment().flatMap { $0 > services.latestHide ? $0 : nil } }
+
+    /// When there is anything else to do.
+    var nextTask: Int64? {
+        var next: Int64?
+        func consider(_ moment: Int64) {
+            if moment > services.latestHide { next = min(next ?? moment, moment) }
         }
-    }
-
-    /// Overwrites and reads back what is marked.
-    /// - Returns: the failures; those pages stay marked.
-    func destroyDoomedPages(only: DoomedPage? = nil) -> [StoreError] {
-        guard !isReadOnly else { return [] }
-        var failures: [StoreError] = []
-        for page in doomedPages where only == nil || page == only {
-            do throws(StoreError) {
-                switch page.file {
-                case .rows:
-                    let directory = doomedDirectories[page.slot]
-                    try destroyPage(ofRow: page.slot, directory: directory)
-                    reserve(page.slot)
-                    doomedDirectories[page.slot] = nil
-                    if let directory { directories.abandon(directory) }
-                case .columns:
-                    try destroyColumnPage(page.slot)
-                    columnSlots[page.slot] = .free
-                }
-                doomedPages.removeAll { $0 == page }
-            } catch {
-                report("a page waits for its destruction: \(error)")
-                failures.append(error)
+        if let earliestEnd = pages.earliestEnd, earliestEnd > services.latestHide {
+            consider(earliestEnd)
+        } else if pages.earliestEnd != nil {
+            for header in pages.columns.headers.values { consider(header.notAfter) }
+            for moment in pages.tombstones.ends { consider(moment) }
+            for moment in services.directories.lostEnds { consider(moment) }
+        }
+        if let nextScan = unread.nextScan { consider(nextScan) }
+        for row in refused.all {
+            if let refusal = row.refusal {
+                consider(max(refusal.end(at: services.latestHide), services.latestHide + 1))
             }
         }
-        return failures
-    }
-
-    /// Whether a page exists that should not, by the clear headers.
-    func hasOverduePages(at moment: Int64) -> Bool {
-        headers.values.contains { $0.notAfter <= moment } || tombstoneTable.ends.contains { $0 <= moment }
-            || !doomedPages.isEmpty || tombstoneTable.doomedCount > 0
+        if hasUnreadDue { consider(services.latestHide + 1) }
+        if destroyed.hasRemains { consider(services.latestHide + 1) }
+        if pages.hasDoomed || services.commits.hasPendingErasures {
+            consider(services.latestHide + Retry.interval)
+        }
+        if !services.isLocked, let checkpointAt = services.commits.checkpointAt {
+            consider(max(checkpointAt, services.latestHide + 1))
+        }
+        return next
     }
 }

@@ -21,13 +21,22 @@ struct ExpirySidecar: Equatable {
     /// All 128 bytes.
     let encoded: [UInt8]
 
-    init(segmentID: [UInt8], column: Column, inboxTag: [UInt8], key: borrowing SecretBytes) {
+    /// - Parameters:
+    ///   - header: of the column's page.
+    ///   - columnTag: names that page.
+    init(
+        segmentID: [UInt8],
+        header: ColumnHeader,
+        columnTag: [UInt8],
+        inboxTag: [UInt8],
+        key: borrowing SecretBytes
+    ) {
         self.segmentID = segmentID
-        tier = column.header.tier
-        bucket = column.header.bucket
-        notAfter = column.header.notAfter
+        tier = header.tier
+        bucket = header.bucket
+        notAfter = header.notAfter
         self.inboxTag = inboxTag
-        columnTag = column.tag
+        self.columnTag = columnTag
         var bytes = Self.magic + segmentID + [tier.rawValue] + [UInt8](repeating: 0, count: 7)
         bytes += bucket.littleEndianBytes + notAfter.littleEndianBytes + inboxTag + columnTag
         bytes += [UInt8](repeating: 0, count: 16)

@@ -4,19 +4,15 @@ import Crypto
 /// it in memory than what is wanted of it.
 ///
 /// A message's place is a number that it keeps, through new versions and new expiries; what came later has a higher one.
-extension Store {
-    /// Visits the messages that are not due, the first to arrive first. Each is opened when it is its turn.
-    /// - Parameters:
-    ///   - place: only those from this place on.
-    ///   - body: what is done with each; it says whether to go on.
-    package func visit(
+extension MessageReader {
+    func visit(
         _ id: RowID,
         from place: UInt64 = 0,
         now: Int64,
         _ body: (_ place: UInt64, _ message: StoredMessage) throws(StoreError) -> Bool
     ) throws(StoreError) {
-        let row = try row(id)
-        try index(row)
+        let row = try grid.row(id)
+        try index.index(row)
         try visit(row, from: place, now: now, body)
     }
 
@@ -26,8 +22,8 @@ extension Store {
         now: Int64,
         _ body: (_ place: UInt64, _ message: StoredMessage) throws(StoreError) -> Bool
     ) throws(StoreError) {
-        guard !isDue(row, now) else { return }
-        read(row, downTo: place)
+        guard !grid.isDue(row, now) else { return }
+        segments.read(row, downTo: place)
         row.sortTimeline()
         // What the body changes is not seen before the next visit, except that what is gone is not opened.
         let timeline = row.timeline
@@ -37,27 +33,25 @@ extension Store {
         }
     }
 
-    /// Visits the places of the messages that are not due, the last to arrive first, and opens none of them.
-    /// - Parameter place: only those from this place on.
-    package func visitPlaces(
+    func visitPlaces(
         _ id: RowID,
         from place: UInt64 = 0,
         now: Int64,
         _ body: (_ place: UInt64) -> Bool
     ) throws(StoreError) {
-        let row = try row(id)
-        try index(row)
+        let row = try grid.row(id)
+        try index.index(row)
         visitPlaces(row, from: place, now: now, body)
     }
 
     func visitPlaces(_ row: Row, from place: UInt64, now: Int64, _ body: (_ place: UInt64) -> Bool) {
-        guard !isDue(row, now) else { return }
+        guard !grid.isDue(row, now) else { return }
         var end = row.nextOrder
         var count: UInt64 = 128
         // A stretch at a time, from the end, each twice as long as the one before.
         while end > place {
             let begin = end - place > count ? end - count : place
-            read(row, downTo: begin)
+            segments.read(row, downTo: begin)
             row.sortTimeline()
             let timeline = row.timeline[row.firstEntry(from: begin)..<row.firstEntry(from: end)]
             for entry in timeline.reversed() where served(entry, row, now) != nil {
@@ -68,41 +62,32 @@ extension Store {
         }
     }
 
-    /// The place of a message; `nil` when it is not, or no longer, there, or hidden.
-    package func place(_ id: RowID, of messageID: [UInt8]) throws(StoreError) -> UInt64? {
-        try place(of: Bytes16.parse(messageID), in: try row(id))
+    func place(_ id: RowID, of messageID: [UInt8]) throws(StoreError) -> UInt64? {
+        try place(of: Bytes16.parse(messageID), in: try grid.row(id))
     }
 
     func place(of messageID: Bytes16, in row: Row) throws(StoreError) -> UInt64? {
-        guard let record = try find(messageID, in: row).flatMap({ row.record(at: $0) }), record.isListed else {
+        guard let record = try index.find(messageID, in: row).flatMap({ row.record(at: $0) }), record.isListed else {
             return nil
         }
         return record.order
     }
 
-    /// The place that the next message gets, or a lower one than that.
-    package func nextPlace(_ id: RowID) throws(StoreError) -> UInt64 {
-        let row = try row(id)
-        try index(row)
+    func nextPlace(_ id: RowID) throws(StoreError) -> UInt64 {
+        let row = try grid.row(id)
+        try index.index(row)
         return row.nextOrder
     }
 
-    /// Whether the disk has given all that there is of an inbox. What it refuses once is asked for again after a second.
-    package func isWhole(_ id: RowID) -> Bool { rows[id].map { !$0.hasUnreadSegments } ?? true }
-
-    /// Identifiers of listed messages that are not due; none is opened.
-    /// - Parameters:
-    ///   - digits: the hexadecimal digits that they begin with.
-    ///   - limit: most of them.
-    package func messageIDs(
+    func messageIDs(
         _ id: RowID,
         beginningWith digits: [UInt8],
         limit: Int,
         now: Int64
     ) throws(StoreError) -> [[UInt8]] {
-        let row = try row(id)
-        try indexAll(row)
-        guard !isDue(row, now), let prefix = Bytes16.Prefix(digits: digits) else { return [] }
+        let row = try grid.row(id)
+        try index.indexAll(row)
+        guard !grid.isDue(row, now), let prefix = Bytes16.Prefix(digits: digits) else { return [] }
         row.sortTimeline()
         var found: [[UInt8]] = []
         for entry in row.timeline where prefix.matches(entry.id) {
@@ -116,33 +101,28 @@ extension Store {
     private func served(_ entry: (order: UInt64, id: Bytes16), _ row: Row, _ now: Int64) -> Row.Place? {
         guard let place = row.index[entry.id], let segment = row.segments[Int(place.file)],
             segment.records[place.record].order == entry.order,
-            segment.expiry(of: place.record) > max(now, latestHide)
+            segment.expiry(of: place.record) > max(now, services.latestHide)
         else { return nil }
         return place
     }
 
     // MARK: - Hidden records
 
-    /// Whether an inbox may have any: what was not read since the inbox woke is known to have had some, or none.
-    package func hasHidden(_ id: RowID) throws(StoreError) -> Bool {
-        let row = try row(id)
-        try index(row)
+    func hasHidden(_ id: RowID) throws(StoreError) -> Bool {
+        let row = try grid.row(id)
+        try index.index(row)
         return row.index.count > row.visibleCount
             || row.segments.values.contains { $0.loadedFrom > 0 && $0.prefix.hasHidden }
     }
 
-    /// Visits the identifiers of the hidden records, in no order; what they are, their owner knows. None is opened.
-    /// - Parameters:
-    ///   - place: only those that were appended behind messages with a lower one.
-    ///   - body: given each with the number of its payload's bytes; it says whether to go on.
-    package func visitHidden(
+    func visitHidden(
         _ id: RowID,
         from place: UInt64 = 0,
         _ body: (_ id: [UInt8], _ byteCount: Int) throws(StoreError) -> Bool
     ) throws(StoreError) {
-        let row = try row(id)
-        try index(row)
-        read(row, downTo: place)
+        let row = try grid.row(id)
+        try index.index(row)
+        segments.read(row, downTo: place)
         // What the body reads may bring more records into memory.
         let found = row.segments.values.flatMap { segment in
             segment.records.all.filter { $0.kind == .hidden && $0.state == .live && $0.order >= place }

@@ -5,7 +5,7 @@ import Glibc
 ///
 /// All versions of a message have one order, and every record says the highest order before it in its segment. So once
 /// each segment is read down to an order, what has that order or a higher one is known for certain.
-extension Store {
+final class SegmentReader {
     /// What is read of a segment at first: its last messages.
     private static let probeByteCount = 2 << 10
     /// What is read next: about a hundred messages.
@@ -13,13 +13,35 @@ extension Store {
     /// What is read of a segment at once, at most.
     private static let pieceByteCount = 1 << 20
 
+    private let services: StoreServices
+    private let deadlines: DeadlineQueue
+    private let segments: SegmentTable
+    private let refused: RefusedRows
+    private let olderVersions: OlderVersions
+
+    init(
+        _ services: StoreServices,
+        deadlines: DeadlineQueue,
+        segments: SegmentTable,
+        refused: RefusedRows,
+        olderVersions: OlderVersions
+    ) {
+        self.services = services
+        self.deadlines = deadlines
+        self.segments = segments
+        self.refused = refused
+        self.olderVersions = olderVersions
+    }
+
     /// Reads the end of a segment.
     func probe(_ segment: Segment) {
         guard !segment.isProbed else { return }
         let size: Int64
         do throws(StoreError) {
-            let descriptor = try openFiles.descriptor(of: segment.file)
-            size = try onDisk(segment.file.path) { () throws(SystemError) in try disk.status(descriptor).byteCount }
+            let descriptor = try services.openFiles.descriptor(of: segment.file)
+            size = try onDisk(segment.file.path) { () throws(SystemError) in
+                try services.disk.status(descriptor).byteCount
+            }
         } catch {
             return index(segment)
         }
@@ -38,7 +60,7 @@ extension Store {
         segment.row.noteRead(segment: segment.file.number)
         segment.row.expect(segment.bounds)
         segment.settleEarliest()
-        announce(segment)
+        deadlines.announce(segment)
     }
 
     /// Reads the records before those that are known, as many as are whole in so many bytes, one at least.
@@ -49,8 +71,8 @@ extension Store {
         while true {
             let from = max(0, segment.loadedFrom - byteCount)
             let count = Int(segment.loadedFrom - from)
-            guard let descriptor = try? openFiles.descriptor(of: file),
-                let bytes = try? disk.read(descriptor, at: from, count: count), bytes.count == count,
+            guard let descriptor = try? services.openFiles.descriptor(of: file),
+                let bytes = try? services.disk.read(descriptor, at: from, count: count), bytes.count == count,
                 let piece = file.walkBack(bytes, offset: from, next: segment.records.first?.number)
             else { return false }
             if piece.records.isEmpty {
@@ -105,8 +127,8 @@ extension Store {
         guard record.state != .erased else { return }
         if record.kind != .status, segment.row.erasedMeanwhile.contains(record.id) {
             // Its message was erased while the disk did not read the segment.
-            overwrite(segment, position)
-            movesAreWaiting = true
+            segments.overwrite(segment, position)
+            olderVersions.areWaiting = true
             return
         }
         segment.row.insert(segment, position)
@@ -127,24 +149,12 @@ extension Store {
                 byteCount = min(2 * byteCount, Self.pieceByteCount)
             }
         }
-        eraseLeftBehind(row)
-    }
-
-    /// Where the newest version of a message is.
-    func find(_ id: Bytes16, in row: Row) throws(StoreError) -> Row.Place? {
-        try index(row)
-        while true {
-            if let record = row.index[id].flatMap({ row.record(at: $0) }) {
-                read(row, downTo: record.order)
-                return row.index[id]
-            }
-            guard readMore(of: row) else { return nil }
-        }
+        olderVersions.eraseLeftBehind(row)
     }
 
     /// Reads a piece of each segment that is not known wholly.
     /// - Returns: false when there is none.
-    private func readMore(of row: Row) -> Bool {
+    func readMore(of row: Row) -> Bool {
         var hasMore = false
         for segment in row.orderedSegments where segment.isProbed && segment.loadedFrom > 0 && !segment.isRefused {
             let before = segment.loadedFrom
@@ -152,13 +162,6 @@ extension Store {
             if segment.loadedFrom < before { hasMore = true }
         }
         return hasMore
-    }
-
-    /// Makes every message of a row known.
-    func indexAll(_ row: Row) throws(StoreError) {
-        try index(row)
-        while readMore(of: row) {}
-        eraseLeftBehind(row)
     }
 
     /// A piece of what may have come to its end in a segment.
@@ -182,27 +185,27 @@ extension Store {
         let row = segment.row
         defer {
             segment.settleEarliest()
-            announce(segment)
+            deadlines.announce(segment)
         }
-        let path = "\(home.path(Self.inboxesName))/\(segment.file.path)"
+        let path = services.inboxPath(segment.file.path)
         let isPrefix = segment.records.count > 0
         let bytes: [UInt8]
         do throws(StoreError) {
-            let descriptor = try openFiles.descriptor(of: segment.file)
+            let descriptor = try services.openFiles.descriptor(of: segment.file)
             let limit = isPrefix ? segment.loadedFrom : nil
             bytes = try onDisk(path) { () throws(SystemError) in
                 var count = limit ?? 0
-                if limit == nil { count = try disk.status(descriptor).byteCount }
+                if limit == nil { count = try services.disk.status(descriptor).byteCount }
                 guard count <= Int64(RecordFile.maximumByteCount) else { throw SystemError("read", EFBIG) }
-                return try disk.read(descriptor, at: 0, count: Int(count))
+                return try services.disk.read(descriptor, at: 0, count: Int(count))
             }
         } catch {
-            report("\(path): \(error)")
+            services.report("\(path): \(error)")
             guard case .io(_, _, let code) = error, [ENOENT, ELOOP, EFBIG].contains(code) else {
                 // The disk's fault and perhaps a passing one.
                 segment.isRefused = true
                 row.refused(segment: segment.file.number)
-                return noteRefusal(row)
+                return refused.note(row)
             }
             segment.isProbed = true
             segment.loadedFrom = 0
@@ -223,8 +226,10 @@ extension Store {
         enter(found, in: segment, from: 0)
         segment.isProbed = true
         row.expect(segment.bounds)
-        if !result.isSound { report("\(path) is damaged; what can be opened is served") }
-        if !result.isWhole { report("\(path): its end makes no record: a write that was interrupted, or damage") }
+        if !result.isSound { services.report("\(path) is damaged; what can be opened is served") }
+        if !result.isWhole {
+            services.report("\(path): its end makes no record: a write that was interrupted, or damage")
+        }
         if !result.isSound || !result.isWhole { segment.file.isClosed = true }
     }
 }

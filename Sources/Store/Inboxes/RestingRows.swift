@@ -1,35 +1,59 @@
 import Crypto
-import DequeModule
-import HeapModule
 
 /// Rows at rest: of an inbox that nobody uses only the earliest expiry of each segment stays in memory.
-extension Store {
-    /// Drops the in-memory index, the open files and the loaded state of an inbox that goes to sleep. A later call on the
-    /// row brings back what it needs. Expiries, fuse and destruction go on as before: the earliest expiry of each segment
-    /// is kept, and when it comes the segment is read again for it.
-    ///
-    /// What is not durable yet stays until it is; the next ``reap(hide:destroy:)`` drops it then.
-    package func release(_ id: RowID) {
-        guard !isLocked, let row = rows[id] else { return }
-        commits.absorb()
+final class RestingRows {
+    private let services: StoreServices
+    private let grid: Grid
+    private let deadlines: DeadlineQueue
+    private let segments: SegmentTable
+    private let refused: RefusedRows
+    /// Rows that go to rest as soon as nothing of them is on its way to the disk.
+    private var drowsyRows: Set<RowID> = []
+
+    init(
+        _ services: StoreServices,
+        grid: Grid,
+        deadlines: DeadlineQueue,
+        segments: SegmentTable,
+        refused: RefusedRows
+    ) {
+        self.services = services
+        self.grid = grid
+        self.deadlines = deadlines
+        self.segments = segments
+        self.refused = refused
+    }
+
+    /// Drops what is in memory of an inbox that goes to sleep; what is not durable yet stays until it is.
+    func release(_ id: RowID) {
+        guard !services.isLocked, let row = grid.rows[id] else { return }
+        services.commits.absorb()
         row.isAsleep = true
         if !rest(row) { drowsyRows.insert(id) }
     }
 
+    /// The row was read while nobody uses it.
+    func noteDrowsy(_ row: Row) { drowsyRows.insert(row.id) }
+    /// The row is destroyed.
+    func forget(_ row: Row) { drowsyRows.remove(row.id) }
+    /// The store is locked.
+    func end() { drowsyRows = [] }
+
     /// Tries again what could not rest while it was written.
     func restDrowsyRows() {
+        let commits = services.commits
         // What only the journal has keeps an inbox awake.
         if !drowsyRows.isEmpty, commits.hasUnwritten, !commits.isDeferred {
             let isWaiting = drowsyRows.contains { id in
-                rows[id].map { row in
+                grid.rows[id].map { row in
                     row.isAsleep
                         && (row.segments.values.contains { $0.file.isUnwritten } || row.log?.file.isUnwritten ?? false)
                 } ?? false
             }
-            if isWaiting { commitUntold(withCheckpoint: true) }
+            if isWaiting { services.commitUntold(withCheckpoint: true) }
         }
         for id in drowsyRows {
-            guard let row = rows[id], row.isAsleep, !rest(row) else {
+            guard let row = grid.rows[id], row.isAsleep, !rest(row) else {
                 drowsyRows.remove(id)
                 continue
             }
@@ -38,34 +62,34 @@ extension Store {
 
     /// - Returns: false when something of the row is not finished yet, or not read: what rests is only what is known.
     private func rest(_ row: Row) -> Bool {
+        let commits = services.commits
         let files = row.segments.values.map(\.file) + [row.log?.file].compactMap { $0 }
         // A file that has failed is remembered as such: opened anew it would take appends, and may not even have the sidecar
         // without which a start finds it expired.
         guard files.allSatisfy({ !$0.isClosed && commits.isAtRest($0) }), row.halfMoved.isEmpty, !row.isRefused,
             !row.hasFailures, row.segments.values.allSatisfy({ !$0.withholds }),
             // A segment with due records is read to its end first, a part of it with each reap.
-            row.segments.values.allSatisfy({ !$0.isProbed || $0.isIndexed || !$0.hasUnreadDue(latestHide) })
+            row.segments.values.allSatisfy({
+                !$0.isProbed || $0.isIndexed || !$0.hasUnreadDue(services.latestHide)
+            })
         else { return false }
         var resting: [Row.RestingSegment] = []
         for segment in row.segments.values {
             resting.append(
                 Row.RestingSegment(id: segment.file.place.file, column: segment.column.slot, moment: segment.earliest)
             )
-            segments[segment.file.number] = nil
-            segment.column.segments[segment.file.number] = nil
-            segment.isDead = true
-            discard(segment.file)
+            segments.release(segment)
         }
         var log = row.log
         while let next = log {
-            discard(next.file)
+            services.discard(next.file)
             log = next.previous
         }
         if row.isOpen {
             row.contents = .resting(resting)
-            if let moment = row.restingMoment { announce(row, moment) }
+            if let moment = row.restingMoment { deadlines.announce(row, moment) }
         }
-        if row.refusal != nil { refusedRows.removeAll { $0 === row } }
+        if row.refusal != nil { refused.remove(row) }
         row.forgetContents()
         return true
     }
@@ -76,53 +100,33 @@ extension Store {
         row.contents = .open
         for part in resting {
             // A bucket that has ended took its segments along.
-            guard let column = columns[part.column] else { continue }
+            guard let column = grid.columns[part.column] else { continue }
             let sidecar = ExpirySidecar(
                 segmentID: part.id.bytes,
-                column: column,
+                header: column.header,
+                columnTag: column.tag,
                 inboxTag: row.names.tag,
                 key: row.names.sidecarKey.bytes
             )
-            let segment = makeSegment(row: row, column: column, sidecar: sidecar)
+            let segment = segments.make(row: row, column: column, sidecar: sidecar)
             segment.earliest = part.moment
-            enter(segment)
+            segments.enter(segment)
         }
-        if row.isAsleep { drowsyRows.insert(row.id) }
+        if row.isAsleep { noteDrowsy(row) }
     }
 
     /// Of rows at rest: forgets the segments of buckets that have ended, and leaves their files to be removed.
     func dropResting(columns ended: Set<Int>) {
         guard !ended.isEmpty else { return }
-        for row in rows.values {
+        for row in grid.rows.values {
             guard case .resting(let resting) = row.contents, resting.contains(where: { ended.contains($0.column) })
             else { continue }
             for part in resting where ended.contains(part.column) {
-                directories.discard(segment: Hex.encode(part.id.bytes), of: row.directoryOnce)
+                services.directories.discard(segment: Hex.encode(part.id.bytes), of: row.directoryOnce)
             }
             row.contents = .resting(resting.filter { !ended.contains($0.column) })
-            if let moment = row.restingMoment { announce(row, moment) }
+            if let moment = row.restingMoment { deadlines.announce(row, moment) }
         }
-    }
-
-    // MARK: - The scan
-
-    var hasUnknownRows: Bool { !unknownRows.isEmpty || controlRow.map { !$0.isOpen } ?? false }
-
-    /// Looks through the next directories that nobody has looked at since the unlock, once a bucket has begun to fall
-    /// due: a bounded number at a time, so that a home with ten thousand inboxes answers meanwhile.
-    func scanNextRows(_ hide: Int64) {
-        guard hasUnknownRows, let firstColumnStart, firstColumnStart < hide else { return }
-        var failed: [RowID] = []
-        var count = 0
-        if let controlRow, !controlRow.isOpen { try? scan(controlRow) }
-        while count < Self.scanLimit, let id = unknownRows.popFirst() {
-            guard let row = rows[id], case .unknown = row.contents else { continue }
-            count += 1
-            do throws(StoreError) { try scan(row) } catch { failed.append(id) }
-            if row.isOpen, row.isAsleep { drowsyRows.insert(id) }
-        }
-        scanFailed = count > 0 && failed.count == count
-        unknownRows.append(contentsOf: failed)
     }
 }
 

@@ -1,19 +1,31 @@
 import Crypto
 
-/// What an earlier run has left in the journal goes into the record files, before anything is read of them.
-extension Store {
+/// What an earlier run has left in the journal goes into the record files, and what it has left in the cache to the disk,
+/// before anything is read of them.
+final class InboxRecovery {
+    private let services: StoreServices
+    private let pages: KeyPages
+    private let grid: Grid
+
+    init(_ services: StoreServices, pages: KeyPages, grid: Grid) {
+        self.services = services
+        self.pages = pages
+        self.grid = grid
+    }
+
     func recoverJournal(_ keys: GridKeys) {
-        let blocks = journal.recover(keys, damageList)
+        let (journal, commits, directories) = (services.journal, services.commits, services.directories)
+        let blocks = journal.recover(keys, services.damage)
         var backlog = tasks(of: blocks)
-        guard !isReadOnly else { return commits.begin(keys, backlog: backlog, isBlocked: true) }
+        guard !services.isReadOnly else { return commits.begin(keys, backlog: backlog, isBlocked: true) }
         var isReset = false
         // A directory that still has another name must not be made a second time: its inbox does this when it is used.
         if !directories.mayBeSetAside {
-            let failures = writer.perform(backlog)
+            let failures = services.writer.perform(backlog)
             for index in failures.keys.sorted() {
                 guard let error = failures[index] else { continue }
                 directories.unsettled[backlog[index].place.directoryName] = .refused
-                report("\(journal.path) cannot be written out: \(error)")
+                services.report("\(journal.path) cannot be written out: \(error)")
             }
             backlog = backlog.indices.filter { failures[$0] != nil }.map { backlog[$0] }
         }
@@ -22,30 +34,43 @@ extension Store {
                 try journal.reset(keys)
                 isReset = true
             } catch {
-                report("\(journal.path) cannot be overwritten: \(error)")
+                services.report("\(journal.path) cannot be overwritten: \(error)")
             }
         }
         commits.begin(keys, backlog: backlog, isBlocked: !isReset)
     }
 
+    /// Before files of an inbox are read for the first time.
+    /// - Throws: when the disk does not take them; nothing is served from them then.
+    func settle(_ row: Row) throws(StoreError) {
+        let directories = services.directories
+        try directories.bringBack(row.directory)
+        try writeOut(row)
+        guard let doubt = directories.unsettled[row.directory], !services.isReadOnly else { return }
+        // Nothing is written between the reading and the writing.
+        services.commits.committer.drain()
+        try directories.settle(row.directory, doubt)
+    }
+
     /// Before an inbox's files are read for the first time.
     /// - Throws: when the disk does not take what the journal has of the inbox; nothing is served from it then.
-    func writeOut(_ row: Row) throws(StoreError) {
+    private func writeOut(_ row: Row) throws(StoreError) {
+        let commits = services.commits
         guard !commits.backlog.isEmpty else { return }
         let tasks = commits.backlog.filter { $0.place.directory == row.names.directory.name }
         if tasks.isEmpty { return }
-        if isReadOnly { throw .readOnly(path: home.path) }
+        if services.isReadOnly { throw .readOnly(path: services.home.path) }
         commits.committer.drain()
-        for task in tasks { try writer.perform(task) }
-        try directories.synchronize()
+        for task in tasks { try services.writer.perform(task) }
+        try services.directories.synchronize()
         commits.settled(row.names.directory.name)
     }
 
     /// What each file is to have. Inboxes that are destroyed, and buckets that have ended, get nothing.
     private func tasks(of blocks: [JournalBlock]) -> [FileTask] {
         guard blocks.contains(where: { !$0.entries.isEmpty }) else { return [] }
-        var known = Set(rows.values.map { Row.Names.directory($0.secret) })
-        if let controlRow { known.insert(controlRow.names.directory.name) }
+        var known = Set(grid.rows.values.map { Row.Names.directory($0.secret) })
+        if let controlRow = grid.controlRow { known.insert(controlRow.names.directory.name) }
         var order: [FilePlace] = []
         var found: [FilePlace: FoundFile] = [:]
         for block in blocks {
@@ -63,7 +88,8 @@ extension Store {
 
     /// The bucket's key page is gone.
     private func hasEnded(_ sidecar: [UInt8]) -> Bool {
-        columnsAreComplete && sidecar.count == ExpirySidecar.byteCount && columnOfTag[Array(sidecar[64..<80])] == nil
+        pages.columns.isComplete && sidecar.count == ExpirySidecar.byteCount
+            && grid.columnOfTag[Array(sidecar[64..<80])] == nil
     }
 }
 

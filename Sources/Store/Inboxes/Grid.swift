@@ -1,0 +1,137 @@
+/// The grid of keys while the store is unlocked: rows, columns, and the segments in memory where they cross.
+final class Grid {
+    private struct BucketKey: Hashable {
+        let tier: Tier
+        let bucket: Int64
+
+        init(_ header: ColumnHeader) {
+            tier = header.tier
+            bucket = header.bucket
+        }
+
+        init(_ tier: Tier, _ bucket: Int64) {
+            self.tier = tier
+            self.bucket = bucket
+        }
+    }
+
+    private let services: StoreServices
+    private let pages: KeyPages
+    private(set) var rows: [RowID: Row] = [:]
+    private(set) var rowOfSlot: [UInt32: Row] = [:]
+    /// The pseudo-row that fan-out lists belong to.
+    private(set) var controlRow: Row?
+    private(set) var columns: [Int: Column] = [:]
+    /// By the tag that sidecars carry.
+    private(set) var columnOfTag: [[UInt8]: Column] = [:]
+    /// The column that appends to a bucket use.
+    private var columnOfBucket: [BucketKey: Column] = [:]
+    private(set) var segments: [Int: Segment] = [:]
+    /// Directories of the rows that were live when the store was locked.
+    private var rowsAtLock: [RowID: String] = [:]
+
+    init(_ services: StoreServices, pages: KeyPages) {
+        self.services = services
+        self.pages = pages
+    }
+
+    // MARK: - Rows
+
+    func row(_ id: RowID) throws(StoreError) -> Row {
+        _ = try services.unlockedKeys()
+        guard let row = rows[id] else { throw .unknownRow }
+        return row
+    }
+
+    /// The live row a fuse names.
+    func row(of fuse: ColumnHeader) throws(StoreError) -> Row? {
+        guard let row = rowOfSlot[fuse.rowSlot],
+            try pages.rows.fingerprint(fuse.rowSlot) == fuse.rowFingerprint
+        else { return nil }
+        return row
+    }
+
+    func insert(_ row: Row) {
+        rows[row.id] = row
+        rowOfSlot[row.id.slot] = row
+    }
+
+    func remove(_ row: Row) {
+        rows[row.id] = nil
+        rowOfSlot[row.id.slot] = nil
+    }
+
+    /// The directory of a row that was live when the store was locked; it is destroyed now.
+    func takeRowAtLock(_ id: RowID) -> String? { rowsAtLock.removeValue(forKey: id) }
+
+    /// Whether the row's fuse has burnt down.
+    func isDue(_ row: Row, _ now: Int64) -> Bool {
+        guard row !== controlRow, let moment = row.fuse else { return false }
+        return moment <= max(now, services.latestHide)
+    }
+
+    // MARK: - Columns
+
+    /// The column for a tier and an expiry, its page durable before this returns.
+    func column(_ tier: Tier, expiresAt: Int64) throws(StoreError) -> Column {
+        let keys = try services.unlockedKeys()
+        let key = BucketKey(tier, tier.bucket(expiresAt: expiresAt))
+        if let found = columnOfBucket[key] { return found }
+        let column = try pages.makeColumn(ColumnHeader(tier: tier, expiresAt: expiresAt), keys)
+        insert(column)
+        return column
+    }
+
+    func insert(_ column: Column) {
+        columns[column.slot] = column
+        columnOfTag[column.tag] = column
+        columnOfBucket[BucketKey(column.header)] = column
+    }
+
+    func remove(_ column: Column) {
+        columns[column.slot] = nil
+        columnOfTag[column.tag] = nil
+        let key = BucketKey(column.header)
+        if columnOfBucket[key] === column { columnOfBucket[key] = nil }
+    }
+
+    // MARK: - Segments
+
+    func insert(_ segment: Segment) {
+        segments[segment.file.number] = segment
+        segment.row.segments[segment.file.number] = segment
+        segment.column.segments[segment.file.number] = segment
+    }
+
+    /// Its row forgets it by itself.
+    func remove(_ segment: Segment) {
+        segments[segment.file.number] = nil
+        segment.column.segments[segment.file.number] = nil
+    }
+
+    // MARK: - Unlocking and locking
+
+    func begin(controlRow: Row) {
+        rowsAtLock = [:]
+        self.controlRow = controlRow
+    }
+
+    /// Forgets everything but which rows there are.
+    func end() {
+        for column in columns.values { column.segments = [:] }
+        rowsAtLock = rows.mapValues(\.directoryOnce)
+        for row in rows.values {
+            row.isGone = true
+            row.forgetContents()
+        }
+        controlRow?.isGone = true
+        controlRow?.forgetContents()
+        controlRow = nil
+        rows = [:]
+        rowOfSlot = [:]
+        columns = [:]
+        columnOfBucket = [:]
+        columnOfTag = [:]
+        segments = [:]
+    }
+}

@@ -1,0 +1,203 @@
+import Crypto
+import Glibc
+
+/// Finding segments on the disk and their records: lazily, at the first use of an inbox.
+final class InboxIndex {
+    /// Most rows that one reap asks again for what the disk has refused.
+    private static let retryLimit = 128
+
+    private let services: StoreServices
+    private let pages: KeyPages
+    private let grid: Grid
+    private let segments: SegmentTable
+    private let refused: RefusedRows
+    private let olderVersions: OlderVersions
+    private let reader: SegmentReader
+    private let resting: RestingRows
+    private let recovery: InboxRecovery
+
+    init(
+        _ services: StoreServices,
+        pages: KeyPages,
+        grid: Grid,
+        segments: SegmentTable,
+        refused: RefusedRows,
+        olderVersions: OlderVersions,
+        reader: SegmentReader,
+        resting: RestingRows,
+        recovery: InboxRecovery
+    ) {
+        self.services = services
+        self.pages = pages
+        self.grid = grid
+        self.segments = segments
+        self.refused = refused
+        self.olderVersions = olderVersions
+        self.reader = reader
+        self.resting = resting
+        self.recovery = recovery
+    }
+
+    /// Makes the newest messages of a row known: reads its sidecars, and of each segment the end.
+    func index(_ row: Row) throws(StoreError) {
+        services.commits.absorb()
+        row.isAsleep = false
+        readAgain(row)
+        guard !row.isProbed else { return }
+        if services.isLocked { throw .locked }
+        try scan(row)
+        probeSegments(of: row)
+    }
+
+    private func probeSegments(of row: Row) {
+        for segment in row.orderedSegments
+        where !segment.isProbed && !row.refusedSegments.contains(segment.file.number) { reader.probe(segment) }
+        row.isProbed = true
+        olderVersions.eraseLeftBehind(row)
+    }
+
+    /// Tries again what the disk has refused to read of a row, unless it was asked a moment ago.
+    private func readAgain(_ row: Row) {
+        guard row.isOpen, let refusal = row.refusal, refusal.end(at: services.latestHide) <= services.latestHide else {
+            return
+        }
+        row.refusal?.goOn(at: services.latestHide)
+        let isInUse = row.isProbed
+        if !row.refusedSidecars.isEmpty, let directory = try? services.directories.open(row.directory) {
+            defer { services.disk.close(directory) }
+            for stem in row.refusedSidecars.sorted() { find(stem + ".seg", stem, row, directory) }
+        }
+        for number in row.refusedSegments.sorted() {
+            guard let segment = row.segments[number] else { continue }
+            if segment.isProbed { reader.index(segment) } else { reader.probe(segment) }
+        }
+        if isInUse { probeSegments(of: row) }
+        guard !row.isRefused else { return }
+        row.refusal = nil
+        row.erasedMeanwhile = []
+        refused.remove(row)
+    }
+
+    /// What is due in them is destroyed at its time, or as soon as the disk reads it; and what has ended is removed.
+    func readRefusedRows() {
+        for row in refused.due.prefix(Self.retryLimit) { readAgain(row) }
+    }
+
+    /// Reads the sidecars of a row. What has none, a foreign one or a changed one counts as expired: it is overwritten
+    /// and removed.
+    func scan(_ row: Row) throws(StoreError) {
+        if case .resting = row.contents { resting.open(row) }
+        guard !row.isOpen else { return }
+        try recovery.settle(row)
+        let directory: FileDescriptor
+        do throws(SystemError) {
+            directory = try services.directories.open(row.directory)
+        } catch {
+            if error.code == ENOENT {
+                row.contents = .open
+                return
+            }
+            throw StoreError(error, path: row.directory)
+        }
+        defer { services.disk.close(directory) }
+        let names = try onDisk(row.directory) { () throws(SystemError) in try services.disk.list(directory) }
+        row.contents = .open
+        let present = Set(names)
+        for name in names {
+            let stem = String(name.prefix { $0 != "." })
+            if name.hasSuffix(".seg") {
+                find(name, stem, row, directory)
+            } else if name.hasSuffix(".expiry"), present.contains(stem + ".seg") {
+                continue
+            } else if name != row.logName {
+                // A sidecar whose segment is gone, or a log that was being rewritten.
+                try? services.disk.remove(name, in: directory, isDirectory: false)
+            }
+        }
+    }
+
+    private func find(_ name: String, _ stem: String, _ row: Row, _ directory: FileDescriptor) {
+        let path = services.inboxPath("\(row.directory)/\(name)")
+        var bytes: [UInt8] = []
+        do throws(SystemError) {
+            let file = try services.disk.open(stem + ".expiry", in: directory, [])
+            defer { services.disk.close(file) }
+            bytes = try services.disk.read(file, at: 0, count: ExpirySidecar.byteCount + 1)
+        } catch {
+            if error.code != ENOENT && error.code != ELOOP {
+                // The disk's fault and perhaps a passing one: not served, not removed.
+                services.report("\(path): its sidecar cannot be read")
+                row.refused(sidecar: stem)
+                return refused.note(row)
+            }
+        }
+        row.noteRead(sidecar: stem)
+        guard let segmentID = Hex.decode(stem), segmentID.count == 16,
+            let sidecar = ExpirySidecar(
+                bytes,
+                segmentID: segmentID,
+                inboxTag: row.names.tag,
+                key: row.names.sidecarKey.bytes
+            )
+        else {
+            dispose(stem, in: directory, reporting: "\(path): no valid sidecar, so it counts as expired")
+            return
+        }
+        guard let column = grid.columnOfTag[sidecar.columnTag], column.header.tier == sidecar.tier,
+            column.header.bucket == sidecar.bucket, column.header.notAfter == sidecar.notAfter
+        else {
+            // Normal when the bucket has ended and only the unlinking was missed.
+            let isDue = sidecar.notAfter <= services.latestHide
+            if !isDue, !pages.columns.isComplete { return row.lackSegment() }
+            dispose(stem, in: directory, reporting: isDue ? nil : "\(path): its key page is gone, so it has expired")
+            return
+        }
+        segments.enter(segments.make(row: row, column: column, sidecar: sidecar))
+    }
+
+    /// Overwrites and removes a segment that counts as expired, as far as that goes; its keys are not there or not to be
+    /// used.
+    private func dispose(_ stem: String, in directory: FileDescriptor, reporting: String?) {
+        guard !services.isReadOnly else { return }
+        let name = stem + ".seg"
+        if let file = try? services.disk.open(name, in: directory, .write) {
+            let count = (try? services.disk.status(file).byteCount) ?? 0
+            if count > 0, let reporting { services.report(reporting) }
+            var offset: Int64 = 0
+            while offset < count {
+                let length = Int(min(count - offset, 1 << 20))
+                guard (try? services.disk.write(file, at: offset, [UInt8](repeating: 0, count: length))) != nil else {
+                    break
+                }
+                offset += Int64(length)
+            }
+            if count > 0 { try? services.disk.synchronize(file, dataOnly: true) }
+            services.disk.close(file)
+        } else if let reporting {
+            services.report(reporting)
+        }
+        try? services.disk.remove(name, in: directory, isDirectory: false)
+        try? services.disk.remove(stem + ".expiry", in: directory, isDirectory: false)
+    }
+
+    // MARK: - Messages
+
+    /// Where the newest version of a message is.
+    func find(_ id: Bytes16, in row: Row) throws(StoreError) -> Row.Place? {
+        try index(row)
+        while true {
+            if let record = row.index[id].flatMap({ row.record(at: $0) }) {
+                reader.read(row, downTo: record.order)
+                return row.index[id]
+            }
+            guard reader.readMore(of: row) else { return nil }
+        }
+    }
+
+    /// Makes every message of a row known.
+    func indexAll(_ row: Row) throws(StoreError) {
+        try index(row)
+        while reader.readMore(of: row) {}
+        olderVersions.eraseLeftBehind(row)
+    }
+}

@@ -1,0 +1,117 @@
+import Crypto
+
+/// Makes rows and destroys them, at once or at a moment.
+final class RowLifecycle {
+    private let services: StoreServices
+    private let pages: KeyPages
+    private let grid: Grid
+    private let refused: RefusedRows
+    private let resting: RestingRows
+    private let destroyed: DestroyedRows
+
+    init(
+        _ services: StoreServices,
+        pages: KeyPages,
+        grid: Grid,
+        refused: RefusedRows,
+        resting: RestingRows,
+        destroyed: DestroyedRows
+    ) {
+        self.services = services
+        self.pages = pages
+        self.grid = grid
+        self.refused = refused
+        self.resting = resting
+        self.destroyed = destroyed
+    }
+
+    /// A new row: its page is on the disk when this returns.
+    func create() throws(StoreError) -> RowID {
+        let (slot, secret) = try pages.rows.make(services.unlockedKeys())
+        let row = Row(slot: slot, secret: secret)
+        row.contents = .open
+        row.isAsleep = false
+        row.logIsLoaded = true
+        grid.insert(row)
+        return row.id
+    }
+
+    /// Overwrites a row's page and reads it back; memory and files are left to ``DestroyedRows``.
+    func destroy(_ id: RowID) throws(StoreError) {
+        if services.isLocked { return try destroyLocked(id) }
+        guard let row = grid.rows[id] else { throw .unknownRow }
+        if services.isReadOnly { throw .readOnly(path: pages.rows.file.path) }
+        let slot = Int(id.slot)
+        pages.rows.retire(slot)
+        let directory = row.directory
+        do throws(StoreError) {
+            try pages.rows.destroy(slot, directory: directory)
+        } catch {
+            // If the process ends before the page is destroyed, the next start finds the inbox. It must find with it what
+            // only the journal has now.
+            services.commitUntold(withCheckpoint: true)
+            services.commits.committer.drain()
+            services.commits.absorb()
+            withdraw(row)
+            pages.rows.doom(slot, directory: directory)
+            services.report("an inbox waits for its destruction: \(error)")
+            throw error
+        }
+        withdraw(row)
+        pages.rows.reserve(slot)
+        services.directories.abandon(directory)
+        pages.extinguishFuses(of: id.slot)
+    }
+
+    private func destroyLocked(_ id: RowID) throws(StoreError) {
+        guard let directory = grid.takeRowAtLock(id), !services.isClosed else { throw .locked }
+        if services.isReadOnly { throw .readOnly(path: pages.rows.file.path) }
+        let slot = Int(id.slot)
+        pages.rows.retire(slot)
+        do throws(StoreError) {
+            try pages.rows.destroy(slot, directory: directory)
+        } catch {
+            pages.rows.doom(slot, directory: directory)
+            services.report("an inbox waits for its destruction: \(error)")
+            throw error
+        }
+        pages.rows.reserve(slot)
+        services.directories.abandon(directory)
+        pages.extinguishFuses(of: id.slot)
+    }
+
+    /// Lets the reaper destroy the row at a moment, unless it does so earlier.
+    func scheduleDestruction(of id: RowID, at moment: Int64) throws(StoreError) {
+        let keys = try services.unlockedKeys()
+        let row = try grid.row(id)
+        guard Tier.times.contains(moment) else { throw .invalidArgument("time \(moment)") }
+        let fuse = ColumnHeader(
+            tier: .fuse,
+            expiresAt: moment,
+            rowSlot: id.slot,
+            rowFingerprint: try pages.rows.fingerprint(id.slot)
+        )
+        if let earlier = row.fuse, earlier <= moment { return }
+        try pages.light(fuse, keys)
+        row.fuse = moment
+    }
+
+    /// Takes a row out of service and its keys out of memory: as much work as it has segments, not messages.
+    private func withdraw(_ row: Row) {
+        grid.remove(row)
+        row.isGone = true
+        let names = row.names
+        services.writer.gate.close(names.directory.name)
+        row.secret.wipe()
+        names.sidecarKey.wipe()
+        for segment in row.segments.values { segment.file.wipeKey() }
+        var log = row.log
+        while let next = log {
+            next.file.wipeKey()
+            log = next.previous
+        }
+        resting.forget(row)
+        refused.remove(row)
+        destroyed.append(row)
+    }
+}

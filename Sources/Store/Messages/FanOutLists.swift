@@ -1,0 +1,62 @@
+import Crypto
+
+/// Sealed bags that die with a seven-day bucket and belong to no inbox: the lists of members that still have to learn of an
+/// explosion.
+final class FanOutLists {
+    private let services: StoreServices
+    private let grid: Grid
+    private let segments: SegmentTable
+    private let index: InboxIndex
+    private let reader: MessageReader
+    private let writer: MessageWriter
+
+    init(
+        _ services: StoreServices,
+        grid: Grid,
+        segments: SegmentTable,
+        index: InboxIndex,
+        reader: MessageReader,
+        writer: MessageWriter
+    ) {
+        self.services = services
+        self.grid = grid
+        self.segments = segments
+        self.index = index
+        self.reader = reader
+        self.writer = writer
+    }
+
+    func save(id: [UInt8], expiresAt: Int64, payload: [UInt8]) throws(StoreError) {
+        let row = try indexedControlRow()
+        let messageID = try Bytes16.parse(id)
+        guard payload.count <= RecordFile.maximumPlaintext else { throw .tooLarge(limit: RecordFile.maximumPlaintext) }
+        if let place = row.index[messageID], let holder = row.segments[Int(place.file)] {
+            try writer.update(holder.records[place.record], in: holder, payload)
+        } else {
+            try writer.append(to: row, messageID, .control, expiresAt, byteCount: payload.count) {
+                $0.copyBytes(from: payload)
+            }
+        }
+    }
+
+    func all(now: Int64) throws(StoreError) -> [StoredMessage] {
+        try reader.list(indexedControlRow(), last: nil, after: nil, now: now)
+    }
+
+    func remove(id: [UInt8]) throws(StoreError) {
+        let row = try indexedControlRow()
+        let messageID = try Bytes16.parse(id)
+        guard row.index[messageID] == nil else { return try writer.erase(in: row, messageID) }
+        if services.isReadOnly { throw .readOnly(path: services.home.path) }
+        if row.hasUnreadSegments { throw .damaged(what: services.inboxPath(row.directory)) }
+        // One whose commit has failed may be on the disk all the same.
+        for (segment, position) in row.versions(of: messageID) { segments.overwrite(segment, position) }
+    }
+
+    private func indexedControlRow() throws(StoreError) -> Row {
+        _ = try services.unlockedKeys()
+        guard let controlRow = grid.controlRow else { throw .locked }
+        try index.indexAll(controlRow)
+        return controlRow
+    }
+}

@@ -1,0 +1,190 @@
+import Crypto
+import Glibc
+
+extension Store {
+    /// Makes a home: directory, preallocated page files, and last the keystore, which is what makes it one. All durable.
+    ///
+    /// An interrupted attempt can be repeated.
+    /// - Parameters:
+    ///   - passphrase: for ``Protection/passphrase``; ignored otherwise.
+    ///   - journal: bytes of the journal.
+    /// - Throws: ``StoreError/alreadyInitialised(path:)``, ``StoreError/notEmpty(path:)``, and whatever is wrong with the
+    ///   place.
+    package static func create(
+        home path: String,
+        protection: Protection,
+        passphrase: borrowing SecretBytes?,
+        fileSystem disk: any FileSystem = PosixFileSystem(),
+        argon2: Argon2Parameters = .standard,
+        journal: Int = Store.journalByteCount
+    ) throws(StoreError) {
+        let path = HomeDirectory.trimmed(path)
+        try HomeDirectory.checkParents(of: path, disk: disk)
+        do throws(SystemError) {
+            try disk.makeDirectory(path, in: nil)
+        } catch {
+            if error.code != EEXIST { throw StoreError(error, path: path) }
+        }
+        let home = try HomeDirectory(path, disk: disk)
+        defer { home.close() }
+        let names = try onDisk(path) { () throws(SystemError) in try disk.list(home.descriptor) }
+        if names.contains(Keystore.name) { throw .alreadyInitialised(path: path) }
+        let files = [
+            SlotFile.rowsName, SlotFile.columnsName, SlotFile.tombstonesName, Journal.name, ClockMark.name,
+            Keystore.keyFileName, "keystore.new",
+        ]
+        guard names.allSatisfy({ files.contains($0) || $0 == "lock" || $0 == StoreServices.inboxesName }) else {
+            throw .notEmpty(path: path)
+        }
+        try home.takeLock()
+        if home.isReadOnly { throw .readOnly(path: path) }
+        // Another process may have made the home before we had the lock.
+        let again = try onDisk(path) { () throws(SystemError) in try disk.list(home.descriptor) }
+        if again.contains(Keystore.name) { throw .alreadyInitialised(path: path) }
+        try onDisk(path) { () throws(SystemError) in
+            for name in files where again.contains(name) {
+                try disk.remove(name, in: home.descriptor, isDirectory: false)
+            }
+            if !again.contains(StoreServices.inboxesName) {
+                try disk.makeDirectory(StoreServices.inboxesName, in: home.descriptor)
+            }
+        }
+        for name in [SlotFile.rowsName, SlotFile.columnsName, SlotFile.tombstonesName] {
+            try SlotFile.create(name, in: home)
+        }
+        try ClockMark.create(in: home)
+        try Journal.create(in: home, byteCount: journal)
+        let parent = HomeDirectory.parent(of: path)
+        try onDisk(parent) { () throws(SystemError) in
+            let directory = try disk.open(parent, in: nil, .directory)
+            defer { disk.close(directory) }
+            try disk.synchronize(directory, dataOnly: false)
+        }
+        try Keystore.create(in: home, protection: protection, passphrase: passphrase, parameters: argon2)
+        home.settle()
+        home.end()
+    }
+
+    /// Opens a home, locked: takes its lock, checks modes and owners, and destroys everything overdue before anything
+    /// can be served. No passphrase is needed for that.
+    /// - Parameters:
+    ///   - now: a time that is believed: what is overdue by it is destroyed for good.
+    ///   - argon2Floor: weaker stored parameters are refused by ``unlock(passphrase:)``; tests lower it.
+    package static func open(
+        home path: String,
+        fileSystem disk: any FileSystem = PosixFileSystem(),
+        now: Int64,
+        argon2Floor: Argon2Parameters = .standard,
+        committingOn thread: CommitThread = .own
+    ) throws(StoreError) -> Store {
+        let home = try HomeDirectory(path, disk: disk)
+        guard (try? disk.list(home.descriptor))?.contains(Keystore.name) ?? true else {
+            throw .notAHome(path: home.path)
+        }
+        let smallFile = try home.takeLock()
+        let store = try Store(
+            home: home,
+            smallFile: smallFile,
+            now: now,
+            argon2Floor: argon2Floor,
+            committingOn: thread
+        )
+        store.settlePages()
+        store.pages.readClearHeaders()
+        store.openingReport = store.reap(hide: now, destroy: now)
+        store.settleInboxes()
+        return store
+    }
+
+    /// `mayfly reap`: destroys what is overdue and leaves, without a passphrase.
+    package static func reapHome(
+        home path: String,
+        fileSystem disk: any FileSystem = PosixFileSystem(),
+        now: Int64
+    ) throws(StoreError) -> ReapReport {
+        let store = try open(home: path, fileSystem: disk, now: now, committingOn: .caller)
+        defer { store.close() }
+        return store.openingReport
+    }
+
+    /// Derives the keys and makes the inboxes readable.
+    /// - Parameter passphrase: not needed, and ignored, in key-file mode.
+    /// - Throws: ``StoreError/wrongPassphrase``, ``StoreError/weakKeystore(iterations:memoryByteCount:)``,
+    ///   ``StoreError/overdueOnReadOnly(path:)``.
+    package func unlock(passphrase: borrowing SecretBytes?) throws(StoreError) {
+        guard isLocked, !services.isClosed else { return }
+        try loader.checkOverdue()
+        loader.unlock(with: try keystore.unwrap(passphrase: passphrase, floor: argon2Floor, home: services.home))
+    }
+
+    /// What ``unlock(passphrase:)`` does first and longest, for any thread; `nil` for a home with a key file, where it
+    /// takes no time.
+    package var stretching: PassphraseStretching? {
+        protection == .passphrase ? PassphraseStretching(keystore: keystore, floor: argon2Floor) : nil
+    }
+
+    /// The rest of ``unlock(passphrase:)``.
+    /// - Parameter keys: of this store's ``stretching``.
+    package func unlock(with keys: StretchedKeys) throws(StoreError) {
+        guard isLocked, !services.isClosed else { return }
+        try loader.checkOverdue()
+        loader.unlock(with: keys.keys)
+    }
+
+    /// Commits what was appended, wipes every key from memory, and serves nothing until the next unlock.
+    package func lock() { loader.lock() }
+
+    /// ``lock()``, then lets go of the home.
+    package func close() {
+        guard !isClosed else { return }
+        lock()
+        services.isClosed = true
+        services.sweeper.drain()
+        pages.close()
+        services.journal.close()
+        clock.close()
+        services.directories.close()
+        services.home.end()
+        services.home.close()
+    }
+
+    // MARK: - After a run that was cut off
+
+    // What an earlier run has left in the cache becomes durable before anything is built on it: an answer that we have a
+    // message, or a record behind others.
+
+    /// What a start reads, before it does; and everything else where nothing was refused. The keystore and the key file
+    /// were durable before they had their names.
+    private func settlePages() {
+        guard let doubt = services.home.doubt, !isReadOnly else { return }
+        if doubt == .unsynchronised, (try? services.disk.synchronizeAll(services.home.descriptor)) != nil {
+            return services.home.settle()
+        }
+        clock.isInDoubt = true
+        do throws(StoreError) {
+            if doubt == .refused {
+                try pages.rewrite()
+                try services.journal.rewrite()
+            }
+            try clock.rewrite()
+            try pages.synchronize()
+            try services.journal.synchronize()
+            try services.home.synchronize()
+        } catch {
+            services.report("what an earlier run has left cannot be made durable: \(error)")
+            isUnsettled = true
+        }
+    }
+
+    /// The inboxes' files, which nothing has read yet: overdue keys are destroyed by now.
+    private func settleInboxes() {
+        guard let doubt = services.home.doubt, !isReadOnly else { return }
+        do throws(StoreError) {
+            try services.directories.settleAll(doubt)
+        } catch {
+            services.report("what an earlier run has left cannot be made durable: \(error)")
+            isUnsettled = true
+        }
+        if services.directories.unsettled.isEmpty, !isUnsettled { services.home.settle() }
+    }
+}
