@@ -73,7 +73,7 @@ enum RequestLine {
         do throws(JSONSyntaxError) {
             try JSONSyntax.check(line)
         } catch {
-            throw UnreadableRequest(id: .null, error: .parse(error.message))
+            throw UnreadableRequest(id: .null, error: .parse(error.message), endsStream: mayHaveBody(line))
         }
         var reader = JSONReader(checked: line)
         let kind = reader.kind()
@@ -84,7 +84,8 @@ enum RequestLine {
                     kind == .array
                         ? "batches are not supported, send one request a line"
                         : "expected an object, found \(kind.name)"
-                )
+                ),
+                endsStream: mayHaveBody(line)
             )
         }
         let envelope = reader.envelope()
@@ -94,7 +95,7 @@ enum RequestLine {
         case .absent: id = nil
         case .invalid:
             let error = ControlError.invalidRequest("`id` is a whole number or a string of up to 256 bytes")
-            throw UnreadableRequest(id: .null, error: error)
+            throw UnreadableRequest(id: .null, error: error, endsStream: envelope.bodyByteCount != 0)
         }
         guard let bodyByteCount = envelope.bodyByteCount else {
             let limit = ControlLimits.bodyByteCount
@@ -123,6 +124,12 @@ enum RequestLine {
                 endsStream: bodyByteCount > 0
             )
         }
+    }
+
+    /// Whether a body may follow a line that cannot be read: its bytes must not be taken for requests.
+    private static func mayHaveBody(_ line: UnsafeBufferPointer<UInt8>) -> Bool {
+        let name = Array(#""body""#.utf8)
+        return line.indices.dropLast(name.count - 1).contains { line[$0...].starts(with: name) }
     }
 
     private static func withNoParameters<Value>(

@@ -93,6 +93,37 @@ import Testing
         }
     }
 
+    @Test(arguments: [
+        #"{"jsonrpc":"2.0","id":1.5,"method":"attachment.append","params":{},"body":9}"#,
+        #"{"jsonrpc":"1.0","id":1,"method":"attachment.append","params":{},"body":9}"#,
+        #"{"jsonrpc":"2.0","id":1,"method":"","params":{},"body":9}"#,
+        #"{"jsonrpc":"2.0","id":1,"method":"attachment.append","params":"u","body":9}"#,
+        #"{"jsonrpc":"2.0","id":1,"method":"attachment.append","params":{,},"body":9}"#,
+        #"[{"jsonrpc":"2.0","id":1,"method":"attachment.append","params":{},"body":9}]"#,
+    ])
+    func `what may be a body is never read as requests`(line: String) async throws {
+        try await ControlNode.serving(service: Self.service()) { node in
+            let raw = try node.rawClient()
+            raw.send(line + "\n" + Self.schema)
+            #expect(try raw.line()?["error"] != nil)
+            #expect(try raw.line() == nil)
+        }
+    }
+
+    @Test func `a request under way is given its body although as many as may be are under way`() async throws {
+        var router = Self.service()
+        // Never answered.
+        router.on(StatusMethod.self) { _ in }
+        let service = router
+        try await ControlNode.serving(service: service) { node in
+            let raw = try node.rawClient()
+            let waiting = #"{"jsonrpc":"2.0","id":7,"method":"status"}"# + "\n"
+            raw.send(String(repeating: waiting, count: ControlLimits.requestsInFlight - 1))
+            raw.send(Self.request(1, body: "3") + "abc")
+            #expect(try raw.line()?["result"]?["byteCount"] == 3)
+        }
+    }
+
     @Test func `input that ends within a body is said to`() async throws {
         let bodies = Bodies()
         try await ControlNode.serving(service: Self.service(bodies)) { node in

@@ -82,12 +82,10 @@ package final class ControlClient {
         let call = PendingCall(number: nextID, method: method)
         nextID += 1
         let request = ControlRequest(id: call.id, method: method, params: params, bodyByteCount: body.count)
+        // Together: of a request that was given up the rest is sent with the next one.
         unsent += request.jsonValue.utf8 + [UInt8(ascii: "\n")]
+        unsent += body
         guard try sendUnsent(until: deadline) else { throw call.timedOut }
-        if !body.isEmpty {
-            unsent = body[...]
-            guard try sendUnsent(until: deadline) else { throw call.timedOut }
-        }
         return call
     }
 

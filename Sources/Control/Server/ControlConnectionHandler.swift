@@ -109,7 +109,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
     }
 
     func read(context: ChannelHandlerContext) {
-        if requestsInFlight >= ControlLimits.requestsInFlight {
+        if requestsInFlight >= ControlLimits.requestsInFlight, awaitedBody == nil {
             isReadHeld = true
         } else {
             context.read()
@@ -159,8 +159,8 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
         guard !isDispatching else { return }
         isDispatching = true
         defer { isDispatching = false }
-        while isServing, requestsInFlight < ControlLimits.requestsInFlight {
-            guard takeBody() else { break }
+        // A request that counts already is given its body whatever the limit.
+        while isServing, takeBody(), requestsInFlight < ControlLimits.requestsInFlight {
             let line: ByteBuffer?
             do {
                 line = try nextLine()

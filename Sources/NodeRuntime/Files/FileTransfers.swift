@@ -88,6 +88,8 @@ final class FileTransfers: CorePart {
         let verification: Verification
         if let known = inbox.verifications[chunk.message] {
             verification = known
+            // What was begun is of an earlier offer under this name.
+            if chunk.index == 0, known.attachment == nil { known.restart() }
         } else if chunk.index == 0 {
             // Of files that were given up some are left. What goes on is read from the archive at the end.
             if inbox.verifications.count >= Self.verificationCount {

@@ -97,7 +97,8 @@ final class Uploads: CorePart {
     }
 
     /// Takes the next bytes. A refusal ends the upload.
-    /// - Returns: how many bytes there are by now, when they are durable or in memory.
+    /// - Returns: how many bytes there are by now, when no more than a few MiB wait for the disk. They are durable with the
+    ///   file's message.
     func append(_ piece: ByteBuffer, to id: UploadID) throws(NodeError) -> EventLoopFuture<Int64> {
         let bytes = piece.readableBytesView
         guard let upload = uploads[id] else { throw unknown(id) }

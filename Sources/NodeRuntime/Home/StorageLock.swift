@@ -65,6 +65,7 @@ final class StorageLock: CorePart {
         for inbox in inboxes.unordered {
             inbox.key?.wipe()
             inbox.archive.outgoing.removeAll()
+            inbox.forgetHashes()
         }
         core.schedule()
     }

@@ -57,6 +57,20 @@ final class Inbox {
     /// Acknowledgements since the log was last told of them.
     var acknowledgements = AcknowledgementCounts()
 
+    /// Nothing of the bytes of files on their way stays in memory; see ``forgetHash(of:)``.
+    func forgetHashes() {
+        for id in verifications.keys { forgetHash(of: id) }
+    }
+
+    /// Drops what was hashed of a file. One that is being compared begins again, and finds out what has become of it.
+    func forgetHash(of message: Messaging.MessageID) {
+        if verifications[message]?.attachment == nil {
+            verifications[message] = nil
+        } else {
+            verifications[message]?.restart()
+        }
+    }
+
     init(client: ClientID, row: RowID, store: Store, memory: MessageMemory) {
         self.client = client
         self.row = row

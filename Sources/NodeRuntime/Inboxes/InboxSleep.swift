@@ -154,6 +154,7 @@ final class InboxSleep: CorePart {
         core.machine.fallAsleep(client, &turn)
         inbox.key = nil
         inbox.troubledUntil = nil
+        inbox.forgetHashes()
         routes.silence(inbox)
         inboxes.noteSleep(inbox)
         store.release(inbox.row)

@@ -304,7 +304,8 @@ extension Node {
     }
 
     /// Takes the next bytes. A refusal ends the upload.
-    /// - Returns: how many bytes there are by now, when they are durable or in memory.
+    /// - Returns: how many bytes there are by now, when no more than a few MiB wait for the disk. They are durable with the
+    ///   file's message.
     package func append(_ piece: ByteBuffer, to id: UploadID) throws(NodeError) -> EventLoopFuture<Int64> {
         try uploads.append(piece, to: id)
     }

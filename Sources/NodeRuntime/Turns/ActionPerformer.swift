@@ -69,9 +69,14 @@ final class ActionPerformer: CorePart {
         case .keep(let client, let message, let keeping): writer.keep(message, keeping, client: client)
         case .setState(let client, let id, let state): setState(state, of: id, client)
         case .erase(let client, let ids):
-            writer.storing(client) { inbox throws(StoreError) in try inbox.archive.erase(ids) }
+            writer.storing(client) { inbox throws(StoreError) in
+                for id in ids { inbox.forgetHash(of: id) }
+                try inbox.archive.erase(ids)
+            }
             writer.changed(client)
-        case .forgetMemory(let client): inboxes[client]?.archive.forgetMemory()
+        case .forgetMemory(let client):
+            inboxes[client]?.archive.forgetMemory()
+            inboxes[client]?.forgetHashes()
         case .reschedule(let client, let id, let expiresAt):
             writer.storing(client) { inbox throws(StoreError) in
                 try inbox.archive.reschedule(id, expiresAt: expiresAt, now: now)

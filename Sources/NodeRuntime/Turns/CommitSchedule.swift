@@ -1,3 +1,4 @@
+import DequeModule
 import Messaging
 import NIOCore
 import Store
@@ -31,8 +32,9 @@ final class CommitSchedule {
     private var ledger = CommitLedger()
     /// Bytes of chunks that no commit has taken.
     private var chunkByteCount = 0
-    /// The newest commit that has taken as many chunks as make one.
-    private var chunkCommit: UInt64 = 0
+    /// Bytes of chunks of each commit that is under way, and of all of them.
+    private var chunksUnderWay: Deque<(sequence: UInt64, byteCount: Int)> = []
+    private var chunkByteCountUnderWay = 0
     private var isScheduled = false
     private var isLateDue = false
     private var isLateScheduled = false
@@ -50,20 +52,15 @@ final class CommitSchedule {
     /// The inbox has changed on the disk: what follows waits.
     func changed(_ queue: EffectQueue) { ledger.changed(queue) }
 
-    /// A chunk of a file was stored. Nobody is told of it, so what follows does not wait; but chunks that no commit has
-    /// taken yet, and those under way, are bounded.
+    /// A chunk of a file was stored. Nobody is told of it, so what follows does not wait, unless too many are not durable.
     func storedChunk(byteCount: Int, _ queue: EffectQueue) {
         chunkByteCount += byteCount
-        guard chunkByteCount >= Self.chunksByteCount else {
-            ledger.changedQuietly(queue)
-            return scheduleLate()
-        }
-        if ledger.completed < chunkCommit {
+        if chunkByteCount + chunkByteCountUnderWay >= 2 * Self.chunksByteCount {
             ledger.changed(queue)
         } else {
             ledger.changedQuietly(queue)
         }
-        schedule()
+        if chunkByteCount >= Self.chunksByteCount { schedule() } else { scheduleLate() }
     }
 
     /// - Returns: whether the effect has to wait; then it was taken.
@@ -119,6 +116,7 @@ final class CommitSchedule {
         guard !events.isStopped(), !store.isLocked else {
             isScheduled = false
             isLateDue = false
+            chunkByteCount = 0
             ended?(false)
             return answerWaiters(upTo: ledger.nextCommit, events.isStopped() ? .failure(.locked) : .success(()))
         }
@@ -128,8 +126,11 @@ final class CommitSchedule {
         isScheduled = false
         isLateDue = false
         let sequence = ledger.beginCommit()
-        if chunkByteCount >= Self.chunksByteCount { chunkCommit = sequence }
-        chunkByteCount = 0
+        if chunkByteCount > 0 {
+            chunksUnderWay.append((sequence, chunkByteCount))
+            chunkByteCountUnderWay += chunkByteCount
+            chunkByteCount = 0
+        }
         let bound = NIOLoopBound(self, eventLoop: loop)
         let loop = loop
         store.commit { result in
@@ -139,6 +140,10 @@ final class CommitSchedule {
     }
 
     private func committed(_ sequence: UInt64, _ result: Result<Void, StoreError>) {
+        while let first = chunksUnderWay.first, first.sequence <= sequence {
+            chunkByteCountUnderWay -= first.byteCount
+            chunksUnderWay.removeFirst()
+        }
         switch result {
         case .success: events.ended(Ended(failure: nil, effects: ledger.complete(sequence)))
         case .failure(let error): events.ended(Ended(failure: error, effects: ledger.fail(sequence)))

@@ -18,6 +18,8 @@ final class EffectQueue {
     private var waiting: Deque<Waiting> = []
     /// The commit that covers the inbox's newest change; 0 for none.
     fileprivate var blockedUntil: UInt64 = 0
+    /// The newest commit that lists the inbox for a change that nothing waits for; 0 for none.
+    fileprivate var listedIn: UInt64 = 0
 
     init(client: ClientID) { self.client = client }
 
@@ -42,6 +44,7 @@ final class EffectQueue {
     /// Takes back all that waits.
     func drop() -> [Effect] {
         blockedUntil = 0
+        listedIn = 0
         defer { waiting = [] }
         return waiting.map(\.effect)
     }
@@ -59,7 +62,7 @@ struct CommitLedger {
     private var changes: Deque<Change> = []
     /// The number of the commit that the next change will be part of.
     private(set) var nextCommit: UInt64 = 1
-    private(set) var completed: UInt64 = 0
+    private var completed: UInt64 = 0
 
     /// The inbox has changed on the disk: what follows waits.
     mutating func changed(_ queue: EffectQueue) {
@@ -71,7 +74,8 @@ struct CommitLedger {
     /// The inbox has changed on the disk by what nobody is told of: what follows does not wait, but a commit that fails is
     /// a failure of the inbox.
     mutating func changedQuietly(_ queue: EffectQueue) {
-        if let last = changes.last, last.sequence == nextCommit, last.queue === queue { return }
+        guard queue.listedIn != nextCommit else { return }
+        queue.listedIn = nextCommit
         changes.append(Change(sequence: nextCommit, queue: queue))
     }
 

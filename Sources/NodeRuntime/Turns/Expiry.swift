@@ -72,12 +72,16 @@ final class Expiry: CorePart {
         for expired in report.expired {
             guard let inbox = inboxes.inbox(at: expired.row) else { continue }
             let id = Messaging.MessageID(expired.id)
+            inbox.forgetHash(of: id)
             if reading.isInDoubt { withheld.append((inbox, id)) } else { inbox.archive.expired(id) }
             events.publish(inbox.client, .messageExpired(id))
         }
         if !reading.isInDoubt { settleWithheld() }
         for inbox in isTime ? inboxes.all : [] {
-            for id in inbox.archive.expire(now: now) { events.publish(inbox.client, .messageExpired(id)) }
+            for id in inbox.archive.expire(now: now) {
+                inbox.forgetHash(of: id)
+                events.publish(inbox.client, .messageExpired(id))
+            }
         }
         for row in report.rows {
             if let inbox = inboxes.inbox(at: row) ?? unread.remove(row)?.inbox { removal.letGo(inbox) }

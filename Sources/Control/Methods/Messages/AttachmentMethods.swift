@@ -89,7 +89,7 @@ package enum AttachmentAppendMethod: ControlMethod {
         }
     }
 
-    /// What `attachment.append` answers, when the bytes are kept.
+    /// What `attachment.append` answers, when more may come.
     package struct Result: JSONRecord, Hashable, Sendable {
         /// Bytes so far.
         package var byteCount: Int64 = 0
