@@ -2,20 +2,6 @@ import Crypto
 import FoundationEssentials
 import Messaging
 
-extension ProtoContent {
-    init(_ content: Content, age: Milliseconds) {
-        type = content.type.description
-        id = Data(content.id.bytes)
-        sentAt = content.sentAt.milliseconds
-        lifetime = content.lifetime.rawValue
-        agreement = Data(content.agreement?.bytes ?? [])
-        self.age = age
-        fallback = content.fallback
-        shouldPush = content.shouldPush
-        payload = Data(content.payload.isEmpty ? ContentCodec.payload(of: content.body) : content.payload)
-    }
-}
-
 extension Content {
     init(_ proto: ProtoContent) throws(WireError) {
         let (payload, body) = try ContentCodec.decode(ContentType(proto.type), Array(proto.payload))

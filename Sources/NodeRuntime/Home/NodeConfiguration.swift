@@ -169,11 +169,6 @@ package struct NodeConfiguration: Hashable, Sendable, Codable {
         package var command: [String]
 
         fileprivate enum CodingKeys: String, CodingKey, CaseIterable { case events, command }
-
-        package init(events: [String]?, command: [String]) {
-            self.events = events
-            self.command = command
-        }
     }
 
     package init(

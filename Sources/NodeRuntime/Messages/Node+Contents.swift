@@ -271,9 +271,6 @@ extension Node {
 
     // MARK: Files
 
-    /// Largest file that is sent or taken, in bytes.
-    package var attachmentByteCount: Int64 { services.attachmentByteCount }
-
     /// Begins to take a file.
     /// - Parameters:
     ///   - byteCount: as far as it is known; more than the limit is refused before any byte.
