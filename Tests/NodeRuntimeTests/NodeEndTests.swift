@@ -1,0 +1,62 @@
+import Messaging
+import NIOCore
+import Testing
+import Transport
+
+@testable import NodeRuntime
+
+@Suite("The end of a node") struct NodeEndTests {
+    @Test("a node that has stopped keeps none of its objects: no circle of references holds them")
+    func released() async throws {
+        let ann = Remains()
+        let bob = Remains()
+        try await run(ann, bob)
+        #expect(ann.names == [])
+        #expect(bob.names == [])
+    }
+
+    /// Runs two linked nodes that have said something, and lets go of them.
+    private func run(_ ann: Remains, _ bob: Remains) async throws {
+        let pair = try await Pair()
+        try await pair.agree(.oneHour)
+        let arrived = await pair.bob.next { if case .message = $0 { true } else { false } }
+        _ = try await pair.ann.send("tea", texts: ["one"]) { _ in }
+        _ = try await arrived.get()
+        await pair.ann.remember(ann)
+        await pair.bob.remember(bob)
+        #expect(ann.names.count == 7 && bob.names.count == 7)
+        try await pair.end()
+    }
+}
+
+/// Objects of a node, as long as something else holds them. Written on the node's loop, read when the loop is no more.
+private final class Remains: @unchecked Sendable {
+    weak var node: Node?
+    weak var core: ProtocolCore?
+    weak var timer: NodeTimer?
+    weak var transport: LinkTransport?
+    weak var links: LinkTable?
+    weak var inbox: Inbox?
+    weak var link: ActiveLink?
+
+    /// Those that are still there.
+    var names: [String] {
+        let all: [(String, AnyObject?)] = [
+            ("node", node), ("core", core), ("timer", timer), ("transport", transport), ("links", links),
+            ("inbox", inbox), ("link", link),
+        ]
+        return all.compactMap { $0.1 == nil ? nil : $0.0 }
+    }
+}
+
+extension Node {
+    fileprivate func remember(_ remains: Remains) {
+        remains.node = self
+        remains.core = core
+        remains.timer = timer
+        remains.transport = network.listening.transport
+        remains.links = core.links
+        remains.link = core.links.all.first
+        remains.inbox = remains.link?.inbox
+    }
+}
