@@ -61,7 +61,17 @@ struct NodeAssembly {
             summaries,
             rendezvous
         )
-        let storageLock = StorageLock(core, routes, dials, writer, loading, explosions, rendezvous, events)
+        let storageLock = StorageLock(
+            core,
+            routes,
+            dials,
+            writer,
+            loading,
+            uploads,
+            explosions,
+            rendezvous,
+            events
+        )
         let expiry = Expiry(core, endings, unread, writer, removal, events)
         let performer = ActionPerformer(
             core,

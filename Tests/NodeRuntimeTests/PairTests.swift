@@ -57,6 +57,26 @@ import Testing
         try await pair.end()
     }
 
+    @Test("a lock gives up a file that is being handed over: nothing of it stays on the disk or in memory")
+    func uploadIntoLocked() async throws {
+        let pair = try await Pair()
+        try await pair.agree(.oneHour)
+        let before = try await pair.ann.recordCount("tea")
+        let upload = try await pair.ann.beginUpload("tea", name: "f", byteCount: nil, text: "", replyTo: nil)
+        _ = try await pair.ann.append(ByteBuffer(bytes: Array(repeating: 7, count: 70_000)), to: upload).get()
+        #expect(try await pair.ann.recordCount("tea") == before + 2)
+        await pair.ann.lock()
+        #expect(await pair.ann.uploadCount == 0)
+        await #expect {
+            try await pair.ann.append(ByteBuffer(bytes: [1]), to: upload)
+        } throws: { error in
+            if case NodeError.locked? = error as? NodeError { true } else { false }
+        }
+        try await pair.ann.unlock(passphrase: nil)
+        #expect(try await pair.ann.recordCount("tea") == before)
+        try await pair.end()
+    }
+
     @Test("an upload wakes its inbox, when another one has needed its place")
     func uploadIntoAsleep() async throws {
         let pair = try await Pair()
@@ -119,4 +139,10 @@ extension Node {
     }
 
     fileprivate var uploadCount: Int { uploads.count }
+
+    /// What the inbox of a conversation has on the disk.
+    fileprivate func recordCount(_ conversation: String) throws -> Int {
+        let inbox = try #require(core.inboxes[try resolve(conversation)])
+        return try services.store.storedAmount(inbox.row).recordCount
+    }
 }

@@ -190,9 +190,10 @@ final class Uploads: CorePart {
         return sent
     }
 
-    /// A disk in trouble may have ended it.
+    /// A lock may have ended it, or a disk in trouble.
     private func unknown(_ id: UploadID) -> NodeError {
-        storage.trouble.map { .store($0.error) } ?? .unknownUpload(id.description)
+        if store.isLocked { return .locked }
+        return storage.trouble.map { .store($0.error) } ?? .unknownUpload(id.description)
     }
 
     /// Calls `body` once the upload has ended.
@@ -216,6 +217,10 @@ final class Uploads: CorePart {
         for id in uploads.filter({ $0.value.client == client }).keys.sorted() { cancel(id) }
     }
 
+    /// Gives up all of them.
+    func cancelAll() {
+        for id in uploads.keys.sorted() { cancel(id) }
+    }
 }
 
 /// A guess at what a file is, by the end of its name.

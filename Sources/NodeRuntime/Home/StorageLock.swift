@@ -13,6 +13,7 @@ final class StorageLock: CorePart {
     private let dials: Dials
     private let writer: InboxWriter
     private let loading: InboxLoading
+    private let uploads: Uploads
     private let explosions: Explosions
     private let rendezvous: RendezvousNodes
     private let events: NodeEvents
@@ -29,6 +30,7 @@ final class StorageLock: CorePart {
         _ dials: Dials,
         _ writer: InboxWriter,
         _ loading: InboxLoading,
+        _ uploads: Uploads,
         _ explosions: Explosions,
         _ rendezvous: RendezvousNodes,
         _ events: NodeEvents
@@ -38,6 +40,7 @@ final class StorageLock: CorePart {
         self.dials = dials
         self.writer = writer
         self.loading = loading
+        self.uploads = uploads
         self.explosions = explosions
         self.rendezvous = rendezvous
         self.events = events
@@ -59,6 +62,8 @@ final class StorageLock: CorePart {
             return []
         }
         dials.giveUp()
+        // Their chunks cannot be destroyed later, and the bytes of the last one would stay in memory.
+        uploads.cancelAll()
         // What waits for a commit must not wait for the unlock.
         writer.commits.hurry()
         store.lock()
