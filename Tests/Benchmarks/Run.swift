@@ -50,16 +50,8 @@ struct Run {
             }.median
         )
         table.add(.memoryLoaded, try ann.memory("VmRSS"))
-        let (many, manyEverywhere) = try explode(ann, first)
-        table.add(.explodeMany, many)
-        table.add(.explodeManyEverywhere, manyEverywhere)
-
-        let second = try converse(ann, bob, "second")
-        try agree(ann, bob, second)
-        for _ in 0..<10 { try send(ann, second) }
-        let (few, fewEverywhere) = try explode(ann, second)
-        table.add(.explodeFew, few)
-        table.add(.explodeFewEverywhere, fewEverywhere)
+        _ = try explode(ann, first)
+        try measureExplosions(ann, bob, into: &table)
 
         try measureRates(ann, bob, into: &table)
         try measureFile(ann, bob, into: &table)
@@ -239,6 +231,26 @@ struct Run {
             return try pipeline.run([request(conversation)], count: 1_000)
         }
         return rounds.median
+    }
+
+    /// In turns, after the first explosion of the processes: that one runs code which no other has run before it.
+    private func measureExplosions(_ ann: NodeProcess, _ bob: NodeProcess, into table: inout Table) throws {
+        let pipeline = try Pipeline(home: ann.home, connections: 1, window: Self.inFlight / Self.batch)
+        var (few, many): ([(here: Double, everywhere: Double)], [(here: Double, everywhere: Double)]) = ([], [])
+        for round in 0..<5 {
+            let small = try converse(ann, bob, "ten \(round)")
+            try agree(ann, bob, small)
+            for _ in 0..<10 { try send(ann, small) }
+            few.append(try explode(ann, small))
+            let large = try converse(ann, bob, "ten thousand \(round)")
+            try agree(ann, bob, large)
+            _ = try pipeline.run([batchRequest(large)], count: 10_000 / Self.batch)
+            many.append(try explode(ann, large))
+        }
+        table.add(.explodeFew, few.map(\.here).median)
+        table.add(.explodeFewEverywhere, few.map(\.everywhere).median)
+        table.add(.explodeMany, many.map(\.here).median)
+        table.add(.explodeManyEverywhere, many.map(\.everywhere).median)
     }
 
     /// - Returns: until the answer, and until the other side's signed receipt.
