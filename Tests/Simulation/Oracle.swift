@@ -473,6 +473,10 @@ extension Simulation {
             guard one.groupDigest == two.groupDigest else {
                 return "nodes \(node.index) and \(other.index) know different things of their group"
             }
+            // An answer may be on its way over a link with seconds of delay.
+            guard one.agreement?.id == two.agreement?.id else {
+                return "nodes \(node.index) and \(other.index) are under different agreements"
+            }
         }
         for node in nodes {
             if !node.pending.isEmpty || !node.outputs.isEmpty { return "node \(node.index) has not committed" }
