@@ -159,7 +159,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
         guard !isDispatching else { return }
         isDispatching = true
         defer { isDispatching = false }
-        // A request that counts already is given its body whatever the limit.
+        // The body first: its request counts against the limit already.
         while isServing, takeBody(), requestsInFlight < ControlLimits.requestsInFlight {
             let line: ByteBuffer?
             do {

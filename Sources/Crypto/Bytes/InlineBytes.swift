@@ -1,8 +1,7 @@
 /// Bytes of a fixed number, held inline: comparing, hashing and copying them touches no heap.
 ///
 /// The bytes are read as big-endian words, so that the order of the words is the lexicographic order of the bytes. The
-/// hash takes two words, under the process's own key: names are random or hashes, and a peer that chooses its keys gains
-/// nothing by it.
+/// hash takes all of them, under keys of the process: a peer that chooses a name cannot know its hash.
 package protocol InlineBytes: Hashable, Comparable, Sendable, BitwiseCopyable {
     static var byteCount: Int { get }
     /// - Precondition: `source` has ``byteCount`` bytes.

@@ -88,10 +88,10 @@ final class FileTransfers: CorePart {
         let verification: Verification
         if let known = inbox.verifications[chunk.message] {
             verification = known
-            // What was begun is of an earlier offer under this name.
+            // The hash so far is that of an earlier offer with the same id.
             if chunk.index == 0, known.attachment == nil { known.restart() }
         } else if chunk.index == 0 {
-            // Of files that were given up some are left. What goes on is read from the archive at the end.
+            // Files that were given up may have left hashes. A file that is still coming is read from the archive at the end.
             if inbox.verifications.count >= Self.verificationCount {
                 inbox.verifications = inbox.verifications.filter { $0.value.attachment != nil }
             }

@@ -1,10 +1,10 @@
 import Crypto
 import Messaging
 
-/// A file whose hash is being computed: of what comes in order while it comes, of the rest from the archive when all is
-/// here.
+/// The hash of a file that is on its way. Chunks are hashed as they come, as long as they come in order; the others are
+/// read from the archive when all are here.
 final class Verification {
-    /// It has the last bytes that were hashed until it goes.
+    /// Its memory holds up to 128 of the bytes hashed last. They are overwritten with it.
     private(set) var hasher = BLAKE2bHasher()
     /// The chunk that is hashed next.
     var next = 0
@@ -13,7 +13,7 @@ final class Verification {
     /// A later attempt makes the steps of an earlier one void.
     var attempt: UInt64 = 0
 
-    /// From the first chunk on again.
+    /// Forgets all that was hashed: the next chunk is the first.
     func restart() {
         hasher = BLAKE2bHasher()
         next = 0

@@ -52,7 +52,8 @@ final class CommitSchedule {
     /// The inbox has changed on the disk: what follows waits.
     func changed(_ queue: EffectQueue) { ledger.changed(queue) }
 
-    /// A chunk of a file was stored. Nobody is told of it, so what follows does not wait, unless too many are not durable.
+    /// A chunk of a file was stored. No effect tells of it, so later effects of the inbox leave before its commit, unless two
+    /// MiB of chunks are not durable.
     func storedChunk(byteCount: Int, _ queue: EffectQueue) {
         chunkByteCount += byteCount
         if chunkByteCount + chunkByteCountUnderWay >= 2 * Self.chunksByteCount {

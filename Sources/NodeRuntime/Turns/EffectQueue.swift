@@ -71,8 +71,8 @@ struct CommitLedger {
         changes.append(Change(sequence: nextCommit, queue: queue))
     }
 
-    /// The inbox has changed on the disk by what nobody is told of: what follows does not wait, but a commit that fails is
-    /// a failure of the inbox.
+    /// The inbox has changed on the disk, and no effect tells of the change. Later effects do not wait for its commit; a
+    /// commit that fails is a failure of the inbox all the same.
     mutating func changedQuietly(_ queue: EffectQueue) {
         guard queue.listedIn != nextCommit else { return }
         queue.listedIn = nextCommit

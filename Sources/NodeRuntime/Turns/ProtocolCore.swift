@@ -81,8 +81,7 @@ final class ProtocolCore: NodePart {
             isLocked: store.isLocked,
             defaultPolicy: services.defaultPolicy,
             sessionGrace: options.sessionGrace,
-            // Not a copy of the archive: what the turn changes would be copied with it. Each closure captures one object, which
-            // needs no allocation.
+            // A closure that captures a single object needs no allocation.
             isKnown: { [inboxes] client, id in inboxes[client]?.archive.contains(id) ?? false },
             hasRoom: { [self] client in hasRoom(client) },
             isNamedPeer: { [peers] key in peers.peer(key) != nil },
