@@ -16,6 +16,7 @@ extension Store {
     ///   - isHidden: found by its identifier only: ``read(_:id:now:)``, ``contains(_:id:)``, ``update(_:id:payload:)``
     ///     and ``erase(_:id:)`` work as with any other; it is in no list and no count, has no place in the order, and no
     ///     ``ReapReport`` names it. For the parts of attachments.
+    @discardableResult
     package func append(
         _ id: RowID,
         id messageID: [UInt8],
@@ -24,7 +25,7 @@ extension Store {
         payload: [UInt8],
         notBefore place: UInt64 = 0,
         isHidden: Bool = false
-    ) throws(StoreError) {
+    ) throws(StoreError) -> MessagePlace {
         try append(
             to: try grid.row(id),
             id: Bytes16.parse(messageID),
@@ -41,6 +42,7 @@ extension Store {
     ///   - row: of this store, see ``handle(_:)``.
     ///   - byteCount: of the payload.
     ///   - write: writes all of the payload.
+    @discardableResult
     package func append(
         to row: Row,
         id: Bytes16,
@@ -50,7 +52,7 @@ extension Store {
         notBefore place: UInt64 = 0,
         isHidden: Bool = false,
         _ write: (UnsafeMutableRawBufferPointer) -> Void
-    ) throws(StoreError) {
+    ) throws(StoreError) -> MessagePlace {
         try writer.append(
             to: row,
             id: id,

@@ -151,9 +151,9 @@ struct FuzzAssembly {
             guard !isOver else { return }
             switch action {
             case .save(let client): if client == clients[node] { saved[node] = nodes[node].record(client) }
-            case .keep(_, let message, _): archive[node][message.content.id] = message
-            case .setState(_, let id, let state): archive[node][id]?.state = state
-            case .setDelivery(_, let id, let delivery): archive[node][id]?.merge([delivery])
+            case .keep(_, let messages, _): for message in messages { archive[node][message.content.id] = message }
+            case .setState(_, let ids, let state): for id in ids { archive[node][id]?.state = state }
+            case .setDelivery(_, let ids, let delivery): for id in ids { archive[node][id]?.merge([delivery]) }
             case .erase(_, let ids): for id in ids { archive[node][id] = nil }
             case .reschedule(_, let id, let expiresAt): archive[node][id]?.expiresAt = expiresAt
             case .eraseSent(_, let agreement):
@@ -179,7 +179,7 @@ struct FuzzAssembly {
                 }
                 if !contents.isEmpty { send(.contents(contents), on: link, from: node) }
             case .close(let link): close(link, by: node)
-            case .knock, .notify: break
+            case .knock, .notify, .notifyMessages: break
             case .wake(let client, let reason): wake(node, client, reason)
             case .sleep(let client):
                 saved[node] = nodes[node].record(client)

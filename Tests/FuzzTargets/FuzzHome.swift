@@ -150,7 +150,7 @@
             guard life > 0 else { return }
             for row in store.liveRows() {
                 let id = [UInt8](repeating: 0xee, count: 16)
-                try? store.append(row, id: id, tier: .oneHour, expiresAt: now + hour, payload: [9])
+                _ = try? store.append(row, id: id, tier: .oneHour, expiresAt: now + hour, payload: [9])
                 try? store.saveState(row, [1, 1, 1])
                 try? store.scheduleDestruction(of: row, at: now + hour)
             }

@@ -98,9 +98,9 @@ struct Assembly {
     private mutating func perform(_ actions: [NodeAction], _ node: Int) {
         for action in actions {
             switch action {
-            case .keep(_, let message, _): archive[node][message.content.id] = message
-            case .setState(_, let id, let state): archive[node][id]?.state = state
-            case .setDelivery(_, let id, let delivery): archive[node][id]?.merge([delivery])
+            case .keep(_, let messages, _): for message in messages { archive[node][message.content.id] = message }
+            case .setState(_, let ids, let state): for id in ids { archive[node][id]?.state = state }
+            case .setDelivery(_, let ids, let delivery): for id in ids { archive[node][id]?.merge([delivery]) }
             case .explode(_, let record, let told):
                 exploded[node] = record
                 fanOut[node] = told
@@ -117,6 +117,7 @@ struct Assembly {
             case .dial(_, let dial): open(dial, from: node)
             case .close(let link): close(link, by: node)
             case .notify(let event): events[node].append(event.kind)
+            case .notifyMessages(let happened): events[node] += happened.events.map(\.kind)
             case .register(_, let route): routes[node].insert(route)
             case .unregister(_, let route): routes[node].remove(route)
             case .armExplosion(_, let record, _): armed[node] = record

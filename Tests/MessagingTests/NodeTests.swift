@@ -87,8 +87,9 @@ struct Pair {
     mutating func perform(_ actions: [NodeAction], _ node: Int) {
         for action in actions {
             switch action {
-            case .keep(_, let message, let keeping): archive[node][message.content.id] = (message, keeping)
-            case .setState(_, let id, let state): archive[node][id]?.message.state = state
+            case .keep(_, let messages, let keeping):
+                for message in messages { archive[node][message.content.id] = (message, keeping) }
+            case .setState(_, let ids, let state): for id in ids { archive[node][id]?.message.state = state }
             case .erase(_, let ids): for id in ids { archive[node][id] = nil }
             case .reschedule(_, let id, let expiresAt):
                 archive[node][id]?.message.expiresAt = expiresAt
@@ -111,6 +112,7 @@ struct Pair {
             case .dial(_, let dial): dials[node] = dial
             case .close(let link): closed.insert(link)
             case .notify(let event): events[node].append(event.kind)
+            case .notifyMessages(let happened): events[node] += happened.events.map(\.kind)
             case .save(let client): records[client] = nodes[node].record(client) ?? records[client]
             case .wake(let client, let reason): wake(node, reason, client)
             case .sleep(let client):
@@ -118,7 +120,8 @@ struct Pair {
                 var turn = turn(random, now: now, isLocked: false, endpoints: [], known: { _, _ in false })
                 nodes[node].fallAsleep(client, &turn)
                 random = turn.random
-            case .setDelivery(_, let id, let delivery): archive[node][id]?.message.merge([delivery])
+            case .setDelivery(_, let ids, let delivery):
+                for id in ids { archive[node][id]?.message.merge([delivery]) }
             case .keepChunk(_, let chunk, _, _): chunks[node][chunk.message, default: [:]][chunk.index] = chunk
             case .forgetChunks(_, let id): chunks[node][id] = nil
             case .verifyAttachment(let client, let id): verify(id, client, node)

@@ -230,7 +230,9 @@ struct Oracle {
             {
                 isAcknowledged = true
             }
-            if case .keep(_, let message, let keeping) = action, message.content.id == content.id {
+            if case .keep(_, let messages, let keeping) = action,
+                let message = messages.first(where: { $0.content.id == content.id })
+            {
                 isKept = true
                 if case .untilUnlocked = keeping { isKept = false }
                 checkEnd(of: message, age: age, keeping, isCapped: isCapped, now, simulation)

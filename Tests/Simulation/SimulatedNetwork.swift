@@ -363,13 +363,20 @@ extension Frame {
     }
 }
 
+extension [MessageID] {
+    /// The beginning of each.
+    var summary: String { map { Hex.encode($0.bytes.prefix(3)) }.joined(separator: " ") }
+}
+
 extension NodeAction {
     var summary: String {
         switch self {
         case .save(let client): "save \(client.shortName)"
-        case .keep(_, let message, let keeping):
-            "keep \(Hex.encode(message.content.id.bytes.prefix(3))) \(message.content.displayText.prefix(20)) \(keeping)"
-        case .setState(_, let id, let state): "state \(Hex.encode(id.bytes.prefix(3))) \(state)"
+        case .keep(_, let messages, let keeping):
+            "keep"
+                + messages.map { " \(Hex.encode($0.content.id.bytes.prefix(3))) \($0.content.displayText.prefix(20))" }
+                .joined() + " \(keeping)"
+        case .setState(_, let ids, let state): "state \(ids.summary) \(state)"
         case .erase(_, let ids): "erase \(ids.count)"
         case .forgetMemory: "forgetMemory"
         case .reschedule(_, let id, let at): "reschedule \(Hex.encode(id.bytes.prefix(3))) to \(at.milliseconds)"
@@ -391,9 +398,11 @@ extension NodeAction {
         case .pauseReading(let link, let time): "pause \(link.value) for \(time)"
         case .knock: "knock"
         case .notify(let event): "notify \(event.kind.name)"
+        case .notifyMessages(let events):
+            "notify \(events.events.first { _ in true }?.kind.name ?? "") \(events.messages.summary)"
         case .wake(let client, let reason): "wake \(client.shortName) \(reason.rawValue)"
         case .sleep(let client): "sleep \(client.shortName)"
-        case .setDelivery(_, let id, let delivery): "delivery \(Hex.encode(id.bytes.prefix(3))) \(delivery.state)"
+        case .setDelivery(_, let ids, let delivery): "delivery \(ids.summary) \(delivery.state)"
         case .keepChunk(_, let chunk, _, _): "keep chunk \(chunk.index)"
         case .forgetChunks: "forget chunks"
         case .verifyAttachment: "verify"

@@ -67,6 +67,8 @@ extension Simulation {
             var members: [PublicKey: [Endpoint]]
             /// For whom messages wait here.
             var waiting: Set<PublicKey>
+            /// It sleeps, and cannot be woken: as many as may be are awake at its node, and nobody may put them to sleep.
+            var isStuck = false
         }
         var sides: [ConversationID: [Side]] = [:]
         for node in nodes {
@@ -82,6 +84,8 @@ extension Simulation {
                     )
                 )
             }
+            let awake = node.core.conversations.map(\.client)
+            let isFull = awake.count >= 2 * node.core.capacity && !awake.contains { node.core.protection($0).isEmpty }
             for summary in node.core.sleepers {
                 sides[summary.conversation, default: []].append(
                     Side(
@@ -91,7 +95,8 @@ extension Simulation {
                         waiting: Set(
                             undelivered(node, summary.client).flatMap(\.deliveries).filter { $0.state == .queued }
                                 .map(\.member)
-                        )
+                        ),
+                        isStuck: isFull
                     )
                 )
             }
@@ -101,7 +106,7 @@ extension Simulation {
         }
         for conversation in sides.keys.sorted() {
             let all = sides[conversation]!
-            for side in all where !side.waiting.isEmpty {
+            for side in all where !side.waiting.isEmpty && !side.isStuck {
                 // Whoever finds it or is found by it, and so on: those that have moved are found through others.
                 var near = [side]
                 var rest = all.filter { $0.own != side.own }
@@ -114,7 +119,8 @@ extension Simulation {
                     near.append(rest.remove(at: next))
                 }
                 if let other = near.dropFirst().first(where: {
-                    side.waiting.contains($0.own) && side.members[$0.own] != nil && $0.members[side.own] != nil
+                    !$0.isStuck && side.waiting.contains($0.own) && side.members[$0.own] != nil
+                        && $0.members[side.own] != nil
                 }) {
                     for one in near {
                         let places = one.members.map { "\($0.key.shortName) at \($0.value)" }.sorted()

@@ -361,10 +361,13 @@ package final class Simulation {
             case .save(let client):
                 guard let record = node.core.record(client), let key = node.keys[client] else { continue }
                 write(.save(client, Disk.Inbox(record: record, key: key)), node)
-            case .keep(let client, let message, let keeping): keep(message, keeping, client, node)
-            case .setState(let client, let id, let state):
-                node.memory[client]?[id]?.message.state = state
-                if node.disk.messages[client]?[id] != nil { write(.state(client, id, state), node) }
+            case .keep(let client, let messages, let keeping):
+                for message in messages { keep(message, keeping, client, node) }
+            case .setState(let client, let ids, let state):
+                for id in ids {
+                    node.memory[client]?[id]?.message.state = state
+                    if node.disk.messages[client]?[id] != nil { write(.state(client, id, state), node) }
+                }
             case .erase(let client, let ids):
                 for id in ids { node.memory[client]?[id] = nil }
                 write(.erase(client, ids), node)
@@ -434,13 +437,16 @@ package final class Simulation {
             case .pauseReading: count("pauses")
             case .knock(let knock): put(.knock(knock), node)
             case .notify(let event): put(.notify(event), node)
+            case .notifyMessages(let events): for event in events.events { put(.notify(event), node) }
             case .wake(let client, let reason): wake(node, client, reason)
             case .sleep(let client): sleep(node, client)
             // What members have said of a message is shown and decides nothing here.
-            case .setDelivery(let client, let id, let delivery):
-                count("deliveries")
-                node.memory[client]?[id]?.message.merge([delivery])
-                node.disk.messages[client]?[id]?.merge([delivery])
+            case .setDelivery(let client, let ids, let delivery):
+                for id in ids {
+                    count("deliveries")
+                    node.memory[client]?[id]?.message.merge([delivery])
+                    node.disk.messages[client]?[id]?.merge([delivery])
+                }
             case .keepChunk, .forgetChunks, .verifyAttachment, .serveChunks, .transmitChunk:
                 violation("node \(node.index) deals with a file that nobody has sent")
             case .forward, .relayed, .endpointsMayHaveChanged, .gatherCandidates, .dialPunching, .punch:

@@ -54,7 +54,7 @@ struct IncomingFiles: Sendable {
             message.state = .failed
             message.onReading = nil
             return [
-                .keep(names.client, message, keeping),
+                .keep(names.client, [message], keeping),
                 .transmit(link, .receipt(Receipt(.tooLarge, [id]))),
                 names.event(.message(id), turn),
             ]
@@ -73,7 +73,7 @@ struct IncomingFiles: Sendable {
             machine: AttachmentReceiverStateMachine(chunkCount: attachment.chunkCount) { _ in false },
             stallsAt: turn.now + Limits.transferPatience
         )
-        return [.keep(names.client, message, keeping), names.event(.message(id), turn)]
+        return [.keep(names.client, [message], keeping), names.event(.message(id), turn)]
             + resume(id, on: link, of: members, turn)
     }
 
@@ -188,7 +188,7 @@ struct IncomingFiles: Sendable {
         }
         files[id] = nil
         let isStored = if case .disk = file.keeping { true } else { false }
-        return [.setState(names.client, id, .received)]
+        return [.setState(names.client, [id], .received)]
             + (link.map { [.transmit($0, .acknowledgement(id, stored: isStored))] } ?? [])
             + [names.event(.messageState(id, .received, stored: isStored), turn)]
     }
@@ -196,7 +196,7 @@ struct IncomingFiles: Sendable {
     private mutating func fail(_ id: MessageID, _ turn: Turn) -> [NodeAction] {
         let hasChunks = (files.removeValue(forKey: id)?.machine.count ?? 1) > 0
         return (hasChunks ? [.forgetChunks(names.client, id)] : []) + [
-            .setState(names.client, id, .failed), names.event(.messageState(id, .failed, stored: nil), turn),
+            .setState(names.client, [id], .failed), names.event(.messageState(id, .failed, stored: nil), turn),
         ]
     }
 

@@ -99,4 +99,17 @@ struct ConversationNames: Hashable, Sendable {
     func event(_ kind: Event.Kind, _ turn: Turn) -> NodeAction {
         .notify(Event(client: client, conversation: conversation, at: turn.now, kind: kind))
     }
+
+    /// The same has happened to all of these messages.
+    func events(_ happening: MessageEvents.Happening, _ messages: [MessageID], _ turn: Turn) -> NodeAction {
+        .notifyMessages(
+            MessageEvents(
+                client: client,
+                conversation: conversation,
+                at: turn.now,
+                messages: messages,
+                happening: happening
+            )
+        )
+    }
 }

@@ -99,24 +99,18 @@ extension ConversationStateMachine {
             return noteIdle(contents.count - 1, of: member, on: link, turn)
         }
         let heldBefore = heldByteCount
-        var batch = ReceivedBatch(link: link, memoryAvailable: memoryAvailable)
-        var result: [NodeAction] = []
-        // Most are kept and shown, and one acknowledgement answers all.
-        result.reserveCapacity(2 * contents.count + 1)
+        var batch = ReceivedBatch(names, on: link, memoryAvailable: memoryAvailable, count: contents.count)
         var idleCount = 0
         for aged in contents {
             batch.memoryAvailable = memoryAvailable - (heldByteCount - heldBefore)
-            let actions = receive(aged, from: member, &batch, turn)
-            if actions.isIdle(on: link) { idleCount += 1 }
-            if actions.contains(where: { if case .keep = $0 { true } else { false } }) {
-                batch.kept.append(aged.content.id)
-            }
-            result += actions
+            let received = receive(aged, from: member, &batch, turn)
+            if case .other(let actions) = received, actions.isIdle(on: link) { idleCount += 1 }
+            batch.add(received, turn)
         }
+        batch.finish(turn)
         // The caller counts a frame without any effect once.
-        if result.isIdle(on: link) { idleCount -= 1 }
-        if !batch.said.isEmpty { result.append(.transmit(link, .acknowledgement(batch.said))) }
-        return result + noteIdle(idleCount, of: member, on: link, turn)
+        if batch.actions.isIdle(on: link) { idleCount -= 1 }
+        return batch.actions + noteIdle(idleCount, of: member, on: link, turn)
     }
 
     /// Parts of a frame that change nothing count like frames of their own: to put many into one makes none of them
@@ -138,17 +132,17 @@ extension ConversationStateMachine {
         from member: PublicKey,
         _ batch: inout ReceivedBatch,
         _ turn: Turn
-    ) -> [NodeAction] {
+    ) -> ReceivedContent {
         let (content, age, link) = (aged.content, aged.age, batch.link)
         let id = content.id
         // Another member's name on it would keep that member's message out. The archive does not know yet what came
         // before it in the same frame.
-        guard id.belongs(to: member, in: conversation), !batch.kept.contains(id) else {
+        guard id.belongs(to: member, in: conversation), batch.kept[id] == nil else {
             tally.dropped += 1
-            return []
+            return .other([])
         }
         if let named = content.agreement, named == agreement?.id { lifetimes.confirm(by: member) }
-        if turn.isKnown(client, id) { return receiveAgain(content, from: member, &batch, turn) }
+        if turn.isKnown(client, id) { return .other(receiveAgain(content, from: member, &batch, turn)) }
         // Section 6, point 7: no two clocks are compared; the age counts by the sender's clock, the rest by ours.
         let terms = content.agreement.flatMap { lifetimes.machine?.storable(under: $0, age: age, now: turn.now) }
         let retention = terms.flatMap {
@@ -158,7 +152,7 @@ extension ConversationStateMachine {
         var expiresAt =
             retention?.expiresAt
             ?? content.lifetime.milliseconds.map { turn.now + ($0 - min(max(age, 0), $0)) }
-        if let expiresAt, expiresAt <= turn.now { return answerExpired(id, of: member, &batch, turn) }
+        if let expiresAt, expiresAt <= turn.now { return .other(answerExpired(id, of: member, &batch, turn)) }
         var onReading = retention?.onReading
         if case .reaction(let reaction) = content.body {
             // It goes with what it is at, and nobody opens it.
@@ -181,23 +175,22 @@ extension ConversationStateMachine {
             : heldByteCount + message.byteCount <= Limits.memoryByteCount && message.byteCount <= batch.memoryAvailable
         guard fits else {
             tally.dropped += 1
-            return []
+            return .other([])
         }
         if let attachment = content.attachment {
             let actions = files.receive(attachment, message, keeping, on: link, of: members, &tally, turn)
             let isKept = actions.contains { if case .keep = $0 { true } else { false } }
             if isKept, !isStored { heldByteCount += message.byteCount }
-            return actions
+            return .other(actions)
         }
         if !isStored { heldByteCount += message.byteCount }
-        if let expiresAt { batch.ends[id] = expiresAt }
         switch keeping {
         case .memory: batch.said.held.append(id)
         case .disk: batch.said.stored.append(id)
         // A process may end before the unlock: its sender keeps it until it is on the disk.
         case .untilUnlocked: break
         }
-        return [.keep(client, message, keeping), event(.message(id), turn)]
+        return .new(message, keeping)
     }
 
     /// A content that we have: the acknowledgement was lost, or it is a file that is not whole yet.
@@ -274,17 +267,12 @@ extension ConversationStateMachine {
             tally.dropped += 1
             return []
         }
-        var result: [NodeAction] = []
-        var idleCount = 0
-        for id in said.stored {
-            if lifetimes.unconfirmed.contains(id) { lifetimes.confirm(by: member) }
-            let actions = acknowledged(id, by: member, stored: true, turn)
-            if actions.isEmpty { idleCount += 1 } else { result += actions }
-        }
-        for id in said.held {
-            let actions = acknowledged(id, by: member, stored: false, turn)
-            if actions.isEmpty { idleCount += 1 } else { result += actions }
-        }
+        for id in said.stored where lifetimes.unconfirmed.contains(id) { lifetimes.confirm(by: member) }
+        let stored = settle(said.stored, by: member)
+        let held = settle(said.held, by: member)
+        var idleCount = said.stored.count + said.held.count - stored.count - held.count
+        var result = deliveries.delivered(stored, to: member, stored: true, of: members, turn)
+        result += deliveries.delivered(held, to: member, stored: false, of: members, turn)
         for id in said.expired {
             guard members[member]!.settle(id) else {
                 tally.dropped += 1
@@ -300,14 +288,9 @@ extension ConversationStateMachine {
         return result + noteIdle(idleCount, of: member, on: link, turn)
     }
 
-    private mutating func acknowledged(
-        _ id: MessageID,
-        by member: PublicKey,
-        stored: Bool,
-        _ turn: Turn
-    ) -> [NodeAction] {
-        guard members[member]!.settle(id) else { return [] }
-        return deliveries.delivered(id, to: member, stored: stored, of: members, turn)
+    /// - Returns: those that were waited for.
+    private mutating func settle(_ messages: [MessageID], by member: PublicKey) -> [MessageID] {
+        messages.filter { members[member]!.settle($0) }
     }
 
     /// Contents that waited in memory are on the disk now: their senders need not keep them any more. One without a link
@@ -338,7 +321,10 @@ extension ConversationStateMachine {
     /// A reaction ends with the message it is at.
     private func end(of reaction: Reaction, _ expiresAt: Timestamp?, _ batch: ReceivedBatch, _ turn: Turn) -> Timestamp?
     {
-        let known = batch.ends[reaction.message] ?? turn.contents.message(client, reaction.message)?.expiresAt
+        let known =
+            if let kept = batch.kept[reaction.message] { kept } else {
+                turn.contents.message(client, reaction.message)?.expiresAt
+            }
         guard let expiresAt, let end = known else { return expiresAt }
         return min(expiresAt, end)
     }

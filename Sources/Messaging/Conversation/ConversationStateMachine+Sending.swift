@@ -5,13 +5,28 @@ extension ConversationStateMachine {
     // MARK: Sending
 
     /// Sends a text to every other member.
-    /// - Returns: the message, and where it is kept.
     package mutating func send(
         _ text: String,
         _ turn: inout Turn
     ) throws(CommandError) -> (message: Message, actions: [NodeAction]) {
-        try check(text)
-        return try post(Draft(type: .text, fallback: "", payload: Array(text.utf8)), &turn)
+        let (made, actions) = send([text], &turn)
+        return (try made[0].get(), actions)
+    }
+
+    /// Sends texts to every other member, each as a message of its own.
+    /// - Returns: the message of each, or why there is none.
+    package mutating func send(
+        _ texts: [String],
+        _ turn: inout Turn
+    ) -> (made: [Result<Message, CommandError>], actions: [NodeAction]) {
+        var posted = Posted()
+        let made = texts.map { text in
+            Result { () throws(CommandError) in
+                try check(text)
+                return try make(Draft(type: .text, fallback: "", payload: Array(text.utf8)), &posted, &turn)
+            }
+        }
+        return (made, finish(posted, &turn))
     }
 
     /// Whether a text may be sent.
@@ -34,16 +49,45 @@ extension ConversationStateMachine {
         var prepared: PreparedAttachment?
     }
 
+    /// Messages that were made in one turn. All are kept in the same place.
+    private struct Posted {
+        var messages: [Message] = []
+        /// Of all but a file, which has been given its own before.
+        var placement: Placement?
+        var keeping = NodeAction.Keeping.memory
+    }
+
     /// Keeps a content and puts it into every member's outbox.
     mutating func post(
         _ draft: Draft,
         _ turn: inout Turn
     ) throws(CommandError) -> (message: Message, actions: [NodeAction]) {
+        var posted = Posted()
+        let message = try make(draft, &posted, &turn)
+        return (message, finish(posted, &turn))
+    }
+
+    /// Keeps what was made, and hands over what may leave.
+    private mutating func finish(_ posted: Posted, _ turn: inout Turn) -> [NodeAction] {
+        guard !posted.messages.isEmpty else { return [] }
+        var actions: [NodeAction] = [.keep(client, posted.messages, posted.keeping)]
+        for member in memberKeys { actions += flush(member, &turn) }
+        return actions
+    }
+
+    /// Puts a content into every member's outbox.
+    private mutating func make(
+        _ draft: Draft,
+        _ posted: inout Posted,
+        _ turn: inout Turn
+    ) throws(CommandError) -> Message {
         guard !record.isRemoved else { throw .removed }
         guard !members.isEmpty else { throw .noOtherMember }
         let id = draft.prepared?.message ?? MessageID.make(by: key.publicKey, in: conversation, &turn.random)
         let sentAt = draft.prepared?.sentAt ?? turn.now
-        var kept = lifetimes.placement(of: draft.prepared == nil ? .text : .attachment, record, turn)
+        var kept =
+            posted.placement ?? lifetimes.placement(of: draft.prepared == nil ? .text : .attachment, record, turn)
+        posted.placement = kept
         if let prepared = draft.prepared {
             kept.expiresAt = prepared.expiresAt
             kept.keeping = prepared.keeping
@@ -83,9 +127,9 @@ extension ConversationStateMachine {
             )
         }
         lifetimes.noteUnconfirmed(message.content)
-        var actions: [NodeAction] = [.keep(client, message, kept.keeping)]
-        for member in memberKeys { actions += flush(member, &turn) }
-        return (message, actions)
+        posted.messages.append(message)
+        posted.keeping = kept.keeping
+        return message
     }
 
     /// From when on a receiver that gets a content of ours for the first time finds it expired; `nil`: not before our copy
@@ -138,27 +182,24 @@ extension ConversationStateMachine {
     }
 
     mutating func perform(
-        _ actions: [OutboxStateMachine.Action],
+        _ actions: OutboxStateMachine.Actions,
         to member: PublicKey,
         on link: LinkID?,
         _ turn: Turn
     ) -> [NodeAction] {
         var result: [NodeAction] = []
-        var leaving: [NodeAction.AgedMessage] = []
-        for action in actions {
-            switch action {
-            case .transmit(let id, let age): leaving.append(NodeAction.AgedMessage(id: id, age: age))
-            case .sent(let id): result += deliveries.become(.sent, id, stored: nil, turn)
-            case .expired(let id):
-                // The member will see that something is missing.
-                record.undelivered[member, default: 0] += 1
-                result.append(.save(client))
-                guard MessageDeliveries.isSettled(id, of: members) else { continue }
-                deliveries.forget(id)
-                result += deliveries.become(.expiredUndelivered, id, stored: nil, turn)
-            }
+        if !actions.expired.isEmpty {
+            // The member will see that something is missing.
+            record.undelivered[member, default: 0] += UInt64(actions.expired.count)
+            result.append(.save(client))
+            let ended = actions.expired.filter { MessageDeliveries.isSettled($0, of: members) }
+            for id in ended { deliveries.forget(id) }
+            result += deliveries.become(.expiredUndelivered, ended, stored: nil, turn)
         }
-        if let link, !leaving.isEmpty { result.append(.transmitMessages(link, client, leaving)) }
+        result += deliveries.become(.sent, actions.sent, stored: nil, turn)
+        if let link, !actions.transmitted.isEmpty {
+            result.append(.transmitMessages(link, client, actions.transmitted))
+        }
         return result
     }
 

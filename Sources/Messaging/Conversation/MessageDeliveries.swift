@@ -14,23 +14,25 @@ struct MessageDeliveries: Sendable {
 
     // MARK: Our messages
 
-    /// A member has acknowledged our message. It is delivered when every member has.
+    /// A member has acknowledged messages of ours. A message is delivered when every member has acknowledged it.
     mutating func delivered(
-        _ id: MessageID,
+        _ messages: [MessageID],
         to member: PublicKey,
         stored: Bool,
         of members: Members,
         _ turn: Turn
     ) -> [NodeAction] {
-        said(id, .delivered, by: member, of: members, turn) + settle(id, stored: stored, of: members, turn)
+        guard !messages.isEmpty else { return [] }
+        return said(messages, .delivered, by: member, of: members, turn)
+            + settle(messages, stored: stored, of: members, turn)
     }
 
     /// A message of ours had expired when it came to a member. It has not reached that member, and never will; what it has
     /// come to is said when no other is waited for. The caller counts it as undelivered.
     mutating func missed(_ id: MessageID, by member: PublicKey, of members: Members, _ turn: Turn) -> [NodeAction] {
         missedBySome.insert(id)
-        return [.save(names.client)] + said(id, .expiredUndelivered, by: member, of: members, turn)
-            + settle(id, stored: nil, of: members, turn)
+        return [.save(names.client)] + said([id], .expiredUndelivered, by: member, of: members, turn)
+            + settle([id], stored: nil, of: members, turn)
     }
 
     /// What a message has come to that only a member who has left had not acknowledged.
@@ -39,17 +41,33 @@ struct MessageDeliveries: Sendable {
         let isThere =
             missedBySome.contains(id)
             || deliveries.contains { $0.member != former && ($0.state == .delivered || $0.state == .read) }
-        return isThere ? settle(id, stored: nil, of: members, turn) : cancelled([id], turn)
+        return isThere ? settle([id], stored: nil, of: members, turn) : cancelled([id], turn)
     }
 
-    /// What a message has come to when no member is waited for any more; nothing before.
-    private mutating func settle(_ id: MessageID, stored: Bool?, of members: Members, _ turn: Turn) -> [NodeAction] {
-        guard Self.isSettled(id, of: members) else { return [] }
-        let said = turn.contents.deliveries(names.client, id)
-        let isMissed = missedBySome.remove(id) != nil || said.contains { $0.state == .expiredUndelivered }
-        let isRefused = said.contains { $0.state == .failed }
-        let state: DeliveryState = isRefused ? .failed : isMissed ? .expiredUndelivered : .delivered
-        return become(state, id, stored: state == .delivered ? stored : nil, turn)
+    /// What messages have come to for which no member is waited any more. Of the others nothing is said.
+    private mutating func settle(
+        _ messages: [MessageID],
+        stored: Bool?,
+        of members: Members,
+        _ turn: Turn
+    ) -> [NodeAction] {
+        var delivered: [MessageID] = []
+        delivered.reserveCapacity(messages.count)
+        var missed: [MessageID] = []
+        var refused: [MessageID] = []
+        for id in messages where Self.isSettled(id, of: members) {
+            let said = turn.contents.deliveries(names.client, id)
+            let isMissed = missedBySome.remove(id) != nil || said.contains { $0.state == .expiredUndelivered }
+            if said.contains(where: { $0.state == .failed }) {
+                refused.append(id)
+            } else if isMissed {
+                missed.append(id)
+            } else {
+                delivered.append(id)
+            }
+        }
+        return become(.delivered, delivered, stored: stored, turn)
+            + become(.expiredUndelivered, missed, stored: nil, turn) + become(.failed, refused, stored: nil, turn)
     }
 
     /// Every member has acknowledged it, or is not waited for any more.
@@ -61,23 +79,26 @@ struct MessageDeliveries: Sendable {
     mutating func forget(_ id: MessageID) { missedBySome.remove(id) }
 
     func cancelled(_ messages: [MessageID], _ turn: Turn) -> [NodeAction] {
-        messages.flatMap { become(.cancelled, $0, stored: nil, turn) }
+        become(.cancelled, messages, stored: nil, turn)
     }
 
-    /// A message is in another state, for the disk and for watchers.
-    func become(_ state: DeliveryState, _ id: MessageID, stored: Bool?, _ turn: Turn) -> [NodeAction] {
-        [.setState(names.client, id, state), names.event(.messageState(id, state, stored: stored), turn)]
+    /// Messages are in another state, for the disk and for watchers.
+    func become(_ state: DeliveryState, _ messages: [MessageID], stored: Bool?, _ turn: Turn) -> [NodeAction] {
+        guard !messages.isEmpty else { return [] }
+        return [
+            .setState(names.client, messages, state), names.events(.state(state, stored: stored), messages, turn),
+        ]
     }
 
     private func said(
-        _ id: MessageID,
+        _ messages: [MessageID],
         _ state: DeliveryState,
         by member: PublicKey,
         of members: Members,
         _ turn: Turn
     ) -> [NodeAction] {
-        let noted = NodeAction.setDelivery(names.client, id, Delivery(member: member, state: state, at: turn.now))
-        return members.count > 1 ? [noted, names.event(.messageDelivery(id, member, state), turn)] : [noted]
+        let noted = NodeAction.setDelivery(names.client, messages, Delivery(member: member, state: state, at: turn.now))
+        return members.count > 1 ? [noted, names.events(.delivery(member, state), messages, turn)] : [noted]
     }
 
     // MARK: Receipts for ours
@@ -122,12 +143,12 @@ struct MessageDeliveries: Sendable {
         }
         // Whoever has read it has it: its acknowledgement may still be on its way.
         var result: [NodeAction] = []
-        if members[member]?.settle(id) == true { result += settle(id, stored: nil, of: members, turn) }
-        result += said(id, .read, by: member, of: members, turn)
+        if members[member]?.settle(id) == true { result += settle([id], stored: nil, of: members, turn) }
+        result += said([id], .read, by: member, of: members, turn)
         let isReadByAll = members.keys.allSatisfy { one in
             one == member || message.deliveries.contains { $0.member == one && $0.state == .read }
         }
-        return isReadByAll ? result + become(.read, id, stored: nil, turn) : result
+        return isReadByAll ? result + become(.read, [id], stored: nil, turn) : result
     }
 
     /// A member does not take our file.
@@ -144,8 +165,8 @@ struct MessageDeliveries: Sendable {
             tally.dropped += 1
             return []
         }
-        let result = said(id, .failed, by: member, of: members, turn)
-        return Self.isSettled(id, of: members) ? result + become(.failed, id, stored: nil, turn) : result
+        let result = said([id], .failed, by: member, of: members, turn)
+        return Self.isSettled(id, of: members) ? result + become(.failed, [id], stored: nil, turn) : result
     }
 
     // MARK: What we have read

@@ -162,7 +162,7 @@ struct ConversationAgreement: Sendable {
             state: .received,
             expiresAt: kept.expiresAt
         )
-        return [.keep(names.client, message, kept.keeping), names.event(.message(id), turn)]
+        return [.keep(names.client, [message], kept.keeping), names.event(.message(id), turn)]
     }
 
     // MARK: Keeping
@@ -229,8 +229,8 @@ struct ConversationAgreement: Sendable {
         for index in members.values.indices {
             for message in messages { _ = members.values[index].settle(message) }
         }
-        return [.eraseSent(names.client, agreement)]
-            + messages.map { names.event(.messageState($0, .cancelled, stored: nil), turn) }
+        let erased = NodeAction.eraseSent(names.client, agreement)
+        return messages.isEmpty ? [erased] : [erased, names.events(.state(.cancelled, stored: nil), messages, turn)]
     }
 }
 

@@ -7,8 +7,9 @@ package enum NodeAction: Hashable, Sendable {
 
     /// Make the inbox's record durable as it is now.
     case save(ClientID)
-    case keep(ClientID, Message, Keeping)
-    case setState(ClientID, MessageID, DeliveryState)
+    /// Keep these messages, in this order.
+    case keep(ClientID, [Message], Keeping)
+    case setState(ClientID, [MessageID], DeliveryState)
     /// Overwrite these messages wherever they are.
     case erase(ClientID, [MessageID])
     /// Forget what is in memory only.
@@ -45,6 +46,8 @@ package enum NodeAction: Hashable, Sendable {
     // MARK: Watchers
 
     case notify(Event)
+    /// The same of many messages of one inbox, in their order.
+    case notifyMessages(MessageEvents)
 
     // MARK: Inboxes
 
@@ -55,9 +58,9 @@ package enum NodeAction: Hashable, Sendable {
 
     // MARK: Contents
 
-    /// Note what a member has said of one of our messages. Written with the next ``setState(_:_:_:)``, or at once when
-    /// it was read.
-    case setDelivery(ClientID, MessageID, Delivery)
+    /// Note what a member has said of messages of ours. Written with the next ``setState(_:_:_:)``, or at once when they
+    /// were read.
+    case setDelivery(ClientID, [MessageID], Delivery)
     /// Keep a chunk of a file beside its message, with the message's expiry.
     case keepChunk(ClientID, AttachmentChunk, expiresAt: Timestamp?, Keeping)
     /// Overwrite all chunks of a file wherever they are.
@@ -88,6 +91,11 @@ package enum NodeAction: Hashable, Sendable {
     package struct AgedMessage: Hashable, Sendable {
         package let id: MessageID
         package let age: Milliseconds
+
+        package init(id: MessageID, age: Milliseconds) {
+            self.id = id
+            self.age = age
+        }
     }
 
     /// Where a message is kept.
@@ -136,6 +144,39 @@ package enum NodeAction: Hashable, Sendable {
         case askByInvite(ClientID, InviteID, [Endpoint])
         /// Bring our receipt to the creator's tombstone, once; it comes for it otherwise.
         case report(ConversationID, [Endpoint])
+    }
+}
+
+/// What watchers are told of messages of one inbox to which the same has happened at the same time: an ``Event`` each.
+package struct MessageEvents: Hashable, Sendable {
+    package let client: ClientID
+    package let conversation: ConversationID
+    /// By our clock.
+    package let at: Timestamp
+    package let messages: [MessageID]
+    package let happening: Happening
+
+    /// What has happened to each of them.
+    package enum Happening: Hashable, Sendable {
+        /// ``Event/Kind/message(_:)``.
+        case came
+        /// ``Event/Kind/messageState(_:_:stored:)``.
+        case state(DeliveryState, stored: Bool?)
+        /// ``Event/Kind/messageDelivery(_:_:_:)``.
+        case delivery(PublicKey, DeliveryState)
+    }
+
+    /// In the order of the messages.
+    package var events: some Sequence<Event> {
+        messages.lazy.map { id in
+            let kind: Event.Kind =
+                switch happening {
+                case .came: .message(id)
+                case .state(let state, let isStored): .messageState(id, state, stored: isStored)
+                case .delivery(let member, let state): .messageDelivery(id, member, state)
+                }
+            return Event(client: client, conversation: conversation, at: at, kind: kind)
+        }
     }
 }
 

@@ -321,7 +321,8 @@ package final class NodeStateMachine {
                 last = nil
                 if let inbox = inboxes[client] { forget(inbox) }
                 rebalanceAt = rebalanceAt ?? turn.now + Limits.inboxTrimInterval
-            case .keep(let client, let message, _) where message.content.type != .systemMessage:
+            case .keep(let client, let messages, _)
+            where messages.contains { $0.content.type != .systemMessage }:
                 if let inbox = inbox(client) { lifecycle.active(inbox, at: turn.now) }
             case .setState(let client, _, .delivered): if let inbox = inbox(client) { delivered(inbox) }
             default: break

@@ -37,12 +37,24 @@ package struct OutboxStateMachine: Hashable, Sendable {
         }
     }
 
-    /// What follows from an event, in order.
-    package enum Action: Hashable, Sendable {
-        case transmit(MessageID, age: Milliseconds)
-        /// First time it goes out.
-        case sent(MessageID)
-        case expired(MessageID)
+    /// What follows from an event, each in the order of the messages.
+    package struct Actions: Hashable, Sendable {
+        package var expired: [MessageID] = []
+        /// Those of ``transmitted`` that go out for the first time.
+        package var sent: [MessageID] = []
+        package var transmitted: [NodeAction.AgedMessage] = []
+
+        package var isEmpty: Bool { expired.isEmpty && transmitted.isEmpty }
+
+        package init(
+            expired: [MessageID] = [],
+            sent: [MessageID] = [],
+            transmitted: [NodeAction.AgedMessage] = []
+        ) {
+            self.expired = expired
+            self.sent = sent
+            self.transmitted = transmitted
+        }
     }
 
     private var entries: [MessageID: Entry] = [:]
@@ -87,22 +99,32 @@ package struct OutboxStateMachine: Hashable, Sendable {
     }
 
     /// Hands over what may go now.
-    package mutating func flush(now: Timestamp, random: inout some RandomNumberGenerator) -> [Action] {
-        var actions: [Action] = []
+    package mutating func flush(now: Timestamp, random: inout some RandomNumberGenerator) -> Actions {
+        var actions = Actions()
+        flush(&actions, now: now, random: &random)
+        return actions
+    }
+
+    private mutating func flush(
+        _ actions: inout Actions,
+        now: Timestamp,
+        random: inout some RandomNumberGenerator
+    ) {
+        guard !waiting.isEmpty, inFlight.count < Limits.inFlightCount else { return }
+        let jitter = random.next()
         while inFlight.count < Limits.inFlightCount, let message = waiting.popFirst() {
             guard var entry = entries[message], !entry.isInFlight else { continue }
             guard entry.deadline > now else {
                 wake(at: entry.deadline)
                 continue
             }
-            if entry.attempts == 0 { actions.append(.sent(message)) }
-            actions.append(.transmit(message, age: max(0, now - entry.sentAt)))
+            if entry.attempts == 0 { actions.sent.append(message) }
+            actions.transmitted.append(NodeAction.AgedMessage(id: message, age: max(0, now - entry.sentAt)))
             entry.isInFlight = true
             inFlight.insert(message)
-            schedule(&entry, now: now, random: &random)
+            schedule(&entry, now: now, jitter)
             entries[message] = entry
         }
-        return actions
     }
 
     /// The receiver has it.
@@ -143,36 +165,41 @@ package struct OutboxStateMachine: Hashable, Sendable {
         now: Timestamp,
         isLinked: Bool,
         random: inout some RandomNumberGenerator
-    ) -> [Action] {
-        var actions: [Action] = []
+    ) -> Actions {
+        var actions = Actions()
         if let due = wakeAt, due <= now {
             wakeAt = nil
+            let jitter = random.next()
             for var entry in all {
                 if entry.deadline <= now {
                     _ = remove(entry.message)
-                    actions.append(.expired(entry.message))
+                    actions.expired.append(entry.message)
                     continue
                 }
                 if isLinked, entry.isInFlight, let next = entry.nextAttempt, next <= now {
-                    actions.append(.transmit(entry.message, age: max(0, now - entry.sentAt)))
-                    schedule(&entry, now: now, random: &random)
+                    actions.transmitted.append(
+                        NodeAction.AgedMessage(id: entry.message, age: max(0, now - entry.sentAt))
+                    )
+                    schedule(&entry, now: now, jitter)
                     entries[entry.message] = entry
                 }
                 wake(at: entry.deadline)
                 if entry.isInFlight, let next = entry.nextAttempt { wake(at: next) }
             }
         }
-        return isLinked ? actions + flush(now: now, random: &random) : actions
+        if isLinked { flush(&actions, now: now, random: &random) }
+        return actions
     }
 
     /// When ``advance(now:isLinked:random:)`` has something to do; `nil` for never.
     package var nextDeadline: Timestamp? { entries.isEmpty ? nil : wakeAt }
 
-    /// 2 s, 4 s, 8 s … 15 min, each shortened by up to a quarter at random.
-    private mutating func schedule(_ entry: inout Entry, now: Timestamp, random: inout some RandomNumberGenerator) {
+    /// 2 s, 4 s, 8 s … 15 min, each shortened by up to a quarter at random: messages that leave together come again
+    /// together.
+    private mutating func schedule(_ entry: inout Entry, now: Timestamp, _ jitter: UInt64) {
         let wait = min(Limits.resendFirst << Milliseconds(min(entry.attempts, 20)), Limits.resendLongest)
         entry.attempts += 1
-        let next = now + wait - Milliseconds(random.next(upperBound: UInt64(wait / 4)))
+        let next = now + wait - Milliseconds(jitter % UInt64(wait / 4))
         entry.nextAttempt = next
         wake(at: next)
     }

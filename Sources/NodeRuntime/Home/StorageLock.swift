@@ -69,7 +69,7 @@ final class StorageLock: CorePart {
         store.lock()
         for inbox in inboxes.unordered {
             inbox.key?.wipe()
-            inbox.archive.outgoing.removeAll()
+            inbox.archive.forgetOutgoing()
             inbox.forgetHashes()
         }
         core.schedule()

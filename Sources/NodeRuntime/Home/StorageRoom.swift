@@ -71,8 +71,10 @@ package struct StorageRoom {
         return hasDiskSpace && !indexed.overflow && max(byteCount, indexed.partialValue) < limits.inboxByteCount.value
     }
 
-    package mutating func stored() {
-        storedCount &+= 1
-        if storedCount % 256 == 0 { look() }
+    package mutating func stored(count: Int) {
+        storedCount += count
+        guard storedCount >= 256 else { return }
+        storedCount = 0
+        look()
     }
 }

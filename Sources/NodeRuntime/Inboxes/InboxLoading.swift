@@ -259,7 +259,7 @@ final class InboxLoading: CorePart {
         let client = inbox.client
         held.drop(inbox, isDurable: false)
         // What the disk has may be other than what was to be written, of a file that is being handed over, too.
-        inbox.archive.outgoing.removeAll()
+        inbox.archive.forgetOutgoing()
         uploads.cancelAll(into: client)
         inbox.verifications = [:]
         guard !isStopped, inboxes[client] === inbox else { return }

@@ -77,13 +77,18 @@ final class InboxWriter: CorePart {
 
     // MARK: Messages
 
-    func keep(_ message: Message, _ keeping: NodeAction.Keeping, client: ClientID) {
-        // Before the message: killed between the two, the next start must look for it.
-        if case .disk = keeping, message.sender == nil, message.content.type != .systemMessage { unsettle(client) }
-        storing(client) { inbox throws(StoreError) in try inbox.archive.keep(message, keeping, now: now) }
+    func keep(_ messages: [Message], _ keeping: NodeAction.Keeping, client: ClientID) {
+        // Before the messages: killed between the two, the next start must look for them.
+        if case .disk = keeping, messages.contains(where: { $0.sender == nil && $0.content.type != .systemMessage }) {
+            unsettle(client)
+        }
+        storing(client) { inbox throws(StoreError) in
+            let now = now
+            for message in messages { try inbox.archive.keep(message, keeping, now: now) }
+        }
         guard case .disk = keeping else { return }
         changed(client)
-        storage.room.stored()
+        storage.room.stored(count: messages.count)
     }
 
     /// A chunk goes beside its message, or into memory.

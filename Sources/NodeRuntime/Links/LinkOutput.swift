@@ -31,17 +31,27 @@ final class LinkOutput: CorePart {
             acknowledge(on: link)
             link.said = said
             return
-        case .contents: break
+        case .contents: sendContents(on: link)
         // What a receipt says of a file counts behind the file's acknowledgement only, and nothing follows a `closing`.
-        default: acknowledge(on: link)
+        default:
+            sendContents(on: link)
+            acknowledge(on: link)
         }
         send(frame, on: link)
     }
 
-    func transmit(_ contents: [AgedContent], on link: LinkID) {
-        guard let connection = links[link]?.connection else { return }
-        for frame in ContentsCodec.frames(of: contents) { try? connection.send(frame) }
-        touched.insert(link)
+    /// The contents leave with the next flush, or before the next frame: in as few frames as they fit into, whatever
+    /// requests they came with.
+    func transmit(_ contents: [AgedContent], on id: LinkID) {
+        guard let link = links[id] else { return }
+        touched.insert(id)
+        link.leaving += contents
+    }
+
+    private func sendContents(on link: ActiveLink) {
+        guard !link.leaving.isEmpty else { return }
+        for frame in ContentsCodec.frames(of: link.leaving) { try? link.connection.send(frame) }
+        link.leaving = []
     }
 
     /// Sends what was said of contents since the last flush.
@@ -63,6 +73,7 @@ final class LinkOutput: CorePart {
     func flush() {
         for id in touched.sorted() {
             guard let link = links[id] else { continue }
+            sendContents(on: link)
             acknowledge(on: link)
             link.connection.flush()
         }
@@ -74,6 +85,7 @@ final class LinkOutput: CorePart {
 
     func close(_ link: LinkID) {
         guard let open = links[link] else { return }
+        sendContents(on: open)
         acknowledge(on: open)
         let isGuest = core.machine.isGuest(link)
         open.connection.close()

@@ -18,6 +18,8 @@ final class ActiveLink {
     var isSilent = true
     /// What has been said of contents since the last flush: it leaves in one frame, ahead of every other but contents.
     var said = Acknowledgement()
+    /// Contents that leave with the next flush, ahead of every other frame.
+    var leaving: [AgedContent] = []
     /// Pieces of relayed streams that are not there.
     var lostPieces = IdleFrames.relayed
 

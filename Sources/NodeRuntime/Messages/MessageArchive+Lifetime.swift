@@ -13,6 +13,7 @@ extension MessageArchive {
     ) throws(StoreError) {
         if rescheduleHeld(id, expiresAt: expiresAt, now: now) { return }
         outgoing.remove(id)
+        learned.forgetPlace(of: id)
         guard !store.isLocked, let bytes = try store.read(row, id: id.bytes, now: now.milliseconds),
             let (stored, arrivedAt) = try? StoredCodec.decodeMessage(bytes),
             let tier = Lifetime.holding(expiresAt - now).tier

@@ -63,6 +63,15 @@ extension MessageArchive {
         return listed(current, arrivedAt)
     }
 
+    /// What a message says.
+    func content(_ id: Messaging.MessageID, now: Timestamp) -> Content? {
+        // The common case, without a copy of what it has come to.
+        if heldIndex.isEmpty, let entry = outgoing[id], entry.message.expiresAt.map({ $0 > now }) ?? true {
+            return entry.message.content
+        }
+        return read(id, now: now)?.message.content
+    }
+
     /// What members have said of a message of ours.
     func deliveries(of id: Messaging.MessageID, now: Timestamp) -> [Delivery] {
         guard heldIndex[id] == nil, var said = outgoing.deliveries(of: id) else {

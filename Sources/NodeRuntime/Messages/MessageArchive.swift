@@ -74,10 +74,10 @@ final class MessageArchive {
         case .disk(let lifetime):
             guard let tier = lifetime.tier, let expiresAt = message.expiresAt else { return }
             settlePlaces()
-            try append(message, arrivedAt: now, tier, expiresAt, notBefore: held.last?.place)
+            let place = try append(message, arrivedAt: now, tier, expiresAt, notBefore: held.last?.place)
             // Of hidden records nobody says when they have come to their end.
             if message.sender == nil, !message.content.isAnnotation {
-                outgoing.insert(message, arrivedAt: now)
+                outgoing.insert(message, arrivedAt: now, place: place)
             }
             if message.sender != nil {
                 let isPartial = message.content.attachment != nil && message.state != .received
@@ -91,13 +91,14 @@ final class MessageArchive {
         noteReaction(message)
     }
 
+    @discardableResult
     private func append(
         _ message: Message,
         arrivedAt: Timestamp,
         _ tier: Tier,
         _ expiresAt: Timestamp,
         notBefore place: UInt64?
-    ) throws(StoreError) {
+    ) throws(StoreError) -> MessagePlace {
         try store.append(
             row,
             id: message.content.id.bytes,
@@ -249,14 +250,14 @@ final class MessageArchive {
         }
         sent.remove(id)
         guard !store.isLocked else { return }
-        learn(MessageStatus(message: id, state: state, said: deliveries.removeValue(forKey: id) ?? []))
+        let status = MessageStatus(message: id, state: state, said: deliveries.removeValue(forKey: id) ?? [])
         // Nothing is to be sent of it any more: what it says is on the disk alone.
-        if state != .queued { outgoing.remove(id) }
+        if state == .queued { learn(status) } else { learned.add(status, at: outgoing.remove(id)?.place) }
     }
 
     private func learn(_ status: MessageStatus) {
-        learned.add(status.message, status.state, status.said)
-        outgoing.update(status.message) { $0.learn(status) }
+        learned.add(status, at: outgoing[status.message]?.place)
+        outgoing.learn(status)
     }
 
     /// What a member has said of a message of ours. Written with the message's next state; with the next commit when the
@@ -292,9 +293,15 @@ final class MessageArchive {
         replaceHeld(held.filter { $0.tier != nil })
     }
 
+    /// What is on the disk is asked for again, also where it is.
+    func forgetOutgoing() {
+        outgoing.removeAll()
+        learned.forgetPlaces()
+    }
+
     /// The inbox sleeps: what is in memory only stays; the rest is read again.
     func sleep() {
-        outgoing.removeAll()
+        forgetOutgoing()
         sent = []
     }
 

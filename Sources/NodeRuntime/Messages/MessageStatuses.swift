@@ -5,29 +5,48 @@ import Wire
 
 /// What was learned of messages on the disk and is in no status record yet, in the order in which it was learned first.
 struct LearnedStatuses {
-    private var order: [Messaging.MessageID] = []
-    private var entries: [Messaging.MessageID: MessageStatus] = [:]
+    struct Entry {
+        var status: MessageStatus
+        /// Where the message is; `nil`: the store is to be asked.
+        var place: MessagePlace?
+    }
 
-    var isEmpty: Bool { entries.isEmpty }
-    var all: [MessageStatus] { order.compactMap { entries[$0] } }
+    /// `nil` for those that were removed.
+    private var entries: [Entry?] = []
+    private var indices: [Messaging.MessageID: Int] = [:]
 
-    subscript(message: Messaging.MessageID) -> MessageStatus? { entries[message] }
+    var isEmpty: Bool { indices.isEmpty }
 
-    mutating func add(_ message: Messaging.MessageID, _ state: DeliveryState?, _ said: [Delivery]) {
-        if entries[message] == nil { order.append(message) }
-        var status = entries.removeValue(forKey: message) ?? MessageStatus(message: message)
-        status.state = state ?? status.state
-        status.said.merge(said)
-        entries[message] = status
+    subscript(message: Messaging.MessageID) -> MessageStatus? { indices[message].flatMap { entries[$0]?.status } }
+
+    mutating func add(_ status: MessageStatus, at place: MessagePlace?) {
+        guard let index = indices[status.message] else {
+            indices[status.message] = entries.count
+            return entries.append(Entry(status: status, place: place))
+        }
+        if let state = status.state { entries[index]?.status.state = state }
+        entries[index]?.status.said.merge(status.said)
+        if let place { entries[index]?.place = place }
     }
 
     mutating func remove(_ message: Messaging.MessageID) {
-        if entries.removeValue(forKey: message) != nil { order.removeAll { $0 == message } }
+        if let index = indices.removeValue(forKey: message) { entries[index] = nil }
     }
 
+    /// The message is going to be in another place.
+    mutating func forgetPlace(of message: Messaging.MessageID) {
+        if let index = indices[message] { entries[index]?.place = nil }
+    }
+
+    mutating func forgetPlaces() {
+        for index in indices.values { entries[index]?.place = nil }
+    }
+
+    var all: [Entry] { entries.compactMap(\.self) }
+
     mutating func removeAll() {
-        order = []
-        entries = [:]
+        entries = []
+        indices = [:]
     }
 }
 
@@ -60,8 +79,10 @@ extension MessageArchive {
         }
         var groups: [Group] = []
         var kept: [MessageStatus] = []
-        for status in learned.all {
-            guard let place = try store.locate(row, status.message.value) else {
+        for entry in learned.all {
+            let status = entry.status
+            let located = if let place = entry.place { place } else { try store.locate(row, status.message.value) }
+            guard let place = located else {
                 if !store.isWhole(row) { kept.append(status) }
                 continue
             }
@@ -91,7 +112,7 @@ extension MessageArchive {
             }
         }
         learned.removeAll()
-        for status in kept { learned.add(status.message, status.state, status.said) }
+        for status in kept { learned.add(status, at: nil) }
     }
 
     // MARK: Reading

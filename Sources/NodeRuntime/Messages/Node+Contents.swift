@@ -13,6 +13,14 @@ extension Node {
         /// On the disk, or only in memory.
         package let isStored: Bool
         package let expiresAt: Timestamp?
+
+        /// - Parameter end: of the conversation: a message ends with it, if not before.
+        fileprivate init(_ made: Message, _ client: ClientID, isStored: Bool, endingAt end: Timestamp?) {
+            self.client = client
+            message = made.content.id
+            self.isStored = isStored
+            expiresAt = end.map { min($0, made.expiresAt ?? .latest) } ?? made.expiresAt
+        }
     }
 
     /// Called on the loop, once all messages of a request are durable, or in memory as their lifetime says. It is given those that the
@@ -39,8 +47,9 @@ extension Node {
             message: Message, actions: [NodeAction]
         )
     ) throws(NodeError) -> Sent {
-        try sending(client, count: 1, whenDurable) { _, machine, turn throws(CommandError) in
-            try body(&machine, &turn)
+        try sending(client, whenDurable) { machine, turn throws(CommandError) in
+            let (message, actions) = try body(&machine, &turn)
+            return ([.success(message)], actions)
         }[0].get()
     }
 
@@ -53,36 +62,28 @@ extension Node {
     ) throws(NodeError) -> [Result<Sent, NodeError>] {
         let client = try directory.resolve(conversation)
         try directory.sleep.wake(client, .userInteraction)
-        return try sending(client, count: texts.count, whenDurable) { index, machine, turn throws(CommandError) in
-            try machine.send(texts[index], &turn)
-        }
+        return try sending(client, whenDurable) { machine, turn throws(CommandError) in machine.send(texts, &turn) }
     }
 
     private func sending(
         _ client: ClientID,
-        count: Int,
         _ whenDurable: @escaping WhenDurable,
-        _ body: (Int, inout ConversationStateMachine, inout Turn) throws(CommandError) -> (
-            message: Message, actions: [NodeAction]
+        _ body: (inout ConversationStateMachine, inout Turn) throws(CommandError) -> (
+            made: [Result<Message, CommandError>], actions: [NodeAction]
         )
     ) throws(NodeError) -> [Result<Sent, NodeError>] {
         var made: [Result<Sent, NodeError>] = []
         do throws(NodeError) {
             try core.request { turn throws(CommandError) in
-                let actions = try core.machine.command(client, &turn) { machine, turn throws(CommandError) in
-                    var actions: [NodeAction] = []
-                    for index in 0..<count {
-                        do throws(CommandError) {
-                            let (message, more) = try body(index, &machine, &turn)
-                            made.append(.success(Self.sent(message, more, machine)))
-                            actions += more
-                        } catch {
-                            made.append(.failure(.command(error)))
-                        }
+                try core.machine.command(client, &turn) { machine, turn throws(CommandError) in
+                    let (messages, actions) = try body(&machine, &turn)
+                    let isStored = actions.contains { if case .keep(_, _, .disk) = $0 { true } else { false } }
+                    let end = machine.record.schedule?.expiresAt
+                    made = messages.map { message in
+                        message.map { Sent($0, client, isStored: isStored, endingAt: end) }.mapError { .command($0) }
                     }
                     return ((), actions)
                 }
-                return ((), actions.1)
             }
         } catch {
             let ids = made.compactMap { try? $0.get().message }
@@ -102,18 +103,6 @@ extension Node {
             for: client
         )
         return made
-    }
-
-    private static func sent(
-        _ message: Message,
-        _ actions: [NodeAction],
-        _ machine: ConversationStateMachine
-    ) -> Sent {
-        var isStored = false
-        for case .keep(_, let kept, .disk) in actions where kept.content.id == message.content.id { isStored = true }
-        // A message ends with its conversation, if not before.
-        let end = machine.record.schedule.map { min($0.expiresAt, message.expiresAt ?? .latest) } ?? message.expiresAt
-        return Sent(client: machine.client, message: message.content.id, isStored: isStored, expiresAt: end)
     }
 
     /// Messages that could not be made durable: part of them may be on the disk all the same, and would be sent when there

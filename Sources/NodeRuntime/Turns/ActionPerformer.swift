@@ -66,8 +66,8 @@ final class ActionPerformer: CorePart {
         if store.isLocked { putOff(action) }
         switch action {
         case .save(let client): writer.save(client)
-        case .keep(let client, let message, let keeping): writer.keep(message, keeping, client: client)
-        case .setState(let client, let id, let state): setState(state, of: id, client)
+        case .keep(let client, let messages, let keeping): writer.keep(messages, keeping, client: client)
+        case .setState(let client, let ids, let state): setState(state, of: ids, client)
         case .erase(let client, let ids):
             writer.storing(client) { inbox throws(StoreError) in
                 for id in ids { inbox.forgetHash(of: id) }
@@ -102,8 +102,11 @@ final class ActionPerformer: CorePart {
         case .transmit(let link, _), .transmitMessages(let link, _, _), .close(let link):
             held.leave(action, on: link)
         case .notify(let event): held.leave(action, telling: event)
-        case .setDelivery(let client, let id, let delivery):
-            writer.learn(client) { $0.setDelivery(delivery, of: id) }
+        case .notifyMessages(let events): held.leave(.action(action), for: events.client)
+        case .setDelivery(let client, let ids, let delivery):
+            writer.learn(client) { archive in
+                for id in ids { archive.setDelivery(delivery, of: id) }
+            }
             if delivery.state == .read { writer.commits.scheduleLate() }
         case .keepChunk(let client, let chunk, let expiresAt, let keeping):
             if writer.keep(chunk, client: client, expiresAt: expiresAt, keeping) {
@@ -130,8 +133,10 @@ final class ActionPerformer: CorePart {
         }
     }
 
-    private func setState(_ state: DeliveryState, of id: Messaging.MessageID, _ client: ClientID) {
-        writer.learn(client) { $0.setState(state, of: id) }
+    private func setState(_ state: DeliveryState, of ids: [Messaging.MessageID], _ client: ClientID) {
+        writer.learn(client) { archive in
+            for id in ids { archive.setState(state, of: id) }
+        }
         switch state {
         // What has become of a file is said to its sender, who then does not send it again.
         case .received, .failed: writer.changed(client)
@@ -159,16 +164,22 @@ final class ActionPerformer: CorePart {
         switch action {
         // Whether somebody has it can be seen in its record alone.
         case .setState(_, _, .sent), .setState(_, _, .cancelled): return
-        case .setState(let client, let id, _), .setDelivery(let client, let id, _), .forgetChunks(let client, let id),
-            .reschedule(let client, let id, _):
+        case .setState(let client, let ids, let state):
+            let stored = ids.filter { !isHeld($0, client) }
+            if !stored.isEmpty { deferIt(client, .setState(client, stored, state)) }
+        case .setDelivery(let client, let ids, let delivery):
+            let stored = ids.filter { !isHeld($0, client) }
+            if !stored.isEmpty { deferIt(client, .setDelivery(client, stored, delivery)) }
+        case .forgetChunks(let client, let id), .reschedule(let client, let id, _):
             if !isHeld(id, client) { deferIt(client, action) }
         case .erase(let client, let ids):
             let stored = ids.filter { !isHeld($0, client) }
             if !stored.isEmpty { deferIt(client, .erase(client, stored)) }
         case .eraseSent(let client, _): deferIt(client, action)
         case .save, .keep, .forgetMemory, .explode, .destroy, .saveTombstone, .removeTombstone, .armExplosion,
-            .register, .unregister, .dial, .transmit, .transmitMessages, .close, .pauseReading, .knock, .notify, .wake,
-            .sleep, .keepChunk, .verifyAttachment, .serveChunks, .transmitChunk, .forward, .relayed,
+            .register, .unregister, .dial, .transmit, .transmitMessages, .close, .pauseReading, .knock, .notify,
+            .notifyMessages, .wake, .sleep, .keepChunk, .verifyAttachment, .serveChunks, .transmitChunk, .forward,
+            .relayed,
             .endpointsMayHaveChanged, .gatherCandidates, .dialPunching, .punch:
             return
         }

@@ -49,12 +49,16 @@ final class HeldEffects: CorePart {
             case .transmit(let link, let frame): output.transmit(frame, on: link)
             case .transmitMessages(let link, let client, let messages):
                 guard let archive = inboxes[client]?.archive else { return }
-                let contents = messages.compactMap { one in
-                    archive.read(one.id, now: now).map { AgedContent($0.message.content, age: one.age) }
-                }
-                output.transmit(contents, on: link)
+                let now = now
+                output.transmit(
+                    messages.compactMap { one in
+                        archive.content(one.id, now: now).map { AgedContent($0, age: one.age) }
+                    },
+                    on: link
+                )
             case .close(let link): output.close(link)
             case .notify(let event): events.notify(event)
+            case .notifyMessages(let happened): for event in happened.events { events.notify(event) }
             case .save, .keep, .setState, .erase, .forgetMemory, .explode, .destroy, .saveTombstone, .removeTombstone,
                 .register, .unregister, .dial, .knock, .armExplosion, .setDelivery, .keepChunk, .forgetChunks,
                 .verifyAttachment, .serveChunks, .transmitChunk, .reschedule, .eraseSent, .wake, .sleep, .forward,

@@ -36,9 +36,9 @@ final class MessageWriter {
         notBefore place: UInt64 = 0,
         isHidden: Bool = false,
         _ write: (UnsafeMutableRawBufferPointer) -> Void
-    ) throws(StoreError) {
+    ) throws(StoreError) -> MessagePlace {
         guard tier != .fuse, tier != .control else { throw .invalidArgument("tier for a message") }
-        try append(
+        let order = try append(
             to: row,
             id,
             tier,
@@ -48,8 +48,11 @@ final class MessageWriter {
             kind: isHidden ? .hidden : .listed,
             write
         )
+        return MessagePlace(order: order, tier: tier, expiresAt: expiresAt)
     }
 
+    /// - Returns: the message's order.
+    @discardableResult
     func append(
         to row: Row,
         _ id: Bytes16,
@@ -59,7 +62,7 @@ final class MessageWriter {
         notBefore place: UInt64 = 0,
         kind: MessageRecord.Kind = .listed,
         _ write: (UnsafeMutableRawBufferPointer) -> Void
-    ) throws(StoreError) {
+    ) throws(StoreError) -> UInt64 {
         if row.isGone { throw .unknownRow }
         try index.index(row)
         guard byteCount <= RecordFile.maximumPlaintext else { throw .tooLarge(limit: RecordFile.maximumPlaintext) }
@@ -68,6 +71,7 @@ final class MessageWriter {
         let segment = try segments.segment(for: row, tier, expiresAt: expiresAt)
         let order = kind == .hidden ? row.nextOrder : max(row.nextOrder, place)
         self.write(id, expiresAt, order: order, version: 0, kind: kind, byteCount: byteCount, to: segment, write)
+        return order
     }
 
     func update(_ id: RowID, id messageID: [UInt8], payload: [UInt8]) throws(StoreError) {
