@@ -103,7 +103,12 @@ package struct MessageID: FixedBytes {
         in conversation: ConversationID,
         _ random: inout some RandomNumberGenerator
     ) -> MessageID {
-        let nonce = UInt64(bigEndian: random.next().littleEndian)
+        make(by: sender, in: conversation, from: random.next())
+    }
+
+    /// - Parameter number: random, used for nothing else.
+    package static func make(by sender: PublicKey, in conversation: ConversationID, from number: UInt64) -> MessageID {
+        let nonce = UInt64(bigEndian: number.littleEndian)
         return MessageID(Bytes16(nonce, mark(nonce, sender, conversation)))
     }
 

@@ -17,4 +17,12 @@ package enum Randomness: RandomNumberGenerator, Sendable {
             return numbers.next()
         }
     }
+
+    /// Several numbers, for which the operating system is asked once.
+    package mutating func numbers(_ count: Int) -> [UInt64] {
+        switch self {
+        case .system: SystemRandomness.numbers(count)
+        case .seeded: (0..<count).map { _ in next() }
+        }
+    }
 }

@@ -1,26 +1,50 @@
 /// RFC 3339 in UTC: `2026-11-21T06:37:11Z`.
 extension Timestamp {
     /// To the second, as the seeds' JSON has dates.
-    package var iso8601: String { iso8601(fraction: "") }
+    package var iso8601: String { iso8601(withMilliseconds: false) }
 
     /// With three decimals when the milliseconds are not zero.
-    package var exactISO8601: String {
-        let fraction = milliseconds % .second
-        return iso8601(fraction: fraction == 0 ? "" : ".\(Self.digits(fraction, 3))")
-    }
+    package var exactISO8601: String { iso8601(withMilliseconds: milliseconds % .second != 0) }
 
-    private func iso8601(fraction: String) -> String {
+    /// One piece of memory, and no text for a part of it: every answer to a program has some.
+    private func iso8601(withMilliseconds: Bool) -> String {
         let seconds = milliseconds / .second
         let (year, month, day) = Self.civil(fromDays: seconds / 86_400)
         let time = seconds % 86_400
-        let date = "\(Self.digits(year, 4))-\(Self.digits(month, 2))-\(Self.digits(day, 2))"
-        let (hour, minute, second) = (time / 3_600, time / 60 % 60, time % 60)
-        return "\(date)T\(Self.digits(hour, 2)):\(Self.digits(minute, 2)):\(Self.digits(second, 2))\(fraction)Z"
-    }
-
-    private static func digits(_ value: Int64, _ count: Int) -> String {
-        let text = String(value)
-        return String(repeating: "0", count: max(0, count - text.utf8.count)) + text
+        // The year of any number of milliseconds has nine digits and a sign at most.
+        return String(unsafeUninitializedCapacity: 40) { buffer in
+            var count = 0
+            func put(_ character: Unicode.Scalar) {
+                buffer[count] = UInt8(ascii: character)
+                count += 1
+            }
+            /// - Parameter width: at least so many digits.
+            func put(_ value: Int64, _ width: Int, before next: Unicode.Scalar) {
+                if value < 0 { put("-") }
+                var rest = value.magnitude
+                var digits = 1
+                while rest >= 10 {
+                    rest /= 10
+                    digits += 1
+                }
+                digits = max(width, digits)
+                rest = value.magnitude
+                for index in stride(from: count + digits - 1, through: count, by: -1) {
+                    buffer[index] = UInt8(ascii: "0") + UInt8(truncatingIfNeeded: rest % 10)
+                    rest /= 10
+                }
+                count += digits
+                put(next)
+            }
+            put(year, 4, before: "-")
+            put(month, 2, before: "-")
+            put(day, 2, before: "T")
+            put(time / 3_600, 2, before: ":")
+            put(time / 60 % 60, 2, before: ":")
+            put(time % 60, 2, before: withMilliseconds ? "." : "Z")
+            if withMilliseconds { put(milliseconds % .second, 3, before: "Z") }
+            return count
+        }
     }
 
     /// `nil` unless `text` is a date and time with an offset, `Z` or `±HH:MM`, in the years 1970 to 9999. Fractions of a

@@ -9,6 +9,15 @@ package struct SystemRandomness: RandomNumberGenerator, Sendable {
         randombytes_buf(&value, MemoryLayout<UInt64>.size)
         return value
     }
+
+    /// Several numbers of one call.
+    package static func numbers(_ count: Int) -> [UInt64] {
+        Sodium.start()
+        return [UInt64](unsafeUninitializedCapacity: count) { buffer, initialized in
+            if count > 0 { randombytes_buf(buffer.baseAddress!, count * MemoryLayout<UInt64>.stride) }
+            initialized = count
+        }
+    }
 }
 
 extension RandomNumberGenerator {

@@ -20,6 +20,7 @@ extension ConversationStateMachine {
         _ turn: inout Turn
     ) -> (made: [Result<Message, CommandError>], actions: [NodeAction]) {
         var posted = Posted()
+        posted.numbers = turn.random.numbers(texts.count)
         let made = texts.map { text in
             Result { () throws(CommandError) in
                 try check(text)
@@ -52,6 +53,8 @@ extension ConversationStateMachine {
     /// Messages that were made in one turn. All are kept in the same place.
     private struct Posted {
         var messages: [Message] = []
+        /// Random, for the names of those that are to be made.
+        var numbers: [UInt64] = []
         /// Of all but a file, which has been given its own before.
         var placement: Placement?
         var keeping = NodeAction.Keeping.memory
@@ -83,7 +86,9 @@ extension ConversationStateMachine {
     ) throws(CommandError) -> Message {
         guard !record.isRemoved else { throw .removed }
         guard !members.isEmpty else { throw .noOtherMember }
-        let id = draft.prepared?.message ?? MessageID.make(by: key.publicKey, in: conversation, &turn.random)
+        let id =
+            draft.prepared?.message
+            ?? MessageID.make(by: key.publicKey, in: conversation, from: posted.numbers.popLast() ?? turn.random.next())
         let sentAt = draft.prepared?.sentAt ?? turn.now
         var kept =
             posted.placement ?? lifetimes.placement(of: draft.prepared == nil ? .text : .attachment, record, turn)

@@ -272,11 +272,12 @@ package struct TextOutcome: JSONRecord, Hashable, Sendable {
     }
 
     package mutating func visit<Fields: FieldVisitor>(_ fields: inout Fields) throws(Fields.Failure) {
+        // In the order of their names: then the writer need not sort them.
         try fields.field("error", &error)
+        if error == nil { try fields.nullable("expiresAt", &expiresAt) }
         try fields.field("message", &message)
         try fields.field("state", &state)
         try fields.field("stored", &stored)
-        if error == nil { try fields.nullable("expiresAt", &expiresAt) }
     }
 }
 
