@@ -58,7 +58,7 @@ let package = Package(
         ),
         target("Store", ["Crypto", "CLinux", deque, heap]),
         target("Transport", ["Crypto", "CLinux", "CMiniUPnP", "CNATPMP", nioCore, nioPosix, deque, heap]),
-        target("Control", ["Messaging", nioCore, nioPosix]),
+        target("Control", ["Messaging", nioCore, nioPosix, deque]),
         target(
             "NodeRuntime",
             ["Transport", "Store", "Wire", "Messaging", "Crypto", nioCore, nioPosix, logging, deque]

@@ -121,7 +121,10 @@ struct NodeAssembly {
         core.connect(
             ProtocolCore.Events(
                 perform: { [unowned performer] actions in performer.perform(actions) },
-                schedule: { [unowned timer] in timer.schedule() }
+                turnEnded: { [unowned timer, unowned writer] in
+                    writer.commits.turnEnded()
+                    timer.schedule()
+                }
             )
         )
         writer.connect(

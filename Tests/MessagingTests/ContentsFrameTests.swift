@@ -121,7 +121,9 @@ import Testing
             memoryAvailable: 3 * one,
             &turn
         )
-        let kept = actions.flatMap { if case .keep(_, let messages, _) = $0 { messages } else { [] } }
+        let kept = actions.flatMap { action -> [Message] in
+            if case .keep(_, let messages, _) = action { messages } else { [] }
+        }
         #expect(kept.map(\.content.id) == contents.prefix(3).map(\.content.id))
     }
 

@@ -124,8 +124,13 @@ extension Node {
     /// refused has been tried again.
     fileprivate func explodes(_ conversation: ConversationID) async -> Bool {
         _ = try? explode(conversation.description)
-        _ = try? await whenCommitted().get()
-        return if case .exploded = progress(of: conversation) { true } else { false }
+        let seen = whenCommitted().eventLoop.makePromise(of: Bool.self)
+        whenCommitted().assumeIsolated().whenComplete { _ in
+            self.assumeIsolated { node in
+                if case .exploded = node.progress(of: conversation) { seen.succeed(true) } else { seen.succeed(false) }
+            }
+        }
+        return (try? await seen.futureResult.get()) ?? false
     }
 
     /// What is in memory of the lists; the disk has them, or has not.

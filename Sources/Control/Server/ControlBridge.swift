@@ -1,9 +1,14 @@
+import DequeModule
 import NIOCore
 
 /// Carries requests from the control loop to the service's loop and answers back: one hop for all requests that one read
 /// brought, one hop for all answers that one turn of the service's loop made.
 final class ControlBridge: @unchecked Sendable {
-    // @unchecked: `outgoing` and `isScheduled` are touched on the service's loop alone, which is checked.
+    // @unchecked: every mutable property is touched on the service's loop alone, which is checked.
+
+    /// Bytes of requests after which the service's loop looks at what else there is to do: clients that have many requests
+    /// do not keep it from its links, and its disk works meanwhile.
+    private static let requestsByteCount = 32 << 10
 
     /// What the service has for the control loop, in order.
     enum Delivery {
@@ -17,6 +22,8 @@ final class ControlBridge: @unchecked Sendable {
     let controlLoop: any EventLoop
     let serviceLoop: any EventLoop
     private let service: any ControlService
+    /// Calls that wait for their turn, in order.
+    private var incoming: Deque<ControlCall> = []
     private var outgoing: [Delivery] = []
     private var isScheduled = false
 
@@ -29,7 +36,23 @@ final class ControlBridge: @unchecked Sendable {
     /// Gives calls to the service. On the control loop.
     func submit(_ calls: [ControlCall]) {
         controlLoop.assertInEventLoop()
-        serviceLoop.execute { [service] in service.perform(calls) }
+        serviceLoop.execute {
+            let isIdle = self.incoming.isEmpty
+            self.incoming.append(contentsOf: calls)
+            if isIdle { self.performSome() }
+        }
+    }
+
+    private func performSome() {
+        var some: [ControlCall] = []
+        var byteCount = 0
+        while byteCount < Self.requestsByteCount, let call = incoming.first {
+            byteCount += call.byteCount
+            some.append(call)
+            incoming.removeFirst()
+        }
+        if !incoming.isEmpty { serviceLoop.execute { self.performSome() } }
+        service.perform(some)
     }
 
     func makeCall(

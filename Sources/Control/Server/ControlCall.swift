@@ -13,6 +13,8 @@ package class ControlCall: @unchecked Sendable {
     let id: RequestID?
     /// Whether a body may follow the request.
     let takesBody: Bool
+    /// Of the request's line.
+    final var byteCount = 0
     /// What followed the request, as it came.
     package final var body: ByteBuffer?
     private(set) var failure: ControlError?

@@ -226,6 +226,7 @@ final class ControlConnectionHandler: ChannelDuplexHandler {
                     if head.bodyByteCount > 0 { awaitedBody = (nil, head.bodyByteCount) }
                     do throws(ControlError) {
                         let call = try bridge.makeCall(head.method, id: head.id, params: &params, session: session)
+                        call.byteCount = bytes.count
                         if head.bodyByteCount == 0 {
                             calls.append(call)
                         } else if call.takesBody {

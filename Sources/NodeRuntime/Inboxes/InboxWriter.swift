@@ -89,6 +89,7 @@ final class InboxWriter: CorePart {
         guard case .disk = keeping else { return }
         changed(client)
         storage.room.stored(count: messages.count)
+        commits.stored(count: messages.count)
     }
 
     /// A chunk goes beside its message, or into memory.

@@ -23,6 +23,8 @@ final class CommitSchedule {
 
     /// The delay of a commit that nobody waits for.
     private static let latePause = TimeAmount.milliseconds(100)
+    /// Messages that make a commit of their own.
+    private static let messagesCount = 128
     /// Bytes of chunks that make a commit of their own.
     private static let chunksByteCount = 1 << 20
 
@@ -35,6 +37,8 @@ final class CommitSchedule {
     /// Bytes of chunks of each commit that is under way, and of all of them.
     private var chunksUnderWay: Deque<(sequence: UInt64, byteCount: Int)> = []
     private var chunkByteCountUnderWay = 0
+    /// Messages that no commit has taken.
+    private var messageCount = 0
     private var isScheduled = false
     private var isLateDue = false
     private var isLateScheduled = false
@@ -72,11 +76,20 @@ final class CommitSchedule {
 
     // MARK: When
 
-    /// One commit for everything that happens in one turn of the loop.
+    /// One commit for everything that happens in one pass of the loop; see ``turnEnded()``.
     func schedule() {
         guard !isScheduled, !store.isLocked else { return }
         isScheduled = true
-        loop.assumeIsolated().execute { self.commit() }
+        loop.assumeIsolated().execute { if self.isScheduled { self.commit() } }
+    }
+
+    /// Messages were stored.
+    func stored(count: Int) { messageCount += count }
+
+    /// A turn of the core is over. Many messages do not wait for the rest of what the loop has to do: the disk and the
+    /// other side work on them meanwhile.
+    func turnEnded() {
+        if isScheduled, messageCount >= Self.messagesCount { commit() }
     }
 
     /// A commit for what nobody waits for: with the next one, at the latest in a tenth of a second.
@@ -126,6 +139,7 @@ final class CommitSchedule {
         events.leaves()
         isScheduled = false
         isLateDue = false
+        messageCount = 0
         let sequence = ledger.beginCommit()
         if chunkByteCount > 0 {
             chunksUnderWay.append((sequence, chunkByteCount))

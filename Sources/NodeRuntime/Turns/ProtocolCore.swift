@@ -8,8 +8,8 @@ final class ProtocolCore: NodePart {
     /// Calls into the node.
     struct Events {
         let perform: ([NodeAction]) -> Void
-        /// Sets the node's timer anew, after a turn.
-        let schedule: () -> Void
+        /// A turn is over, or what it waited for: sets the node's timer anew.
+        let turnEnded: () -> Void
     }
 
     let services: NodeServices
@@ -69,7 +69,7 @@ final class ProtocolCore: NodePart {
 
     func perform(_ actions: [NodeAction]) { events?.perform(actions) }
 
-    func schedule() { events?.schedule() }
+    func schedule() { events?.turnEnded() }
 
     func makeTurn() -> Turn {
         let reading = readClock()
