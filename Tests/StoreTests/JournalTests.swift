@@ -22,9 +22,17 @@ import Testing
     private var segments: [String] { disk.files().keys.filter { $0.hasSuffix(".seg") }.sorted() }
 
     /// Three commits: two messages of two inboxes, a state, and another message.
-    private func fill() throws {
+    /// - Parameter hasFailure: a commit after the first one has failed.
+    private func fill(hasFailure: Bool = false) throws {
         for (number, row) in rows.enumerated() { try store.put(row, number, at: start + hour, "message \(number)") }
         try store.commitNow()
+        if hasFailure {
+            try store.put(rows[1], 30, at: start + hour, "refused")
+            disk.with { $0.fault = .init(at: $0.operations + 2, code: EIO, isLasting: false) }
+            #expect(throws: StoreError.self) { try store.commitNow() }
+            #expect(disk.with { $0.struckCall } == "fsync")
+            disk.with { $0.fault = nil }
+        }
         try store.saveState(rows[0], text("state"))
         try store.commitNow()
         try store.put(rows[0], 7, .thirtyDays, at: start + 700 * hour, "message 7")
@@ -142,8 +150,16 @@ import Testing
         last.close()
     }
 
-    @Test func `a block that was damaged is said, and those after it that were acknowledged are taken`() throws {
-        try fill()
+    @Test(arguments: [false, true])
+    func `a block that was damaged is said, and those after it that were acknowledged are taken`(hasFailure: Bool)
+        throws
+    {
+        try fill(hasFailure: hasFailure)
+        let sound = try openHome(cut())
+        // The number of the commit that failed is missing, and that is no damage.
+        #expect(sound.damage.isEmpty)
+        #expect(try texts(sound) == ["message 0", "message 7", "message 1"])
+        sound.close()
         for page in 0..<3 {
             let copy = cut()
             var bytes = try #require(copy.files()["/home/journal"])

@@ -190,7 +190,7 @@ import Testing
         let block = try page["journal"].bytes("block")
         let padding = [UInt8](repeating: 0, count: JournalBlock.pageByteCount - block.count)
         let journal = try #require(JournalBlock(block + padding, page: 0, keys: keys))
-        #expect(journal.sequence == 1 && journal.durable == 0 && journal.first == 1 && journal.entries.count == 1)
+        #expect(journal.sequence == 1 && journal.previous == 0 && journal.first == 1 && journal.entries.count == 1)
         #expect(journal.bodies == (try page["journal"].bytes("body")))
         #expect(JournalBlock(block + padding, page: 1, keys: keys) == nil)
         var table: [UInt8] = []

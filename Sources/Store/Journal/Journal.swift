@@ -24,12 +24,14 @@ final class Journal: @unchecked Sendable {
     private var half = 0
     /// The page for the next block.
     private var position = 0
+    /// The number of the next block. A block whose write fails keeps its number: it may be on the disk all the same.
     private var sequence: UInt64 = 1
-    private var durable: UInt64 = 0
+    /// The number of the last block that is known to be durable.
+    private var previous: UInt64 = 0
     private var first: UInt64 = 1
     /// Before this page of each half something may be written; the first page of the half for none.
     private var used: [Int]
-    /// No block with entries was written since the last reset.
+    /// No block with entries was written since the last reset, not even in part.
     private var isClean = true
     /// Pages could not be read: nothing is written before all of them are overwritten.
     private(set) var needsReset = false
@@ -82,84 +84,75 @@ final class Journal: @unchecked Sendable {
         let bodies = batches.reduce(0) { $0 + $1.bodies.count }
         let pages = JournalBlock.pageCount(bodies: bodies, table: batches.reduce(0) { $0 + $1.table.count })
         guard !needsReset, position + pages < (half + 1) * halfPageCount else { throw .full(path: path) }
-        try write(batches, pageCount: pages, keys)
         isClean = false
+        used[half] = max(used[half], position + pages)
+        try write(batches, at: position, keys)
+        position += pages
     }
 
-    private func write(_ batches: [JournalBatch], pageCount: Int, _ keys: GridKeys) throws(StoreError) {
+    private func write(_ batches: [JournalBatch], at page: Int, _ keys: GridKeys) throws(StoreError) {
         guard let file else { throw .full(path: path) }
         let block = JournalBlock.encode(
-            page: position,
+            page: page,
             sequence: sequence,
-            durable: durable,
+            previous: previous,
             first: first,
             batches: batches,
             keys: keys
         )
-        used[half] = max(used[half], position + pageCount)
+        let number = sequence
+        sequence += 1
         try onDisk(path) { () throws(SystemError) in
-            try disk.write(file, at: Int64(position) * Int64(Self.pageByteCount), block.bytes)
+            try disk.write(file, at: Int64(page) * Int64(Self.pageByteCount), block.bytes)
             try disk.synchronize(file, dataOnly: true)
         }
-        durable = sequence
-        sequence += 1
-        position += pageCount
+        previous = number
     }
 
     /// Everything is in the record files: zeros over all blocks, durable when this returns.
     ///
-    /// A block without entries comes first and stays: while the zeros are on their way, any of the blocks before it may
-    /// be gone, and none of them counts any more.
+    /// A marker comes first, a block without entries in the last page of the half, and stays: while the zeros are on their
+    /// way, any of the blocks before it may be gone, and none of them counts any more. Only another marker is written over
+    /// it, in one sector: when the zeros have failed, no later block that is torn can take it away.
     func reset(_ keys: GridKeys) throws(StoreError) {
         guard file != nil, !isClean || needsReset else { return }
         if needsReset { try zero([0..<used[0], halfPageCount..<used[1]]) }
+        let page = markerPage(of: half)
         let before = first
         first = sequence
-        let marker = position
-        do throws(StoreError) {
-            try write([], pageCount: 1, keys)
-        } catch {
+        do throws(StoreError) { try write([], at: page, keys) } catch {
             first = before
             throw error
         }
-        // The marker may be written over: what follows does not count on it.
         first = sequence
-        let halves = [0..<used[0], halfPageCount..<used[1]]
-        let others = halves.flatMap { half in
-            half.contains(marker) ? [half.lowerBound..<marker, (marker + 1)..<half.upperBound] : [half]
-        }
-        do throws(StoreError) {
-            try zero(others)
-        } catch {
-            position = marker
-            throw error
-        }
+        used[half] = min(used[half], page)
+        try zero([0..<used[0], halfPageCount..<used[1]])
         needsReset = false
         isClean = true
         used = [0, halfPageCount]
-        used[half] = marker + 1
         half = 0
         position = 0
     }
 
+    private func markerPage(of half: Int) -> Int { (half + 1) * halfPageCount - 1 }
+
     /// Moves to the other half with nothing but these batches, and overwrites the half before.
     func move(to batches: [JournalBatch], _ keys: GridKeys) throws(StoreError) {
-        let old = half
-        let start = (1 - old) * halfPageCount
-        try zero([start..<used[1 - old]])
-        used[1 - old] = start
         let bodies = batches.reduce(0) { $0 + $1.bodies.count }
         let pages = JournalBlock.pageCount(bodies: bodies, table: batches.reduce(0) { $0 + $1.table.count })
         guard !needsReset, pages < halfPageCount else { throw .full(path: path) }
-        let before = (position, first)
-        (half, position, first) = (1 - old, start, sequence)
-        do throws(StoreError) {
-            try write(batches, pageCount: pages, keys)
-        } catch {
-            half = old
-            (position, first) = before
+        let old = half
+        let start = (1 - old) * halfPageCount
+        try zero([start..<used[1 - old]])
+        used[1 - old] = start + pages
+        isClean = false
+        let before = first
+        first = sequence
+        do throws(StoreError) { try write(batches, at: start, keys) } catch {
+            first = before
             throw error
         }
+        (half, position) = (1 - old, start + pages)
         let oldStart = old * halfPageCount
         try zero([oldStart..<used[old]])
         used[old] = oldStart
@@ -212,6 +205,7 @@ final class Journal: @unchecked Sendable {
             if let block = JournalBlock(bytes, page: page, keys: keys) {
                 found.append(block)
                 page += block.pageCount
+                if block.isMarker, block.page == markerPage(of: half) { continue }
             } else {
                 isTorn = true
                 page += 1
@@ -220,16 +214,17 @@ final class Journal: @unchecked Sendable {
         }
         let blocks = counted(found, damage)
         if isTorn { damage.report("\(path): its end makes no commit: a write that was interrupted, or damage") }
+        // Pages that cannot be read may have the numbers that this process has given before a lock.
+        sequence = max(sequence, (found.map(\.sequence).max() ?? 0) + 1)
+        (half, position, previous, first) = (0, 0, sequence - 1, sequence)
         if let last = blocks.last {
             half = last.page / halfPageCount
-            // A marker is written over: it may have taken the half's last page.
-            position = last.page + (last.entries.isEmpty ? 0 : last.pageCount)
-            first = last.entries.isEmpty ? last.sequence + 1 : last.first
+            position = last.page + last.pageCount
+            previous = last.sequence
+            first = last.isMarker ? sequence : last.first
         }
         if needsReset { used = [halfPageCount, 2 * halfPageCount] }
-        isClean = found.allSatisfy { $0.entries.isEmpty } && !isTorn
-        sequence = (found.map(\.sequence).max() ?? 0) + 1
-        durable = sequence - 1
+        isClean = found.allSatisfy(\.isMarker) && !isTorn
         if isClean, !needsReset { (half, position, first) = (0, 0, sequence) }
         return blocks
     }
@@ -244,21 +239,28 @@ final class Journal: @unchecked Sendable {
 
     private static let zeros = [UInt8](repeating: 0, count: pageByteCount)
 
-    /// Of the latest beginning; and of those that may not have been durable only what has no gap before it.
+    /// The block with the highest number; before it in its half the one that it names as the last durable one, and so on
+    /// back to `first`.
+    ///
+    /// A number that no block names is that of a write that failed: its block is not acknowledged, may be there or not, and
+    /// does not count. Only the last block may be one of those, for nobody knows it yet.
     private func counted(_ found: [JournalBlock], _ damage: DamageList) -> [JournalBlock] {
-        guard let first = found.map(\.first).max(), let durable = found.map(\.durable).max() else { return [] }
-        var counted: [JournalBlock] = []
-        var expected = first
-        for block in found.sorted(by: { $0.sequence < $1.sequence }) where block.sequence >= first {
-            if block.sequence != expected {
-                if block.sequence - 1 > durable { break }
-                damage.report("\(path) is damaged: commits \(expected) to \(block.sequence - 1) cannot be opened")
-            }
+        guard let head = found.max(by: { $0.sequence < $1.sequence }) else { return [] }
+        var counted = [head]
+        var expected = head.previous
+        for block in found.sorted(by: { $0.sequence > $1.sequence })
+        where block.page / halfPageCount == head.page / halfPageCount && block.sequence <= expected {
+            if block.sequence < head.first { break }
+            if block.sequence < expected { reportMissing(block.sequence + 1, to: expected, damage) }
             counted.append(block)
-            expected = block.sequence + 1
+            expected = block.previous
         }
-        if expected <= durable { damage.report("\(path) is damaged: commits up to \(durable) cannot be opened") }
-        return counted
+        if expected >= head.first { reportMissing(head.first, to: expected, damage) }
+        return counted.reversed()
+    }
+
+    private func reportMissing(_ from: UInt64, to last: UInt64, _ damage: DamageList) {
+        damage.report("\(path) is damaged: commits \(from) to \(last) cannot be opened")
     }
 
     private func read(_ damage: DamageList) -> [UInt8] {

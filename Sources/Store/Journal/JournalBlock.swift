@@ -68,7 +68,7 @@ struct JournalEntry: Equatable, Sendable {
 
 /// One commit, or several that were written together.
 ///
-///     magic (8) ‖ page (8) ‖ sequence (8) ‖ durable (8) ‖ first (8) ‖ bytes of bodies (4) ‖ bytes of the table (4)
+///     magic (8) ‖ page (8) ‖ sequence (8) ‖ previous (8) ‖ first (8) ‖ bytes of bodies (4) ‖ bytes of the table (4)
 ///     ‖ bodies ‖ table, sealed by KJ, AAD = everything before ‖ zeros up to the next page
 ///
 /// The bodies are what the record files are to hold, sealed under their own keys: the journal has no key that opens them.
@@ -80,13 +80,16 @@ struct JournalBlock {
     /// The page of the file at which the block begins: a block that was moved does not open.
     let page: Int
     let sequence: UInt64
-    /// Every block up to this number was durable when the block was written.
-    let durable: UInt64
+    /// The number of the last block that was durable when this one was written; writes with numbers in between have failed.
+    let previous: UInt64
     /// Blocks before this number do not count any more.
     let first: UInt64
     let entries: [JournalEntry]
     let bodies: [UInt8]
     let pageCount: Int
+
+    /// The blocks before it are in the record files.
+    var isMarker: Bool { entries.isEmpty }
 
     static func pageCount(byteCount: Int) -> Int { (byteCount + pageByteCount - 1) / pageByteCount }
 
@@ -98,7 +101,7 @@ struct JournalBlock {
     static func encode(
         page: Int,
         sequence: UInt64,
-        durable: UInt64,
+        previous: UInt64,
         first: UInt64,
         batches: [JournalBatch],
         keys: GridKeys
@@ -107,7 +110,7 @@ struct JournalBlock {
         let tableCount = batches.reduce(0) { $0 + $1.table.count } + XChaChaPoly.overheadByteCount
         let pageCount = pageCount(byteCount: headerByteCount + bodyCount + tableCount)
         let block = RecordBuffer(capacity: pageCount * pageByteCount)
-        var header = magic + UInt64(page).littleEndianBytes + sequence.littleEndianBytes + durable.littleEndianBytes
+        var header = magic + UInt64(page).littleEndianBytes + sequence.littleEndianBytes + previous.littleEndianBytes
         header += first.littleEndianBytes
         header += UInt32(bodyCount).littleEndianBytes + UInt32(tableCount).littleEndianBytes
         block.append(header)
@@ -132,7 +135,7 @@ struct JournalBlock {
         guard start >= 0, start <= journal.count - Self.pageByteCount, journal[start...].starts(with: Self.magic),
             journal.integer(UInt64.self, at: start + 8) == UInt64(page),
             let sequence = journal.integer(UInt64.self, at: start + 16),
-            let durable = journal.integer(UInt64.self, at: start + 24),
+            let previous = journal.integer(UInt64.self, at: start + 24),
             let first = journal.integer(UInt64.self, at: start + 32),
             let bodyCount = journal.integer(UInt32.self, at: start + 40),
             let tableCount = journal.integer(UInt32.self, at: start + 44)
@@ -153,7 +156,7 @@ struct JournalBlock {
         else { return nil }
         self.page = page
         self.sequence = sequence
-        self.durable = durable
+        self.previous = previous
         self.first = first
         self.entries = entries
         bodies = Array(journal[(start + Self.headerByteCount)..<covered])

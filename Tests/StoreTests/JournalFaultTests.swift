@@ -1,0 +1,271 @@
+import Crypto
+import Glibc
+import SimulatedDisk
+import Testing
+
+@testable import Store
+
+/// Commits, checkpoints, moves and restarts in every order, each of whose calls fails once, and a power cut afterwards.
+@Suite struct JournalFaultTests {
+    @Test func `after failed writes and a power cut the journal has what was acknowledged, and reports no damage`()
+        throws
+    {
+        let trial = try JournalTrial()
+        try trial.runAll(length: 3)
+        #expect(trial.violations.isEmpty, "\(trial.violations.prefix(4)) of \(trial.violations.count)")
+        // Each call of each step has failed, the writes of a checkpoint's zeros and of a move's among them.
+        #expect(trial.runs > 2_000 && trial.recoveries > 8_000, "\(trial.runs), \(trial.recoveries)")
+    }
+
+    @Test func `a torn block after a failed checkpoint does not bring back what the checkpoint has begun to overwrite`()
+        throws
+    {
+        let trial = try JournalTrial()
+        let commit = Attempt(step: .append, failing: 0)
+        for call in 3...5 {
+            let checkpoint = Attempt(step: .checkpoint, failing: call)
+            try trial.run([commit, commit, checkpoint, Attempt(step: .append, failing: 2)], outcomes: 400)
+        }
+        #expect(trial.violations.isEmpty, "\(trial.violations.prefix(4)) of \(trial.violations.count)")
+        #expect(trial.recoveries > 800, "\(trial.recoveries)")
+    }
+
+    @Test func `a journal that the disk did not read at an unlock is begun anew, and sound from then on`() throws {
+        let trial = try JournalTrial()
+        var model = try trial.model()
+        for step in [Step.append, .append, .checkpoint, .append, .append] {
+            _ = try model.take(Attempt(step: step, failing: 0))
+        }
+        model.disk.with { $0.unreadable = [Journal.name: 0..<Int.max] }
+        let damage = DamageList()
+        #expect(model.journal.recover(model.keys, damage).isEmpty && damage.entries.count == 1)
+        model.disk.with { $0.unreadable = [:] }
+        try model.journal.reset(model.keys)
+        #expect(try model.recover(model.disk.snapshot()).damage.isEmpty)
+        _ = try model.take(Attempt(step: .append, failing: 0))
+        let found = try model.recover(model.disk.snapshot())
+        #expect(found.slots.last == 5 && found.damage.isEmpty, "\(found)")
+        model.close()
+    }
+}
+
+/// What is done to a journal.
+private enum Step: String, CaseIterable {
+    case append
+    /// The record files have everything, and the journal is overwritten.
+    case checkpoint
+    /// The record files take nothing: all but one record moves to the other half.
+    case move
+    /// The process is killed, and the next one writes out what it finds.
+    case restart
+}
+
+/// One of them, and which of its calls fails; 0 for none.
+private struct Attempt: CustomStringConvertible {
+    let step: Step
+    let failing: Int
+    var description: String { failing == 0 ? step.rawValue : "\(step.rawValue) fails at \(failing)" }
+}
+
+/// A journal, and what its user knows: a record of each slot, 0 for none.
+private struct Model {
+    let disk: SimulatedDisk
+    let home: HomeDirectory
+    private(set) var journal: Journal
+    let keys: GridKeys
+    /// What memory has, record files have, and a start after a power cut may have.
+    var memory: [UInt8] = []
+    var files: [UInt8] = []
+    var allowed: [Set<UInt8>] = []
+    /// A failed commit covered them: the next one has zeros of them.
+    var failed: Set<Int> = []
+    /// From this slot on only memory and the journal have the records.
+    var unwritten = 0
+    /// A start could not overwrite the journal: a checkpoint comes first.
+    var isBlocked = false
+
+    static let directory = Bytes16(1, 2)
+    private static let slotByteCount: Int64 = 8_192
+
+    init(_ base: SimulatedDisk, _ keys: GridKeys) throws {
+        disk = base.copy()
+        home = try HomeDirectory("/home", disk: disk)
+        journal = Journal(in: home, damage: DamageList())
+        self.keys = keys
+        _ = journal.recover(keys, DamageList())
+    }
+
+    private func batch(_ slots: some Sequence<Int>) -> JournalBatch {
+        var batch = JournalBatch()
+        for slot in slots {
+            // Blocks of one page and of two.
+            let body = [UInt8](repeating: memory[slot], count: slot < 2 ? 40 : 5_000)
+            body.withUnsafeBytes { batch.bodies.append($0) }
+            batch.add(
+                JournalEntry(
+                    place: FilePlace(kind: .segment, directory: Self.directory, file: Self.directory),
+                    sidecar: nil,
+                    fileID: nil,
+                    offset: Int64(slot) * Self.slotByteCount,
+                    byteCount: body.count
+                )
+            )
+        }
+        return batch
+    }
+
+    /// - Returns: how many calls it made.
+    mutating func take(_ attempt: Attempt) throws -> Int {
+        if attempt.step == .restart { try restart() }
+        let before = disk.operations
+        if attempt.failing > 0 {
+            disk.with { $0.fault = .init(at: before + attempt.failing, code: EIO, isLasting: false) }
+        }
+        switch attempt.step {
+        case .append: isBlocked ? checkpoint() : append()
+        case .checkpoint, .restart: checkpoint()
+        case .move: move()
+        }
+        disk.with { $0.fault = nil }
+        return disk.operations - before
+    }
+
+    private mutating func append() {
+        let slot = memory.count
+        let value = UInt8(slot + 1)
+        memory.append(value)
+        files.append(0)
+        do throws(StoreError) {
+            try journal.append([batch(failed.sorted() + [slot])], keys)
+            allowed.append([value])
+            for slot in failed { allowed[slot] = [0] }
+            failed = []
+        } catch {
+            memory[slot] = 0
+            allowed.append([0, value])
+            failed.insert(slot)
+        }
+    }
+
+    private mutating func checkpoint() {
+        files = memory
+        guard (try? journal.reset(keys)) != nil else { return }
+        isBlocked = false
+        allowed = memory.map { [$0] }
+        failed = []
+        unwritten = memory.count
+    }
+
+    private mutating func move() {
+        let erased = (unwritten..<memory.count).first { memory[$0] != 0 }
+        let value = erased.map { memory[$0] }
+        if let erased { memory[erased] = 0 }
+        do throws(StoreError) {
+            try journal.move(to: [batch(unwritten..<memory.count)], keys)
+            for slot in failed.union(erased.map { [$0] } ?? []) { allowed[slot] = [0] }
+            failed = []
+        } catch {
+            guard let erased, let value else { return }
+            memory[erased] = value
+            allowed[erased].insert(0)
+        }
+    }
+
+    /// What the kernel's cache has is durable, as the next process begins.
+    private mutating func restart() throws {
+        journal.close()
+        journal = Journal(in: home, damage: DamageList())
+        disk.synchronizeAll()
+        files = try recover(disk.snapshot()).slots
+        _ = journal.recover(keys, DamageList())
+        memory = files
+        allowed = files.map { [$0] }
+        failed = []
+        unwritten = memory.count
+        isBlocked = true
+    }
+
+    func close() {
+        journal.close()
+        home.close()
+    }
+
+    /// What a start finds: the slots, and the damage that it reports.
+    func recover(_ outcome: SimulatedDisk) throws -> (slots: [UInt8], damage: [String]) {
+        let home = try HomeDirectory("/home", disk: outcome)
+        let damage = DamageList()
+        let journal = Journal(in: home, damage: damage)
+        defer {
+            journal.close()
+            home.close()
+        }
+        var slots = files
+        for block in journal.recover(keys, damage) {
+            var position = 0
+            for entry in block.entries {
+                slots[Int(entry.offset / Self.slotByteCount)] = block.bodies[position]
+                position += entry.byteCount
+            }
+        }
+        return (slots, damage.entries)
+    }
+}
+
+private final class JournalTrial {
+    private let base = SimulatedDisk()
+    private let keys: GridKeys
+    private(set) var runs = 0
+    private(set) var recoveries = 0
+    private(set) var violations: [String] = []
+
+    init() throws {
+        keys = GridKeys(root: SecretBytes(copying: [UInt8](repeating: 7, count: 32)))
+        try base.makeDirectory("/home", in: nil)
+        let home = try HomeDirectory("/home", disk: base)
+        try Journal.create(in: home, byteCount: 16 * JournalBlock.pageByteCount)
+        home.close()
+    }
+
+    func model() throws -> Model { try Model(base, keys) }
+
+    /// All sequences of so many steps that begin with a commit.
+    func runAll(length: Int) throws {
+        var sequences = [[Attempt(step: .append, failing: 0)]]
+        for _ in 0..<length {
+            var longer: [[Attempt]] = []
+            for sequence in sequences {
+                for step in Step.allCases {
+                    let calls = try run(sequence + [Attempt(step: step, failing: 0)])
+                    longer.append(sequence + [Attempt(step: step, failing: 0)])
+                    for call in stride(from: 1, through: calls, by: 1) {
+                        try run(sequence + [Attempt(step: step, failing: call)])
+                        longer.append(sequence + [Attempt(step: step, failing: call)])
+                    }
+                }
+            }
+            sequences = longer
+        }
+    }
+
+    /// - Returns: the calls of the last step.
+    @discardableResult
+    func run(_ sequence: [Attempt], outcomes limit: Int = 6) throws -> Int {
+        runs += 1
+        var model = try model()
+        defer { model.close() }
+        var calls = 0
+        for attempt in sequence { calls = try model.take(attempt) }
+        let outcomes = Outcomes(of: model.disk)
+        for choice in outcomes.choices(limit: limit, seed: UInt64(runs)) {
+            recoveries += 1
+            let (slots, damage) = try model.recover(outcomes.disk(choice))
+            for slot in slots.indices where !model.allowed[slot].contains(slots[slot]) {
+                violations.append("\(sequence): slot \(slot) has \(slots[slot]), not \(model.allowed[slot])")
+            }
+            for text in damage where !text.contains("its end makes no commit") {
+                violations.append("\(sequence): \(text)")
+            }
+        }
+        return calls
+    }
+}
