@@ -102,6 +102,34 @@ import Testing
         store.close()
     }
 
+    @Test func `an inbox at rest with more than one reap reads for its deadline is read to its end, and rests again`()
+        throws
+    {
+        let due = start + 20 * hour - 60_000
+        let (store, row) = try reopened(0) { store, row in
+            try store.put(row, 0, .oneDay, at: due, padded(0))
+            for number in 1...24 {
+                try store.put(row, number, .oneDay, at: start + 20 * hour, String(repeating: "x", count: 1 << 19))
+                try store.commitNow()
+            }
+        }
+        #expect(try store.list(row, last: 1, now: start).count == 1)
+        store.release(row)
+        #expect(store.grid.segments.isEmpty)
+        var now = due
+        var expired: [[UInt8]] = []
+        while expired.isEmpty, now < due + 10 {
+            expired = store.reap(hide: now, destroy: now).expired.map(\.id.bytes)
+            now += 1
+        }
+        #expect(expired == [messageID(0)] && now - due > 1, "\(now - due) reaps")
+        let later = due + Retry.interval + GroupCommit.checkpointDelay
+        store.reap(hide: later, destroy: later)
+        #expect(store.grid.segments.isEmpty)
+        #expect(store.nextExpiry == start + 20 * hour)
+        store.close()
+    }
+
     @Test func `a segment that is torn, or erased at its end, is read all the same`() throws {
         let (store, row) = try reopened(400)
         for number in 200..<400 { try store.erase(row, id: messageID(number)) }

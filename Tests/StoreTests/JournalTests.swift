@@ -226,6 +226,38 @@ import Testing
         }
     }
 
+    @Test func `an erased record is not in a journal that a start has written out and could not overwrite`() throws {
+        try fill()
+        let copy = cut()
+        let trial = copy.copy()
+        try openHome(trial).close()
+        var blocked = 0
+        for operation in 1...trial.operations {
+            let disk = copy.copy()
+            disk.with { $0.fault = .init(at: operation, code: EIO, isLasting: false) }
+            guard let store = try? openHome(disk) else { continue }
+            disk.with { $0.fault = nil }
+            let isWrittenOut = disk.files().keys.count { $0.hasSuffix(".seg") } == 3
+            let isOverwritten = disk.files()["/home/journal"]?.prefix(4_096).allSatisfy { $0 == 0 } ?? true
+            guard isWrittenOut, store.services.commits.backlog.isEmpty, !isOverwritten else {
+                store.close()
+                continue
+            }
+            blocked += 1
+            try store.erase(rows[0], id: messageID(0))
+            try store.commitNow()
+            var thief = try #require(
+                Thief(keystore: disk.files()["/home/keystore"] ?? [], keyFile: disk.files()["/home/key"] ?? [])
+            )
+            let image = disk.image()
+            thief.search(image: image, written: image.map(\.bytes))
+            #expect(thief.payloads.contains(text("message 1")), "operation \(operation)")
+            #expect(!thief.payloads.contains(text("message 0")), "operation \(operation)")
+            store.close()
+        }
+        #expect(blocked > 0)
+    }
+
     @Test func `an inbox that is destroyed, and a bucket that ends, leave nothing in the journal that opens`() throws {
         try fill()
         try store.destroyRow(rows[1])
