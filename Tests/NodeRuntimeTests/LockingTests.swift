@@ -9,36 +9,6 @@ import Store
 import Synchronization
 import Testing
 
-/// A node that has not begun, on a disk and by a clock of the test's.
-private final class Machine: Sendable {
-    private static let home = "/home"
-    let disk = SimulatedDisk()
-    private let seconds = Mutex<Milliseconds>(0)
-    private let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-
-    /// - Parameter passphrase: `nil` for a key file.
-    init(passphrase: String? = nil) throws {
-        try Store.create(
-            home: Self.home,
-            protection: passphrase == nil ? .keyFile : .passphrase,
-            passphrase: passphrase.map { SecretBytes(copying: $0.utf8) },
-            fileSystem: disk,
-            journal: SimulatedDisk.journalByteCount
-        )
-    }
-
-    func node() async throws -> Node {
-        try await Node.quiet(home: Self.home, on: disk, group.next()) {
-            $0.realtime = { [self] in 1_700_000_000_000 + seconds.withLock { $0 } * .second }
-            $0.boottime = { [self] in seconds.withLock { $0 } * .second }
-        }
-    }
-
-    func wait(seconds more: Milliseconds) { seconds.withLock { $0 += more } }
-
-    func end() async throws { try await group.shutdownGracefully() }
-}
-
 extension Node {
     fileprivate func unlocking(_ passphrase: String) -> EventLoopFuture<Void> {
         unlocking(passphrase: SecretBytes(copying: passphrase.utf8))
@@ -92,7 +62,7 @@ extension Node {
     @Test("what the disk refuses at the first unlock is done by the next, whichever call of the disk it was")
     func refused() async throws {
         // How many calls an unlock takes that nothing disturbs.
-        let calm = try Machine()
+        let calm = try NodeMachine()
         var node = try await calm.node()
         var before = calm.disk.operations
         try await node.unlock(passphrase: nil)
@@ -101,7 +71,7 @@ extension Node {
         try await calm.end()
         var refusals = 0
         for call in 1...count {
-            let machine = try Machine()
+            let machine = try NodeMachine()
             node = try await machine.node()
             before = machine.disk.operations
             machine.disk.with { $0.fault = SimulatedDisk.Fault(at: before + call, code: EIO, isLasting: false) }
@@ -126,7 +96,7 @@ extension Node {
 
     @Test("a passphrase is stretched while the node goes on, and a wrong one changes nothing")
     func stretching() async throws {
-        let machine = try Machine(passphrase: "right")
+        let machine = try NodeMachine(passphrase: "right")
         let node = try await machine.node()
         await Self.fails(await node.unlocking("wrong")) { $0 as? StoreError == .wrongPassphrase }
         #expect(await node.isLocked)
@@ -141,7 +111,7 @@ extension Node {
 
     @Test("of two unlocks at once the second finds it done; one that fails leaves the other alone")
     func twice() async throws {
-        let machine = try Machine(passphrase: "right")
+        let machine = try NodeMachine(passphrase: "right")
         let node = try await machine.node()
         let wrong = await node.unlocking("wrong")
         let right = await node.unlocking("right")
@@ -158,7 +128,7 @@ extension Node {
 
     @Test("a lock makes void what was asked for before it, and not what is asked for later")
     func lockMeanwhile() async throws {
-        let machine = try Machine(passphrase: "right")
+        let machine = try NodeMachine(passphrase: "right")
         let node = try await machine.node()
         let (before, after) = await node.lockBetweenUnlocks()
         let (error, wasLocked) = try await before.get()
@@ -174,7 +144,7 @@ extension Node {
 
     @Test("a stop waits for a passphrase that is being stretched, and the store stays closed")
     func stopMeanwhile() async throws {
-        let machine = try Machine(passphrase: "right")
+        let machine = try NodeMachine(passphrase: "right")
         let node = try await machine.node()
         for future in await node.stopWhileUnlocking() {
             await Self.fails(future) { if case .stopping? = $0 as? NodeError { true } else { false } }

@@ -9,49 +9,6 @@ import Testing
 
 @testable import NodeRuntime
 
-/// A node on a disk and by a clock of the test's.
-private final class Machine: Sendable {
-    /// On the simulated disk alone.
-    private static let home = "/nowhere"
-    let disk = SimulatedDisk()
-    private let seconds = Mutex<Milliseconds>(0)
-    private let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-
-    init() throws {
-        try Store.create(
-            home: Self.home,
-            protection: .keyFile,
-            passphrase: nil,
-            fileSystem: disk,
-            journal: SimulatedDisk.journalByteCount
-        )
-    }
-
-    func node() async throws -> Node {
-        try await Node.quiet(home: Self.home, on: disk, group.next()) {
-            $0.realtime = { [self] in 1_700_000_000_000 + seconds.withLock { $0 } * .second }
-            $0.boottime = { [self] in seconds.withLock { $0 } * .second }
-        }
-    }
-
-    func start() async throws -> Node {
-        let node = try await node()
-        try await node.unlock(passphrase: nil)
-        return node
-    }
-
-    /// The disk does nothing from its call number `call` on.
-    func refuse(from call: Int, isLasting: Bool = true) {
-        disk.with { $0.fault = SimulatedDisk.Fault(at: call, code: EIO, isLasting: isLasting) }
-    }
-
-    func mend() { disk.with { $0.fault = nil } }
-
-    func wait(seconds more: Milliseconds) { seconds.withLock { $0 += more } }
-
-    func end() async throws { try await group.shutdownGracefully() }
-}
-
 extension Node {
     /// In milliseconds.
     fileprivate var untilNextTick: Milliseconds { (timer.deadline ?? .latest) - currentTime }
@@ -78,7 +35,7 @@ extension Node {
         var unknown = 0
         var calls = 0
         for call in 0... {
-            let machine = try Machine()
+            let machine = try NodeMachine()
             let node = try await machine.start()
             let made = try await node.createConversation(name: "tea", profile: nil).get()
             let id = made.conversation
@@ -118,7 +75,7 @@ extension Node {
 
     @Test("at a start are there a little later, whichever call it refuses, and the card is the old one")
     func start() async throws {
-        let machine = try Machine()
+        let machine = try NodeMachine()
         var node = try await machine.start()
         let id = try await node.createConversation(name: "tea", profile: nil).get().conversation
         let card = try await node.card()
@@ -155,7 +112,7 @@ extension Node {
 
     @Test("are not looked for without end in a locked storage")
     func locked() async throws {
-        let machine = try Machine()
+        let machine = try NodeMachine()
         let node = try await machine.start()
         let id = try await node.createConversation(name: "tea", profile: nil).get().conversation
         // The state is in the inbox's own file from here on, and read from there.
@@ -178,7 +135,7 @@ extension Node {
 
     @Test("a change that is refused when the storage is locked already is void after the unlock")
     func refusedWhileLocked() async throws {
-        let machine = try Machine()
+        let machine = try NodeMachine()
         let node = try await machine.start()
         let id = try await node.createConversation(name: "tea", profile: nil).get().conversation
         machine.refuse(from: machine.disk.operations)
@@ -195,7 +152,7 @@ extension Node {
 
     @Test("a setting that cannot be saved does not hold")
     func settings() async throws {
-        let machine = try Machine()
+        let machine = try NodeMachine()
         let node = try await machine.start()
         let policy = await node.policyByDefault
         await #expect(throws: NodeError.self) { try await node.setDefaultPolicy(.refuse) }
@@ -208,7 +165,7 @@ extension Node {
 
     @Test("what is asked for in the turn in which the node stops is answered")
     func answered() async throws {
-        let machine = try Machine()
+        let machine = try NodeMachine()
         let node = try await machine.start()
         let made = try await node.createAndStop()
         let id = try await made.get().conversation

@@ -71,6 +71,7 @@ final class StorageLock: CorePart {
             inbox.key?.wipe()
             inbox.archive.forgetOutgoing()
             inbox.forgetHashes()
+            inbox.isPlaceSaved = false
         }
         core.schedule()
     }

@@ -23,6 +23,9 @@ final class Inbox {
     var isSettled = false
     /// None of its messages that waits has a lower place on the disk; see ``InboxSnapshot/outboxPlace``.
     var outboxPlace: UInt64 = 0
+    /// A state with a place that holds was saved since the store last read the inbox from the disk. Until then the saved
+    /// place may be above the store's next one: the records that had the highest places may have ended.
+    var isPlaceSaved = false
     /// It is among those whose statuses are written with the next commit.
     var owesStatuses = false
     /// Its record changed while the storage was locked.

@@ -193,10 +193,9 @@ final class InboxLoading: CorePart {
     private func enterSleeping(_ snapshot: InboxSnapshot, _ inbox: Inbox, key: IdentityKey) {
         inboxes.note(snapshot.notes, of: inbox)
         inbox.savedCounters = snapshot.counters
-        // An inbox without waiting messages gets its place at the wake: its segments are not read for it at a start.
-        let isEmpty = snapshot.outboxCount == 0
-        inbox.outboxPlace = isEmpty ? snapshot.outboxPlace : sleep.outboxPlace(snapshot, inbox)
-        let undelivered = isEmpty ? [] : sleep.undelivered(inbox, from: inbox.outboxPlace)
+        inbox.outboxPlace = snapshot.outboxPlace
+        inbox.isPlaceSaved = false
+        let undelivered = snapshot.outboxCount == 0 ? [] : sleep.undelivered(inbox, from: snapshot.outboxPlace)
         core.turn {
             core.machine.load(
                 sleeping: snapshot.record,
@@ -214,7 +213,8 @@ final class InboxLoading: CorePart {
     private func enter(_ snapshot: InboxSnapshot, _ inbox: Inbox, key: IdentityKey, sessionGoesOn: Bool) {
         inboxes.note(snapshot.notes, of: inbox)
         inbox.savedCounters = snapshot.counters
-        inbox.outboxPlace = sleep.outboxPlace(snapshot, inbox)
+        inbox.outboxPlace = snapshot.outboxPlace
+        inbox.isPlaceSaved = false
         core.turn {
             core.machine.load(
                 snapshot.record,

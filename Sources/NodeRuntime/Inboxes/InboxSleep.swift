@@ -32,7 +32,8 @@ final class InboxSleep: CorePart {
         guard let inbox = inboxes[client] else { throw .unknownConversation(client.description) }
         let (snapshot, key) = try sleepingState(inbox)
         inbox.key = key
-        inbox.outboxPlace = outboxPlace(snapshot, inbox)
+        inbox.outboxPlace = snapshot.outboxPlace
+        inbox.isPlaceSaved = false
         let undelivered = snapshot.outboxCount == 0 ? [] : self.undelivered(inbox, from: inbox.outboxPlace)
         if snapshot.outboxCount == 0 { inbox.isSettled = true }
         inbox.savedCounters = snapshot.counters
@@ -86,18 +87,11 @@ final class InboxSleep: CorePart {
         guard core.machine.isSleeping(client), !store.isLocked, let inbox = inboxes[client],
             let (snapshot, key) = try? sleepingState(inbox)
         else { return nil }
-        let undelivered =
-            snapshot.outboxCount == 0 ? [] : self.undelivered(inbox, from: outboxPlace(snapshot, inbox))
+        let undelivered = snapshot.outboxCount == 0 ? [] : self.undelivered(inbox, from: snapshot.outboxPlace)
         return core.machine.preview(snapshot.record, key: key, undelivered: undelivered, now: now)
     }
 
     // MARK: The outbox
-
-    /// The saved place, but not above the store's next one: the store gives the highest places again once the records that
-    /// had them are gone.
-    func outboxPlace(_ snapshot: InboxSnapshot, _ inbox: Inbox) -> UInt64 {
-        min(snapshot.outboxPlace, (try? store.nextPlace(inbox.row)) ?? 0)
-    }
 
     /// Our own messages on the disk that are not acknowledged, oldest first; without what they say, for which the disk is
     /// asked when they are sent.

@@ -246,9 +246,14 @@ final class InboxWriter: CorePart {
 
     /// From now on a message of ours may wait in this inbox: what is saved of it must not say otherwise.
     private func unsettle(_ client: ClientID) {
-        guard let inbox = inboxes[client], inbox.isSettled else { return }
-        inbox.isSettled = false
-        settleOutboxPlace(inbox)
+        guard let inbox = inboxes[client], inbox.isSettled || !inbox.isPlaceSaved else { return }
+        // The store gives the highest places again once the records that had them are gone.
+        inbox.outboxPlace = min(inbox.outboxPlace, (try? store.nextPlace(inbox.row)) ?? 0)
+        if inbox.isSettled {
+            inbox.isSettled = false
+            settleOutboxPlace(inbox)
+        }
+        inbox.isPlaceSaved = true
         save(client)
     }
 

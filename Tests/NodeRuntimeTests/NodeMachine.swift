@@ -1,0 +1,64 @@
+import Crypto
+import Glibc
+import Messaging
+import NIOCore
+import NIOPosix
+import NodeRuntime
+import SimulatedDisk
+import Store
+import Synchronization
+
+/// A node on a disk and by a clock of the test's.
+final class NodeMachine: Sendable {
+    /// On the simulated disk alone.
+    private static let home = "/nowhere"
+    private static let begin: Milliseconds = 1_700_000_000_000
+    let disk: SimulatedDisk
+    private let seconds: Mutex<Milliseconds>
+    private let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
+
+    /// - Parameter passphrase: `nil` for a key file.
+    init(passphrase: String? = nil) throws {
+        disk = SimulatedDisk()
+        seconds = Mutex(0)
+        try Store.create(
+            home: Self.home,
+            protection: passphrase == nil ? .keyFile : .passphrase,
+            passphrase: passphrase.map { SecretBytes(copying: $0.utf8) },
+            fileSystem: disk,
+            journal: SimulatedDisk.journalByteCount
+        )
+    }
+
+    /// The same machine after a power cut, which leaves what was made durable.
+    init(afterPowerCut machine: NodeMachine) {
+        disk = machine.disk.durableCopy()
+        seconds = Mutex(machine.seconds.withLock { $0 })
+    }
+
+    var now: Timestamp { Timestamp(milliseconds: Self.begin + seconds.withLock { $0 } * .second) }
+
+    func node() async throws -> Node {
+        try await Node.quiet(home: Self.home, on: disk, group.next()) {
+            $0.realtime = { [self] in Self.begin + seconds.withLock { $0 } * .second }
+            $0.boottime = { [self] in seconds.withLock { $0 } * .second }
+        }
+    }
+
+    func start() async throws -> Node {
+        let node = try await node()
+        try await node.unlock(passphrase: nil)
+        return node
+    }
+
+    /// The disk does nothing from its call number `call` on.
+    func refuse(from call: Int, isLasting: Bool = true) {
+        disk.with { $0.fault = SimulatedDisk.Fault(at: call, code: EIO, isLasting: isLasting) }
+    }
+
+    func mend() { disk.with { $0.fault = nil } }
+
+    func wait(seconds more: Milliseconds) { seconds.withLock { $0 += more } }
+
+    func end() async throws { try await group.shutdownGracefully() }
+}

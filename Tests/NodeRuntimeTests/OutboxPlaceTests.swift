@@ -1,0 +1,145 @@
+import Crypto
+import Messaging
+import NIOCore
+import SimulatedDisk
+import Store
+import Testing
+import Wire
+
+@testable import NodeRuntime
+
+extension Node {
+    /// Stores a message of ours, as the core asks for it.
+    fileprivate func keepOwn(_ client: ClientID, _ state: DeliveryState, lasting: Milliseconds) -> Messaging.MessageID {
+        var random = Randomness.system
+        let content = Content(
+            type: .text,
+            id: MessageID.random(&random),
+            sentAt: services.now,
+            lifetime: .oneHour,
+            agreement: nil,
+            fallback: "",
+            shouldPush: true,
+            payload: Array("hello".utf8)
+        )
+        let message = Message(content: content, sender: nil, state: state, expiresAt: services.now + lasting)
+        core.perform([.keep(client, [message], .disk(.oneHour))])
+        return content.id
+    }
+
+    fileprivate func beginHandingOver() {
+        var random = Randomness.system
+        directory.memory.uploading.insert(MessageID.random(&random))
+    }
+
+    fileprivate func saved(_ client: ClientID) throws -> InboxSnapshot {
+        let inbox = try #require(core.inboxes[client])
+        return try StoredCodec.decode(InboxSnapshot.self, try #require(try store.loadState(inbox.row)))
+    }
+
+    /// What a wake would find in the outbox.
+    fileprivate func waiting(_ client: ClientID) -> [Messaging.MessageID] {
+        guard let inbox = core.inboxes[client] else { return [] }
+        return directory.sleep.undelivered(inbox, from: inbox.outboxPlace).map(\.content.id)
+    }
+}
+
+@Suite("The outbox's place") struct OutboxPlaceTests {
+    /// A machine after a power cut, whose node has saved a place behind three messages of which nothing is left.
+    private func machine() async throws -> (NodeMachine, ClientID) {
+        let machine = try NodeMachine()
+        let node = try await machine.start()
+        let client = try await node.createConversation(name: "tea", profile: nil).get().client
+        for _ in 0..<3 { _ = await node.keepOwn(client, .delivered, lasting: .hour) }
+        try await node.rename("tea", to: "coffee")
+        try await node.whenCommitted().get()
+        let next = NodeMachine(afterPowerCut: machine)
+        await node.stop()
+        try await machine.end()
+        next.wait(seconds: 2 * 3_600)
+        return (next, client)
+    }
+
+    @Test("is not above what a message is given after the messages before it have ended")
+    func ended() async throws {
+        let (machine, client) = try await machine()
+        let node = try await machine.start()
+        await node.reapNow()
+        let id = await node.keepOwn(client, .queued, lasting: .hour)
+        try await node.whenCommitted().get()
+        #expect(await node.waiting(client) == [id])
+        await node.stop()
+        try await machine.end()
+    }
+
+    @Test("is saved anew after an unlock, for the messages before it may have ended") func unlocked() async throws {
+        let machine = try NodeMachine()
+        var node = try await machine.start()
+        let client = try await node.createConversation(name: "tea", profile: nil).get().client
+        for _ in 0..<3 { _ = await node.keepOwn(client, .delivered, lasting: .hour) }
+        try await node.rename("tea", to: "coffee")
+        _ = await node.keepOwn(client, .queued, lasting: .hour)
+        try await node.whenCommitted().get()
+        machine.wait(seconds: 2 * 3_600)
+        await node.reapNow()
+        await node.lock()
+        try await node.unlock(passphrase: nil)
+        let id = await node.keepOwn(client, .queued, lasting: .hour)
+        try await node.whenCommitted().get()
+        let cut = NodeMachine(afterPowerCut: machine)
+        await node.stop()
+        try await machine.end()
+        node = try await cut.start()
+        #expect(await node.waiting(client) == [id])
+        await node.stop()
+        try await cut.end()
+    }
+
+    @Test("stays where it is while the disk refuses a segment, and no saved state says that nothing waits")
+    func refused() async throws {
+        let machine = try NodeMachine()
+        var node = try await machine.start()
+        let client = try await node.createConversation(name: "tea", profile: nil).get().client
+        let id = await node.keepOwn(client, .queued, lasting: .hour)
+        await node.stop()
+        let segments = machine.disk.files().keys.filter { $0.hasSuffix(".seg") }
+        for name in segments.compactMap({ $0.split(separator: "/").last }) {
+            machine.disk.with { $0.unreadable[String(name)] = 0..<Int.max }
+        }
+        node = try await machine.start()
+        #expect(await node.waiting(client).isEmpty && !segments.isEmpty)
+        try await node.rename("tea", to: "coffee")
+        #expect(try await node.saved(client).outboxPlace == 0)
+        #expect(try await node.sleepInbox("coffee").state == .sleeping)
+        let saved = try await node.saved(client)
+        #expect(saved.outboxCount == nil && saved.outboxPlace == 0)
+        machine.disk.with { $0.unreadable = [:] }
+        await node.stop()
+        node = try await machine.start()
+        #expect(await node.waiting(client) == [id])
+        await node.stop()
+        try await machine.end()
+    }
+
+    @Test("is saved before a message with a lower place is, whether the process ends well or not")
+    func lower() async throws {
+        for count in [1, 5] {
+            let (machine, client) = try await machine()
+            let node = try await machine.start()
+            await node.reapNow()
+            // The place is not taken to be the store's next one while a file is being handed over.
+            await node.beginHandingOver()
+            var ids: [Messaging.MessageID] = []
+            for _ in 0..<count { ids.append(await node.keepOwn(client, .queued, lasting: .hour)) }
+            try await node.whenCommitted().get()
+            let cut = NodeMachine(afterPowerCut: machine)
+            await node.stop()
+            for one in [machine, cut] {
+                let next = try await one.start()
+                #expect(await next.waiting(client) == ids)
+                await next.stop()
+                try await one.end()
+            }
+        }
+    }
+}
