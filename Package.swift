@@ -169,7 +169,7 @@ let package = Package(
             "NodeRuntimeTests",
             [
                 "NodeRuntime", "Transport", "SimulatedDisk", "Store", "Wire", "Messaging", "Crypto", nioPosix, nioCore,
-                logging,
+                nioEmbedded, logging,
             ]
         ),
         tests(

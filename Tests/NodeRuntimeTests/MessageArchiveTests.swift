@@ -195,6 +195,26 @@ import Testing
         #expect(archive.read(ids[1], now: now) == nil && archive.learned.isEmpty)
     }
 
+    @Test mutating func `statuses of messages that the disk refuses to read are kept until it reads them`() throws {
+        let ids = try sent(2)
+        store.commit { _ in }
+        // The messages are in their segment from here on, and known from there.
+        store.lock()
+        try store.unlock(passphrase: nil)
+        let segments = disk.files().keys.filter { $0.hasSuffix(".seg") }.compactMap { $0.split(separator: "/").last }
+        disk.with { state in for name in segments { state.unreadable[String(name)] = 0..<Int.max } }
+        for id in ids { archive.setState(.delivered, of: id) }
+        try archive.writeStatuses()
+        #expect(ids.allSatisfy { archive.learned[$0] != nil })
+        disk.with { $0.unreadable = [:] }
+        let later = now + 2 * .second
+        store.reap(hide: later.milliseconds, destroy: later.milliseconds)
+        try archive.writeStatuses()
+        #expect(archive.learned.isEmpty)
+        store.commit { _ in }
+        for id in ids { #expect(reopened.read(id, now: later)?.message.state == .delivered) }
+    }
+
     @Test mutating func `statuses end with the bucket of their messages`() throws {
         let first = try sent(1)
         var late = message(lasting: 12 * .hour)

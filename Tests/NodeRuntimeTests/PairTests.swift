@@ -30,6 +30,25 @@ import Testing
         try await pair.end()
     }
 
+    @Test("what a commit has lost of a message's delivery is learned again: the message waits in the outbox")
+    func lostStatus() async throws {
+        let pair = try await Pair()
+        try await pair.agree(.oneHour)
+        let disk = pair.disks.ann
+        let delivered = await pair.ann.next { kind in
+            guard case .messageState(_, .delivered, _) = kind else { return false }
+            // Its status is to be written with the next commit.
+            disk.with { $0.isReadOnly = true }
+            return true
+        }
+        let sent = try #require(try await pair.ann.send("tea", texts: ["lost"]) { _ in }.first).get()
+        _ = try await delivered.get()
+        await #expect(throws: NodeError.self) { try await pair.ann.whenCommitted().get() }
+        disk.with { $0.isReadOnly = false }
+        #expect(try await pair.ann.outbox().map(\.entry.message) == [sent.message])
+        try await pair.end()
+    }
+
     @Test("a file that is being handed over is given up when its inbox goes on from what is durable")
     func uploadIntoReloaded() async throws {
         let pair = try await Pair()

@@ -1,0 +1,76 @@
+import Messaging
+import NIOCore
+import NIOEmbedded
+import SimulatedDisk
+import Store
+import Synchronization
+import Testing
+
+@testable import NodeRuntime
+
+@Suite("Chunks of files that are not durable") struct ChunkLimitTests {
+    /// Commits that a disk which stands still has not begun.
+    private final class Standstill: Sendable {
+        private let works = Mutex<[@Sendable () -> Void]>([])
+
+        func add(_ work: @escaping @Sendable () -> Void) { works.withLock { $0.append(work) } }
+
+        func end() {
+            while let work = works.withLock({ $0.isEmpty ? nil : $0.removeFirst() }) { work() }
+        }
+    }
+
+    private let loop = EmbeddedEventLoop()
+    private let standstill = Standstill()
+    private let store: Store
+    private let queue: EffectQueue
+
+    init() throws {
+        let disk = SimulatedDisk()
+        try Store.create(
+            home: "/home",
+            protection: .keyFile,
+            passphrase: nil,
+            fileSystem: disk,
+            journal: SimulatedDisk.journalByteCount
+        )
+        store = try Store.open(
+            home: "/home",
+            fileSystem: disk,
+            now: 1_800_000_000_000,
+            committingOn: .later { [standstill] in standstill.add($0) }
+        )
+        try store.unlock(passphrase: nil)
+        var random = Randomness.seeded(1)
+        queue = EffectQueue(client: ClientID.generate(&random))
+    }
+
+    /// - Parameter pause: between two chunks; each commit of a slow file has a few of them.
+    @Test("are two MiB at most while the disk stands still, however slowly they come", arguments: [0, 150])
+    func limit(pause: Int64) throws {
+        let schedule = CommitSchedule(
+            store,
+            on: loop,
+            events: CommitSchedule.Events(isStopped: { false }, leaves: {}, ended: { _ in })
+        )
+        let chunkByteCount = 64 << 10
+        var count = 0
+        while count < 256 {
+            schedule.storedChunk(byteCount: chunkByteCount, queue)
+            count += 1
+            if schedule.enqueue(.run { _ in }, queue) { break }
+            loop.advanceTime(by: .milliseconds(pause))
+        }
+        #expect(count * chunkByteCount == 2 << 20)
+        // The disk goes on, and so does the file.
+        loop.advanceTime(by: .milliseconds(150))
+        standstill.end()
+        loop.run()
+        schedule.storedChunk(byteCount: chunkByteCount, queue)
+        #expect(!schedule.enqueue(.run { _ in }, queue))
+        loop.advanceTime(by: .milliseconds(150))
+        standstill.end()
+        loop.run()
+        store.close()
+    }
+}

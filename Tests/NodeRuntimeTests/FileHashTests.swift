@@ -1,0 +1,123 @@
+import Crypto
+import Messaging
+import NIOCore
+import Store
+import Testing
+
+@testable import NodeRuntime
+
+extension Node {
+    /// Begins the hash of a file, and says what it is.
+    fileprivate func beginHash(
+        _ client: ClientID,
+        _ id: Messaging.MessageID,
+        of attachment: Messaging.Attachment? = nil
+    ) -> Hash {
+        let verification = Verification()
+        verification.next = 3
+        verification.attachment = attachment
+        core.inboxes[client]?.verifications[id] = verification
+        return Hash(verification)
+    }
+
+    fileprivate func perform(_ action: NodeAction) { core.perform([action]) }
+
+    fileprivate func nextChunk(_ client: ClientID, _ id: Messaging.MessageID) -> Int? {
+        core.inboxes[client]?.verifications[id]?.next
+    }
+
+    fileprivate func keep(_ client: ClientID, _ id: Messaging.MessageID, _ keeping: NodeAction.Keeping) {
+        let content = Content(
+            type: .text,
+            id: id,
+            sentAt: services.now,
+            lifetime: .oneHour,
+            agreement: nil,
+            fallback: "",
+            shouldPush: true,
+            payload: []
+        )
+        let sender = core.inboxes[client]?.key?.publicKey
+        let message = Message(content: content, sender: sender, state: .received, expiresAt: services.now + .hour)
+        perform(.keep(client, [message], keeping))
+    }
+}
+
+/// Whether a hash, and with it the bytes that were hashed last, is still in memory.
+private final class Hash: @unchecked Sendable {
+    // @unchecked: on the node's loop and after it alone.
+    private weak var verification: Verification?
+    private weak var hasher: BLAKE2bHasher?
+
+    init(_ verification: Verification) {
+        self.verification = verification
+        hasher = verification.hasher
+    }
+
+    var isGone: Bool { verification == nil && hasher == nil }
+    var isBegunAnew: Bool { verification?.next == 0 && hasher == nil }
+}
+
+@Suite("The hash of a file that is coming") struct FileHashTests {
+    private let machine: NodeMachine
+    private let node: Node
+    private let client: ClientID
+    private let id: Messaging.MessageID
+
+    init() async throws {
+        machine = try NodeMachine()
+        node = try await machine.start()
+        client = try await node.createConversation(name: "tea", profile: nil).get().client
+        var random = Randomness.system
+        id = MessageID.random(&random)
+    }
+
+    private func end() async throws {
+        await node.stop()
+        try await machine.end()
+    }
+
+    @Test("is gone from memory when the storage is locked") func lock() async throws {
+        let hash = await node.beginHash(client, id)
+        #expect(!hash.isGone)
+        await node.lock()
+        #expect(hash.isGone)
+        try await end()
+    }
+
+    @Test("is gone from memory when its inbox falls asleep") func sleep() async throws {
+        let hash = await node.beginHash(client, id)
+        #expect(try await node.sleepInbox("tea").state == .sleeping)
+        #expect(hash.isGone)
+        try await end()
+    }
+
+    @Test("is gone from memory when the message is erased, or memory is to be forgotten") func erase() async throws {
+        for action in [NodeAction.erase(client, [id]), .forgetMemory(client), .forgetChunks(client, id)] {
+            let hash = await node.beginHash(client, id)
+            await node.perform(action)
+            #expect(hash.isGone, "\(action)")
+        }
+        try await end()
+    }
+
+    @Test("is gone from memory when the message expires, on the disk or in memory") func expiry() async throws {
+        for keeping in [NodeAction.Keeping.disk(.oneHour), .memory] {
+            await node.keep(client, id, keeping)
+            try await node.whenCommitted().get()
+            let hash = await node.beginHash(client, id)
+            machine.wait(seconds: 3_601)
+            await node.reapNow()
+            #expect(hash.isGone, "\(keeping)")
+        }
+        try await end()
+    }
+
+    @Test("begins anew when all of the file is here and is being compared") func compared() async throws {
+        let attachment = Messaging.Attachment(name: "f", mediaType: "", byteCount: 1_000_000, hash: [], text: "")
+        let hash = await node.beginHash(client, id, of: attachment)
+        await node.lock()
+        #expect(hash.isBegunAnew)
+        try await end()
+    }
+}
