@@ -68,6 +68,28 @@ import Testing
         store.close()
     }
 
+    @Test func `an inbox whose bucket's key the disk refuses to read lacks a segment before a rest and after it`()
+        throws
+    {
+        let (disk, row) = try home()
+        let store = try openHome(disk, unlocking: false)
+        refuse(disk, ["columns.slots"])
+        try store.unlock(passphrase: nil)
+        for _ in 0..<2 {
+            #expect(try store.list(row, now: start).isEmpty)
+            #expect(!store.isWhole(row))
+            // What comes now comes after whatever is in the segment.
+            #expect(try store.nextPlace(row) >= 1 << 32)
+            store.release(row)
+            #expect(store.grid.segments.isEmpty && !store.isWhole(row))
+        }
+        refuse(disk, [])
+        store.close()
+        let again = try openHome(disk)
+        #expect(try again.list(row, now: start).count == 1 && again.isWhole(row))
+        again.close()
+    }
+
     @Test func `each call of a first look failing once costs a message a second`() throws {
         let (home, row) = try home()
         for rests in [false, true] {

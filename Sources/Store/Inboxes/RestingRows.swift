@@ -90,7 +90,10 @@ final class RestingRows {
             if let moment = row.restingMoment { deadlines.announce(row, moment) }
         }
         if row.refusal != nil { refused.remove(row) }
+        let lacksSegments = row.lacksSegments
         row.forgetContents()
+        // The list of a row at rest has no segment of theirs, and no sidecar is read again.
+        if lacksSegments { row.lackSegment() }
         return true
     }
 

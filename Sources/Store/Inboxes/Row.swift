@@ -170,7 +170,7 @@ package final class Row {
 
     /// The end of every segment was read, but for those that the disk has refused to read.
     var isProbed = false
-    /// Segments that nobody can read before the next unlock, if then.
+    /// Segments that nobody can read before the next unlock, if then. A rest keeps this.
     private(set) var lacksSegments = false
     /// The disk has refused to read one or more of these.
     var refusal: Refusal?
