@@ -42,6 +42,11 @@ final class Pair: Sendable {
         }
     }
 
+    /// A node without a network in a home of one of the two.
+    func node(on disk: SimulatedDisk) async throws -> Node {
+        try await Node.quiet(home: Self.home, on: disk, group.next()) { $0.datagrams = nil }
+    }
+
     /// All members agree that messages are kept for so long.
     func agree(_ lifetime: Lifetime) async throws {
         let proposed = await bob.next { if case .lifetimeProposed = $0 { true } else { false } }

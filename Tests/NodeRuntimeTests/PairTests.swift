@@ -49,6 +49,36 @@ import Testing
         try await pair.end()
     }
 
+    @Test("a message waits on, whichever call the disk refuses once while the outbox is read")
+    func unreadOutbox() async throws {
+        let pair = try await Pair()
+        try await pair.agree(.oneHour)
+        await pair.bob.stop()
+        let sent = try #require(try await pair.ann.send("tea", texts: ["waiting"]) { _ in }.first).get()
+        await pair.ann.stop()
+        var calls = 0
+        for call in 1... {
+            let disk = pair.disks.ann.durableCopy()
+            var node = try await pair.node(on: disk)
+            let first = disk.operations
+            disk.with { $0.fault = SimulatedDisk.Fault(at: first + call, code: EIO, isLasting: false) }
+            try? await node.unlock(passphrase: nil)
+            try? await node.rename("tea", to: "coffee")
+            calls = max(calls, disk.operations - first)
+            disk.with { $0.fault = nil }
+            _ = try? await node.sleepInbox("tea")
+            _ = try? await node.sleepInbox("coffee")
+            await node.stop()
+            node = try await pair.node(on: disk)
+            try await node.unlock(passphrase: nil)
+            #expect(try await node.outbox().map(\.entry.message) == [sent.message], "call \(call)")
+            await node.stop()
+            if call > calls { break }
+        }
+        #expect(calls > 10)
+        try await pair.end()
+    }
+
     @Test("a file that is being handed over is given up when its inbox goes on from what is durable")
     func uploadIntoReloaded() async throws {
         let pair = try await Pair()

@@ -26,6 +26,8 @@ final class Inbox {
     /// A state with a place that holds was saved since the store last read the inbox from the disk. Until then the saved
     /// place may be above the store's next one: the records that had the highest places may have ended.
     var isPlaceSaved = false
+    /// The disk has refused to read its outbox at the last load or wake: a message that the core does not know may wait.
+    var hasUnreadOutbox = false
     /// It is among those whose statuses are written with the next commit.
     var owesStatuses = false
     /// Its record changed while the storage was locked.

@@ -195,6 +195,7 @@ final class InboxLoading: CorePart {
         inbox.savedCounters = snapshot.counters
         inbox.outboxPlace = snapshot.outboxPlace
         inbox.isPlaceSaved = false
+        inbox.hasUnreadOutbox = false
         let undelivered = snapshot.outboxCount == 0 ? [] : sleep.undelivered(inbox, from: snapshot.outboxPlace)
         core.turn {
             core.machine.load(
@@ -215,6 +216,7 @@ final class InboxLoading: CorePart {
         inbox.savedCounters = snapshot.counters
         inbox.outboxPlace = snapshot.outboxPlace
         inbox.isPlaceSaved = false
+        inbox.hasUnreadOutbox = false
         core.turn {
             core.machine.load(
                 snapshot.record,

@@ -34,6 +34,7 @@ final class InboxSleep: CorePart {
         inbox.key = key
         inbox.outboxPlace = snapshot.outboxPlace
         inbox.isPlaceSaved = false
+        inbox.hasUnreadOutbox = false
         let undelivered = snapshot.outboxCount == 0 ? [] : self.undelivered(inbox, from: inbox.outboxPlace)
         if snapshot.outboxCount == 0 { inbox.isSettled = true }
         inbox.savedCounters = snapshot.counters
@@ -111,6 +112,7 @@ final class InboxSleep: CorePart {
                 return true
             }
         } catch {
+            inbox.hasUnreadOutbox = true
             log.error("an outbox could not be read", metadata: ["client": "\(inbox.client)", "error": "\(error)"])
         }
         return found
@@ -132,6 +134,7 @@ final class InboxSleep: CorePart {
             let undelivered = try inbox.archive.restoreHidden(from: inbox.outboxPlace, now: now)
             for message in undelivered { core.machine.restoreOutbox(message, client: inbox.client) }
         } catch {
+            inbox.hasUnreadOutbox = true
             log.error("reactions could not be read", metadata: ["client": "\(inbox.client)", "error": "\(error)"])
         }
     }

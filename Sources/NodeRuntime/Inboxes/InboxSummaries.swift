@@ -46,7 +46,7 @@ final class InboxSummaries: CorePart {
         savedAt = now
         var entries: [(row: RowID, payload: [UInt8])] = []
         for summary in core.machine.sleepers where summary.outboxCount == 0 {
-            guard let inbox = inboxes[summary.client] else { continue }
+            guard let inbox = inboxes[summary.client], !inbox.hasUnreadOutbox else { continue }
             let (routes, invites) = routes.entries(of: inbox)
             let entry = InboxTableEntry(summary: summary, routes: routes, invites: invites, notes: inbox.notes)
             entries.append((inbox.row, entry.encoded))

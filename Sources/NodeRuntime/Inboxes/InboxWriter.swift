@@ -195,7 +195,7 @@ final class InboxWriter: CorePart {
             counters: routes.counters(of: inbox),
             lastActivity: core.machine.lastActivity(inbox.client),
             // A message in a segment that the disk refuses now may wait, too.
-            outboxCount: isTold && store.isWhole(inbox.row) ? outboxCount : nil,
+            outboxCount: isTold && !inbox.hasUnreadOutbox && store.isWhole(inbox.row) ? outboxCount : nil,
             outboxPlace: inbox.outboxPlace,
             notes: inbox.notes
         )
@@ -237,7 +237,8 @@ final class InboxWriter: CorePart {
     /// No message of ours waits: the next start need not look for one on the disk before this place. What has become of
     /// them is written before that is said.
     private func settleOutboxPlace(_ inbox: Inbox) {
-        guard !store.isLocked, writeStatuses(inbox), let place = try? store.nextPlace(inbox.row),
+        guard !store.isLocked, !inbox.hasUnreadOutbox, writeStatuses(inbox),
+            let place = try? store.nextPlace(inbox.row),
             // A message in a segment that the disk refuses now may wait, too.
             store.isWhole(inbox.row)
         else { return }
