@@ -201,7 +201,7 @@
                 case 0:
                     let plain = input.run()
                     let span = writer.append(plain, nonces: &nonces)
-                    let start = content.count + RecordFile.frameByteCount
+                    let start = content.count + RecordFrames.frameByteCount
                     content += unsubmitted(writer)
                     last = start..<(start + span.length)
                     written.insert(plain)

@@ -224,7 +224,7 @@ import Testing
             copy.replace(path, with: changed)
             let (found, damage) = try counts(copy, rows, "byte \(index)")
             // The length at a record's end is not needed to read it from its beginning.
-            let isTrailer = index % (bytes.count / 3) >= bytes.count / 3 - RecordFile.trailerByteCount
+            let isTrailer = index % (bytes.count / 3) >= bytes.count / 3 - RecordFrames.trailerByteCount
             #expect(found == (isTrailer ? [3] : [2, 3]), "byte \(index)")
             #expect(damage == 1, "byte \(index)")
         }
@@ -271,7 +271,7 @@ import Testing
                 }
                 // The other inbox is whole. Nothing is what a log says that was never written: one cut to its header.
                 #expect(found.contains(text("state")))
-                let isTrailer = !isCut && index >= bytes.count - RecordFile.trailerByteCount
+                let isTrailer = !isCut && index >= bytes.count - RecordFrames.trailerByteCount
                 #expect(isDamaged || isTrailer || (isCut && index <= 24 && found.contains(nil)))
                 for row in rows { try store.saveState(row, text("later")) }
                 try store.commitNow()

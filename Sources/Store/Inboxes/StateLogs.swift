@@ -53,7 +53,7 @@ final class StateLogs {
             if log.holdsUnreadableBytes { throw .damaged(what: services.inboxPath(log.file.path)) }
             return nil
         }
-        if let found = log.file.withUnwritten(latest.span, { log.file.open($0, number: latest.number) }) {
+        if let found = log.file.withUnwritten(latest.span, { log.file.frames.open($0, number: latest.number) }) {
             guard case .opened(let state) = found else { throw .damaged(what: log.file.path) }
             return state
         }
@@ -61,7 +61,7 @@ final class StateLogs {
         let sealed = try onDisk(log.file.path) { () throws(SystemError) in
             try services.disk.read(descriptor, at: latest.span.offset, count: latest.span.length)
         }
-        guard case .opened(let state) = log.file.open(sealed, number: latest.number) else {
+        guard case .opened(let state) = log.file.frames.open(sealed, number: latest.number) else {
             throw .damaged(what: services.inboxPath(log.file.path))
         }
         return state

@@ -96,13 +96,13 @@ final class MessageReader {
         else { return nil }
         let record = segment.records[place.record]
         let file = segment.file
-        var found = file.withUnwritten(record.span) { file.open($0, number: record.number) }
+        var found = file.withUnwritten(record.span) { file.frames.open($0, number: record.number) }
         if found == nil {
             let descriptor = try services.openFiles.descriptor(of: file)
             let sealed = try onDisk(file.path) { () throws(SystemError) in
                 try services.disk.read(descriptor, at: Int64(record.offset), count: Int(record.length))
             }
-            found = file.open(sealed, number: record.number)
+            found = file.frames.open(sealed, number: record.number)
         }
         guard case .opened(var plaintext) = found, plaintext.count >= MessageRecord.headerByteCount else {
             services.report("\(services.inboxPath(file.path)): a message cannot be opened")

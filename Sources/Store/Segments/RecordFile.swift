@@ -1,13 +1,5 @@
 import Crypto
 
-/// What a sealed record turned out to be when its file was read.
-enum FoundRecord {
-    case opened(plaintext: [UInt8])
-    /// All zeros: erased in place.
-    case erased
-    case damaged
-}
-
 /// What a record file holds, as its inbox knows it.
 protocol RecordFileOwner: AnyObject {
     /// The inbox is destroyed, or the bucket has ended.
@@ -28,23 +20,14 @@ protocol RecordFileOwner: AnyObject {
 /// An append-only file of sealed records, each with its number in the associated data, so that no record can be moved,
 /// repeated or taken from another file.
 ///
-///     length (4) ‖ number (4) ‖ check (8) ‖ nonce (24) ‖ ciphertext ‖ tag (16) ‖ length (4)
-///
 /// Erasing a record writes zeros over the sealed part; frame and trailer stay, so that the records after and before it
-/// are found. Records are sealed into memory. A commit copies them into the journal; a checkpoint writes them into the
-/// file, and only then does the memory go: `written <= durable <= submitted <= end`.
+/// are found (see ``RecordFrames``). Records are sealed into memory. A commit copies them into the journal; a checkpoint
+/// writes them into the file, and only then does the memory go: `written <= durable <= submitted <= end`.
 final class RecordFile {
-    static let frameByteCount = 16
-    /// The length once more, so that a file can be read from its end.
-    static let trailerByteCount = 4
     /// Most bytes of one payload: above what a message or an inbox's state may have.
     static let maximumPlaintext = 16 << 20
     /// Most bytes of a file that are ever read into memory.
     static let maximumByteCount = 128 << 20
-
-    /// Most places of one file at which a frame is looked for after damage: half a second's work. Chance needs one in 32
-    /// bytes, so that is 32 MiB of damage; a file full of what looks like frames holds nobody up.
-    static let searchLimit = 1 << 20
 
     struct Span: Sendable {
         /// Of the sealed bytes, after the frame.
@@ -87,9 +70,7 @@ final class RecordFile {
     /// Names the file within this process, for the commit thread.
     let number: Int
     let place: FilePlace
-    /// T: names the file in every frame and every record's associated data.
-    private let tag: Bytes16
-    private let key: SharedSecret
+    let frames: RecordFrames
     /// Where the next record goes, counting what is in memory.
     private(set) var end: Int64
     private(set) var nextNumber: UInt32 = 0
@@ -124,8 +105,7 @@ final class RecordFile {
     init(number: Int, place: FilePlace, associatedData: [UInt8], key: SharedSecret, header: [UInt8]? = nil) {
         self.number = number
         self.place = place
-        tag = Self.tag(associatedData)
-        self.key = key
+        frames = RecordFrames(associatedData: associatedData, key: key)
         end = 0
         written = 0
         durable = 0
@@ -137,18 +117,13 @@ final class RecordFile {
         }
     }
 
-    static func tag(_ associatedData: [UInt8]) -> Bytes16 {
-        let hash = BLAKE2b.hash(Array("mayfly file".utf8), associatedData, byteCount: 16)
-        return hash.withUnsafeBytes { Bytes16(copying: $0) }
-    }
-
     var path: String { place.path }
     var isDirty: Bool { submitted < end || !erasures.isEmpty || needsSynchronizing }
     var isUnwritten: Bool { written < end }
 
     /// Nothing can be opened or added from here on.
     func wipeKey() {
-        key.wipe()
+        frames.wipeKey()
         isClosed = true
     }
 
@@ -171,25 +146,10 @@ final class RecordFile {
         _ write: (UnsafeMutableRawBufferPointer) -> Void
     ) -> Span {
         let length = byteCount + XChaChaPoly.overheadByteCount
-        let whole = Self.frameByteCount + length + Self.trailerByteCount
+        let whole = RecordFrames.frameByteCount + length + RecordFrames.trailerByteCount
         let target = makeTail(reserving: whole).extend(by: whole)
-        writeFrame(length: UInt32(length), number: nextNumber, into: target)
-        let sealed = UnsafeMutableRawBufferPointer(
-            rebasing: target[Self.frameByteCount..<(Self.frameByteCount + length)]
-        )
-        nonces.take(into: UnsafeMutableRawBufferPointer(rebasing: sealed[..<XChaChaPoly.nonceByteCount]))
-        write(
-            UnsafeMutableRawBufferPointer(
-                rebasing: sealed[XChaChaPoly.nonceByteCount..<(length - XChaChaPoly.tagByteCount)]
-            )
-        )
-        withAssociatedData(nextNumber) { XChaChaPoly.seal(inPlace: sealed, key: key.bytes, authenticating: $0) }
-        target.storeBytes(
-            of: UInt32(length).littleEndian,
-            toByteOffset: whole - Self.trailerByteCount,
-            as: UInt32.self
-        )
-        let span = Span(offset: end + Int64(Self.frameByteCount), length: length)
+        frames.seal(byteCount: byteCount, number: nextNumber, nonces: &nonces, into: target, write)
+        let span = Span(offset: end + Int64(RecordFrames.frameByteCount), length: length)
         end += Int64(whole)
         nextNumber += 1
         return span
@@ -197,28 +157,6 @@ final class RecordFile {
 
     func append(_ plaintext: [UInt8], nonces: inout NoncePool) -> Span {
         append(byteCount: plaintext.count, nonces: &nonces) { $0.copyBytes(from: plaintext) }
-    }
-
-    private func withAssociatedData<Result, Failure: Error>(
-        _ number: UInt32,
-        _ body: (UnsafeRawBufferPointer) throws(Failure) -> Result
-    ) throws(Failure) -> Result {
-        var data = (tag.first.bigEndian, tag.second.bigEndian, UInt64(number).littleEndian)
-        return try withUnsafeBytes(of: &data) { data throws(Failure) in try body(data) }
-    }
-
-    private func check(length: UInt32, number: UInt32) -> UInt64 {
-        var key = (tag.first.bigEndian, tag.second.bigEndian)
-        var head = (length.littleEndian, number.littleEndian)
-        return withUnsafeBytes(of: &key) { key in
-            withUnsafeBytes(of: &head) { SipHash.hash(key: key, $0) }
-        }
-    }
-
-    private func writeFrame(length: UInt32, number: UInt32, into target: UnsafeMutableRawBufferPointer) {
-        target.storeBytes(of: length.littleEndian, toByteOffset: 0, as: UInt32.self)
-        target.storeBytes(of: number.littleEndian, toByteOffset: 4, as: UInt32.self)
-        target.storeBytes(of: check(length: length, number: number).littleEndian, toByteOffset: 8, as: UInt64.self)
     }
 
     // MARK: - Erasing
@@ -328,112 +266,19 @@ final class RecordFile {
         return nil
     }
 
-    func open(_ sealed: UnsafeRawBufferPointer, number: UInt32) -> FoundRecord {
-        let plaintext = withAssociatedData(number) { data in
-            try? XChaChaPoly.open(sealed, key: key.bytes, authenticating: data)
-        }
-        if let plaintext { return .opened(plaintext: plaintext) }
-        return sealed.allSatisfy { $0 == 0 } ? .erased : .damaged
-    }
-
-    func open(_ sealed: [UInt8], number: UInt32) -> FoundRecord {
-        sealed.withUnsafeBytes { open($0, number: number) }
-    }
-
-    /// What a file has that was read.
-    struct Loaded {
-        /// Every byte made sense, except perhaps a torn tail.
-        var isSound = true
-        /// The tail made sense too.
-        var isWhole = true
-    }
-
     /// Finds the records of a file's bytes.
     /// - Postcondition: appends go after the last byte, if the tail is whole.
     func load(
         _ bytes: [UInt8],
         from start: Int,
-        searchLimit: Int = RecordFile.searchLimit,
+        searchLimit: Int = RecordFrames.searchLimit,
         _ body: (UInt32, Span, FoundRecord) -> Void
-    ) -> Loaded {
+    ) -> RecordFrames.Loaded {
         // First: what is found may have to be overwritten.
         rest(at: Int64(bytes.count))
-        let (result, next) = scan(bytes, from: start, searchLimit: searchLimit, body)
+        let (result, next) = frames.scan(bytes, from: start, searchLimit: searchLimit, body)
         nextNumber = next
         return result
-    }
-
-    /// The same for the beginning of a file whose end is known.
-    /// - Returns: also the number after the last that was found.
-    func scan(
-        _ bytes: [UInt8],
-        from start: Int,
-        searchLimit: Int = RecordFile.searchLimit,
-        _ body: (UInt32, Span, FoundRecord) -> Void
-    ) -> (Loaded, nextNumber: UInt32) {
-        bytes.withUnsafeBytes { bytes in
-            var result = Loaded()
-            var position = start
-            var expected: UInt32 = 0
-            var searches = 0
-            while position < bytes.count, searches < searchLimit {
-                guard
-                    let found = nextFrame(in: bytes, from: position, atLeast: expected, &searches, limit: searchLimit)
-                else { break }
-                if found.position != position || found.number != expected { result.isSound = false }
-                let from = found.position + Self.frameByteCount
-                let sealed = UnsafeRawBufferPointer(rebasing: bytes[from..<(from + found.length)])
-                let record = open(sealed, number: found.number)
-                if case .damaged = record { result.isSound = false }
-                let trailer = bytes.loadUnaligned(fromByteOffset: from + found.length, as: UInt32.self)
-                if Int(UInt32(littleEndian: trailer)) != found.length { result.isSound = false }
-                body(found.number, Span(offset: Int64(from), length: found.length), record)
-                position = from + found.length + Self.trailerByteCount
-                expected = found.number &+ 1
-            }
-            result.isWhole = position == bytes.count
-            return (result, expected)
-        }
-    }
-
-    /// Finds records from the end of a part of the file.
-    /// - Parameters:
-    ///   - bytes: from `offset` on, to the end of a record.
-    ///   - next: the number of the record after them, if that is known.
-    /// - Returns: the records that are whole in the part, the last one first, and where the first of them begins; `nil` when
-    ///   something is not as the store writes it.
-    func walkBack(
-        _ bytes: [UInt8],
-        offset: Int64,
-        next: UInt32?
-    ) -> (records: [(number: UInt32, span: Span, found: FoundRecord)], start: Int64)? {
-        bytes.withUnsafeBytes { bytes in
-            var records: [(number: UInt32, span: Span, found: FoundRecord)] = []
-            var expected = next
-            var end = bytes.count
-            while end > 0 {
-                let around = Self.frameByteCount + Self.trailerByteCount
-                guard end >= around + XChaChaPoly.overheadByteCount else { break }
-                let trailer = bytes.loadUnaligned(fromByteOffset: end - Self.trailerByteCount, as: UInt32.self)
-                let length = Int(UInt32(littleEndian: trailer))
-                guard length >= XChaChaPoly.overheadByteCount, length <= Self.maximumByteCount else { return nil }
-                let start = end - around - length
-                if start < 0 { break }
-                var searches = 0
-                guard let frame = frame(in: bytes, at: start, atLeast: 0, &searches), frame.length == length,
-                    expected.map({ $0 > 0 && $0 - 1 == frame.number }) ?? true
-                else { return nil }
-                let from = start + Self.frameByteCount
-                let found = open(UnsafeRawBufferPointer(rebasing: bytes[from..<(from + length)]), number: frame.number)
-                if case .damaged = found { return nil }
-                records.append((frame.number, Span(offset: offset + Int64(from), length: length), found))
-                expected = frame.number
-                end = start
-            }
-            // A file begins with its first record.
-            if offset == 0, end != 0 || records.last.map({ $0.number != 0 }) ?? true { return nil }
-            return (records, offset + Int64(end))
-        }
     }
 
     /// Everything that the file has is on the disk.
@@ -447,42 +292,5 @@ final class RecordFile {
         tail = nil
         isPlaced = true
         if let nextNumber { self.nextNumber = nextNumber }
-    }
-
-    /// The next frame at or after `position`: after damage the reader looks for one that fits.
-    private func nextFrame(
-        in bytes: UnsafeRawBufferPointer,
-        from position: Int,
-        atLeast expected: UInt32,
-        _ searches: inout Int,
-        limit: Int
-    ) -> (position: Int, number: UInt32, length: Int)? {
-        var candidate = position
-        while candidate <= bytes.count - Self.frameByteCount, searches < limit {
-            if let (number, length) = frame(in: bytes, at: candidate, atLeast: expected, &searches) {
-                return (candidate, number, length)
-            }
-            candidate += 1
-        }
-        return nil
-    }
-
-    /// The frame at a position, if there is one whose record ends within the bytes.
-    private func frame(
-        in bytes: UnsafeRawBufferPointer,
-        at position: Int,
-        atLeast expected: UInt32,
-        _ searches: inout Int
-    ) -> (number: UInt32, length: Int)? {
-        guard position >= 0, position <= bytes.count - Self.frameByteCount else { return nil }
-        let length = UInt32(littleEndian: bytes.loadUnaligned(fromByteOffset: position, as: UInt32.self))
-        let number = UInt32(littleEndian: bytes.loadUnaligned(fromByteOffset: position + 4, as: UInt32.self))
-        let room = bytes.count - position - Self.frameByteCount - Self.trailerByteCount
-        guard length >= XChaChaPoly.overheadByteCount, Int(length) <= room, number >= expected, number < UInt32.max
-        else { return nil }
-        searches += 1
-        let found = UInt64(littleEndian: bytes.loadUnaligned(fromByteOffset: position + 8, as: UInt64.self))
-        guard found == check(length: length, number: number) else { return nil }
-        return (number, Int(length))
     }
 }

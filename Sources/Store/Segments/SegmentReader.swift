@@ -73,7 +73,7 @@ final class SegmentReader {
             let count = Int(segment.loadedFrom - from)
             guard let descriptor = try? services.openFiles.descriptor(of: file),
                 let bytes = try? services.disk.read(descriptor, at: from, count: count), bytes.count == count,
-                let piece = file.walkBack(bytes, offset: from, next: segment.records.first?.number)
+                let piece = file.frames.walkBack(bytes, offset: from, next: segment.records.first?.number)
             else { return false }
             if piece.records.isEmpty {
                 byteCount *= 4
@@ -216,9 +216,9 @@ final class SegmentReader {
         row.noteRead(segment: segment.file.number)
         segment.isRefused = false
         var found: [(number: UInt32, span: RecordFile.Span, found: FoundRecord)] = []
-        let result: RecordFile.Loaded
+        let result: RecordFrames.Loaded
         if isPrefix {
-            result = segment.file.scan(bytes, from: 0) { found.append(($0, $1, $2)) }.0
+            result = segment.file.frames.scan(bytes, from: 0) { found.append(($0, $1, $2)) }.0
         } else {
             segment.loadedFrom = Int64(bytes.count)
             result = segment.file.load(bytes, from: 0) { found.append(($0, $1, $2)) }
