@@ -149,7 +149,7 @@ import Testing
             let disk = pair.disks.ann
             let first = disk.operations
             disk.with { $0.fault = SimulatedDisk.Fault(at: first + call, code: EIO, isLasting: false) }
-            let isDone = await pair.ann.explodes(id)
+            let isDone = try await pair.ann.explodes(id).get()
             let calls = disk.operations - first
             if !isDone { isExploding += 1 }
             disk.with { $0.fault = nil }
@@ -171,15 +171,16 @@ import Testing
 extension Node {
     /// Asks for an explosion and looks once its commit has ended, on the node's own loop: a second later what the disk has
     /// refused has been tried again.
-    fileprivate func explodes(_ conversation: ConversationID) async -> Bool {
+    fileprivate func explodes(_ conversation: ConversationID) -> EventLoopFuture<Bool> {
         _ = try? explode(conversation.description)
-        let seen = whenCommitted().eventLoop.makePromise(of: Bool.self)
-        whenCommitted().assumeIsolated().whenComplete { _ in
+        let committed = whenCommitted()
+        let seen = committed.eventLoop.makePromise(of: Bool.self)
+        committed.assumeIsolated().whenComplete { _ in
             self.assumeIsolated { node in
                 if case .exploded = node.progress(of: conversation) { seen.succeed(true) } else { seen.succeed(false) }
             }
         }
-        return (try? await seen.futureResult.get()) ?? false
+        return seen.futureResult
     }
 
     /// What is in memory of the lists; the disk has them, or has not.
