@@ -200,6 +200,7 @@ import Testing
         store.commit { _ in }
         // The messages are in their segment from here on, and known from there.
         store.lock()
+        archive.forgetOutgoing()
         try store.unlock(passphrase: nil)
         let segments = disk.files().keys.filter { $0.hasSuffix(".seg") }.compactMap { $0.split(separator: "/").last }
         disk.with { state in for name in segments { state.unreadable[String(name)] = 0..<Int.max } }
