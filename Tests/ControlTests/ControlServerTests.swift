@@ -1,4 +1,5 @@
 import Control
+import Dispatch
 import Glibc
 import NIOCore
 import NIOPosix
@@ -238,6 +239,51 @@ import Testing
             raw = nil
             try gone.futureResult.wait()
         }
+    }
+
+    @Test func `many requests are performed in several passes, and a client that has gone meanwhile ends behind them`()
+        async throws
+    {
+        let count = 40
+        let isReleased = DispatchSemaphore(value: 0)
+        let seen = Mutex((passes: [Int](), performed: 0, performedAtEnd: -1))
+        let ended = MultiThreadedEventLoopGroup.singleton.next().makePromise(of: Void.self)
+        let service = HandlerService(
+            handler: { _, session in
+                let isFirst = seen.withLock { seen in
+                    seen.performed += 1
+                    return seen.performed == 1
+                }
+                if isFirst {
+                    _ = session.onClose {
+                        seen.withLock { $0.performedAtEnd = $0.performed }
+                        ended.succeed()
+                    }
+                    isReleased.wait()
+                }
+                return session.eventLoop.makeSucceededFuture(true)
+            },
+            performs: { number in seen.withLock { $0.passes.append(number) } }
+        )
+        try await ControlNode.serving(service: service) { node in
+            var raw: RawClient? = try node.rawClient()
+            let filler = String(repeating: "x", count: 4_096)
+            raw?.send(
+                (1...count).map { #"{"jsonrpc":"2.0","id":\#($0),"method":"m","params":{"a":"\#(filler)"}}"# + "\n" }.joined()
+            )
+            raw = nil
+            // The control loop has read all of it and seen the end when it has answered others twice.
+            for _ in 0..<2 {
+                let other = try node.rawClient()
+                other.send("not a request\n")
+                #expect(try other.line()?["error"]?["code"] == -32700)
+            }
+            isReleased.signal()
+            try ended.futureResult.wait()
+        }
+        let result = seen.withLock { $0 }
+        #expect(result.performed == count && result.performedAtEnd == count)
+        #expect(result.passes.count > 3 && result.passes.allSatisfy { $0 <= 8 }, "\(result.passes)")
     }
 
     @Test func `a failure that is not ours says nothing about the inside`() async throws {

@@ -37,7 +37,7 @@ import Testing
         #expect(enqueue(3, for: one) && enqueue(4, for: other))
         let second = commits.beginCommit()
         left.perform(commits.complete(first), isDurable: true)
-        #expect(left.numbers == [1, 3] && other.count == 1)
+        #expect(left.numbers == [1, 3] && other.weight == 1)
         left.perform(commits.complete(second), isDurable: true)
         #expect(left.numbers == [1, 3, 4])
         #expect(!enqueue(5, for: one) && !enqueue(6, for: other))

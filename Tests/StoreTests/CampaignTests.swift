@@ -38,6 +38,33 @@ import Testing
         }
     }
 
+    @Test func `power cut after an erasure that the disk has refused twice: no version of before comes back`() throws {
+        var refusedCount = 0
+        for (seed, call) in (1...3).flatMap({ seed in (0..<40).map { (UInt64(seed), $0) } }) {
+            let disk = try makeHome()
+            let history = History(on: disk, seed: seed)
+            history.isHarmed = true
+            try history.open()
+            // Both versions come to their segment.
+            for operation in [Operation.createInbox, .put, .commit, .longWait, .update, .commit, .longWait] {
+                try history.step(operation)
+            }
+            let first = disk.operations + call
+            disk.with { $0.fault = .init(at: first, code: EIO, isLasting: true, isForOneCall: true) }
+            for operation in [Operation.erase, .shortWait, .shortWait] { try history.step(operation) }
+            if disk.with({ $0.struckCall }) == "fsync" {
+                refusedCount += history.refusals > 0 ? 1 : 0
+                let outcomes = Outcomes(of: disk)
+                for choice in outcomes.choices(limit: 64, seed: seed) {
+                    try Verification(history.promise, outcomes.disk(choice), wasHarmed: true).run(isThorough: false)
+                }
+            }
+            disk.with { $0.fault = nil }
+            history.close()
+        }
+        #expect(refusedCount > 0)
+    }
+
     @Test func `power cut at every call of making a home: it is made again, or is there`() throws {
         var states = 0
         let disk = SimulatedDisk()

@@ -10,6 +10,13 @@ final class ControlBridge: @unchecked Sendable {
     /// do not keep it from its links, and its disk works meanwhile.
     private static let requestsByteCount = 32 << 10
 
+    /// What the control loop has for the service.
+    private enum Arrival {
+        case call(ControlCall)
+        /// The client has gone: behind its calls.
+        case end(ControlSession)
+    }
+
     /// What the service has for the control loop, in order.
     enum Delivery {
         case answer(ControlCall)
@@ -22,8 +29,9 @@ final class ControlBridge: @unchecked Sendable {
     let controlLoop: any EventLoop
     let serviceLoop: any EventLoop
     private let service: any ControlService
-    /// Calls that wait for their turn, in order.
-    private var incoming: Deque<ControlCall> = []
+    /// What waits for its turn, in order.
+    private var incoming: Deque<Arrival> = []
+    private var isClosed = false
     private var outgoing: [Delivery] = []
     private var isScheduled = false
 
@@ -36,23 +44,50 @@ final class ControlBridge: @unchecked Sendable {
     /// Gives calls to the service. On the control loop.
     func submit(_ calls: [ControlCall]) {
         controlLoop.assertInEventLoop()
+        serviceLoop.execute { self.take(calls.lazy.map(Arrival.call)) }
+    }
+
+    /// Tells the service that a client has gone. On the control loop.
+    func end(_ session: ControlSession) {
+        controlLoop.assertInEventLoop()
         serviceLoop.execute {
-            let isIdle = self.incoming.isEmpty
-            self.incoming.append(contentsOf: calls)
-            if isIdle { self.performSome() }
+            if self.isClosed { session.clientHasGone() } else { self.take(CollectionOfOne(.end(session))) }
         }
     }
 
+    /// Drops what waits and what comes from now on. On the service's loop.
+    func close() {
+        serviceLoop.assertInEventLoop()
+        isClosed = true
+        let dropped = incoming
+        incoming = []
+        for case .end(let session) in dropped { session.clientHasGone() }
+    }
+
+    private func take(_ arrivals: some Collection<Arrival>) {
+        guard !isClosed else { return }
+        let isIdle = incoming.isEmpty
+        incoming.append(contentsOf: arrivals)
+        if isIdle { performSome() }
+    }
+
+    /// The first calls of what waits, and the ends of sessions between them.
     private func performSome() {
-        var some: [ControlCall] = []
+        var calls: [ControlCall] = []
         var byteCount = 0
-        while byteCount < Self.requestsByteCount, let call = incoming.first {
-            byteCount += call.byteCount
-            some.append(call)
+        while byteCount < Self.requestsByteCount, case .call(let call)? = incoming.first {
+            byteCount += call.byteCount + (call.body?.readableBytes ?? 0)
+            calls.append(call)
+            incoming.removeFirst()
+        }
+        var ended: [ControlSession] = []
+        while case .end(let session)? = incoming.first {
+            ended.append(session)
             incoming.removeFirst()
         }
         if !incoming.isEmpty { serviceLoop.execute { self.performSome() } }
-        service.perform(some)
+        if !calls.isEmpty { service.perform(calls) }
+        for session in ended { session.clientHasGone() }
     }
 
     func makeCall(

@@ -89,7 +89,7 @@ package final class ControlServer: Sendable {
         let bound = NIOLoopBound(connections, eventLoop: channel.eventLoop)
         channel.closeFuture.whenComplete { _ in
             if !isFull { bound.value.open[key] = nil }
-            bridge.serviceLoop.execute { session.clientHasGone() }
+            bridge.end(session)
         }
         try channel.pipeline.syncOperations.addHandler(
             ControlConnectionHandler(
@@ -109,7 +109,7 @@ package final class ControlServer: Sendable {
     package func close() -> EventLoopFuture<Void> {
         let loop = listener.eventLoop
         // Answers that were made before this leave first.
-        return bridge.serviceLoop.submit {}.hop(to: loop).flatMap { [self] in
+        return bridge.serviceLoop.submit { [bridge] in bridge.close() }.hop(to: loop).flatMap { [self] in
             if let identity { socket.remove(identity) }
             // What hangs on the end of a channel is done with its closeFuture, a turn after its close.
             let closing = ([listener] + connections.value.open.values).map { channel in

@@ -50,8 +50,9 @@ final class LinkOutput: CorePart {
 
     private func sendContents(on link: ActiveLink) {
         guard !link.leaving.isEmpty else { return }
-        for frame in ContentsCodec.frames(of: link.leaving) { try? link.connection.send(frame) }
+        let contents = link.leaving
         link.leaving = []
+        for frame in ContentsCodec.frames(of: contents) { try? link.connection.send(frame) }
     }
 
     /// Sends what was said of contents since the last flush.

@@ -7,6 +7,15 @@ final class EffectQueue {
         case action(NodeAction)
         /// An answer to the user.
         case run((_ isDurable: Bool) -> Void)
+
+        /// What it counts for against the bound of what may wait: a message is one, however many go together.
+        fileprivate var weight: Int {
+            switch self {
+            case .action(.notifyMessages(let events)): events.messages.count
+            case .action(.transmitMessages(_, _, let messages)): messages.count
+            case .action, .run: 1
+            }
+        }
     }
 
     private struct Waiting {
@@ -16,6 +25,8 @@ final class EffectQueue {
 
     let client: ClientID
     private var waiting: Deque<Waiting> = []
+    /// Of all that waits.
+    private(set) var weight = 0
     /// The commit that covers the inbox's newest change; 0 for none.
     fileprivate var blockedUntil: UInt64 = 0
     /// The newest commit that lists the inbox for a change that nothing waits for; 0 for none.
@@ -23,13 +34,12 @@ final class EffectQueue {
 
     init(client: ClientID) { self.client = client }
 
-    var count: Int { waiting.count }
-
     /// - Parameter completed: the newest commit that is durable.
     /// - Returns: whether the effect has to wait; then it was taken.
     fileprivate func enqueue(_ effect: Effect, completed: UInt64) -> Bool {
         guard blockedUntil > completed || !waiting.isEmpty else { return false }
         waiting.append(Waiting(sequence: max(blockedUntil, completed), effect: effect))
+        weight += effect.weight
         return true
     }
 
@@ -37,7 +47,11 @@ final class EffectQueue {
         var effects: [Effect] = []
         let count = waiting.firstIndex { $0.sequence > completed } ?? waiting.count
         effects.reserveCapacity(count)
-        for _ in 0..<count { effects.append(waiting.removeFirst().effect) }
+        for _ in 0..<count {
+            let effect = waiting.removeFirst().effect
+            weight -= effect.weight
+            effects.append(effect)
+        }
         return effects
     }
 
@@ -45,6 +59,7 @@ final class EffectQueue {
     func drop() -> [Effect] {
         blockedUntil = 0
         listedIn = 0
+        weight = 0
         defer { waiting = [] }
         return waiting.map(\.effect)
     }

@@ -6,8 +6,8 @@ import Store
 
 /// Frames, link closes, events and answers to users leave the node only when the inbox's changes before them are durable.
 final class HeldEffects: CorePart {
-    /// So many effects of one inbox may wait before its links are not read any more.
-    private static let waitingCount = 1_024
+    /// What may wait of one inbox, by ``EffectQueue/weight``, before its links are not read any more.
+    private static let waitingWeight = 1_024
 
     let core: ProtocolCore
     private let output: LinkOutput
@@ -26,7 +26,7 @@ final class HeldEffects: CorePart {
         guard let inbox = inboxes[client], writer.commits.enqueue(effect, inbox.effects) else {
             return release(effect, isDurable: true)
         }
-        if inbox.effects.count > Self.waitingCount { output.pause(inbox) }
+        if inbox.effects.weight > Self.waitingWeight { output.pause(inbox) }
     }
 
     /// A frame on a link, or its end.

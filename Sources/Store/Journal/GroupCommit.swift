@@ -30,6 +30,7 @@ final class GroupCommit {
     private struct PendingErasure {
         let file: RecordFile
         let span: RecordFile.Span
+        let isLast: Bool
         let error: StoreError
     }
 
@@ -188,7 +189,7 @@ final class GroupCommit {
                 erasures: erasures.map { task($0.file, $0.erasures) },
                 hasNews: hasNews,
                 tellsErasures: erasures.contains { file in
-                    file.erasures.contains { $0.kind != .due && $0.kind != .again }
+                    file.erasures.contains { $0.kind != .due && !$0.kind.isAgain }
                 },
                 hasJournaledErasures: erasesJournaled,
                 synchronizes: synchronizes,
@@ -212,9 +213,9 @@ final class GroupCommit {
         ErasureTask(
             file: file.number,
             place: file.place,
-            spans: erasures.filter { $0.kind != .last }.map(\.span),
-            lastSpans: erasures.filter { $0.kind == .last }.map(\.span),
-            isVerified: erasures.contains { $0.kind == .again }
+            spans: erasures.filter { !$0.kind.isLast }.map(\.span),
+            lastSpans: erasures.filter(\.kind.isLast).map(\.span),
+            isVerified: erasures.contains(where: \.kind.isAgain)
         )
     }
 
@@ -285,7 +286,9 @@ final class GroupCommit {
                     owner.moveEnded(erasure.span, isErased: outcome.failure == nil)
                     if outcome.failure != nil { continue }
                 }
-                if let error { pendingErasures.append(PendingErasure(file: file, span: erasure.span, error: error)) }
+                guard let error else { continue }
+                let isLast = erasure.kind.isLast
+                pendingErasures.append(PendingErasure(file: file, span: erasure.span, isLast: isLast, error: error))
             }
         }
     }
@@ -344,7 +347,7 @@ final class GroupCommit {
         pendingErasures = []
         for erasure in pending {
             guard let owner = erasure.file.owner, !owner.isGone else { continue }
-            erasure.file.eraseAgain(erasure.span)
+            erasure.file.eraseAgain(erasure.span, isLast: erasure.isLast)
             note(erasure.file)
         }
     }

@@ -24,7 +24,8 @@ final class Journal: @unchecked Sendable {
     private var half = 0
     /// The page for the next block.
     private var position = 0
-    /// The number of the next block. A block whose write fails keeps its number: it may be on the disk all the same.
+    /// The number of the next block. No block is given the number of one whose write has failed, which may be on
+    /// the disk all the same.
     private var sequence: UInt64 = 1
     /// The number of the last block that is known to be durable.
     private var previous: UInt64 = 0

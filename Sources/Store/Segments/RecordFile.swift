@@ -48,6 +48,11 @@ final class RecordFile {
             case due
             /// An earlier attempt has failed and was told: what is written is read back.
             case again
+            /// The same, once the others of the same commit are durable.
+            case lastAgain
+
+            var isLast: Bool { self == .last || self == .lastAgain }
+            var isAgain: Bool { self == .again || self == .lastAgain }
         }
         let span: Span
         let kind: Kind
@@ -168,7 +173,10 @@ final class RecordFile {
     }
 
     /// Once more, when an earlier attempt has failed.
-    func eraseAgain(_ span: Span) { erasures.append(Erasure(span: span, kind: .again)) }
+    /// - Parameter isLast: it came last then, and does so again: the disk may have the zeros of one attempt in any order.
+    func eraseAgain(_ span: Span, isLast: Bool) {
+        erasures.append(Erasure(span: span, kind: isLast ? .lastAgain : .again))
+    }
 
     /// Zeros over what memory has of a record.
     /// - Precondition: no checkpoint under way has the record.

@@ -29,13 +29,14 @@ enum EventHandlers {
             // A conversation that is followed counts as open.
             let client = conversation.flatMap { node.client(of: $0) }
             let bound = NIOLoopBound(subscription, eventLoop: node.loop)
+            // Before the stream, which ends at once for a client that has gone.
+            if let client { node.watching(client) }
             session.startStream { [node] in
                 node.assumeIsolated { node in
                     bound.value.end(node)
                     if let client { node.stoppedWatching(client) }
                 }
             }
-            if let client { node.watching(client) }
             // The answer goes out first, then what is replayed, then what happens.
             call.succeed(
                 SubscribeMethod.Result(
