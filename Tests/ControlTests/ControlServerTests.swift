@@ -269,7 +269,8 @@ import Testing
             var raw: RawClient? = try node.rawClient()
             let filler = String(repeating: "x", count: 4_096)
             raw?.send(
-                (1...count).map { #"{"jsonrpc":"2.0","id":\#($0),"method":"m","params":{"a":"\#(filler)"}}"# + "\n" }.joined()
+                (1...count).map { #"{"jsonrpc":"2.0","id":\#($0),"method":"m","params":{"a":"\#(filler)"}}"# + "\n" }
+                    .joined()
             )
             raw = nil
             // The control loop has read all of it and seen the end when it has answered others twice.
