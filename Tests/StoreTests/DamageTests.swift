@@ -336,14 +336,7 @@ import Testing
     @Test func `an inbox whose last state was refused is in no summary, however soon it is written`() throws {
         let disk = try makeHome()
         nonisolated(unsafe) var work: [@Sendable () -> Void] = []
-        let store = try Store.open(
-            home: "/home",
-            fileSystem: disk,
-            now: start,
-            argon2Floor: testArgon2,
-            committingOn: .later { work.append($0) }
-        )
-        try store.unlock(passphrase: nil)
+        let store = try openHome(disk, committingOn: .later { work.append($0) })
         let row = try store.createRow()
         for isRefused in [false, true] {
             try store.saveState(row, text("state"))

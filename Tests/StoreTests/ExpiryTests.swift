@@ -56,6 +56,48 @@ import Testing
         #expect(again.rowsDestroyed == 0 && again.failures.isEmpty)
     }
 
+    @Test func `no file of a bucket is made by a checkpoint that was under way when the bucket ended`() throws {
+        let disk = try makeHome()
+        nonisolated(unsafe) var work: [@Sendable () -> Void] = []
+        let store = try openHome(disk, committingOn: .later { work.append($0) })
+        let row = try store.createRow()
+        try store.put(row, 1, at: start + 3_000, "one")
+        store.services.commitUntold(withCheckpoint: true)
+        #expect(work.count == 1)
+        let isFile: @Sendable (String) -> Bool = { $0.hasSuffix(".seg") || $0.hasSuffix(".expiry") }
+        #expect(store.reap(hide: start + 10_000, destroy: start + 10_000).columnsDestroyed == 1)
+        work[0]()
+        #expect(disk.files().keys.count(where: isFile) == 0)
+        store.close()
+    }
+
+    @Test func `no file of a bucket is made from the journal of an earlier run when the bucket has ended meanwhile`()
+        throws
+    {
+        let disk = try makeHome()
+        let first = try openHome(disk)
+        let row = try first.createRow()
+        try first.put(row, 1, at: start + 3_000, "one")
+        try first.commitNow()
+        let copy = disk.durableCopy()
+        first.close()
+        let isFile: @Sendable (String) -> Bool = { $0.hasSuffix(".seg") || $0.hasSuffix(".expiry") }
+        for end in [3_001, 10_000] as [Int64] {
+            let disk = copy.copy()
+            disk.with { $0.isFull = true }
+            let store = try openHome(disk)
+            #expect(store.services.commits.backlog.count == 1, "the segment")
+            let report = store.reap(hide: start + end, destroy: start + end)
+            #expect(report.columnsDestroyed == (end == 10_000 ? 1 : 0))
+            disk.with { $0.isFull = false }
+            store.services.commitUntold(withCheckpoint: true)
+            store.services.commits.absorb()
+            #expect(store.services.commits.backlog.isEmpty)
+            #expect(disk.files().keys.count(where: isFile) == (end == 10_000 ? 0 : 2))
+            store.close()
+        }
+    }
+
     @Test func `what is only hidden comes back when the clock is corrected, and is destroyed when it is confirmed`()
         throws
     {

@@ -53,13 +53,18 @@ func makeHome(_ disk: SimulatedDisk = SimulatedDisk(), passphrase: String? = nil
     return disk
 }
 
-func openHome(_ disk: SimulatedDisk, now: Int64 = start, unlocking: Bool = true) throws -> Store {
+func openHome(
+    _ disk: SimulatedDisk,
+    now: Int64 = start,
+    unlocking: Bool = true,
+    committingOn thread: CommitThread = .caller
+) throws -> Store {
     let store = try Store.open(
         home: "/home",
         fileSystem: disk,
         now: now,
         argon2Floor: testArgon2,
-        committingOn: .caller
+        committingOn: thread
     )
     if unlocking { try store.unlock(passphrase: nil) }
     return store

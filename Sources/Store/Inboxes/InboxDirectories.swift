@@ -13,7 +13,7 @@ final class InboxDirectories {
     private static let lostSuffix = ".lost-"
 
     /// What is left of destroyed inboxes and buckets on the disk.
-    private enum Remains {
+    private enum Remains: Sendable {
         /// Renamed already.
         case directory(String)
         case segment(directory: String, stem: String)
@@ -75,12 +75,14 @@ final class InboxDirectories {
         remains.append(.segment(directory: directory, stem: stem))
     }
 
-    /// Removes the next of what is left.
-    func collectNext() {
-        switch remains.popFirst() {
-        case .directory(let name): sweeper.remove(directory: name, in: descriptor)
-        case .segment(let directory, let stem): sweeper.remove(segment: stem, directory, in: descriptor)
-        case nil: break
+    /// Removes the next of what is left, when the commits under way have ended: a checkpoint among them may make the file.
+    func collectNext(after committer: Committer) {
+        guard let next = remains.popFirst() else { return }
+        committer.whenFinished { [sweeper, descriptor] in
+            switch next {
+            case .directory(let name): sweeper.remove(directory: name, in: descriptor)
+            case .segment(let directory, let stem): sweeper.remove(segment: stem, directory, in: descriptor)
+            }
         }
     }
 

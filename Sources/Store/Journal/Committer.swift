@@ -64,6 +64,11 @@ final class Committer: Sendable {
         var queue: [CommitJob] = []
         var isRunning = false
         var outcomes: [CommitOutcome] = []
+        /// The last job that was submitted, and the last that has ended.
+        var submitted: UInt64 = 0
+        var finished: UInt64 = 0
+        /// What waits for the end of a job.
+        var waiting: [(sequence: UInt64, body: @Sendable () -> Void)] = []
         /// The failure of a job that had nobody to tell it to, and may have been about what the next one answers for.
         var untold: StoreError?
         var failures = 0
@@ -86,6 +91,7 @@ final class Committer: Sendable {
     func submit(_ job: CommitJob) {
         let mustStart = state.withLock { state in
             state.queue.append(job)
+            state.submitted = job.sequence
             defer { state.isRunning = true }
             return !state.isRunning
         }
@@ -95,6 +101,16 @@ final class Committer: Sendable {
         case .caller: run()
         case .later(let plan): plan { self.run() }
         }
+    }
+
+    /// Runs `body` when everything submitted before is on the disk or has failed.
+    func whenFinished(_ body: @escaping @Sendable () -> Void) {
+        let isIdle = state.withLock { state in
+            let isIdle = state.finished == state.submitted
+            if !isIdle { state.waiting.append((state.submitted, body)) }
+            return isIdle
+        }
+        if isIdle { body() }
     }
 
     /// Does at once what waits for a thread that is the caller's; a thread of our own is at it already.
@@ -250,8 +266,13 @@ final class Committer: Sendable {
     }
 
     private func finish(_ results: [(job: CommitJob, outcome: CommitOutcome)]) {
-        let answers = state.withLock { state in
-            results.map { job, outcome in
+        guard let last = results.last?.job.sequence else { return }
+        let (answers, bodies) = state.withLock { state in
+            state.finished = last
+            let count = state.waiting.prefix { $0.sequence <= last }.count
+            defer { state.waiting.removeFirst(count) }
+            let bodies = state.waiting.prefix(count).map(\.body)
+            let answers = results.map { job, outcome -> StoreError? in
                 if outcome.failure != nil { state.failures += 1 }
                 if case .failed = outcome.checkpoint { state.checkpointFailures += 1 }
                 if case .moved = outcome.checkpoint { state.checkpointFailures += 1 }
@@ -263,9 +284,10 @@ final class Committer: Sendable {
                 state.untold = job.completion == nil ? error : nil
                 return error
             }
+            return (answers, bodies)
         }
-        if results.isEmpty { return }
         hasOutcomes.store(true, ordering: .releasing)
         for ((job, _), error) in zip(results, answers) { job.completion?(error.map { .failure($0) } ?? .success(())) }
+        for body in bodies { body() }
     }
 }

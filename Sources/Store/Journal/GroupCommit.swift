@@ -355,6 +355,14 @@ final class GroupCommit {
     /// Why something is still to be overwritten.
     var erasureErrors: [StoreError] { pendingErasures.map(\.error) }
 
+    /// The keys of columns are destroyed: what an earlier run has left for their segments is not written any more.
+    func ended(columns tags: [[UInt8]]) {
+        backlog.removeAll { task in
+            guard case .withSidecar(let sidecar) = task.making else { return false }
+            return ExpirySidecar.columnTag(in: sidecar).map(tags.contains) ?? true
+        }
+    }
+
     // MARK: - Unlocking and locking
 
     /// Takes over the journal of an earlier run.

@@ -33,7 +33,11 @@ final class DestroyedRows {
         guard !services.isReadOnly, !services.isClosed else { return }
         var budget = limit
         while budget > 0, hasRemains {
-            if let next = remains.popFirst() { collect(next) } else { services.directories.collectNext() }
+            if let next = remains.popFirst() {
+                collect(next)
+            } else {
+                services.directories.collectNext(after: services.commits.committer)
+            }
             budget -= 1
         }
     }

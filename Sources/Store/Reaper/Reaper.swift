@@ -197,6 +197,7 @@ final class Reaper {
 
     private func reapColumns(_ destroy: Int64, _ report: inout ReapReport) {
         var ended: Set<Int> = []
+        var tags: [[UInt8]] = []
         for slot in pages.columns.headers.keys.sorted() {
             guard let header = pages.columns.headers[slot], header.tier != .fuse, header.notAfter <= destroy else {
                 continue
@@ -207,6 +208,7 @@ final class Reaper {
                 dead = column.segments.sorted { $0.key < $1.key }.map(\.value)
                 for segment in dead { segments.bury(segment) }
                 grid.remove(column)
+                tags.append(column.tag)
             }
             pages.columns.end(slot)
             report.columnsDestroyed += 1
@@ -218,6 +220,7 @@ final class Reaper {
                 )
             }
         }
+        if !tags.isEmpty { services.commits.ended(columns: tags) }
         resting.dropResting(columns: ended)
     }
 

@@ -88,8 +88,7 @@ final class InboxRecovery {
 
     /// The bucket's key page is gone.
     private func hasEnded(_ sidecar: [UInt8]) -> Bool {
-        pages.columns.isComplete && sidecar.count == ExpirySidecar.byteCount
-            && grid.columnOfTag[Array(sidecar[64..<80])] == nil
+        pages.columns.isComplete && ExpirySidecar.columnTag(in: sidecar).map { grid.columnOfTag[$0] == nil } ?? false
     }
 }
 

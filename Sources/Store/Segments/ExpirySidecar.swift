@@ -43,6 +43,9 @@ struct ExpirySidecar: Equatable {
         encoded = bytes + Self.authenticate(bytes, key)
     }
 
+    /// What an encoded sidecar has in the place of the column's tag; `nil` when it has not the length of one.
+    static func columnTag(in bytes: [UInt8]) -> [UInt8]? { bytes.count == byteCount ? Array(bytes[64..<80]) : nil }
+
     /// `nil` for anything but an unchanged sidecar of this inbox and this segment.
     init?(_ bytes: [UInt8], segmentID: [UInt8], inboxTag: [UInt8], key: borrowing SecretBytes) {
         guard bytes.count == Self.byteCount, bytes.starts(with: Self.magic),
