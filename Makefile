@@ -5,7 +5,7 @@ SWIFT ?= swift
 # Static Swift libraries: the command line starts in half the time.
 RELEASE = -c release --static-swift-stdlib --scratch-path $(SCRATCH)
 MAYFLY = $(SCRATCH)/release/mayfly
-PACKAGES = libsodium-dev libsecp256k1-dev zlib1g-dev libqrencode-dev libminiupnpc-dev libnatpmp-dev pkg-config python3
+PACKAGES = libsodium-dev libssl-dev libsecp256k1-dev zlib1g-dev libqrencode-dev libminiupnpc-dev libnatpmp-dev pkg-config python3
 export SWIFT_BACKTRACE ?= enable=no
 SHELL = /bin/bash
 .SHELLFLAGS = -o pipefail -c

@@ -39,6 +39,7 @@ let package = Package(
     ],
     targets: [
         .systemLibrary(name: "CSodium", pkgConfig: "libsodium", providers: [.apt(["libsodium-dev"])]),
+        .systemLibrary(name: "COpenSSL", pkgConfig: "libcrypto", providers: [.apt(["libssl-dev"])]),
         .systemLibrary(name: "CSecp256k1", pkgConfig: "libsecp256k1", providers: [.apt(["libsecp256k1-dev"])]),
         .systemLibrary(name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"])]),
         .systemLibrary(name: "CQREncode", pkgConfig: "libqrencode", providers: [.apt(["libqrencode-dev"])]),
@@ -49,7 +50,7 @@ let package = Package(
         // Replaces free(3) of whatever links it: the node's program, no other.
         .target(name: "CWipingHeap"),
 
-        target("Crypto", ["CSodium", "CSecp256k1", "CZlib"]),
+        target("Crypto", ["CSodium", "COpenSSL", "CSecp256k1", "CZlib"]),
         target("Messaging", ["Crypto", deque, heap]),
         target(
             "Wire",

@@ -81,7 +81,7 @@ extension Attachment {
     fileprivate init(_ proto: ProtoAttachment) throws(WireError) {
         guard proto.chunkSize == UInt32(Limits.chunkByteCount) else { throw .malformed("attachment.chunk_size") }
         guard (0...Self.byteCountLimit).contains(proto.byteCount) else { throw .malformed("attachment.byte_count") }
-        guard proto.hash.count == BLAKE2bHasher.byteCount else { throw .malformed("attachment.hash") }
+        guard proto.hash.count == SHA256.byteCount else { throw .malformed("attachment.hash") }
         self.init(
             name: try boundedText(proto.name, Limits.fileNameByteCount, "attachment.name") ?? "",
             mediaType: try boundedText(proto.mediaType, Limits.mediaTypeByteCount, "attachment.media_type") ?? "",

@@ -3,22 +3,31 @@ import Testing
 
 /// Figures published by others; each test names its source.
 @Suite struct KnownAnswers {
-    /// The digest of "abc" with 32 bytes, as `b2sum --length 256` gives it.
-    @Test func `BLAKE2b piece by piece`() {
-        let hasher = BLAKE2bHasher()
-        hasher.update([0x61])
-        hasher.update([])
-        hasher.update([0x62, 0x63][...])
-        #expect(
-            Hex.encode(hasher.finalize()) == "bddd813c634239723171ef3fee98579b94964e3bb1cb3e427262c8c068d52319"
-        )
-        let bytes = (0..<70_000).map { UInt8(truncatingIfNeeded: $0 / 3) }
-        for step in [1, 127, 128, 129, 32_768] {
-            let hasher = BLAKE2bHasher()
-            for start in stride(from: 0, to: bytes.count, by: step) {
-                hasher.update(bytes[start..<min(start + step, bytes.count)])
+    /// FIPS 180-4, and the examples of the same agency (abc; the 56 bytes; a million of a).
+    @Test func `SHA-256 piece by piece`() {
+        let published = [
+            ("abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
+            ("", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
+            (
+                "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+                "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"
+            ),
+            (
+                String(repeating: "a", count: 1_000_000),
+                "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0"
+            ),
+        ]
+        for (text, digest) in published {
+            let bytes = Array(text.utf8)
+            for step in [1, 63, 64, 65, 32_768] {
+                let hasher = SHA256Hasher()
+                hasher.update([])
+                for start in stride(from: 0, to: bytes.count, by: step) {
+                    hasher.update(bytes[start..<min(start + step, bytes.count)])
+                }
+                #expect(Hex.encode(hasher.finalize()) == digest)
             }
-            #expect(hasher.finalize() == BLAKE2b.hash(bytes))
+            #expect(Hex.encode(SHA256.hash(bytes)) == digest)
         }
     }
 
@@ -86,6 +95,8 @@ import Testing
             try ChaChaPoly.open(sealed, key: key, nonce: nonce, authenticating: Self.associatedData)
         }
         #expect(opened == Self.sunscreen)
+        let large = try #require(seal(Self.sunscreen, largely: true, Array(0x80...0x9f), nonce, Self.associatedData))
+        #expect(large == sealed)
     }
 
     @Test func `XChaCha20-Poly1305 reproduces draft-irtf-cfrg-xchacha-03, appendix A_3_1`() throws {
@@ -104,6 +115,8 @@ import Testing
                 + "21f9664c97637da9768812f615c68b13b52ec0875924c1c7987947deafd8780acf49"
         )
         #expect(try XChaChaPoly.open(sealed, key: key, authenticating: Self.associatedData) == Self.sunscreen)
+        let large = seal(Self.sunscreen, largely: true, Array(0x80...0x9f), Array(0x40...0x57), Self.associatedData)
+        #expect(large == Array(sealed.dropFirst(XChaChaPoly.nonceByteCount)))
     }
 
     @Test(arguments: [

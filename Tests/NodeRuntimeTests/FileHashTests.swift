@@ -47,7 +47,7 @@ extension Node {
 private final class Hash: @unchecked Sendable {
     // @unchecked: on the node's loop and after it alone.
     private weak var verification: Verification?
-    private weak var hasher: BLAKE2bHasher?
+    private weak var hasher: SHA256Hasher?
 
     init(_ verification: Verification) {
         self.verification = verification

@@ -41,3 +41,9 @@ package func randomBytes(_ count: Int) -> [UInt8] {
         initialized = count
     }
 }
+
+/// Random bytes from the operating system's generator into memory that is there.
+package func fillRandomly(_ buffer: UnsafeMutableRawBufferPointer) {
+    Sodium.start()
+    if let base = buffer.baseAddress { randombytes_buf(base, buffer.count) }
+}

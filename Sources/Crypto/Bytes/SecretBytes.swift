@@ -1,3 +1,4 @@
+import COpenSSL
 import CSodium
 import Synchronization
 
@@ -102,6 +103,13 @@ private enum LockedMemory {
 }
 
 /// libsodium's one-time initialisation (CPU dispatch, random generator).
+/// libcrypto, before its first use: it reads no configuration file.
+enum OpenSSL {
+    private static let ready: Void = { _ = OPENSSL_init_crypto(UInt64(OPENSSL_INIT_NO_LOAD_CONFIG), nil) }()
+
+    static func start() { ready }
+}
+
 enum Sodium {
     private static let ready: Void = {
         guard sodium_init() >= 0 else { fatalError("libsodium could not be initialised") }

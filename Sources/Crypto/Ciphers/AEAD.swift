@@ -1,5 +1,3 @@
-import CSodium
-
 package enum AEADError: Error, Equatable {
     /// The tag does not match: wrong key, nonce or associated data, or changed bytes.
     case authenticationFailed
@@ -7,7 +5,7 @@ package enum AEADError: Error, Equatable {
 
 /// ChaCha20-Poly1305 (RFC 8439): 32-byte key, 12-byte nonce, 16-byte tag.
 package enum ChaChaPoly {
-    package static let tagByteCount = 16
+    package static let tagByteCount = RawChaChaPoly.tagByteCount
 
     /// - Precondition: `key` has 32 bytes and `nonce` 12.
     package static func seal(
@@ -17,22 +15,20 @@ package enum ChaChaPoly {
         authenticating data: [UInt8] = []
     ) -> [UInt8] {
         precondition(key.count == 32 && nonce.count == 12)
-        Sodium.start()
         return withContiguousBytes(plaintext) { plaintext in
             [UInt8](unsafeUninitializedCapacity: plaintext.count + tagByteCount) { output, count in
-                var written: UInt64 = 0
-                crypto_aead_chacha20poly1305_ietf_encrypt(
-                    output.baseAddress!,
-                    &written,
-                    plaintext.baseAddress,
-                    UInt64(plaintext.count),
-                    data,
-                    UInt64(data.count),
-                    nil,
-                    nonce,
-                    key.baseAddress!.assumingMemoryBound(to: UInt8.self)
-                )
-                count = Int(written)
+                nonce.withUnsafeBytes { nonce in
+                    data.withUnsafeBytes { data in
+                        RawChaChaPoly.seal(
+                            UnsafeRawBufferPointer(plaintext),
+                            into: output.baseAddress!,
+                            key: key.baseAddress!,
+                            nonce: nonce,
+                            authenticating: data
+                        )
+                    }
+                }
+                count = plaintext.count + tagByteCount
             }
         }
     }
@@ -45,34 +41,17 @@ package enum ChaChaPoly {
         authenticating data: [UInt8] = []
     ) throws(AEADError) -> [UInt8] {
         precondition(key.count == 32 && nonce.count == 12)
-        Sodium.start()
-        guard ciphertext.count >= tagByteCount else { throw .authenticationFailed }
-        var failed = false
         let plaintext = withContiguousBytes(ciphertext) { ciphertext in
-            // Never of no capacity: the library would write the count into the one empty array that all threads share.
-            [UInt8](unsafeUninitializedCapacity: max(1, ciphertext.count - tagByteCount)) { output, count in
-                var written: UInt64 = 0
-                failed =
-                    crypto_aead_chacha20poly1305_ietf_decrypt(
-                        output.baseAddress!,
-                        &written,
-                        nil,
-                        ciphertext.baseAddress!,
-                        UInt64(ciphertext.count),
-                        data,
-                        UInt64(data.count),
-                        nonce,
-                        key.baseAddress!.assumingMemoryBound(to: UInt8.self)
-                    ) != 0
-                count = failed ? 0 : Int(written)
+            nonce.withUnsafeBytes { nonce in
+                data.withUnsafeBytes { data in
+                    RawChaChaPoly.opened(UnsafeRawBufferPointer(ciphertext), key.baseAddress!, nonce, data)
+                }
             }
         }
-        if failed { throw .authenticationFailed }
+        guard let plaintext else { throw .authenticationFailed }
         return plaintext
     }
-}
 
-extension ChaChaPoly {
     /// Seals all of `packet` after its first bytes, in place, and appends the tag; the first bytes are authenticated.
     /// - Parameters:
     ///   - headerByteCount: how many bytes stay in the clear.
@@ -85,23 +64,17 @@ extension ChaChaPoly {
         counter: UInt64
     ) {
         precondition(key.count == 32 && headerByteCount >= 0 && headerByteCount <= packet.count)
-        Sodium.start()
         let plaintextByteCount = packet.count - headerByteCount
         for _ in 0..<tagByteCount { packet.append(0) }
-        var nonce = (UInt32(0), counter.littleEndian.low, counter.littleEndian.high)
-        packet.withUnsafeMutableBufferPointer { packet in
-            withUnsafeBytes(of: &nonce) { nonce in
+        packet.withUnsafeMutableBytes { packet in
+            withNonce(counter) { nonce in
                 let body = packet.baseAddress! + headerByteCount
-                _ = crypto_aead_chacha20poly1305_ietf_encrypt(
-                    body,
-                    nil,
-                    body,
-                    UInt64(plaintextByteCount),
-                    packet.baseAddress!,
-                    UInt64(headerByteCount),
-                    nil,
-                    nonce.baseAddress!.assumingMemoryBound(to: UInt8.self),
-                    key.baseAddress!.assumingMemoryBound(to: UInt8.self)
+                RawChaChaPoly.seal(
+                    UnsafeRawBufferPointer(start: body, count: plaintextByteCount),
+                    into: body,
+                    key: key.baseAddress!,
+                    nonce: nonce,
+                    authenticating: UnsafeRawBufferPointer(rebasing: packet[..<headerByteCount])
                 )
             }
         }
@@ -116,41 +89,34 @@ extension ChaChaPoly {
         counter: UInt64
     ) throws(AEADError) {
         precondition(key.count == 32 && headerByteCount >= 0)
-        Sodium.start()
         guard packet.count - tagByteCount >= headerByteCount else { throw .authenticationFailed }
-        let sealedByteCount = packet.count - headerByteCount
-        var nonce = (UInt32(0), counter.littleEndian.low, counter.littleEndian.high)
-        let result = packet.withUnsafeMutableBufferPointer { packet in
-            withUnsafeBytes(of: &nonce) { nonce in
-                let body = packet.baseAddress! + headerByteCount
-                return crypto_aead_chacha20poly1305_ietf_decrypt(
+        let isOpened = packet.withUnsafeMutableBytes { packet in
+            withNonce(counter) { nonce in
+                let body = UnsafeRawBufferPointer(rebasing: packet[headerByteCount...])
+                return RawChaChaPoly.open(
                     body,
-                    nil,
-                    nil,
-                    body,
-                    UInt64(sealedByteCount),
-                    packet.baseAddress!,
-                    UInt64(headerByteCount),
-                    nonce.baseAddress!.assumingMemoryBound(to: UInt8.self),
-                    key.baseAddress!.assumingMemoryBound(to: UInt8.self)
+                    into: packet.baseAddress! + headerByteCount,
+                    key: key.baseAddress!,
+                    nonce: nonce,
+                    authenticating: UnsafeRawBufferPointer(rebasing: packet[..<headerByteCount])
                 )
             }
         }
-        guard result == 0 else { throw .authenticationFailed }
+        guard isOpened else { throw .authenticationFailed }
         packet.removeLast(tagByteCount)
     }
-}
 
-extension UInt64 {
-    /// The half that comes first in memory on a little-endian machine.
-    fileprivate var low: UInt32 { UInt32(truncatingIfNeeded: self) }
-    fileprivate var high: UInt32 { UInt32(truncatingIfNeeded: self >> 32) }
+    private static func withNonce<Result>(_ counter: UInt64, _ body: (UnsafeRawBufferPointer) -> Result) -> Result {
+        let counter = counter.littleEndian
+        let nonce = (UInt32(0), UInt32(truncatingIfNeeded: counter), UInt32(truncatingIfNeeded: counter >> 32))
+        return withUnsafeBytes(of: nonce, body)
+    }
 }
 
 /// XChaCha20-Poly1305 (draft-irtf-cfrg-xchacha): 32-byte key, 24-byte nonce that may be random, 16-byte tag.
 package enum XChaChaPoly {
     package static let nonceByteCount = 24
-    package static let tagByteCount = 16
+    package static let tagByteCount = RawChaChaPoly.tagByteCount
     /// Bytes that ``seal(_:key:nonce:authenticating:)`` adds: nonce and tag.
     package static let overheadByteCount = nonceByteCount + tagByteCount
 
@@ -163,24 +129,41 @@ package enum XChaChaPoly {
         authenticating data: [UInt8] = []
     ) -> [UInt8] {
         precondition(key.byteCount == 32 && nonce.count == nonceByteCount)
-        Sodium.start()
         return key.withBytes { key in
             [UInt8](unsafeUninitializedCapacity: plaintext.count + overheadByteCount) { output, count in
                 _ = output.update(fromContentsOf: nonce)
-                var written: UInt64 = 0
-                crypto_aead_xchacha20poly1305_ietf_encrypt(
-                    output.baseAddress! + nonceByteCount,
-                    &written,
-                    plaintext,
-                    UInt64(plaintext.count),
-                    data,
-                    UInt64(data.count),
-                    nil,
-                    nonce,
-                    key.baseAddress!.assumingMemoryBound(to: UInt8.self)
-                )
-                count = nonceByteCount + Int(written)
+                plaintext.withUnsafeBytes { plaintext in
+                    data.withUnsafeBytes { data in
+                        RawChaChaPoly.seal(
+                            plaintext,
+                            into: output.baseAddress! + nonceByteCount,
+                            key: key.baseAddress!,
+                            nonce: UnsafeRawBufferPointer(rebasing: UnsafeRawBufferPointer(output)[..<nonceByteCount]),
+                            authenticating: data
+                        )
+                    }
+                }
+                count = plaintext.count + overheadByteCount
             }
+        }
+    }
+
+    /// Seals a record where it lies: nonce (24) ‖ plaintext ‖ room for the tag (16).
+    /// - Precondition: `key` has 32 bytes, and `record` at least those of nonce and tag.
+    package static func seal(
+        inPlace record: UnsafeMutableRawBufferPointer,
+        key: borrowing SecretBytes,
+        authenticating data: UnsafeRawBufferPointer
+    ) {
+        precondition(key.byteCount == 32 && record.count >= overheadByteCount)
+        key.withBytes { key in
+            RawChaChaPoly.seal(
+                UnsafeRawBufferPointer(rebasing: record[nonceByteCount..<(record.count - tagByteCount)]),
+                into: record.baseAddress! + nonceByteCount,
+                key: key.baseAddress!,
+                nonce: UnsafeRawBufferPointer(rebasing: record[..<nonceByteCount]),
+                authenticating: data
+            )
         }
     }
 
@@ -191,31 +174,37 @@ package enum XChaChaPoly {
         key: borrowing SecretBytes,
         authenticating data: [UInt8] = []
     ) throws(AEADError) -> [UInt8] {
-        precondition(key.byteCount == 32)
-        Sodium.start()
-        guard sealed.count >= overheadByteCount else { throw .authenticationFailed }
-        var failed = false
         let plaintext = key.withBytes { key in
             withContiguousBytes(sealed) { sealed in
-                [UInt8](unsafeUninitializedCapacity: sealed.count - overheadByteCount) { output, count in
-                    var written: UInt64 = 0
-                    failed =
-                        crypto_aead_xchacha20poly1305_ietf_decrypt(
-                            output.baseAddress!,
-                            &written,
-                            nil,
-                            sealed.baseAddress! + nonceByteCount,
-                            UInt64(sealed.count - nonceByteCount),
-                            data,
-                            UInt64(data.count),
-                            sealed.baseAddress!,
-                            key.baseAddress!.assumingMemoryBound(to: UInt8.self)
-                        ) != 0
-                    count = failed ? 0 : Int(written)
-                }
+                data.withUnsafeBytes { opened(UnsafeRawBufferPointer(sealed), key, $0) }
             }
         }
-        if failed { throw .authenticationFailed }
+        guard let plaintext else { throw .authenticationFailed }
         return plaintext
+    }
+
+    /// The same of memory that is there.
+    package static func open(
+        _ sealed: UnsafeRawBufferPointer,
+        key: borrowing SecretBytes,
+        authenticating data: UnsafeRawBufferPointer
+    ) throws(AEADError) -> [UInt8] {
+        guard let plaintext = key.withBytes({ opened(sealed, $0, data) }) else { throw .authenticationFailed }
+        return plaintext
+    }
+
+    private static func opened(
+        _ sealed: UnsafeRawBufferPointer,
+        _ key: UnsafeRawBufferPointer,
+        _ data: UnsafeRawBufferPointer
+    ) -> [UInt8]? {
+        precondition(key.count == 32)
+        guard sealed.count >= overheadByteCount else { return nil }
+        return RawChaChaPoly.opened(
+            UnsafeRawBufferPointer(rebasing: sealed[nonceByteCount...]),
+            key.baseAddress!,
+            UnsafeRawBufferPointer(rebasing: sealed[..<nonceByteCount]),
+            data
+        )
     }
 }

@@ -1,3 +1,4 @@
+import COpenSSL
 import CSodium
 
 /// SHA-256 (FIPS 180-4), incremental and in one call.
@@ -33,6 +34,60 @@ package struct SHA256 {
         hasher.update(prefix)
         hasher.update(message)
         return hasher.finalize()
+    }
+}
+
+/// SHA-256 of a file that comes piece by piece. libcrypto computes it, whose code uses the processor's instructions for it:
+/// ten times as fast as libsodium's. What it has seen last is overwritten with it.
+package final class SHA256Hasher {
+    private enum State {
+        case large(OpaquePointer)
+        /// Where libcrypto does not have it.
+        case small(SHA256)
+    }
+
+    private var state: State
+
+    package init() {
+        OpenSSL.start()
+        let context = EVP_MD_CTX_new()
+        if let context, EVP_DigestInit_ex(context, EVP_sha256(), nil) == 1 {
+            state = .large(context)
+        } else {
+            EVP_MD_CTX_free(context)
+            state = .small(SHA256())
+        }
+    }
+
+    deinit {
+        // It overwrites its context.
+        if case .large(let context) = state { EVP_MD_CTX_free(context) }
+    }
+
+    package func update(_ bytes: some Collection<UInt8>) {
+        switch state {
+        case .large(let context):
+            withContiguousBytes(bytes) { bytes in
+                let isDone = EVP_DigestUpdate(context, bytes.baseAddress, bytes.count)
+                precondition(isDone == 1, "libcrypto: SHA-256")
+            }
+        case .small(var hasher):
+            hasher.update(bytes)
+            state = .small(hasher)
+        }
+    }
+
+    /// The digest of everything; only once.
+    package func finalize() -> [UInt8] {
+        switch state {
+        case .large(let context):
+            [UInt8](unsafeUninitializedCapacity: SHA256.byteCount) { digest, count in
+                let isDone = EVP_DigestFinal_ex(context, digest.baseAddress, nil)
+                precondition(isDone == 1, "libcrypto: SHA-256")
+                count = SHA256.byteCount
+            }
+        case .small(let hasher): hasher.finalize()
+        }
     }
 }
 
@@ -159,39 +214,23 @@ package enum BLAKE2b {
     }
 }
 
-/// BLAKE2b (RFC 7693) of what comes piece by piece: an unkeyed digest of 32 bytes. What it has seen last is overwritten with
-/// it.
-package final class BLAKE2bHasher {
-    package static let byteCount = 32
-    /// On an address that the library's vector instructions can use.
-    private let state: UnsafeMutableRawPointer
-
-    private var pointer: OpaquePointer { OpaquePointer(state) }
-
-    package init() {
-        Sodium.start()
-        state = .allocate(byteCount: crypto_generichash_blake2b_statebytes(), alignment: 64)
-        crypto_generichash_blake2b_init(pointer, nil, 0, Self.byteCount)
-    }
-
-    deinit {
-        sodium_memzero(state, crypto_generichash_blake2b_statebytes())
-        state.deallocate()
-    }
-
-    package func update(_ bytes: some Collection<UInt8>) {
-        withContiguousBytes(bytes) { bytes in
-            guard let base = bytes.baseAddress else { return }
-            crypto_generichash_blake2b_update(pointer, base, UInt64(bytes.count))
+/// SipHash-2-4 (Aumasson and Bernstein, 2012).
+package enum SipHash {
+    /// - Precondition: `key` has 16 bytes.
+    package static func hash(key: UnsafeRawBufferPointer, _ bytes: UnsafeRawBufferPointer) -> UInt64 {
+        precondition(key.count == 16)
+        var output: UInt64 = 0
+        withUnsafeMutableBytes(of: &output) { output in
+            withUnsafeBytes(of: 0 as UInt64) { nothing in
+                _ = crypto_shorthash_siphash24(
+                    output.baseAddress!.assumingMemoryBound(to: UInt8.self),
+                    (bytes.baseAddress ?? nothing.baseAddress!).assumingMemoryBound(to: UInt8.self),
+                    UInt64(bytes.count),
+                    key.baseAddress!.assumingMemoryBound(to: UInt8.self)
+                )
+            }
         }
-    }
-
-    /// The digest of everything; only once.
-    package func finalize() -> [UInt8] {
-        [UInt8](unsafeUninitializedCapacity: Self.byteCount) { digest, count in
-            crypto_generichash_blake2b_final(pointer, digest.baseAddress!, digest.count)
-            count = Self.byteCount
-        }
+        return UInt64(littleEndian: output)
     }
 }
 

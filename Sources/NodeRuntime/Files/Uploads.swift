@@ -14,7 +14,7 @@ final class Upload {
     let name: String
     let text: String
     let replyTo: Messaging.MessageID?
-    let hasher = BLAKE2bHasher()
+    let hasher = SHA256Hasher()
     var byteCount: Int64 = 0
     /// Less than a chunk.
     var rest: [UInt8] = []

@@ -5,7 +5,7 @@ import Messaging
 /// read from the archive when all are here.
 final class Verification {
     /// Its memory holds up to 128 of the bytes hashed last. They are overwritten with it.
-    private(set) var hasher = BLAKE2bHasher()
+    private(set) var hasher = SHA256Hasher()
     /// The chunk that is hashed next.
     var next = 0
     /// Known once all chunks are here.
@@ -15,7 +15,7 @@ final class Verification {
 
     /// Forgets all that was hashed: the next chunk is the first.
     func restart() {
-        hasher = BLAKE2bHasher()
+        hasher = SHA256Hasher()
         next = 0
     }
 }

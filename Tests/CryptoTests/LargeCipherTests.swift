@@ -1,0 +1,125 @@
+import CSodium
+import Testing
+
+@testable import Crypto
+
+/// - Parameter largely: libcrypto computes it, whatever its length; libsodium otherwise.
+/// - Returns: ciphertext ‖ tag; `nil` where libcrypto does not have it.
+func seal(
+    _ plaintext: [UInt8],
+    largely: Bool,
+    _ key: [UInt8],
+    _ nonce: [UInt8],
+    _ data: [UInt8]
+) -> [UInt8]? {
+    var sealed = [UInt8](repeating: 0, count: plaintext.count + 16)
+    if largely {
+        let isDone = sealed.withUnsafeMutableBufferPointer { output in
+            plaintext.withUnsafeBytes { plaintext in
+                data.withUnsafeBytes { data in
+                    nonce.withUnsafeBytes { nonce in
+                        key.withUnsafeBytes { key in
+                            LargeChaChaPoly.run(nonce, key.baseAddress!) { cipher in
+                                cipher.seal(plaintext, into: output.baseAddress!, data)
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        return isDone ? sealed : nil
+    }
+    let function =
+        nonce.count == 12 ? crypto_aead_chacha20poly1305_ietf_encrypt : crypto_aead_xchacha20poly1305_ietf_encrypt
+    _ = function(&sealed, nil, plaintext, UInt64(plaintext.count), data, UInt64(data.count), nil, nonce, key)
+    return sealed
+}
+
+/// Long messages go to another library than short ones: what one has sealed the other opens, around the length where they
+/// change places and around the blocks of both algorithms.
+@Suite struct LargeCiphers {
+    private static let lengths =
+        [0, 1, 15, 16, 17, 63, 64, 65, 255, 512] + Array(1_000...1_056)
+        + [2_048, 4_095, 4_096, 16_400, 65_519, 1 << 20]
+    private static let key: [UInt8] = Array(1...32)
+
+    private static func bytes(_ count: Int) -> [UInt8] { (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 7 / 3) } }
+
+    @Test(arguments: [12, 24])
+    func `both libraries seal alike`(nonceByteCount: Int) throws {
+        for length in Self.lengths {
+            for dataLength in [0, 1, 16, 33, 2_000] {
+                let (plaintext, nonce) = (Self.bytes(length), Self.bytes(nonceByteCount))
+                let data = Self.bytes(dataLength)
+                let small = try #require(seal(plaintext, largely: false, Self.key, nonce, data))
+                let large = try #require(seal(plaintext, largely: true, Self.key, nonce, data))
+                #expect(small == large, "\(length) bytes, \(dataLength) of data")
+            }
+        }
+    }
+
+    @Test func `what is sealed opens, in place and elsewhere`() throws {
+        let key = SecretBytes(copying: Self.key)
+        for length in Self.lengths {
+            let (plaintext, data) = (Self.bytes(length), Self.bytes(24))
+            let sealed = XChaChaPoly.seal(plaintext, key: key, nonce: Self.bytes(24), authenticating: data)
+            var record = Self.bytes(24) + plaintext + [UInt8](repeating: 0, count: 16)
+            record.withUnsafeMutableBytes { record in
+                data.withUnsafeBytes { XChaChaPoly.seal(inPlace: record, key: key, authenticating: $0) }
+            }
+            #expect(record == sealed)
+            #expect(try XChaChaPoly.open(sealed, key: key, authenticating: data) == plaintext)
+            var packet = data + plaintext
+            Self.key.withUnsafeBytes { ChaChaPoly.seal(&packet, headerByteCount: 24, key: $0, counter: 1 << 40) }
+            #expect(packet.count == 24 + length + 16)
+            let isOpened = Self.key.withUnsafeBytes { key in
+                (try? ChaChaPoly.open(&packet, headerByteCount: 24, key: key, counter: 1 << 40)) != nil
+            }
+            #expect(isOpened && packet == data + plaintext)
+        }
+    }
+
+    @Test(arguments: [1_007, 1_008, 1_100])
+    func `no changed byte, cut or foreign data opens`(length: Int) throws {
+        let (plaintext, data) = (Self.bytes(length), Self.bytes(20))
+        let nonce = Self.bytes(12)
+        func opens(_ sealed: [UInt8], _ data: [UInt8]) -> Bool {
+            Self.key.withUnsafeBytes { key in
+                (try? ChaChaPoly.open(sealed, key: key, nonce: nonce, authenticating: data)) != nil
+            }
+        }
+        let sealed = Self.key.withUnsafeBytes {
+            ChaChaPoly.seal(plaintext, key: $0, nonce: nonce, authenticating: data)
+        }
+        #expect(opens(sealed, data))
+        for index in sealed.indices {
+            var changed = sealed
+            changed[index] ^= 1 << UInt8(index % 8)
+            #expect(!opens(changed, data))
+            #expect(!opens(Array(sealed.prefix(index)), data))
+        }
+        #expect(!opens(sealed, []) && !opens(sealed, data.dropLast()))
+    }
+
+    @Test func `what does not open leaves zeros`() {
+        var sealed = Self.key.withUnsafeBytes {
+            ChaChaPoly.seal(Self.bytes(5_000), key: $0, nonce: Self.bytes(12))
+        }
+        sealed[5_000] ^= 1
+        sealed.withUnsafeMutableBytes { sealed in
+            Self.key.withUnsafeBytes { key in
+                Self.bytes(12).withUnsafeBytes { nonce in
+                    let isOpened = RawChaChaPoly.open(
+                        UnsafeRawBufferPointer(sealed),
+                        into: sealed.baseAddress!,
+                        key: key.baseAddress!,
+                        nonce: nonce,
+                        authenticating: UnsafeRawBufferPointer(start: nil, count: 0)
+                    )
+                    #expect(!isOpened)
+                }
+            }
+            #expect(sealed[..<5_000].allSatisfy { $0 == 0 })
+        }
+    }
+}
