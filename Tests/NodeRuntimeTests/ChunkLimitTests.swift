@@ -73,4 +73,36 @@ import Testing
         loop.run()
         store.close()
     }
+
+    @Test("hold up what follows until the next commit has ended, and no longer")
+    func waiting() throws {
+        var ended = 0
+        let schedule = CommitSchedule(
+            store,
+            on: loop,
+            events: CommitSchedule.Events(
+                isStopped: { false },
+                leaves: {},
+                ended: { commit in ended += commit.effects.reduce(0) { $0 + $1.effects.count } }
+            )
+        )
+        for _ in 0..<2 {
+            for _ in 0..<16 { schedule.storedChunk(byteCount: 64 << 10, queue) }
+            loop.run()
+        }
+        // Two commits are under way. Not enough for one of its own.
+        schedule.storedChunk(byteCount: 64 << 10, queue)
+        #expect(schedule.enqueue(.run { _ in }, queue))
+        standstill.end()
+        loop.run()
+        #expect(ended == 0)
+        // No time has passed.
+        standstill.end()
+        loop.run()
+        #expect(ended == 1)
+        loop.advanceTime(by: .milliseconds(150))
+        standstill.end()
+        loop.run()
+        store.close()
+    }
 }

@@ -2,7 +2,8 @@ import Crypto
 import NIOCore
 import NIOPosix
 import Testing
-import Transport
+
+@testable import Transport
 
 /// A node as the daemon has it: an actor whose executor is the transport's event loop.
 private actor Node {
@@ -173,11 +174,26 @@ private struct Loopback {
         let short = (0..<10_000).map { [UInt8(truncatingIfNeeded: $0), UInt8(truncatingIfNeeded: $0 >> 8)] }
         let frames = short[..<5_000] + [[UInt8](repeating: 1, count: 65_535)] + short[5_000...]
         #expect(try await net.near.exchange(Array(frames)) == Array(frames))
-        // A frame of two bytes takes 36.
-        let share = TransportLimits().turnByteCount / 36 + 2
+        let share = TransportLimits().turnFrameCount + 1
         #expect(try await net.near.longestBatch() <= share)
         #expect(try await net.far.longestBatch() <= share)
         try await net.end()
+    }
+
+    @Test func `a channel reads as much as it is told to, whatever it has read before`() {
+        let limits = TransportLimits()
+        var pool = NIOPooledRecvBufferAllocator(capacity: 1, recvAllocator: limits.firstReads)
+        func read() -> Int {
+            let (_, count) = pool.buffer(allocator: ByteBufferAllocator()) { buffer in buffer.writableBytes }
+            pool.record(actualReadBytes: count)
+            return count
+        }
+        #expect(read() == limits.bytesBeforeAuthentication / 2)
+        for byteCount in [limits.quietByteCount, limits.turnByteCount, 100_000, 33, limits.quietByteCount] {
+            pool.recvAllocator = ExactReads(byteCount: byteCount)
+            #expect(read() == byteCount)
+            #expect(read() == byteCount)
+        }
     }
 
     @Test func `what was sent before a close arrives, though the other side talks on`() async throws {

@@ -37,6 +37,8 @@ final class CommitSchedule {
     /// Bytes of chunks of each commit that is under way, and of all of them.
     private var chunksUnderWay: Deque<(sequence: UInt64, byteCount: Int)> = []
     private var chunkByteCountUnderWay = 0
+    /// Effects wait for chunks that no commit has taken: the next one leaves when one that is under way has ended.
+    private var hasEffectsBehindChunks = false
     /// Messages that no commit has taken.
     private var messageCount = 0
     private var isScheduled = false
@@ -62,6 +64,7 @@ final class CommitSchedule {
         chunkByteCount += byteCount
         if chunkByteCount + chunkByteCountUnderWay >= 2 * Self.chunksByteCount {
             ledger.changed(queue)
+            hasEffectsBehindChunks = true
         } else {
             ledger.changedQuietly(queue)
         }
@@ -145,6 +148,7 @@ final class CommitSchedule {
             chunksUnderWay.append((sequence, chunkByteCount))
             chunkByteCountUnderWay += chunkByteCount
             chunkByteCount = 0
+            hasEffectsBehindChunks = false
         }
         let bound = NIOLoopBound(self, eventLoop: loop)
         let loop = loop
@@ -159,6 +163,7 @@ final class CommitSchedule {
             chunkByteCountUnderWay -= first.byteCount
             chunksUnderWay.removeFirst()
         }
+        if hasEffectsBehindChunks, chunkByteCount > 0 { schedule() }
         switch result {
         case .success: events.ended(Ended(failure: nil, effects: ledger.complete(sequence)))
         case .failure(let error): events.ended(Ended(failure: error, effects: ledger.fail(sequence)))

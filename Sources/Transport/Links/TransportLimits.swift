@@ -48,11 +48,16 @@ package struct TransportLimits: Sendable {
     package var outboundLowWater = 64 << 10
     /// Unflushed bytes that are written without waiting for a flush.
     package var flushByteCount = 64 << 10
-    /// Bytes that are read from an open link in one turn of the event loop; more only for the rest of one longer frame.
-    /// What more has come stays in the kernel until every other link had its turn. A frame takes 34 bytes at least and
-    /// some 40 us, so a link keeps the others waiting for some milliseconds at most; and a proposal, 400 bytes, for half
-    /// of one.
-    package var turnByteCount = 4_096
+    /// Bytes that are read at once from an open link that has little to say.
+    package var quietByteCount = 4_096
+    /// The same after a read that found as many bytes as it asked for. A longer frame is read to its end.
+    package var turnByteCount = 64 << 10
+    /// Frames that a link hands over in one turn of the event loop. What more has come waits until every other link had its
+    /// turn, and nothing is read meanwhile: a frame takes some 10 us, so a link keeps the others waiting for a millisecond
+    /// or two.
+    package var turnFrameCount = 128
+    /// Until a link goes on with what one turn has left.
+    package var pauseBetweenFrames = TimeAmount.microseconds(20)
     /// Connections whose time is over and that are ended in one turn of the event loop.
     package var endsPerTurn = 16
     /// Between two such turns when more are over.
@@ -66,9 +71,7 @@ package struct TransportLimits: Sendable {
 extension TransportLimits {
     /// Bytes read at once from a connection that is not authenticated: with what is left over from before it stays below
     /// ``bytesBeforeAuthentication``.
-    var firstReads: FixedSizeRecvByteBufferAllocator {
-        FixedSizeRecvByteBufferAllocator(capacity: max(256, bytesBeforeAuthentication / 2))
-    }
+    var firstReads: any RecvByteBufferAllocator { ExactReads(byteCount: max(256, bytesBeforeAuthentication / 2)) }
 
     /// One read in each turn of the loop, and probes for peers that vanish without a word.
     func applyToOpenLink(_ channel: any Channel) {
@@ -81,7 +84,7 @@ extension TransportLimits {
         // What fails here fails because the connection is gone, which is told by other means.
         guard let options = channel.syncOptions else { return }
         try? options.setOption(.maxMessagesPerRead, value: 1)
-        applyReads(of: turnByteCount, channel)
+        applyReads(of: quietByteCount, channel)
         try? options.setOption(.socketOption(.so_keepalive), value: 1)
         for (name, value) in numbers { try? options.setOption(.tcpOption(name), value: value) }
     }
@@ -92,9 +95,9 @@ extension TransportLimits {
     }
 }
 
-/// Buffers that a read fills with so many bytes and not one more; NIO rounds what it allocates up to a power of two, and
-/// uses a large buffer again for a small read.
-private struct ExactReads: RecvByteBufferAllocator {
+/// Buffers that a read fills with so many bytes and not one more. NIO rounds what it allocates up to a power of two. It
+/// keeps the first buffer of a channel and reads into it whatever the allocator is by then, unless the buffer may grow.
+struct ExactReads: RecvByteBufferAllocator {
     let byteCount: Int
 
     func buffer(allocator: ByteBufferAllocator) -> ByteBuffer {
@@ -105,7 +108,9 @@ private struct ExactReads: RecvByteBufferAllocator {
         return buffer
     }
 
+    /// No buffer is used twice.
     func nextBufferSize() -> Int? { nil }
 
-    mutating func record(actualReadBytes: Int) -> Bool { false }
+    /// - Returns: that the next buffer may be longer.
+    mutating func record(actualReadBytes: Int) -> Bool { true }
 }

@@ -49,6 +49,10 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
     private var dialFailure: DialFailure?
     private var isPaused = false
     private var isProcessing = false
+    /// Pieces have come that another turn hands over.
+    private var hasRest = false
+    /// The last read found as much as a quiet link is asked for.
+    private var isBusy = false
     /// The channel has asked to read and we have kept it waiting.
     private var owesRead = false
     /// The peer has sent its last byte.
@@ -72,7 +76,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         if let opening { pending = ByteBuffer(bytes: opening.bytes) }
         arrival = opening?.since
         outbound = OutboundBytes(limits: transport.limits)
-        readByteCount = transport.limits.turnByteCount
+        readByteCount = transport.limits.quietByteCount
     }
 
     /// A dial of ours. Nothing is sent before the channel is active.
@@ -83,7 +87,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         session = Session()
         phase = .dialling(dial)
         outbound = OutboundBytes(limits: transport.limits)
-        readByteCount = transport.limits.turnByteCount
+        readByteCount = transport.limits.quietByteCount
     }
 
     private var limits: TransportLimits { transport.limits }
@@ -170,25 +174,37 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         var bytes = unwrapInboundIn(data)
+        isBusy = bytes.readableBytes >= limits.quietByteCount
         if pending.readableBytes == 0 { pending = bytes } else { pending.writeBuffer(&bytes) }
         process()
     }
 
     func channelReadComplete(context: ChannelHandlerContext) {
+        batchEnded()
+        context.fireChannelReadComplete()
+    }
+
+    private func batchEnded() {
         switch phase {
         case .open(let connection), .closing(let connection, _): transport.events.batchEnded(connection)
         case .beforeToken, .admitted, .dialling, .ended: break
         }
-        context.fireChannelReadComplete()
     }
 
-    /// Hands as many whole pieces to the session as there are and as the owner wants.
+    /// Hands whole pieces to the session: as many as there are, as the owner wants, and as one turn may have.
     private func process() {
-        guard !isProcessing else { return }
+        guard !isProcessing, !hasRest else { return }
         isProcessing = true
+        // A frame is two pieces, its length and its body.
+        var left = 2 * limits.turnFrameCount
         while !isPaused {
             let byteCount = session.expectedByteCount
             guard byteCount > 0, pending.readableBytes >= byteCount else { break }
+            if left == 0, !inputHasEnded {
+                leaveRest()
+                break
+            }
+            left -= 1
             guard let bytes = pending.viewBytes(at: pending.readerIndex, length: byteCount) else { break }
             pending.moveReaderIndex(forwardBy: byteCount)
             perform(session.receive(bytes, knockLimit: limits.knockByteCount), byteCount)
@@ -213,9 +229,27 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         }
     }
 
-    /// A long frame is read to its end and no further; otherwise as much as a link may hand over in one turn.
+    /// The other links have their turn first. A task without a delay would run before the loop looks at them.
+    private func leaveRest() {
+        guard let context else { return }
+        hasRest = true
+        context.eventLoop.assumeIsolated().scheduleTask(in: limits.pauseBetweenFrames) {
+            self.takeRest()
+            self.readIfOwed()
+        }
+    }
+
+    private func takeRest() {
+        guard hasRest else { return }
+        hasRest = false
+        process()
+        batchEnded()
+    }
+
+    /// A long frame is read to its end; otherwise as much as has come the last time, or a little.
     private func sizeReads() {
-        let byteCount = max(limits.turnByteCount, session.expectedByteCount - pending.readableBytes)
+        let share = isBusy ? limits.turnByteCount : limits.quietByteCount
+        let byteCount = max(share, session.expectedByteCount - pending.readableBytes)
         guard byteCount != readByteCount, let context else { return }
         readByteCount = byteCount
         limits.applyReads(of: byteCount, context.channel)
@@ -401,7 +435,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         if mayRead { context.read() } else { owesRead = true }
     }
 
-    private var mayRead: Bool { !isPaused && !outbound.stopsReading }
+    private var mayRead: Bool { !isPaused && !hasRest && !outbound.stopsReading }
 
     private func readIfOwed() {
         guard owesRead, mayRead else { return }
@@ -428,7 +462,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
             inputHasEnded = true
             switch phase {
             case .beforeToken, .admitted, .dialling: end(.closedByPeer, .disconnected)
-            case .open, .closing: process()
+            case .open, .closing: if hasRest { takeRest() } else { process() }
             case .ended: break
             }
         }
@@ -440,6 +474,8 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
     }
 
     func channelInactive(context: ChannelHandlerContext) {
+        inputHasEnded = true
+        takeRest()
         end(.closedByPeer, .disconnected)
         context.fireChannelInactive()
     }
