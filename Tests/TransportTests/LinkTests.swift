@@ -85,6 +85,55 @@ import Transport
         #expect(wire.dialer.frames == [[1, 1], [2, 2], [3, 3]])
     }
 
+    /// Counts what reaches the channel.
+    private final class ReadCounter: ChannelOutboundHandler {
+        typealias OutboundIn = ByteBuffer
+        var count = 0
+
+        func read(context: ChannelHandlerContext) {
+            count += 1
+            context.read()
+        }
+    }
+
+    @Test func `nothing is read while frames wait for another turn, though answers leave at once`() throws {
+        let wire = try Wire()
+        let (near, far) = try wire.link()
+        let reads = ReadCounter()
+        try far.pipeline.syncOperations.addHandler(reads, position: .first)
+        wire.responder.onFrame = { link, frame in
+            try? link.send(frame)
+            link.flush()
+        }
+        for _ in 0..<400 { try wire.dialer.links[0].send([1]) }
+        wire.dialer.links[0].flush()
+        try wire.send(try wire.written(near), to: far)
+        // As a channel does after each read.
+        far.pipeline.read()
+        for count in [128, 256, 384] {
+            #expect(wire.responder.frames.count == count && reads.count == 0)
+            wire.loop.advanceTime(by: TransportLimits().pauseBetweenFrames)
+        }
+        #expect(wire.responder.frames.count == 400 && reads.count == 1)
+    }
+
+    @Test func `what waits for another turn is handed over when the peer closes, and nothing after an end`() throws {
+        for closes in [false, true] {
+            let wire = try Wire()
+            let (near, far) = try wire.link()
+            for _ in 0..<400 { try wire.dialer.links[0].send([1]) }
+            wire.dialer.links[0].flush()
+            try wire.send(try wire.written(near), to: far)
+            #expect(wire.responder.frames.count == 128)
+            if closes { wire.responder.onFrame = { link, _ in link.close() } }
+            far.pipeline.fireUserInboundEventTriggered(ChannelEvent.inputClosed)
+            #expect(wire.responder.frames.count == 400)
+            #expect(wire.responder.closed == [closes ? .requested : .closedByPeer])
+            wire.loop.advanceTime(by: .seconds(1))
+            #expect(wire.responder.frames.count == 400 && wire.responder.closed.count == 1)
+        }
+    }
+
     @Test func `a flipped bit in any byte of a frame closes the link`() throws {
         for index in 0..<39 {
             let wire = try Wire()

@@ -9,6 +9,8 @@ final class ControlBridge: @unchecked Sendable {
     /// Bytes of requests after which the service's loop looks at what else there is to do: clients that have many requests
     /// do not keep it from its links, and its disk works meanwhile.
     private static let requestsByteCount = 32 << 10
+    /// Until the next requests: a loop runs every task that is due before it looks at its links.
+    private static let pause = TimeAmount.microseconds(50)
 
     /// What the control loop has for the service.
     private enum Arrival {
@@ -85,7 +87,9 @@ final class ControlBridge: @unchecked Sendable {
             ended.append(session)
             incoming.removeFirst()
         }
-        if !incoming.isEmpty { serviceLoop.execute { self.performSome() } }
+        if !incoming.isEmpty {
+            serviceLoop.assumeIsolated().scheduleTask(in: Self.pause) { self.performSome() }
+        }
         if !calls.isEmpty { service.perform(calls) }
         for session in ended { session.clientHasGone() }
     }

@@ -102,14 +102,17 @@ private enum LockedMemory {
     }
 }
 
-/// libsodium's one-time initialisation (CPU dispatch, random generator).
-/// libcrypto, before its first use: it reads no configuration file.
+/// libcrypto, before its first use. It reads no configuration file, and frees nothing at the end of the process, when another
+/// thread may still use it.
 enum OpenSSL {
-    private static let ready: Void = { _ = OPENSSL_init_crypto(UInt64(OPENSSL_INIT_NO_LOAD_CONFIG), nil) }()
+    private static let ready: Void = {
+        _ = OPENSSL_init_crypto(UInt64(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT), nil)
+    }()
 
     static func start() { ready }
 }
 
+/// libsodium's one-time initialisation (CPU dispatch, random generator).
 enum Sodium {
     private static let ready: Void = {
         guard sodium_init() >= 0 else { fatalError("libsodium could not be initialised") }

@@ -134,6 +134,7 @@ final class CommitSchedule {
             isScheduled = false
             isLateDue = false
             chunkByteCount = 0
+            hasEffectsBehindChunks = false
             ended?(false)
             return answerWaiters(upTo: ledger.nextCommit, events.isStopped() ? .failure(.locked) : .success(()))
         }

@@ -57,7 +57,7 @@ package struct TransportLimits: Sendable {
     /// or two.
     package var turnFrameCount = 128
     /// Until a link goes on with what one turn has left.
-    package var pauseBetweenFrames = TimeAmount.microseconds(20)
+    package var pauseBetweenFrames = TimeAmount.microseconds(250)
     /// Connections whose time is over and that are ended in one turn of the event loop.
     package var endsPerTurn = 16
     /// Between two such turns when more are over.

@@ -51,6 +51,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
     private var isProcessing = false
     /// Pieces have come that another turn hands over.
     private var hasRest = false
+    private var isRestScheduled = false
     /// The last read found as much as a quiet link is asked for.
     private var isBusy = false
     /// The channel has asked to read and we have kept it waiting.
@@ -181,6 +182,8 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
 
     func channelReadComplete(context: ChannelHandlerContext) {
         batchEnded()
+        armRest()
+        readIfOwed()
         context.fireChannelReadComplete()
     }
 
@@ -201,7 +204,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
             let byteCount = session.expectedByteCount
             guard byteCount > 0, pending.readableBytes >= byteCount else { break }
             if left == 0, !inputHasEnded {
-                leaveRest()
+                hasRest = true
                 break
             }
             left -= 1
@@ -229,11 +232,13 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         }
     }
 
-    /// The other links have their turn first. A task without a delay would run before the loop looks at them.
-    private func leaveRest() {
-        guard let context else { return }
-        hasRest = true
+    /// The other links have their turn first. A task that is due runs before the loop looks at them, so this one is due
+    /// after the commit that the turn may have asked for.
+    private func armRest() {
+        guard hasRest, !isRestScheduled, let context else { return }
+        isRestScheduled = true
         context.eventLoop.assumeIsolated().scheduleTask(in: limits.pauseBetweenFrames) {
+            self.isRestScheduled = false
             self.takeRest()
             self.readIfOwed()
         }
@@ -244,6 +249,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         hasRest = false
         process()
         batchEnded()
+        armRest()
     }
 
     /// A long frame is read to its end; otherwise as much as has come the last time, or a little.
@@ -435,7 +441,8 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         if mayRead { context.read() } else { owesRead = true }
     }
 
-    private var mayRead: Bool { !isPaused && !hasRest && !outbound.stopsReading }
+    /// Not while pieces that have come are handed over: some may be left for another turn, or the owner may pause.
+    private var mayRead: Bool { !isPaused && !hasRest && !isProcessing && !outbound.stopsReading }
 
     private func readIfOwed() {
         guard owesRead, mayRead else { return }
@@ -449,6 +456,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         guard isPaused else { return }
         isPaused = false
         process()
+        armRest()
         readIfOwed()
     }
 
@@ -507,7 +515,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
     private func endOutputIfDrained() {
         guard case .closing(_, let reason) = phase, outbound.count == 0, let context else { return }
         guard inputHasEnded else { return context.close(mode: .output, promise: nil) }
-        if !isPaused { end(reason, .disconnected) }
+        if !isPaused, !isProcessing { end(reason, .disconnected) }
     }
 
     func abort(_ reason: LinkCloseReason) { end(reason, .shutDown) }
