@@ -4,7 +4,7 @@ import Messaging
 /// The hash of a file that is on its way. Chunks are hashed as they come, as long as they come in order; the others are
 /// read from the archive when all are here.
 final class Verification {
-    /// Its memory holds up to 128 of the bytes hashed last. They are overwritten with it.
+    /// The hasher holds up to 64 of the bytes hashed last. They are overwritten when it goes.
     private(set) var hasher = SHA256Hasher()
     /// The chunk that is hashed next.
     var next = 0

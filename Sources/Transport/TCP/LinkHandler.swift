@@ -52,7 +52,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
     /// Pieces have come that another turn hands over.
     private var hasRest = false
     private var isRestScheduled = false
-    /// The last read found as much as a quiet link is asked for.
+    /// The last read brought as many bytes as a quiet link is asked for, or more.
     private var isBusy = false
     /// The channel has asked to read and we have kept it waiting.
     private var owesRead = false
