@@ -34,6 +34,9 @@ package actor Node {
     var store: Store { services.store }
     var storage: StorageHealth { services.storage }
 
+    /// Work on the node's loop that waits until the loop has asked its sockets.
+    package var turns: TurnQueue { services.turns }
+
     /// Called once when the home is found to be gone.
     package var homeGone: (() -> Void)? {
         get { timer.homeGone }

@@ -2,6 +2,7 @@ import Logging
 import Messaging
 import NIOCore
 import Store
+import Transport
 
 /// What every object of a node uses: the event loop, the disk, the clock, the log and the settings. On the node's loop alone.
 final class NodeServices {
@@ -13,6 +14,8 @@ final class NodeServices {
     let feed: EventFeed
     let storage: StorageHealth
     private(set) var configuration: NodeConfiguration
+    /// Work that waits until the loop has asked its sockets.
+    let turns: TurnQueue
     private var clock: NodeClock
     /// The node has stopped: no turn begins, and no task of the loop does anything.
     private(set) var isStopped = false
@@ -31,6 +34,7 @@ final class NodeServices {
         self.configuration = configuration
         self.environment = environment
         self.loop = loop
+        turns = TurnQueue(on: loop, pause: TransportLimits().turnPause)
         self.log = log
         let realtime = environment.realtime()
         store = try Store.open(

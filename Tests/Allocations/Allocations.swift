@@ -195,7 +195,13 @@ private enum ControlSocketCount {
             let texts = call.params.texts ?? []
             call.succeed(SendMethod.Result(results: texts.map { _ in TextOutcome(sent) }))
         }
-        let server = try await ControlServer.start(home: home, on: controlLoop, for: serviceLoop, service: router).get()
+        let server = try await ControlServer.start(
+            home: home,
+            on: controlLoop,
+            for: serviceLoop,
+            later: { $0() },
+            service: router
+        ).get()
         let client = try ControlClient(home: home)
         let texts = [String](repeating: String(repeating: "mayfly ", count: 28), count: 32)
         let params = JSONValue(of: SendMethod.Params(conversation: "tea", texts: texts, wait: .delivered))

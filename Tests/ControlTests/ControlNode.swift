@@ -53,6 +53,7 @@ final class ControlNode: Sendable {
             home: home,
             on: controlLoop,
             for: serviceLoop,
+            later: { work in serviceLoop.assumeIsolated().scheduleTask(in: .microseconds(50)) { work() } },
             user: user,
             service: service
         ).get()

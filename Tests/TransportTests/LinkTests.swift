@@ -112,7 +112,7 @@ import Transport
         far.pipeline.read()
         for count in [128, 256, 384] {
             #expect(wire.responder.frames.count == count && reads.count == 0)
-            wire.loop.advanceTime(by: TransportLimits().pauseBetweenFrames)
+            wire.loop.advanceTime(by: TransportLimits().turnPause)
         }
         #expect(wire.responder.frames.count == 400 && reads.count == 1)
     }
@@ -225,6 +225,30 @@ import Transport
         #expect(wire.responder.frames == [[0], [1], [2]])
         #expect(wire.dialer.frames == [[9]])
         if hasEnded { #expect(wire.responder.closed == [.requested]) }
+    }
+
+    @Test(arguments: [false, true])
+    func `a connection lost while its link closes hands over what is here, though the owner has paused`(hasRest: Bool)
+        throws
+    {
+        let wire = try Wire()
+        let (near, far) = try wire.link()
+        let link = wire.responder.links[0]
+        let count = hasRest ? 300 : 3
+        if !hasRest { link.pauseReading() }
+        for _ in 0..<count { try wire.dialer.links[0].send([1]) }
+        wire.dialer.links[0].flush()
+        try wire.send(try wire.written(near), to: far)
+        #expect(wire.responder.frames.count == (hasRest ? 128 : 0))
+        link.pauseReading()
+        link.close()
+        wire.responder.onFrame = { link, _ in link.pauseReading() }
+        link.pauseReading()
+        far.pipeline.fireChannelInactive()
+        #expect(wire.responder.closed == [.requested])
+        #expect(wire.responder.frames.count == count)
+        wire.loop.run()
+        #expect(wire.responder.frames.count == count)
     }
 
     @Test(arguments: [0, 17, 40]) func `a dialer that ends before it is open is forgotten`(byteCount: Int) throws {

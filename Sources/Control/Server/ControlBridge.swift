@@ -6,11 +6,9 @@ import NIOCore
 final class ControlBridge: @unchecked Sendable {
     // @unchecked: every mutable property is touched on the service's loop alone, which is checked.
 
-    /// Bytes of requests after which the service's loop looks at what else there is to do: clients that have many requests
-    /// do not keep it from its links, and its disk works meanwhile.
-    private static let requestsByteCount = 32 << 10
-    /// Until the next requests: a loop runs every task that is due before it looks at its links.
-    private static let pause = TimeAmount.microseconds(50)
+    /// Bytes of requests that the service performs in one turn of its loop. The rest waits, so that clients with many
+    /// requests do not keep the loop from its links, and its disk works meanwhile.
+    private static let turnByteCount = 32 << 10
 
     /// What the control loop has for the service.
     private enum Arrival {
@@ -30,6 +28,7 @@ final class ControlBridge: @unchecked Sendable {
 
     let controlLoop: any EventLoop
     let serviceLoop: any EventLoop
+    private let later: @Sendable (@escaping () -> Void) -> Void
     private let service: any ControlService
     /// What waits for its turn, in order.
     private var incoming: Deque<Arrival> = []
@@ -37,7 +36,14 @@ final class ControlBridge: @unchecked Sendable {
     private var outgoing: [Delivery] = []
     private var isScheduled = false
 
-    init(from controlLoop: any EventLoop, to serviceLoop: any EventLoop, _ service: any ControlService) {
+    /// - Parameter later: runs its argument in a later turn of the service's loop.
+    init(
+        from controlLoop: any EventLoop,
+        to serviceLoop: any EventLoop,
+        later: @escaping @Sendable (@escaping () -> Void) -> Void,
+        _ service: any ControlService
+    ) {
+        self.later = later
         self.controlLoop = controlLoop
         self.serviceLoop = serviceLoop
         self.service = service
@@ -73,11 +79,11 @@ final class ControlBridge: @unchecked Sendable {
         if isIdle { performSome() }
     }
 
-    /// The first calls of what waits, and the ends of sessions between them.
+    /// Performs the first calls of what waits, and tells of sessions that end behind them.
     private func performSome() {
         var calls: [ControlCall] = []
         var byteCount = 0
-        while byteCount < Self.requestsByteCount, case .call(let call)? = incoming.first {
+        while byteCount < Self.turnByteCount, case .call(let call)? = incoming.first {
             byteCount += call.byteCount + (call.body?.readableBytes ?? 0)
             calls.append(call)
             incoming.removeFirst()
@@ -87,11 +93,9 @@ final class ControlBridge: @unchecked Sendable {
             ended.append(session)
             incoming.removeFirst()
         }
-        if !incoming.isEmpty {
-            serviceLoop.assumeIsolated().scheduleTask(in: Self.pause) { self.performSome() }
-        }
         if !calls.isEmpty { service.perform(calls) }
         for session in ended { session.clientHasGone() }
+        if !incoming.isEmpty { later { self.performSome() } }
     }
 
     func makeCall(

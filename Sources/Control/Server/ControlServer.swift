@@ -36,6 +36,8 @@ package final class ControlServer: Sendable {
     ///   - home: the node's home directory; it must exist.
     ///   - loop: the control loop, on which lines are read and written.
     ///   - serviceLoop: the loop on which `service` performs calls.
+    ///   - later: runs its argument in a later turn of the service's loop, when the loop has asked its sockets. Called on
+    ///     the service's loop.
     ///   - user: whose processes may command the node, besides root's.
     ///   - whenRead: called on the control loop after requests were read.
     /// - Returns: fails with a ``ControlError``: "home in use" when a living node answers on the socket.
@@ -43,11 +45,12 @@ package final class ControlServer: Sendable {
         home: String,
         on loop: any EventLoop,
         for serviceLoop: any EventLoop,
+        later: @escaping @Sendable (@escaping () -> Void) -> Void,
         user: UInt32 = geteuid(),
         whenRead: @escaping @Sendable () -> Void = {},
         service: any ControlService
     ) -> EventLoopFuture<ControlServer> {
-        let bridge = ControlBridge(from: loop, to: serviceLoop, service)
+        let bridge = ControlBridge(from: loop, to: serviceLoop, later: later, service)
         return loop.submit { () -> EventLoopFuture<ControlServer> in
             let socket = ControlSocket(home: home)
             let descriptor = try socket.listen()

@@ -23,7 +23,8 @@ final class Listening: NodePart {
         let transport = LinkTransport(
             loop: loop,
             network: environment.network,
-            datagrams: (options.datagrams ?? configuration.datagrams ?? true) ? environment.datagrams : nil
+            datagrams: (options.datagrams ?? configuration.datagrams ?? true) ? environment.datagrams : nil,
+            turns: services.turns
         )
         self.transport = transport
         connect(transport)

@@ -80,16 +80,19 @@ package final class LinkTransport: @unchecked Sendable {
     /// Addresses to which ways have been made, and until when a link from there is taken to have come by one.
     private var punchedHosts: [String: NIODeadline] = [:]
 
-    /// - Parameter datagrams: where UDP comes from; `nil` for TCP alone.
+    /// - Parameters:
+    ///   - datagrams: where UDP comes from; `nil` for TCP alone.
+    ///   - turns: of the loop, where others share it.
     package init(
         loop: any EventLoop,
         network: any Network = Sockets(),
         datagrams: (any DatagramNetwork)?,
-        limits: TransportLimits = TransportLimits()
+        limits: TransportLimits = TransportLimits(),
+        turns: TurnQueue? = nil
     ) {
         self.loop = loop
         self.limits = limits
-        tcp = TCPTransport(loop: loop, network: network, limits: limits)
+        tcp = TCPTransport(loop: loop, network: network, limits: limits, turns: turns)
         udp = datagrams.map { UDPTransport(loop: loop, network: $0, limits: limits) }
         tcp.events = relayed()
         udp?.events = relayed()

@@ -50,14 +50,14 @@ package struct TransportLimits: Sendable {
     package var flushByteCount = 64 << 10
     /// Bytes that are read at once from an open link that has little to say.
     package var quietByteCount = 4_096
-    /// Bytes that are read at once after a read that brought ``quietByteCount`` or more. A longer frame is read to its end.
+    /// Bytes that are read at once from an open link whose last read brought ``quietByteCount`` bytes or more. A longer frame
+    /// is read to its end.
     package var turnByteCount = 64 << 10
-    /// Frames that a link hands over in one turn of the event loop. What more has come waits until every other link had its
-    /// turn, and nothing is read meanwhile: a frame takes some 10 us, so a link keeps the others waiting for a millisecond
-    /// or two.
+    /// Frames that a link hands over in one turn of the event loop. The rest waits in a ``TurnQueue``, and nothing is read
+    /// meanwhile. A frame takes some 10 us, so a link keeps the others waiting for a millisecond or two.
     package var turnFrameCount = 128
-    /// How long the frames that one turn has left wait for the next turn.
-    package var pauseBetweenFrames = TimeAmount.microseconds(250)
+    /// The time that the sockets of an event loop have between two pieces of work of its ``TurnQueue``.
+    package var turnPause = TimeAmount.microseconds(100)
     /// Connections whose time is over and that are ended in one turn of the event loop.
     package var endsPerTurn = 16
     /// Between two such turns when more are over.

@@ -31,7 +31,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
     private var phase: Phase
     private var context: ChannelHandlerContext?
 
-    private var pending = ByteBuffer()
+    private var inbound: InboundBytes
     private var outbound: OutboundBytes
     private var hasStarted = false
     /// Which tokens a connection to us may show: others are unknown to it.
@@ -48,18 +48,16 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
     /// What is known of a dial's failure from elsewhere.
     private var dialFailure: DialFailure?
     private var isPaused = false
+    /// The link closes and its connection is lost: nobody can ask later for what is here.
+    private var ignoresPauses = false
     private var isProcessing = false
-    /// Pieces have come that another turn hands over.
+    /// Pieces are here that a later turn hands over.
     private var hasRest = false
-    private var isRestScheduled = false
-    /// The last read brought as many bytes as a quiet link is asked for, or more.
-    private var isBusy = false
-    /// The channel has asked to read and we have kept it waiting.
+    private var isRestQueued = false
+    /// The channel wants to read, and ``mayRead`` was false.
     private var owesRead = false
     /// The peer has sent its last byte.
     private var inputHasEnded = false
-    /// How many bytes the next read of an open link takes at most.
-    private var readByteCount: Int
 
     /// A connection to us.
     /// - Parameter opening: what has been read from it before it got its channel.
@@ -74,10 +72,9 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         self.transport = transport
         session = Session()
         phase = .beforeToken
-        if let opening { pending = ByteBuffer(bytes: opening.bytes) }
+        inbound = InboundBytes(opening?.bytes ?? [], limits: transport.limits)
         arrival = opening?.since
         outbound = OutboundBytes(limits: transport.limits)
-        readByteCount = transport.limits.quietByteCount
     }
 
     /// A dial of ours. Nothing is sent before the channel is active.
@@ -87,8 +84,8 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         self.transport = transport
         session = Session()
         phase = .dialling(dial)
+        inbound = InboundBytes(limits: transport.limits)
         outbound = OutboundBytes(limits: transport.limits)
-        readByteCount = transport.limits.quietByteCount
     }
 
     private var limits: TransportLimits { transport.limits }
@@ -141,7 +138,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         // It has waited for its channel for too long.
         if let deadline, deadline <= context.eventLoop.now { return end(.requested, .timedOut) }
         watchTime()
-        if pending.readableBytes > 0 { process() }
+        if inbound.count > 0 { process() }
     }
 
     /// The end of its patience with the peer; `nil` for an open link.
@@ -174,91 +171,69 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
     // MARK: Inbound
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-        var bytes = unwrapInboundIn(data)
-        isBusy = bytes.readableBytes >= limits.quietByteCount
-        if pending.readableBytes == 0 { pending = bytes } else { pending.writeBuffer(&bytes) }
+        inbound.append(unwrapInboundIn(data))
         process()
     }
 
     func channelReadComplete(context: ChannelHandlerContext) {
-        batchEnded()
-        armRest()
         readIfOwed()
         context.fireChannelReadComplete()
     }
 
-    private func batchEnded() {
+    /// Hands whole pieces to the session: as many as are here, as the owner wants, and as one turn may have.
+    private func process() {
+        guard !isProcessing, !hasRest else { return }
+        handOver()
         switch phase {
-        case .open(let connection), .closing(let connection, _): transport.events.batchEnded(connection)
-        case .beforeToken, .admitted, .dialling, .ended: break
+        case .beforeToken, .admitted, .dialling:
+            // Each piece before authentication is shorter than this: no more than one piece is read ahead.
+            if inbound.count > limits.bytesBeforeAuthentication { end(.requested, .disconnected) }
+        case .open(let connection), .closing(let connection, _):
+            if let context, let byteCount = inbound.nextRead(expected: session.expectedByteCount) {
+                limits.applyReads(of: byteCount, context.channel)
+            }
+            transport.events.batchEnded(connection)
+            if inputHasEnded, !isPaused { close(.closedByPeer) }
+            queueRest()
+        case .ended:
+            inbound.clear()
         }
     }
 
-    /// Hands whole pieces to the session: as many as there are, as the owner wants, and as one turn may have.
-    private func process() {
-        guard !isProcessing, !hasRest else { return }
+    private func handOver() {
         isProcessing = true
         // A frame is two pieces, its length and its body.
         var left = 2 * limits.turnFrameCount
-        while !isPaused {
+        while !isPaused || ignoresPauses {
             let byteCount = session.expectedByteCount
-            guard byteCount > 0, pending.readableBytes >= byteCount else { break }
+            guard byteCount > 0, inbound.count >= byteCount else { break }
+            // Whatever has come is handed over before the end.
             if left == 0, !inputHasEnded {
                 hasRest = true
                 break
             }
             left -= 1
-            guard let bytes = pending.viewBytes(at: pending.readerIndex, length: byteCount) else { break }
-            pending.moveReaderIndex(forwardBy: byteCount)
-            perform(session.receive(bytes, knockLimit: limits.knockByteCount), byteCount)
+            guard let piece = inbound.take(byteCount) else { break }
+            perform(session.receive(piece, knockLimit: limits.knockByteCount), byteCount)
         }
         isProcessing = false
-        if pending.readableBytes == 0 {
-            pending = ByteBuffer()
-        } else if pending.readerIndex > pending.readableBytes {
-            // Not for each piece: what is left may be long.
-            pending.discardReadBytes()
-        }
-
-        switch phase {
-        case .beforeToken, .admitted, .dialling:
-            // Each piece before authentication is shorter than this: what is more than a piece is not asked for.
-            if pending.readableBytes > limits.bytesBeforeAuthentication { end(.requested, .disconnected) }
-        case .open, .closing:
-            sizeReads()
-            if inputHasEnded, !isPaused { close(.closedByPeer) }
-        case .ended:
-            pending = ByteBuffer()
-        }
+        inbound.compact()
     }
 
-    /// The other links have their turn first. A task that is due runs before the loop looks at them, so this one is due
-    /// after the commit that the turn may have asked for.
-    private func armRest() {
-        guard hasRest, !isRestScheduled, let context else { return }
-        isRestScheduled = true
-        context.eventLoop.assumeIsolated().scheduleTask(in: limits.pauseBetweenFrames) {
-            self.isRestScheduled = false
+    private func queueRest() {
+        guard hasRest, !isRestQueued else { return }
+        isRestQueued = true
+        transport.turns.add {
+            self.isRestQueued = false
             self.takeRest()
             self.readIfOwed()
         }
     }
 
+    /// Goes on with what earlier turns have left, if they have left anything.
     private func takeRest() {
-        guard hasRest else { return }
         hasRest = false
         process()
-        batchEnded()
-        armRest()
-    }
-
-    /// A long frame is read to its end; otherwise as much as has come the last time, or a little.
-    private func sizeReads() {
-        let share = isBusy ? limits.turnByteCount : limits.quietByteCount
-        let byteCount = max(share, session.expectedByteCount - pending.readableBytes)
-        guard byteCount != readByteCount, let context else { return }
-        readByteCount = byteCount
-        limits.applyReads(of: byteCount, context.channel)
     }
 
     private func perform(_ action: Session.Action, _ byteCount: Int) {
@@ -436,12 +411,13 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
 
     // MARK: Reading
 
-    /// The channel wants to read. It waits while the owner has paused, or while too much waits to leave.
+    /// The channel wants to read. The read waits while ``mayRead`` is false.
     func read(context: ChannelHandlerContext) {
         if mayRead { context.read() } else { owesRead = true }
     }
 
-    /// Not while pieces that have come are handed over: some may be left for another turn, or the owner may pause.
+    /// Nothing is read while the owner has paused, while pieces that are here are handed over or wait for their turn, or
+    /// while too much waits to leave.
     private var mayRead: Bool { !isPaused && !hasRest && !isProcessing && !outbound.stopsReading }
 
     private func readIfOwed() {
@@ -456,7 +432,6 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
         guard isPaused else { return }
         isPaused = false
         process()
-        armRest()
         readIfOwed()
     }
 
@@ -470,7 +445,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
             inputHasEnded = true
             switch phase {
             case .beforeToken, .admitted, .dialling: end(.closedByPeer, .disconnected)
-            case .open, .closing: if hasRest { takeRest() } else { process() }
+            case .open, .closing: takeRest()
             case .ended: break
             }
         }
@@ -483,6 +458,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
 
     func channelInactive(context: ChannelHandlerContext) {
         inputHasEnded = true
+        if case .closing = phase { ignoresPauses = true }
         takeRest()
         end(.closedByPeer, .disconnected)
         context.fireChannelInactive()
@@ -499,7 +475,7 @@ final class LinkHandler: ChannelInboundHandler, ChannelOutboundHandler, LinkEnd 
             if let context { wholeDeadline = context.eventLoop.now + limits.closeTimeout }
             watchTime()
             guard isPaused, let context else { return endOutputIfDrained() }
-            // What has not been read yet comes after all that the owner is about to do.
+            // Frames that are not handed over yet come after all that the owner is about to do.
             context.eventLoop.assumeIsolated().execute {
                 self.resumeReading()
                 self.endOutputIfDrained()

@@ -15,6 +15,8 @@ package final class TCPTransport: @unchecked Sendable {
     /// Connections that have not shown a token.
     var waiting: PendingConnections
     var handshakes: HandshakeAdmission
+    /// Work that waits until the loop has asked its sockets.
+    let turns: TurnQueue
     private var deadlines = Deadlines()
     private var alarm: (time: NIODeadline, task: Scheduled<Void>)?
     private var handlers: [UInt64: LinkHandler] = [:]
@@ -24,12 +26,14 @@ package final class TCPTransport: @unchecked Sendable {
 
     /// - Parameters:
     ///   - loop: of a `MultiThreadedEventLoopGroup`, or another one of which `network` makes channels.
+    ///   - turns: of the loop, where others share it.
     ///   - generator: chooses among the connections when there are too many.
     ///   - makeEphemeral: a fresh key for each handshake.
     package init(
         loop: any EventLoop,
         network: any Network = Sockets(),
         limits: TransportLimits = TransportLimits(),
+        turns: TurnQueue? = nil,
         events: TransportEvents = TransportEvents(),
         generator: any RandomNumberGenerator = SystemRandomness(),
         makeEphemeral: @escaping () -> SecretKey = { SecretKey.generate() }
@@ -41,6 +45,7 @@ package final class TCPTransport: @unchecked Sendable {
         self.events = events
         self.generator = generator
         self.makeEphemeral = makeEphemeral
+        self.turns = turns ?? TurnQueue(on: loop, pause: limits.turnPause)
         waiting = PendingConnections(limit: limits.connectionsBeforeToken)
         handshakes = HandshakeAdmission(limit: limits.handshakesInFlight, perNetwork: limits.handshakesPerPrefix)
     }

@@ -9,6 +9,7 @@ import NIOPosix
 import NodeRuntime
 import ServiceLifecycle
 import Store
+import Transport
 import UnixSignals
 
 /// What `mayfly run` was given.
@@ -120,10 +121,12 @@ private struct NodeService: Service {
             let stack = StackWiper(loop)
             let controlStack = StackWiper(controlLoop)
             await follow(node, stack)
+            let turns = await node.turns
             server = try await ControlServer.start(
                 home: options.home,
                 on: controlLoop,
                 for: loop,
+                later: { turns.add($0) },
                 whenRead: { controlStack.wipeSoon() },
                 service: ControlHandlers.router(node, stop: stop, hooks: hooks, stack: stack)
             ).get()
