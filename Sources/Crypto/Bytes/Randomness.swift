@@ -42,7 +42,7 @@ package func randomBytes(_ count: Int) -> [UInt8] {
     }
 }
 
-/// Random bytes from the operating system's generator into memory that is there.
+/// Random bytes from the operating system's generator, into the caller's memory.
 package func fillRandomly(_ buffer: UnsafeMutableRawBufferPointer) {
     Sodium.start()
     if let base = buffer.baseAddress { randombytes_buf(base, buffer.count) }

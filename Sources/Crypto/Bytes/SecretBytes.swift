@@ -43,7 +43,7 @@ package struct SecretBytes: ~Copyable, @unchecked Sendable {
         }
     }
 
-    /// A second owner of the same bytes.
+    /// A copy in locked memory of its own.
     package borrowing func clone() -> SecretBytes {
         withBytes { source in
             SecretBytes(byteCount: byteCount) { $0.copyMemory(from: source) }

@@ -183,7 +183,7 @@ package enum XChaChaPoly {
         return plaintext
     }
 
-    /// The same of memory that is there.
+    /// The same, in the caller's memory.
     package static func open(
         _ sealed: UnsafeRawBufferPointer,
         key: borrowing SecretBytes,

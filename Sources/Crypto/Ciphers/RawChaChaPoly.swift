@@ -1,7 +1,7 @@
 import COpenSSL
 import CSodium
 
-/// ChaCha20-Poly1305 (RFC 8439) and XChaCha20-Poly1305 (draft-irtf-cfrg-xchacha) over memory that is there.
+/// ChaCha20-Poly1305 (RFC 8439) and XChaCha20-Poly1305 (draft-irtf-cfrg-xchacha) in the caller's memory.
 ///
 /// libsodium computes what is short. From ``largeByteCount`` on OpenSSL's libcrypto does, which uses the widest vectors of
 /// the processor: a chunk of a file takes a third of the time. Both compute the same function.
@@ -147,7 +147,7 @@ struct LargeChaChaPoly {
             EVP_EncryptInit_ex(context, Self.cipher, nil, key, nonce) == 1,
             data.isEmpty || EVP_EncryptUpdate(context, nil, &written, data.baseAddress?.bytes, dataLength) == 1
         else { return false }
-        // From here on the plaintext may be gone.
+        // The output may overwrite the plaintext: from here on libsodium cannot take over.
         let tag = output + plaintext.count
         let isDone =
             EVP_EncryptUpdate(context, output, &written, plaintext.baseAddress?.bytes, length) == 1

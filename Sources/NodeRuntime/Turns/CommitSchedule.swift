@@ -34,8 +34,9 @@ final class CommitSchedule {
     private var ledger = CommitLedger()
     /// Bytes of chunks that no commit has taken.
     private var chunkByteCount = 0
-    /// Bytes of chunks of each commit that is under way, and of all of them.
+    /// Bytes of chunks of each commit that is under way.
     private var chunksUnderWay: Deque<(sequence: UInt64, byteCount: Int)> = []
+    /// Their sum.
     private var chunkByteCountUnderWay = 0
     /// Effects wait for chunks that no commit has taken: the next one leaves when one that is under way has ended.
     private var hasEffectsBehindChunks = false
@@ -133,6 +134,7 @@ final class CommitSchedule {
         guard !events.isStopped(), !store.isLocked else {
             isScheduled = false
             isLateDue = false
+            messageCount = 0
             chunkByteCount = 0
             hasEffectsBehindChunks = false
             ended?(false)
