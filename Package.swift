@@ -60,6 +60,8 @@ let package = Package(
         target("Store", ["Crypto", "CLinux", deque, heap]),
         target("Transport", ["Crypto", "CLinux", "CMiniUPnP", "CNATPMP", nioCore, nioPosix, deque, heap]),
         target("Control", ["Messaging", nioCore, nioPosix, deque]),
+        // What people see: without terminal, socket or clock.
+        target("Chat", ["Control", "CLinux"]),
         target(
             "NodeRuntime",
             ["Transport", "Store", "Wire", "Messaging", "Crypto", nioCore, nioPosix, logging, deque]
@@ -67,7 +69,8 @@ let package = Package(
         .executableTarget(
             name: "mayfly",
             dependencies: [
-                "NodeRuntime", "Control", "Store", "Transport", "Wire", "Messaging", "Crypto", "CLinux", "CWipingHeap",
+                "NodeRuntime", "Chat", "Control", "Store", "Transport", "Wire", "Messaging", "Crypto", "CLinux",
+                "CWipingHeap",
                 "CQREncode", nioCore, nioPosix, logging, deque, heap,
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
@@ -201,5 +204,6 @@ let package = Package(
             swiftSettings: settings
         ),
         tests("ControlTests", ["Control", nioCore, nioPosix, nioEmbedded]),
+        tests("ChatTests", ["Chat", "Control"]),
     ]
 )

@@ -34,6 +34,10 @@ static inline int spawn_close_from(void *actions, int from) {
     return posix_spawn_file_actions_addclosefrom_np(actions, from);
 }
 
+// How many columns of a terminal a scalar takes, in the locale of the thread; -1 if that is not known: wcwidth(3).
+extern int wcwidth(int scalar);
+static inline int scalar_width(unsigned scalar) { return wcwidth((int)scalar); }
+
 // The next connection of a listening socket, which no child inherits and which never blocks: accept4(2).
 static inline int socket_accept(int listener) {
     return (int)syscall(SYS_accept4, listener, 0, 0, 02000000 | 04000);

@@ -17,6 +17,8 @@ final class NodeServices {
     /// Work that waits until the loop has asked its sockets.
     let turns: TurnQueue
     private var clock: NodeClock
+    /// When the clock's mark was last saved, or could not be.
+    private var lastMark: Timestamp?
     /// The node has stopped: no turn begins, and no task of the loop does anything.
     private(set) var isStopped = false
     /// When ``say(_:of:)`` last wrote each of its texts.
@@ -58,8 +60,20 @@ final class NodeServices {
 
     // MARK: Time
 
+    /// Saves the clock's mark when the last one is a minute old: at the reading itself, since a step forward may have made the
+    /// minute pass at once, and what it hides stays hidden after a power cut.
     func readClock() -> NodeClock.Reading {
-        clock.read(realtime: environment.realtime(), boottime: environment.boottime())
+        let reading = clock.read(realtime: environment.realtime(), boottime: environment.boottime())
+        saveMark(reading.confirmed)
+        return reading
+    }
+
+    private func saveMark(_ now: Timestamp) {
+        guard lastMark.map({ now - $0 >= .minute }) ?? true, !isStopped, !store.isReadOnly else { return }
+        lastMark = now
+        do { try store.saveClockMark(now.milliseconds) } catch {
+            log.error("the clock's high-water mark could not be saved", metadata: ["error": "\(error)"])
+        }
     }
 
     /// The time of everything the node does.

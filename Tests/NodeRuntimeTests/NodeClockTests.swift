@@ -39,4 +39,18 @@ import Testing
         let reading = clock.read(realtime: 1_000_000 + .minute, boottime: 10)
         #expect(reading.confirmed == Timestamp(milliseconds: 1_000_000 + .minute))
     }
+
+    @Test func `what a small step forward has hidden stays hidden after a power cut that sets the clock back`()
+        async throws
+    {
+        let machine = try NodeMachine()
+        let node = try await machine.start()
+        let before = machine.now
+        machine.wait(seconds: 100)
+        // A reader asks for the time; the node's own timer has not.
+        #expect(await node.currentTime == before + 100 * .second)
+        let next = NodeMachine(afterPowerCut: machine)
+        next.wait(seconds: -5_000)
+        #expect(await (try await next.node()).currentTime == before + 100 * .second)
+    }
 }

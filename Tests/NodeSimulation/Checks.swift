@@ -167,7 +167,13 @@ extension NodeSimulation {
                 guard let client else {
                     // It came to its end while the node was not there to say so.
                     let tombstone = (try? node.explosion(promise.conversation.description)) ?? nil
-                    return tombstone == nil ? "its conversation is gone" : nil
+                    if tombstone != nil { return nil }
+                    // By a clock that was set far ahead, even the tombstone's time is over.
+                    let ends = oracle.inboxes.filter { $0.value.key == promise.inbox }.keys.compactMap {
+                        oracle.schedules[NodeOracle.Key(client: $0, text: "")]
+                    }
+                    let isForgotten = ends.contains { $0 + Limits.tombstoneLifetime <= node.currentTime }
+                    return isForgotten ? nil : "its conversation is gone"
                 }
                 let key = NodeOracle.Key(client: client, text: promise.text)
                 guard let found = node.message(id, client: client) else {

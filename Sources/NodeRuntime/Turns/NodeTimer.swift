@@ -24,8 +24,6 @@ final class NodeTimer: CorePart {
     private let rendezvous: RendezvousNodes
     private var timer: Scheduled<Void>?
     private(set) var deadline: Timestamp?
-    /// When the clock's high-water mark was last saved.
-    private var lastMark: Timestamp?
     /// Called once when the home is found to be gone.
     var homeGone: (() -> Void)?
 
@@ -88,19 +86,10 @@ final class NodeTimer: CorePart {
         }
         routes.roll(to: now.day)
         summaries.saveIfDue(now: now)
-        saveClockMark(now)
         lookForHome()
         network.look()
         core.turn { core.machine.advance(&$0) }
         rendezvous.noteStandings()
-    }
-
-    private func saveClockMark(_ now: Timestamp) {
-        guard lastMark.map({ now - $0 >= .minute }) ?? true, !store.isReadOnly else { return }
-        lastMark = now
-        do { try store.saveClockMark(now.milliseconds) } catch {
-            log.error("the clock's high-water mark could not be saved", metadata: ["error": "\(error)"])
-        }
     }
 
     private func lookForHome() {

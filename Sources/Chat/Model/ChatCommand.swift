@@ -1,0 +1,100 @@
+import Control
+
+/// What can be typed behind a slash.
+package enum ChatCommand: String, CaseIterable, Sendable {
+    case propose, accept, reject, withdraw, agreement
+    case invite, join, create, list, open
+    case file, save, reply, react
+    case who, profile, rename, lock, unlock, remove
+    case explode, leave, help, quit
+
+    /// What follows it.
+    var arguments: String {
+        switch self {
+        case .propose: "1h|6h|1d|7d|30d|ephemeral"
+        case .invite: "[24h] [single]"
+        case .join: "INVITE"
+        case .create, .profile, .rename: "NAME"
+        case .open: "CONVERSATION"
+        case .file: "PATH [TEXT]"
+        case .save: "[PATH]"
+        case .reply: "[~N] TEXT"
+        case .react: "[~N] EMOJI"
+        case .remove: "MEMBER"
+        case .explode: "[2h]"
+        case .accept, .reject, .withdraw, .agreement, .list, .who, .lock, .unlock, .leave, .help, .quit: ""
+        }
+    }
+
+    var summary: String {
+        switch self {
+        case .propose: "propose how long messages are kept"
+        case .accept: "accept what is proposed"
+        case .reject: "reject it"
+        case .withdraw: "take your own proposal back"
+        case .agreement: "who has agreed to what"
+        case .invite: "make an invitation"
+        case .join: "join by an invitation"
+        case .create: "begin a conversation"
+        case .list: "all conversations (Alt-0)"
+        case .open: "go to a conversation (Alt-1…9)"
+        case .file: "send a file"
+        case .save: "write the file of the selected or the last message"
+        case .reply: "answer the selected or the last message, or the Nth from the end"
+        case .react: "put an emoji at it, or take it back"
+        case .who: "members, and how they are reached"
+        case .profile: "your own name in this conversation"
+        case .rename: "rename it (creator)"
+        case .lock: "let nobody join any more (creator)"
+        case .unlock: "let new invitations admit again (creator)"
+        case .remove: "remove a member (creator)"
+        case .explode: "destroy it on every machine (creator)"
+        case .leave: "leave it and destroy the copy here"
+        case .help: "this page"
+        case .quit: "end the chat; the node goes on (Ctrl-C)"
+        }
+    }
+
+    /// The command of the shell that does the same; nothing when there is none.
+    var equivalent: String {
+        switch self {
+        case .propose: "mayfly lifetime propose C VALUE"
+        case .accept: "mayfly lifetime accept C"
+        case .reject: "mayfly lifetime reject C"
+        case .withdraw: "mayfly lifetime withdraw C"
+        case .agreement: "mayfly lifetime show C"
+        case .invite: "mayfly invite create C"
+        case .join: "mayfly join INVITE"
+        case .create: "mayfly conversation create --name NAME"
+        case .list: "mayfly conversation list"
+        case .file: "mayfly send C --file PATH"
+        case .save: "mayfly save C MESSAGE"
+        case .reply: "mayfly send C --reply-to MESSAGE TEXT"
+        case .react: "mayfly react C MESSAGE EMOJI"
+        case .who: "mayfly conversation members C"
+        case .profile: "mayfly conversation profile C NAME"
+        case .rename: "mayfly conversation rename C NAME"
+        case .lock: "mayfly conversation lock C"
+        case .unlock: "mayfly conversation unlock C"
+        case .remove: "mayfly conversation remove C MEMBER"
+        case .explode: "mayfly explode C"
+        case .leave: "mayfly conversation leave C"
+        case .open, .help, .quit: ""
+        }
+    }
+
+    /// The page of help.
+    static var helpLines: [String] {
+        let usages = allCases.map { "/\($0.rawValue) \($0.arguments)" }
+        let width = usages.map(\.count).max() ?? 0
+        return [
+            "Enter sends · Alt-Enter breaks the line · Tab completes · arrows: what was written before",
+            "Alt-Up selects a message · PageUp scrolls · Alt-1…9 goes to a conversation, Alt-0 to the list",
+            "A text that begins with a slash: write it twice.", "",
+        ]
+            + zip(allCases, usages).map { command, usage in
+                let equivalent = command.equivalent.isEmpty ? "" : "  (\(command.equivalent))"
+                return Wrapping.fit(usage, width: width) + "  " + command.summary + equivalent
+            }
+    }
+}

@@ -1,0 +1,205 @@
+import Control
+
+extension ChatModel {
+    /// Does what a line says that begins with a slash.
+    mutating func command(_ line: String) -> [ChatEffect] {
+        let words = line.dropFirst().split(separator: " ", maxSplits: 1, omittingEmptySubsequences: true)
+        let word = words.first.map(String.init) ?? ""
+        let rest = words.count > 1 ? words[1].trimmingPrefix { $0 == " " }.description : ""
+        let matches = ChatCommand.allCases.filter { $0.rawValue.hasPrefix(word.lowercased()) }
+        guard let command = ChatCommand(rawValue: word.lowercased()) ?? (matches.count == 1 ? matches.first : nil)
+        else {
+            editor.set(line)
+            notice = (
+                "there is no /\(ShownText.line(word)): /help lists what there is, // begins a text with a slash", true
+            )
+            return []
+        }
+        switch command {
+        case .help: overlay = .help
+        case .quit: return [.quit]
+        case .list: return open(nil)
+        case .open: return open(word: rest)
+        case .join: return join(rest)
+        case .create:
+            guard !rest.isEmpty else { return usage(command) }
+            let params = ConversationCreateMethod.Params(name: rest)
+            return [.call(.action(.create), method: ConversationCreateMethod.name, params: JSONValue(of: params))]
+        default:
+            guard let room else {
+                notice = ("choose a conversation first: Alt-1, or Enter on its line", true)
+                return []
+            }
+            return self.command(command, rest, in: room)
+        }
+        return []
+    }
+
+    private mutating func command(_ command: ChatCommand, _ rest: String, in room: Room) -> [ChatEffect] {
+        func simple(_ method: String, _ said: String) -> [ChatEffect] {
+            let params = JSONValue(of: ConversationParams(conversation: room.id))
+            return [.call(.action(.say(said)), method: method, params: params)]
+        }
+        switch command {
+        case .propose:
+            guard let value = LifetimeValue(rawValue: rest) else { return usage(command) }
+            change(room.id) { $0.endedLifetime = nil }
+            let params = LifetimeProposeMethod.Params(conversation: room.id, lifetime: value)
+            let said =
+                room.conversation.members.isEmpty
+                ? "agreed: nobody else is here" : "proposed: all others have to accept"
+            return [.call(.action(.say(said)), method: LifetimeProposeMethod.name, params: JSONValue(of: params))]
+        case .accept:
+            // What is accepted is what is on the screen, not what may have come meanwhile.
+            let params = LifetimeAcceptMethod.Params(conversation: room.id, proposal: room.lifetime?.proposal?.id)
+            return [.call(.action(.say("accepted")), method: LifetimeAcceptMethod.name, params: JSONValue(of: params))]
+        case .reject: return simple(LifetimeRejectMethod.name, "rejected")
+        case .withdraw: return simple(LifetimeWithdrawMethod.name, "withdrawn")
+        case .lock: return simple(ConversationLockMethod.name, "nobody can join any more")
+        case .unlock: return simple(ConversationUnlockMethod.name, "new invitations admit again")
+        case .agreement: overlay = .text(title: "How long messages are kept", lines: agreement(room))
+        case .who: overlay = .text(title: "Members of \(room.title)", lines: members(room))
+        case .invite: return invite(rest, room)
+        case .file:
+            let (path, text) = Self.path(rest)
+            guard !path.isEmpty else { return usage(command) }
+            notice = ("sending \(ShownText.line(path)) …", false)
+            defer { replyTo = nil }
+            return [.upload(conversation: room.id, path: path, text: text, replyTo: replyTo?.description)]
+        case .save:
+            let target = room.message(selection) ?? room.messages.last { $0.file != nil }
+            guard let target else {
+                notice = ("no message here has a file", true)
+                return []
+            }
+            return save(target, to: rest.isEmpty ? nil : rest)
+        case .reply, .react:
+            let (target, text) = target(rest, room)
+            guard let target, !text.isEmpty else { return usage(command) }
+            if command == .react { return react(room, target.message.description, text) }
+            replyTo = target.message
+            return enter(text.hasPrefix("/") ? "/" + text : text)
+        case .profile, .rename:
+            guard !rest.isEmpty else { return usage(command) }
+            let method = command == .profile ? ConversationProfileMethod.name : ConversationRenameMethod.name
+            let key = command == .profile ? "profile" : "name"
+            let params: JSONValue = .object(["conversation": .string(room.id), key: .string(rest)])
+            return [.call(.action(.say("done")), method: method, params: params)]
+        case .remove:
+            guard
+                let member = room.conversation.members.first(where: {
+                    room.name(of: $0.member) == rest || $0.member == rest
+                })
+            else {
+                notice = ("no member is called \(ShownText.line(rest))", true)
+                return []
+            }
+            let params: JSONValue = ["conversation": .string(room.id), "member": .string(member.member)]
+            return [.call(.action(.say("removed")), method: ConversationRemoveMethod.name, params: params)]
+        case .explode:
+            var params = ExplodeMethod.Params(conversation: room.id)
+            if !rest.isEmpty {
+                guard let delay = Interval(text: rest) else { return usage(command) }
+                params.delay = delay
+            }
+            editor.clear()
+            question = .explode(room: room.id, params: JSONValue(of: params), isScheduled: !rest.isEmpty)
+        case .leave:
+            editor.clear()
+            question = .leave(room: room.id)
+        case .help, .quit, .list, .open, .join, .create: break
+        }
+        return []
+    }
+
+    private mutating func usage(_ command: ChatCommand) -> [ChatEffect] {
+        notice = ("write /\(command.rawValue) \(command.arguments)", true)
+        return []
+    }
+
+    private mutating func join(_ slug: String) -> [ChatEffect] {
+        guard !slug.isEmpty else { return usage(.join) }
+        notice = ("joining …", false)
+        let params = JoinMethod.Params(slug: slug)
+        return [.call(.action(.join), method: JoinMethod.name, params: JSONValue(of: params))]
+    }
+
+    private mutating func invite(_ rest: String, _ room: Room) -> [ChatEffect] {
+        var params: [String: JSONValue] = ["conversation": .string(room.id)]
+        for word in rest.split(separator: " ") {
+            if word == "single" {
+                params["singleUse"] = true
+            } else if Interval(text: String(word)) != nil {
+                params["expiresIn"] = .string(String(word))
+            } else {
+                return usage(.invite)
+            }
+        }
+        return [.call(.action(.invite(room.id)), method: InviteCreateMethod.name, params: .object(params))]
+    }
+
+    /// The message that a word such as `~2` means, or the selected, or the last of another; and what follows.
+    private func target(_ rest: String, _ room: Room) -> (Message?, String) {
+        if rest.hasPrefix("~") {
+            let words = rest.dropFirst().split(separator: " ", maxSplits: 1)
+            guard let number = words.first.flatMap({ Int($0) }), number > 0, number <= room.messages.count else {
+                return (nil, "")
+            }
+            return (room.messages[room.messages.count - number], words.count > 1 ? String(words[1]) : "")
+        }
+        return (room.message(selection) ?? room.messages.last { $0.member != nil } ?? room.messages.last, rest)
+    }
+
+    /// A path, in quotation marks if it has blanks, and what follows.
+    private static func path(_ rest: String) -> (String, String?) {
+        if let mark = rest.first, mark == "'" || mark == "\"" {
+            let parts = rest.dropFirst().split(separator: mark, maxSplits: 1, omittingEmptySubsequences: false)
+            let text = parts.count > 1 ? parts[1].trimmingPrefix { $0 == " " }.description : ""
+            return (parts.first.map(String.init) ?? "", text.isEmpty ? nil : text)
+        }
+        let parts = rest.split(separator: " ", maxSplits: 1)
+        return (parts.first.map(String.init) ?? "", parts.count > 1 ? String(parts[1]) : nil)
+    }
+
+    // MARK: Pages
+
+    private func members(_ room: Room) -> [String] {
+        var lines = ["you, the \(room.conversation.role)"]
+        for member in room.conversation.members {
+            let state = member.online ? "online, \(member.path ?? "linked")" : "offline"
+            lines.append("\(room.name(of: member.member))  \(member.member)  \(state)")
+        }
+        if room.conversation.locked { lines += ["", "nobody can join: it is locked"] }
+        return lines
+    }
+
+    private func agreement(_ room: Room) -> [String] {
+        guard let status = room.lifetime else { return ["not known yet"] }
+        var lines = ["in force: \(Words.lifetime(status.lifetime))"]
+        if let one = status.agreement {
+            lines.append(
+                "agreed \(Words.time(one.agreedAt, now: now, calendar)) by \(Words.list(one.members.map(ShownText.line)))"
+            )
+            lines += Self.terms(one.attachments, one.unopened, one.timer)
+        }
+        if let proposal = status.proposal {
+            lines += ["", "proposed: \(Words.lifetime(proposal.lifetime)), by \(ShownText.line(proposal.from))"]
+            lines += Self.terms(proposal.attachments, proposal.unopened, proposal.timer)
+            lines.append("waits for \(Words.list((proposal.waiting ?? []).map(Self.you)))")
+            lines.append("What was sent before keeps the time that it was sent under.")
+        }
+        return lines
+    }
+
+    /// What is agreed beside the lifetime.
+    static func terms(_ attachments: LifetimeValue?, _ unopened: Interval?, _ timer: LifetimeTimer?) -> [String] {
+        var lines: [String] = []
+        if let attachments { lines.append("files: \(Words.lifetime(attachments))") }
+        if let unopened { lines.append("unopened: gone after \(Words.left(unopened.milliseconds))") }
+        if timer == .read { lines.append("the time runs from reading") }
+        return lines
+    }
+
+    /// The node calls us "me".
+    static func you(_ name: String) -> String { name == "me" ? "you" : ShownText.line(name) }
+}

@@ -1,0 +1,124 @@
+import Control
+
+extension ChatModel {
+    /// Something has happened at the node.
+    mutating func happened(_ event: JSONValue) -> [ChatEffect] {
+        guard let kind = event["event"]?.stringValue.flatMap(EventKind.init(rawValue:)) else { return [] }
+        let at = event["at"]?.stringValue.flatMap { Timestamp(iso8601: $0) } ?? now
+        guard let id = event["conversation"]?.stringValue, room(id) != nil else {
+            return ask(.conversations) + ask(.joins)
+        }
+        let member = event["member"]?.stringValue
+        func name() -> String { member.flatMap { room(id)?.name(of: $0) } ?? "a member" }
+        func say(_ text: String) { change(id) { $0.note(text, at: at) } }
+        switch kind {
+        case .message: return arrived(event, id)
+        case .messageState, .messageDelivery, .messageExpired, .attachmentProgress: return refreshMessages(id)
+        case .messagesMissed:
+            say("\(name()) has given up messages that were for us")
+            return []
+        case .lifetimeProposed, .lifetimeWithdrawn: return ask(.lifetime(id))
+        case .lifetimeExpired:
+            say("the proposal has ended without an answer")
+            return ask(.lifetime(id))
+        case .lifetimeRejected:
+            say("the proposal was rejected")
+            return ask(.lifetime(id))
+        case .lifetimeAgreed:
+            change(id) { $0.endedLifetime = nil }
+            return ask(.lifetime(id)) + refreshMessages(id)
+        case .lifetimeReset, .lifetimeSuspended:
+            let previous = event["previous"]?.stringValue.flatMap(LifetimeValue.init(rawValue:))
+            if let previous, previous != .ephemeral { change(id) { $0.endedLifetime = previous } }
+            return ask(.lifetime(id)) + refreshMessages(id)
+        case .memberJoined:
+            let profile = event["profile"]?.stringValue.map(ShownText.line)
+            say("\(profile ?? member ?? "a member") has joined")
+            return ask(.conversation(id)) + ask(.lifetime(id))
+        case .memberLeft:
+            say("\(name()) has left")
+            return ask(.conversation(id)) + ask(.lifetime(id))
+        case .memberRemoved:
+            say("\(name()) was removed")
+            return ask(.conversation(id)) + ask(.lifetime(id))
+        case .removed:
+            say("the creator has removed you: nothing more comes or leaves")
+            return ask(.conversation(id))
+        case .profileChanged, .conversationUpdated, .peerOnline, .peerOffline:
+            return ask(.conversation(id)) + (room(id)?.isExploded ?? false ? ask(.explosion(id)) : [])
+        case .groupConflict:
+            say("the creator has signed two different states of this conversation")
+            return []
+        case .exploded:
+            change(id) { $0.forget() }
+            if currentID == id {
+                selection = nil
+                replyTo = nil
+                editor.clear()
+                question = nil
+            }
+            return ask(.explosion(id)) + [.bell]
+        case .explosionScheduled, .explosionReminder: return ask(.conversation(id)) + ask(.explosion(id))
+        case .deletionReceipt: return ask(.explosion(id))
+        case .joined, .joinFailed, .invited: return ask(.conversations) + ask(.joins)
+        case .locked:
+            for index in rooms.indices { rooms[index].forget() }
+            notice = ("the node is locked: `mayfly unlock`", true)
+            return ask(.conversations)
+        case .unlocked: return ask(.conversations) + (currentID.map { refresh($0) } ?? [])
+        case .joinRequested, .inboxAwake, .inboxAsleep: return []
+        case .gap: return currentID.map { refresh($0) } ?? []
+        }
+    }
+
+    private mutating func arrived(_ event: JSONValue, _ id: String) -> [ChatEffect] {
+        if currentID == id { return ask(.messages(id)) }
+        let isFromOther = event["member"]?.stringValue != nil && event["reactsTo"] == nil
+        if isFromOther { change(id) { $0.unreadCount += 1 } }
+        return isFromOther ? [.bell] : []
+    }
+
+    /// Reading marks messages as read: only what is on the screen is.
+    private mutating func refreshMessages(_ id: String) -> [ChatEffect] {
+        currentID == id ? ask(.messages(id)) : []
+    }
+
+    /// The node has done what a person wanted.
+    mutating func done(_ action: ChatRequest.Action, _ value: JSONValue) throws(JSONMismatch) -> [ChatEffect] {
+        switch action {
+        case .send(let id): return refreshMessages(id)
+        case .invite(let id):
+            let invite = try value.decoded(as: Invite.self)
+            let until = invite.expiresAt.map { " until \(Words.time($0, now: now, calendar))" } ?? ""
+            overlay = .text(
+                title: "Invitation to \(room(id)?.title ?? "the conversation")",
+                lines: [
+                    "Valid\(until), for \(invite.singleUse ? "one" : "everybody who has it"). On the other machine:",
+                    "",
+                    "mayfly join '\(invite.url ?? "")'",
+                ]
+            )
+            return []
+        case .join:
+            let join = try value.decoded(as: JoinStatus.self)
+            switch join.state {
+            case .ready:
+                wantedRoom = join.conversation
+                return ask(.conversations) + ask(.joins)
+            case .joinFailed: notice = (ShownText.line(join.message ?? "the join failed"), true)
+            case .invited, .validating, .validated, .joining, .cancelled: break
+            }
+            return ask(.joins)
+        case .create:
+            wantedRoom = try value.decoded(as: ConversationCreateMethod.Result.self).conversation
+            return ask(.conversations)
+        case .explode(let id): return ask(.conversation(id)) + ask(.explosion(id))
+        case .leave(let id):
+            rooms.removeAll { $0.id == id }
+            return open(nil)
+        case .say(let text):
+            notice = (text, false)
+            return currentID.map { ask(.conversation($0)) + ask(.lifetime($0)) } ?? []
+        }
+    }
+}

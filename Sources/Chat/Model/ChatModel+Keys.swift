@@ -1,0 +1,309 @@
+import Control
+
+extension ChatModel {
+    /// Longest text of a message, in bytes; it is the protocol's.
+    static let textByteCount = 32_768
+    /// A paste with more lines or bytes than this is asked about.
+    private static let pasteByteCount = 500
+
+    /// What a number key stands for while a reaction is chosen.
+    static let reactions = ["👍", "❤️", "😂", "😮", "😢", "🙏"]
+
+    mutating func press(_ key: Key) -> [ChatEffect] {
+        notice = nil
+        switch key {
+        case .control("c"),
+            .control("d") where editor.isEmpty && question == nil:
+            return [.quit]
+        case .alt(let digit) where digit.isASCII && digit.isNumber: return openNumber(digit)
+        case .pageUp: return scrollUp()
+        case .pageDown:
+            scroll = max(0, scroll - Self.scrollRows)
+            return []
+        default: break
+        }
+        if overlay != nil {
+            overlay = nil
+            return []
+        }
+        if question != nil { return answer(key) }
+        if currentID == nil { return pressInList(key) }
+        if selection != nil, let effects = pressOnMessage(key) { return effects }
+        if let effects = pressOnCard(key) { return effects }
+        return pressInRoom(key)
+    }
+
+    /// Rows of a page.
+    private static let scrollRows = 10
+
+    private mutating func scrollUp() -> [ChatEffect] {
+        guard let room else { return [] }
+        scroll += Self.scrollRows
+        guard !room.isWhole, scroll * 2 > room.messages.count else { return [] }
+        change(room.id) { $0.wantedCount = min(20_000, $0.wantedCount * 2) }
+        return ask(.messages(room.id))
+    }
+
+    private mutating func openNumber(_ digit: Character) -> [ChatEffect] {
+        let number = digit.wholeNumberValue ?? 0
+        if number == 0 { return open(nil) }
+        guard number <= rooms.count else { return [] }
+        return open(rooms[number - 1].id)
+    }
+
+    // MARK: A room
+
+    private mutating func pressInRoom(_ key: Key) -> [ChatEffect] {
+        switch key {
+        case .enter:
+            let line = editor.take()
+            return enter(line)
+        case .escape:
+            if replyTo != nil { replyTo = nil } else { scroll = 0 }
+        case .selectUp: return select(-1)
+        case .selectDown: return select(1)
+        case .tab:
+            let matches = editor.complete(candidates)
+            if !matches.isEmpty { notice = (matches.map(ShownText.line).joined(separator: "  "), false) }
+        case .paste(let text):
+            let shown = text.replacing("\r\n", with: "\n").replacing("\r", with: "\n")
+            if shown.contains("\n") || shown.utf8.count > Self.pasteByteCount {
+                question = .paste(shown)
+            } else {
+                editor.insert(shown)
+            }
+        default: _ = editor.edit(key)
+        }
+        return []
+    }
+
+    /// A line that a person has written.
+    mutating func enter(_ line: String) -> [ChatEffect] {
+        guard line.contains(where: { !$0.isWhitespace }) else { return [] }
+        if line.hasPrefix("//") { return send(String(line.dropFirst())) }
+        if line.hasPrefix("/") { return command(line) }
+        return send(line)
+    }
+
+    private mutating func send(_ text: String) -> [ChatEffect] {
+        guard let room else {
+            notice = ("choose a conversation first: Alt-1, or Enter on its line", true)
+            return []
+        }
+        guard text.utf8.count <= Self.textByteCount else {
+            editor.set(text)
+            notice = (
+                "\(text.utf8.count) bytes are more than a message may have (32 KiB): send it as a file, /file PATH",
+                true
+            )
+            return []
+        }
+        scroll = 0
+        let params = SendMethod.Params(conversation: room.id, text: text, replyTo: replyTo?.description)
+        replyTo = nil
+        return [.call(.action(.send(room.id)), method: SendMethod.name, params: JSONValue(of: params))]
+    }
+
+    private var candidates: [String] {
+        let commands = ChatCommand.allCases.map { "/\($0.rawValue)" }
+        let names = room.map { room in room.conversation.members.map { room.name(of: $0.member) } } ?? []
+        return commands + names + rooms.compactMap(\.conversation.alias)
+    }
+
+    // MARK: The selected message
+
+    private mutating func select(_ step: Int) -> [ChatEffect] {
+        guard let room, !room.messages.isEmpty else { return [] }
+        let index = selection.flatMap { id in room.messages.firstIndex { $0.message == id } }
+        guard let index else {
+            selection = step < 0 ? room.messages.last?.message : nil
+            return []
+        }
+        let next = index + step
+        if next >= room.messages.count {
+            selection = nil
+        } else if next >= 0 {
+            selection = room.messages[next].message
+        } else if !room.isWhole {
+            change(room.id) { $0.wantedCount = min(20_000, $0.wantedCount * 2) }
+            return ask(.messages(room.id))
+        }
+        return []
+    }
+
+    /// - Returns: `nil` when the key is not for a message.
+    private mutating func pressOnMessage(_ key: Key) -> [ChatEffect]? {
+        guard let room, let message = room.message(selection) else { return nil }
+        switch key {
+        case .selectUp, .up: return select(-1)
+        case .selectDown, .down: return select(1)
+        case .escape: selection = nil
+        case .character("r"), .enter:
+            replyTo = message.message
+            selection = nil
+        case .character("e"): question = .reaction(message: message.message.description)
+        case .character("s"): return save(message, to: nil)
+        case .character("v"): return view(message)
+        case .character("w"): overlay = .text(title: "Who has it", lines: whoHas(message))
+        case .character("c"): return cancel(message)
+        case .character: notice = (Self.selectionHelp, false)
+        default: return nil
+        }
+        return []
+    }
+
+    static let selectionHelp = "r reply · e react · s save · v view · w who has it · c cancel · Esc"
+
+    mutating func save(_ message: Message, to path: String?) -> [ChatEffect] {
+        guard let file = message.file, let room else {
+            notice = ("there is no file in this message", true)
+            return []
+        }
+        guard file.state == "complete" else {
+            notice = ("\(ShownText.line(file.name)) is not here yet: \(file.percent) %", true)
+            return []
+        }
+        return [.save(conversation: room.id, message: message.message.description, path: path)]
+    }
+
+    private mutating func view(_ message: Message) -> [ChatEffect] {
+        guard let file = message.file, file.mediaType.hasPrefix("image/"), file.state == "complete", let room else {
+            notice = ("there is no image in this message", true)
+            return []
+        }
+        return [.view(conversation: room.id, message: message.message.description)]
+    }
+
+    private mutating func cancel(_ message: Message) -> [ChatEffect] {
+        guard message.member == nil, message.state == "queued" else {
+            notice = ("only what has not left can be cancelled", true)
+            return []
+        }
+        let params: JSONValue = ["message": .string(message.message.description)]
+        return [.call(.action(.say("cancelled")), method: OutboxCancelMethod.name, params: params)]
+    }
+
+    private func whoHas(_ message: Message) -> [String] {
+        var lines: [String] = []
+        for one in message.deliveries ?? [] {
+            let time = one.at.map { " \(Words.time($0, now: now, calendar))" } ?? ""
+            lines.append("\(ShownText.line(one.member))  \(one.state)\(time)")
+        }
+        if lines.isEmpty {
+            lines.append("from \(ShownText.line(message.from)), sent \(Words.time(message.sentAt, now: now, calendar))")
+        }
+        lines.append("")
+        lines.append(message.stored ? "on the disk" : "in memory only")
+        if let expiresAt = message.expiresAt { lines.append("gone \(Words.time(expiresAt, now: now, calendar))") }
+        if let agreement = message.agreement { lines.append("agreement \(agreement.prefix(12))") }
+        return lines
+    }
+
+    // MARK: The card
+
+    /// - Returns: `nil` when the key is not for a card.
+    private mutating func pressOnCard(_ key: Key) -> [ChatEffect]? {
+        guard let room else { return nil }
+        let proposal = room.lifetime?.proposal
+        switch key {
+        case .alt("a") where proposal?.member != nil: return command("/accept")
+        case .alt("r") where proposal?.member != nil: return command("/reject")
+        case .alt("w") where proposal != nil && proposal?.member == nil: return command("/withdraw")
+        case .alt("d") where proposal != nil: return command("/agreement")
+        case .alt("p") where proposal == nil && room.endedLifetime != nil:
+            return command("/propose \(room.endedLifetime?.rawValue ?? "")")
+        case .alt("x") where room.endedLifetime != nil: change(room.id) { $0.endedLifetime = nil }
+        case .alt("x") where room.isExploded:
+            rooms.removeAll { $0.id == room.id }
+            return open(nil)
+        default: return nil
+        }
+        return []
+    }
+
+    // MARK: The list
+
+    private mutating func pressInList(_ key: Key) -> [ChatEffect] {
+        let count = rooms.count + joins.count
+        switch key {
+        case .up where editor.isEmpty: listIndex = max(0, min(listIndex, count - 1) - 1)
+        case .down where editor.isEmpty: listIndex = max(0, min(count - 1, listIndex + 1))
+        case .enter where editor.isEmpty:
+            if rooms.indices.contains(listIndex) { return open(rooms[listIndex].id) }
+            let index = listIndex - rooms.count
+            guard joins.indices.contains(index) else { return [] }
+            let join = joins[index]
+            return join.state == .invited ? command("/join \(join.join)") : []
+        case .escape: editor.clear()
+        default: return pressInRoom(key)
+        }
+        return []
+    }
+
+    // MARK: Questions
+
+    private mutating func answer(_ key: Key) -> [ChatEffect] {
+        guard let asked = question else { return [] }
+        if key == .escape {
+            question = nil
+            if case .explode = asked { editor.clear() }
+            if case .leave = asked { editor.clear() }
+            notice = ("nothing was done", false)
+            return []
+        }
+        switch asked {
+        case .explode(let id, let params, _):
+            guard key == .enter else {
+                _ = editor.edit(key)
+                return []
+            }
+            return confirm(id) { .call(.action(.explode(id)), method: ExplodeMethod.name, params: params) }
+        case .leave(let id):
+            guard key == .enter else {
+                _ = editor.edit(key)
+                return []
+            }
+            let params = JSONValue(of: ConversationParams(conversation: id))
+            return confirm(id) { .call(.action(.leave(id)), method: ConversationLeaveMethod.name, params: params) }
+        case .paste(let text):
+            switch key {
+            case .enter: editor.insert(text)
+            case .character("1"): editor.insert(ShownText.line(text))
+            default: notice = ("Enter inserts it, 1 makes one line of it, Esc drops it", false)
+            }
+            if notice == nil { question = nil }
+            return []
+        case .reaction(let message):
+            guard case .character(let sign) = key, let room else { return [] }
+            question = nil
+            selection = nil
+            let number = sign.wholeNumberValue.map { $0 - 1 } ?? -1
+            let emoji = Self.reactions.indices.contains(number) ? Self.reactions[number] : String(sign)
+            return react(room, message, emoji)
+        }
+    }
+
+    /// Takes an emoji back that is ours already.
+    mutating func react(_ room: Room, _ message: String, _ emoji: String) -> [ChatEffect] {
+        let target = room.messages.first { $0.message.description == message }
+        let isThere = target?.reactions?.contains { $0.member == nil && $0.reaction == emoji } ?? false
+        let params = ReactMethod.Params(
+            conversation: room.id,
+            message: message,
+            reaction: emoji,
+            remove: isThere ? true : nil
+        )
+        return [.call(.action(.send(room.id)), method: ReactMethod.name, params: JSONValue(of: params))]
+    }
+
+    private mutating func confirm(_ id: String, _ effect: () -> ChatEffect) -> [ChatEffect] {
+        let typed = editor.line
+        editor.clear()
+        question = nil
+        guard let room = room(id), typed == room.title else {
+            notice = ("that is not the name: nothing was done", true)
+            return []
+        }
+        return [effect()]
+    }
+}

@@ -1,0 +1,269 @@
+import Control
+
+/// The chat without terminal, socket or clock: inputs change it and make effects, and ``picture(_:)`` is what is seen.
+///
+/// The node holds the truth. An event says what has changed; the model asks the node for that part again.
+package struct ChatModel {
+    /// What fills the screen instead of a conversation.
+    enum Overlay {
+        case help
+        case text(title: String, lines: [String])
+    }
+
+    /// A question that the line of input answers.
+    enum Question {
+        /// The name of the room is to be typed.
+        case explode(room: String, params: JSONValue, isScheduled: Bool)
+        case leave(room: String)
+        /// What was pasted has several lines or is long.
+        case paste(String)
+        case reaction(message: String)
+    }
+
+    package internal(set) var rooms: [Room] = []
+    var joins: [JoinStatus] = []
+    /// The id of the room on the screen; the list of rooms when `nil`.
+    var currentID: String?
+    /// The room that is opened first, by the word of the command line.
+    var wantedRoom: String?
+    /// The line of the list that is chosen.
+    var listIndex = 0
+    var editor = LineEditor()
+    var selection: HexID?
+    var replyTo: HexID?
+    /// Rows by which the messages are scrolled up.
+    var scroll = 0
+    var overlay: Overlay?
+    var question: Question?
+    /// What the node or the chat has to say, until the next key.
+    var notice: (text: String, isFailure: Bool)?
+    /// Why there is no node any more.
+    package internal(set) var lostConnection: String?
+    package var now: Timestamp
+    let calendar: LocalCalendar
+
+    /// Requests that have no answer yet, and whether they are to be made once more.
+    private var pending: [ChatRequest: Bool] = [:]
+
+    /// - Parameter room: what is opened first; the list when `nil`.
+    package init(room: String?, now: Timestamp, calendar: @escaping LocalCalendar) {
+        wantedRoom = room
+        self.now = now
+        self.calendar = calendar
+    }
+
+    /// What is to be asked when there is a connection. Events come first: then nothing is missed between.
+    package mutating func begin() -> [ChatEffect] {
+        lostConnection = nil
+        pending = [:]
+        let subscribe = SubscribeMethod.Params(marksRead: false)
+        return [
+            .call(.subscription, method: SubscribeMethod.name, params: JSONValue(of: subscribe)),
+            .call(.conversations, method: ConversationListMethod.name, params: [:]),
+            .call(.joins, method: JoinListMethod.name, params: [:]),
+        ]
+    }
+
+    package mutating func handle(_ input: ChatInput) -> [ChatEffect] {
+        switch input {
+        case .key(let key): return press(key)
+        case .event(let event): return happened(event)
+        case .answer(let request, let answer): return answered(request, answer)
+        case .dropped: return begin()
+        case .said(let text, let isFailure):
+            notice = (text, isFailure)
+            return []
+        case .disconnected(let why):
+            lostConnection = why
+            return []
+        case .tick:
+            for index in rooms.indices { rooms[index].expire(now: now) }
+            dropSelection()
+            return []
+        }
+    }
+
+    /// When the picture changes by itself.
+    package var nextChange: Int64? {
+        guard let room else { return rooms.compactMap { $0.explodesAt == nil ? nil : now.milliseconds + 1_000 }.min() }
+        return room.nextChange(after: now)
+    }
+
+    // MARK: Rooms
+
+    var room: Room? { currentID.flatMap { id in rooms.first { $0.id == id } } }
+
+    func index(of id: String) -> Int? { rooms.firstIndex { $0.id == id } }
+
+    mutating func change(_ id: String, _ body: (inout Room) -> Void) {
+        if let index = index(of: id) { body(&rooms[index]) }
+    }
+
+    /// Shows a room, or the list.
+    mutating func open(_ id: String?) -> [ChatEffect] {
+        currentID = id
+        selection = nil
+        replyTo = nil
+        scroll = 0
+        overlay = nil
+        question = nil
+        guard let id else { return [] }
+        return refresh(id)
+    }
+
+    /// Asks for all that is shown of a room.
+    mutating func refresh(_ id: String) -> [ChatEffect] {
+        if room(id)?.isExploded ?? false { return ask(.explosion(id)) }
+        return ask(.messages(id)) + ask(.lifetime(id)) + ask(.conversation(id))
+    }
+
+    func room(_ id: String) -> Room? { rooms.first { $0.id == id } }
+
+    // MARK: Asking
+
+    /// Asks again for a part that the node knows; once more afterwards, when it is being asked already.
+    mutating func ask(_ request: ChatRequest) -> [ChatEffect] {
+        if pending[request] != nil {
+            pending[request] = true
+            return []
+        }
+        pending[request] = false
+        func of(_ id: String) -> JSONValue { JSONValue(of: ConversationParams(conversation: id)) }
+        switch request {
+        case .conversations: return [.call(request, method: ConversationListMethod.name, params: [:])]
+        case .joins: return [.call(request, method: JoinListMethod.name, params: [:])]
+        case .messages(let id):
+            let params = ReadMethod.Params(conversation: id, last: room(id)?.wantedCount ?? Room.pageCount)
+            return [.call(request, method: ReadMethod.name, params: JSONValue(of: params))]
+        case .conversation(let id): return [.call(request, method: ConversationShowMethod.name, params: of(id))]
+        case .lifetime(let id): return [.call(request, method: LifetimeShowMethod.name, params: of(id))]
+        case .explosion(let id): return [.call(request, method: ExplodeStatusMethod.name, params: of(id))]
+        case .subscription, .action: preconditionFailure("made where they are needed")
+        }
+    }
+
+    private mutating func answered(
+        _ request: ChatRequest,
+        _ answer: Result<JSONValue, ControlError>
+    ) -> [ChatEffect] {
+        let isDirty = pending.removeValue(forKey: request) ?? false
+        var effects: [ChatEffect]
+        switch answer {
+        case .success(let value):
+            do throws(JSONMismatch) {
+                effects = try take(value, for: request)
+            } catch {
+                notice = ("the node's answer cannot be understood: `\(error.field)` \(error.message)", true)
+                effects = []
+            }
+        case .failure(let error): effects = failed(request, error)
+        }
+        if isDirty { effects += ask(request) }
+        return effects
+    }
+
+    private mutating func take(_ value: JSONValue, for request: ChatRequest) throws(JSONMismatch) -> [ChatEffect] {
+        switch request {
+        case .subscription: return []
+        case .conversations: return take(try value.decoded(as: ConversationListMethod.Result.self).conversations)
+        case .joins:
+            joins = try value.decoded(as: JoinListMethod.Result.self).joins.filter {
+                [.invited, .joining].contains($0.state)
+            }
+            return []
+        case .messages(let id):
+            let read = try value.decoded(as: ReadMethod.Result.self)
+            let (wanted, now) = (room(id)?.wantedCount ?? 0, now)
+            change(id) { room in
+                room.isWhole = read.messages.count < wanted && read.more != true
+                room.show(read.messages, now: now)
+                room.unreadCount = 0
+            }
+            dropSelection()
+            return []
+        case .conversation(let id):
+            let conversation = try value.decoded(as: Conversation.self)
+            change(id) { $0.conversation = conversation }
+            return conversation.expiresAt == nil ? [] : ask(.explosion(id))
+        case .lifetime(let id):
+            let lifetime = try value.decoded(as: LifetimeStatus.self)
+            change(id) { $0.lifetime = lifetime }
+            return []
+        case .explosion(let id):
+            let status = try value.decoded(as: ExplosionStatus.self)
+            change(id) { room in
+                let names =
+                    room.explosion?.names
+                    ?? room.conversation.members.map {
+                        ExplosionStatus.Name(member: $0.member, name: room.name(of: $0.member))
+                    }
+                room.explosion = status
+                if room.explosion?.names == nil { room.explosion?.names = names }
+                if room.isExploded { room.forget() }
+            }
+            return []
+        case .action(let action): return try done(action, value)
+        }
+    }
+
+    private mutating func failed(_ request: ChatRequest, _ error: ControlError) -> [ChatEffect] {
+        switch request {
+        case .messages(let id), .conversation(let id), .lifetime(let id):
+            // It may have exploded, or have been left, a moment ago.
+            if error.kind == .notFound || error.kind == .expired {
+                if room(id)?.isExploded ?? false { return [] }
+                return ask(.conversations)
+            }
+            notice = (Self.words(error), true)
+        case .explosion: break
+        case .subscription, .conversations, .joins, .action: notice = (Self.words(error), true)
+        }
+        return []
+    }
+
+    static func words(_ error: ControlError) -> String {
+        ShownText.line(error.message + (error.hint.map { "; \($0)" } ?? ""))
+    }
+
+    private mutating func take(_ conversations: [Conversation]) -> [ChatEffect] {
+        let known = rooms
+        rooms = conversations.map { conversation in
+            guard var room = known.first(where: { $0.id == conversation.conversation }) else {
+                return Room(conversation)
+            }
+            room.conversation = conversation
+            return room
+        }
+        // What has exploded stays in sight until it is closed.
+        rooms += known.filter { one in one.isExploded && !rooms.contains { $0.id == one.id } }
+        if let id = currentID, room(id) == nil {
+            currentID = nil
+            if notice == nil { notice = ("the conversation is gone", false) }
+        }
+        guard let wanted = wantedRoom else { return [] }
+        wantedRoom = nil
+        return open(word: wanted)
+    }
+
+    /// Opens the room that a word means: its alias, its name, or the beginning of its id.
+    mutating func open(word: String) -> [ChatEffect] {
+        let matches =
+            rooms.filter { $0.conversation.alias == word }.first.map { [$0] }
+            ?? rooms.filter { $0.conversation.name == word || ($0.id.hasPrefix(word) && word.count >= 4) }
+        guard let first = matches.first, matches.count == 1 else {
+            let why = matches.isEmpty ? "no conversation" : "several conversations are called"
+            notice = ("\(why) \(ShownText.line(word))", true)
+            return open(nil)
+        }
+        return open(first.id)
+    }
+
+    // MARK: Selection
+
+    /// The message that was selected may be gone.
+    mutating func dropSelection() {
+        guard let room else { return }
+        if room.message(selection) == nil { selection = nil }
+        if room.message(replyTo) == nil { replyTo = nil }
+    }
+}

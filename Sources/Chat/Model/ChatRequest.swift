@@ -1,0 +1,51 @@
+import Control
+
+/// What the chat asks the node, and what for.
+package enum ChatRequest: Hashable, Sendable {
+    case subscription
+    case conversations
+    case joins
+    case messages(String)
+    case conversation(String)
+    case lifetime(String)
+    case explosion(String)
+    /// Something that a person wants: what is said when it is done.
+    case action(Action)
+
+    package enum Action: Hashable, Sendable {
+        case send(String)
+        case invite(String)
+        case join
+        case create
+        case explode(String)
+        case leave(String)
+        /// Nothing more is said than this.
+        case say(String)
+    }
+}
+
+/// What the model wants done.
+package enum ChatEffect {
+    case call(ChatRequest, method: String, params: JSONValue)
+    /// Sends a file to a conversation, with a text.
+    case upload(conversation: String, path: String, text: String?, replyTo: String?)
+    /// Writes the file of a message into a directory or a file.
+    case save(conversation: String, message: String, path: String?)
+    /// Shows the image of a message.
+    case view(conversation: String, message: String)
+    case bell
+    case quit
+}
+
+/// What happens to the model.
+package enum ChatInput {
+    case key(Key)
+    case event(JSONValue)
+    case answer(ChatRequest, Result<JSONValue, ControlError>)
+    /// The node sends no more events, because they came too fast: the subscription is to be made again.
+    case dropped
+    /// A file was sent or written, or was not.
+    case said(String, isFailure: Bool)
+    case disconnected(String)
+    case tick
+}

@@ -1,0 +1,118 @@
+import Control
+
+/// A conversation as the chat knows it: what the node last answered, and what a person has looked at.
+package struct Room {
+    /// The conversation's id, in hex.
+    package let id: String
+    package var conversation: Conversation
+    package var lifetime: LifetimeStatus?
+    /// Of a scheduled explosion, or of one that has happened.
+    package var explosion: ExplosionStatus?
+    /// In the order of their arrival.
+    package private(set) var messages: [Message] = []
+    /// Messages whose time was over while they were on the screen.
+    package private(set) var faded: [Faded] = []
+    /// What has happened here and is no message, newest last.
+    package private(set) var notes: [Note] = []
+    /// Messages of others that nobody was shown.
+    package var unreadCount = 0
+    /// The agreement that has ended, until somebody has answered to it.
+    package var endedLifetime: LifetimeValue?
+    /// How many messages were asked for.
+    package var wantedCount = Room.pageCount
+    /// There are no older messages than those that are here.
+    package var isWhole = false
+
+    /// Messages that are asked for at first.
+    static let pageCount = 200
+    /// How long a message whose time is over leaves a mark.
+    static let fadeTime: Int64 = 2_000
+    private static let noteCount = 50
+
+    /// A message that was here a moment ago. Nothing of its text is kept.
+    package struct Faded {
+        package let message: HexID
+        package let sentAt: Timestamp
+        package let until: Int64
+    }
+
+    package struct Note {
+        package let at: Timestamp
+        package let text: String
+    }
+
+    init(_ conversation: Conversation) {
+        id = conversation.conversation
+        self.conversation = conversation
+    }
+
+    /// What it is called here.
+    package var title: String {
+        ShownText.line(conversation.alias ?? conversation.name ?? String(id.prefix(12)))
+    }
+
+    package var isExploded: Bool {
+        ["exploding", "exploded", "error"].contains(explosion?.state ?? "")
+    }
+
+    /// When the whole conversation explodes.
+    package var explodesAt: Timestamp? { isExploded ? nil : conversation.expiresAt }
+
+    /// How long what is said here is kept.
+    package var retention: LifetimeValue { lifetime?.lifetime ?? conversation.lifetime }
+
+    func name(of member: String) -> String {
+        if let name = explosion?.names?.first(where: { $0.member == member })?.name { return ShownText.line(name) }
+        let known = conversation.members.first { $0.member == member }
+        return ShownText.line(known?.profile ?? known?.peer ?? member)
+    }
+
+    func message(_ id: HexID?) -> Message? { id.flatMap { id in messages.first { $0.message == id } } }
+
+    // MARK: Changes
+
+    mutating func show(_ read: [Message], now: Timestamp) {
+        messages = read.filter { $0.reactsTo == nil }
+        expire(now: now)
+    }
+
+    mutating func note(_ text: String, at: Timestamp) {
+        notes.append(Note(at: at, text: text))
+        if notes.count > Self.noteCount { notes.removeFirst() }
+    }
+
+    /// Takes away what must not be read any more.
+    mutating func expire(now: Timestamp) {
+        let over = messages.filter { message in message.expiresAt.map { $0 <= now } ?? false }
+        if !over.isEmpty {
+            messages.removeAll { message in message.expiresAt.map { $0 <= now } ?? false }
+            let marks = over.map {
+                Faded(message: $0.message, sentAt: $0.sentAt, until: ($0.expiresAt ?? now).milliseconds + Self.fadeTime)
+            }
+            faded += marks.filter { mark in !faded.contains { $0.message == mark.message } }
+        }
+        faded.removeAll { $0.until <= now.milliseconds }
+    }
+
+    /// Nothing of the conversation is kept here.
+    mutating func forget() {
+        messages = []
+        faded = []
+        notes = []
+        lifetime = nil
+        endedLifetime = nil
+        unreadCount = 0
+    }
+
+    /// When something of it changes by itself, if nothing happens: a second, a minute or an hour of a countdown is over.
+    func nextChange(after now: Timestamp) -> Int64? {
+        let ends = messages.compactMap(\.expiresAt?.milliseconds) + [explodesAt?.milliseconds].compactMap(\.self)
+        let changes = ends.map { end in
+            let left = end - now.milliseconds
+            // The last minute of a message, and the whole day before an explosion, are counted by the second.
+            let step: Int64 = left <= 61_000 || end == explodesAt?.milliseconds ? 1_000 : 60_000
+            return now.milliseconds + max(1, left % step == 0 ? step : left % step)
+        }
+        return (changes + faded.map(\.until)).min()
+    }
+}

@@ -1,0 +1,112 @@
+import Control
+
+/// A time as the wall clock of this machine shows it.
+package struct LocalTime: Hashable, Sendable {
+    package var year: Int
+    package var month: Int
+    package var day: Int
+    /// 0 is Sunday.
+    package var weekday: Int
+    package var hour: Int
+    package var minute: Int
+
+    package init(year: Int, month: Int, day: Int, weekday: Int, hour: Int, minute: Int) {
+        self.year = year
+        self.month = month
+        self.day = day
+        self.weekday = weekday
+        self.hour = hour
+        self.minute = minute
+    }
+
+    /// `08:41`
+    package var clock: String { "\(hour < 10 ? "0" : "")\(hour):\(minute < 10 ? "0" : "")\(minute)" }
+
+    /// `Monday 23 November`
+    package var date: String {
+        let days = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"]
+        let months = [
+            "January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
+            "November", "December",
+        ]
+        return "\(days[weekday % 7]) \(day) \(months[(month + 11) % 12])"
+    }
+
+    func isSameDay(_ other: LocalTime) -> Bool { (year, month, day) == (other.year, other.month, other.day) }
+}
+
+/// Where a moment is on this machine's wall clock.
+package typealias LocalCalendar = @Sendable (Timestamp) -> LocalTime
+
+/// Times and lifetimes in words.
+package enum Words {
+    /// `7 days`, for a lifetime.
+    package static func lifetime(_ value: LifetimeValue) -> String {
+        switch value {
+        case .ephemeral: "memory only"
+        case .oneHour: "1 hour"
+        case .sixHours: "6 hours"
+        case .oneDay: "1 day"
+        case .sevenDays: "7 days"
+        case .thirtyDays: "30 days"
+        }
+    }
+
+    static func milliseconds(_ value: LifetimeValue) -> Int64? {
+        switch value {
+        case .ephemeral: nil
+        case .oneHour: 3_600_000
+        case .sixHours: 21_600_000
+        case .oneDay: 86_400_000
+        case .sevenDays: 604_800_000
+        case .thirtyDays: 2_592_000_000
+        }
+    }
+
+    /// What is left, in at most two units: `6d 3h`, `23h 58m`, `58m`, `42s`.
+    package static func left(_ milliseconds: Int64) -> String {
+        let seconds = max(0, (milliseconds + 999) / 1_000)
+        if seconds <= 60 { return "\(seconds)s" }
+        let minutes = seconds / 60
+        if minutes < 60 { return "\(minutes)m" }
+        let hours = minutes / 60
+        if hours < 24 { return "\(hours)h \(minutes % 60)m" }
+        return "\(hours / 24)d \(hours % 24)h"
+    }
+
+    /// `01:59:12`, or `6d 3h` for more than a day.
+    static func countdown(_ milliseconds: Int64) -> String {
+        let seconds = max(0, (milliseconds + 999) / 1_000)
+        guard seconds < 86_400 else { return left(milliseconds) }
+        func two(_ number: Int64) -> String { "\(number < 10 ? "0" : "")\(number)" }
+        return "\(two(seconds / 3_600)):\(two(seconds / 60 % 60)):\(two(seconds % 60))"
+    }
+
+    /// `today 08:43`, `tomorrow 08:43`, `Friday 27 November 08:43`.
+    static func time(_ time: Timestamp, now: Timestamp, _ calendar: LocalCalendar) -> String {
+        let local = calendar(time)
+        if local.isSameDay(calendar(now)) { return local.clock }
+        if local.isSameDay(calendar(Timestamp(milliseconds: now.milliseconds + 86_400_000))) {
+            return "tomorrow \(local.clock)"
+        }
+        return "\(local.date) \(local.clock)"
+    }
+
+    /// `1.2 MB`
+    package static func size(_ byteCount: Int64) -> String {
+        var value = Double(byteCount)
+        for unit in ["B", "kB", "MB"] {
+            if value < 1_000 {
+                return unit == "B" ? "\(byteCount) B" : "\(Double(Int(value * 10)) / 10) \(unit)"
+            }
+            value /= 1_000
+        }
+        return "\(Double(Int(value * 10)) / 10) GB"
+    }
+
+    /// `a, b and c`
+    static func list(_ names: [String]) -> String {
+        guard names.count > 1, let last = names.last else { return names.first ?? "nobody" }
+        return "\(names.dropLast().joined(separator: ", ")) and \(last)"
+    }
+}

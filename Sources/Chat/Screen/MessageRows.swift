@@ -1,0 +1,151 @@
+import Control
+
+/// The rows of a room's messages, with day lines, and notes of what has happened between them.
+struct MessageRows {
+    private let model: ChatModel
+    private let room: Room
+    private let columns: Int
+    /// Columns of the longest name that is shown.
+    private let nameWidth: Int
+    /// Columns of a message's time that is left.
+    private let leftWidth: Int
+
+    init(_ model: ChatModel, _ room: Room, _ columns: Int) {
+        self.model = model
+        self.room = room
+        self.columns = columns
+        let longest = room.messages.map { CellWidth.of(ShownText.line($0.from)) }.max() ?? 0
+        nameWidth = min(longest, columns >= 60 ? 16 : 8)
+        leftWidth = columns >= 60 ? 9 : 8
+    }
+
+    /// Before the text: the time, the name.
+    private var indent: Int { 6 + nameWidth + 2 }
+
+    func rows() -> [Row] {
+        var entries: [(at: Timestamp, rows: [Row])] = room.messages.map { ($0.sentAt, message($0)) }
+        func insert(_ at: Timestamp, _ rows: [Row]) {
+            let index = entries.firstIndex { $0.at > at } ?? entries.count
+            entries.insert((at, rows), at: index)
+        }
+        for faded in room.faded {
+            insert(faded.sentAt, [Row(Span("\(clock(faded.sentAt)) · · · its time is over", .dim))])
+        }
+        for note in room.notes {
+            insert(
+                note.at,
+                wrap(note.text, columns - 7).enumerated().map { index, line in
+                    Row(Span("\(index == 0 ? clock(note.at) : "     ") \(index == 0 ? "· " : "  ")\(line)", .dim))
+                }
+            )
+        }
+        var rows: [Row] = []
+        var day: LocalTime?
+        for entry in entries {
+            let local = model.calendar(entry.at)
+            if let day, !day.isSameDay(local) { rows.append(dayRow(local)) }
+            if day == nil { rows.append(dayRow(local)) }
+            day = local
+            rows += entry.rows
+        }
+        return rows
+    }
+
+    private func dayRow(_ local: LocalTime) -> Row {
+        Row(Span(Wrapping.cut(" ── \(local.date) ──", width: columns), .dim))
+    }
+
+    private func clock(_ time: Timestamp) -> String { model.calendar(time).clock }
+
+    private func wrap(_ text: String, _ width: Int) -> [String] {
+        ShownText.lines(text).flatMap { Wrapping.wrap($0, width: max(1, width)) }
+    }
+
+    private func message(_ message: Message) -> [Row] {
+        let isSelected = message.message == model.selection
+        let isSystem = message.from == "system" && message.member == nil
+        let width = max(8, columns - indent - leftWidth - 1)
+        var rows: [Row] = []
+        if let answered = message.replyTo {
+            let target = room.messages.first { $0.message.description == answered }
+            let quoted = target.map { "\(ChatModel.you($0.from)): \(ShownText.line($0.text ?? $0.file?.name ?? ""))" }
+            let text = Wrapping.cut("↳ \(quoted ?? "a message that is gone")", width: columns - indent)
+            rows.append(Row(Span(String(repeating: " ", count: indent) + text, .dim)))
+        }
+        var lines = message.file.map { [fileLine($0, message)] } ?? []
+        if let text = message.text, message.file == nil || !text.isEmpty { lines += ShownText.lines(text) }
+        if lines.isEmpty { lines = ["(\(ShownText.line(message.type)))"] }
+        var wrapped = lines.flatMap { Wrapping.wrap($0, width: width) }
+        let mark = mark(message)
+        if !mark.isEmpty {
+            let last = wrapped[wrapped.count - 1]
+            if CellWidth.of(last) + CellWidth.of(mark) + 1 <= width {
+                wrapped[wrapped.count - 1] = last.isEmpty ? mark : "\(last) \(mark)"
+            } else {
+                wrapped.append(mark)
+            }
+        }
+        let name = ShownText.line(message.from)
+        let tone: Tone = isSystem ? .dim : message.member == nil ? .strong : .name(Self.number(of: name))
+        for (index, line) in wrapped.enumerated() {
+            var spans: [Span] = []
+            if index == 0 {
+                spans.append(Span(clock(message.sentAt) + " ", isSelected ? .selected : .dim))
+                spans.append(Span(Wrapping.fit(name, width: nameWidth) + "  ", isSelected ? .selected : tone))
+            } else {
+                spans.append(Span(String(repeating: " ", count: indent), isSelected ? .selected : .plain))
+            }
+            spans.append(Span(line, isSelected ? .selected : isSystem ? .dim : .plain))
+            rows.append(Row(spans: spans, right: index == 0 ? left(message) : nil))
+        }
+        if let reactions = message.reactions, !reactions.isEmpty {
+            let signs = reactions.map { "\(ShownText.line($0.reaction)) \(ShownText.line($0.from))" }.joined(
+                separator: "  "
+            )
+            let text = Wrapping.cut(signs, width: columns - indent)
+            rows.append(Row(Span(String(repeating: " ", count: indent) + text, .dim)))
+        }
+        return rows
+    }
+
+    /// The same colour for the same name.
+    private static func number(of name: String) -> Int {
+        name.utf8.reduce(0) { ($0 &* 31 &+ Int($1)) & 0xFFFF }
+    }
+
+    private func fileLine(_ file: MessageFile, _ message: Message) -> String {
+        let state =
+            switch file.state {
+            case "complete": message.member == nil ? "" : file.mediaType.hasPrefix("image/") ? ", image" : ""
+            case "failed": ", lost"
+            default: ", \(file.percent) %"
+            }
+        return "▤ \(ShownText.line(file.name)) (\(Words.size(file.byteCount))\(state))"
+    }
+
+    /// How far a message of ours has come.
+    private func mark(_ message: Message) -> String {
+        guard message.member == nil, message.from != "system" else { return "" }
+        switch message.state {
+        case "queued": return "…"
+        case "failed": return "✗ failed"
+        case "cancelled": return "✗ cancelled"
+        case "expiredUndelivered": return "✗ expired before it arrived"
+        default: break
+        }
+        let deliveries = message.deliveries ?? []
+        let count = deliveries.filter { ["delivered", "read"].contains($0.state) }.count
+        if count == 0 { return "✓" }
+        if !deliveries.isEmpty, deliveries.allSatisfy({ $0.state == "read" }) { return "✓✓ read" }
+        return "✓✓ \(count)/\(deliveries.count)"
+    }
+
+    /// How long a message is still here.
+    private func left(_ message: Message) -> Span? {
+        guard let expiresAt = message.expiresAt else {
+            return room.retention == .ephemeral ? nil : Span("memory", .memory)
+        }
+        let left = expiresAt.milliseconds - model.now.milliseconds
+        return Span(Words.left(left), left <= 60_000 ? .warning : .dim)
+    }
+}

@@ -1,0 +1,454 @@
+import Chat
+import Control
+import Testing
+
+/// A model, a screen and the answers that a node would give.
+struct ChatDesk {
+    static let begin: Int64 = 1_795_423_260_000  // Monday 23 November 2026, 08:41 UTC
+    var model: ChatModel
+    var size = Picture.Size(columns: 80, rows: 14)
+    /// What was asked for and not answered.
+    var effects: [ChatEffect] = []
+
+    static let room = String(repeating: "a", count: 64)
+
+    init(opening room: String? = "room", size: Picture.Size = .init(columns: 80, rows: 14)) {
+        model = ChatModel(room: room, now: Timestamp(milliseconds: Self.begin), calendar: Self.calendar)
+        self.size = size
+        effects = model.begin()
+    }
+
+    /// UTC.
+    @Sendable static func calendar(_ time: Timestamp) -> LocalTime {
+        let minutes = time.milliseconds / 60_000
+        let days = minutes / 1_440
+        // Days of November and December 2026 are all that tests need.
+        let day = Int(days - 20_758)  // 1 November 2026
+        return LocalTime(
+            year: 2026,
+            month: day < 30 ? 11 : 12,
+            day: day < 30 ? day + 1 : day - 29,
+            weekday: Int((days + 4) % 7),
+            hour: Int(minutes / 60 % 24),
+            minute: Int(minutes % 60)
+        )
+    }
+
+    var text: String { model.picture(size).text }
+    /// The lines of the screen that are not empty.
+    var lines: [String] { text.split(separator: "\n").map(String.init) }
+
+    mutating func handle(_ input: ChatInput) { effects += model.handle(input) }
+    mutating func press(_ keys: Key...) { for key in keys { handle(.key(key)) } }
+    mutating func type(_ text: String) {
+        for character in text { handle(.key(.character(character))) }
+    }
+    mutating func pass(_ milliseconds: Int64) {
+        model.now = Timestamp(milliseconds: model.now.milliseconds + milliseconds)
+        handle(.tick)
+    }
+
+    /// The method and the parameters of the only call that is not answered.
+    mutating func takeCalls() -> [String] {
+        defer { effects = [] }
+        return effects.compactMap {
+            if case .call(_, let method, let params) = $0 { return "\(method) \(params.text)" }
+            return nil
+        }
+    }
+
+    /// Answers every call of a method.
+    mutating func answer(_ method: String, _ value: JSONValue) { answer(method, .success(value)) }
+    mutating func answer(_ method: String, _ outcome: Result<JSONValue, ControlError>) {
+        let asked = effects
+        effects = []
+        for effect in asked {
+            if case .call(let request, method, _) = effect {
+                handle(.answer(request, outcome))
+            } else {
+                effects.append(effect)
+            }
+        }
+    }
+
+    static func conversation(
+        _ id: String = room,
+        name: String = "room",
+        members: [(String, Bool)] = [("bob", true), ("carl", false)],
+        lifetime: String = "ephemeral",
+        expiresAt: JSONValue = .null
+    ) -> JSONValue {
+        [
+            "conversation": .string(id), "alias": .string(name), "name": .string(name), "role": "creator",
+            "members": .array(
+                members.map { name, isOnline in
+                    [
+                        "member": .string("\(name)000000000".prefix(12).description), "profile": .string(name),
+                        "online": .bool(isOnline), "path": .null, "link": .null,
+                    ]
+                }
+            ),
+            "lifetime": .string(lifetime), "expiresAt": expiresAt, "locked": false, "state": "ready",
+        ]
+    }
+
+    static func message(
+        _ number: Int,
+        from: String,
+        _ text: String,
+        minute: Int64 = 0,
+        expires: Int64? = nil,
+        state: String? = nil,
+        more: [String: JSONValue] = [:]
+    ) -> JSONValue {
+        let id = String(repeating: "\(number)", count: 32).prefix(32)
+        var fields: [String: JSONValue] = [
+            "message": .string(String(id)), "conversation": .string(room), "from": .string(from),
+            "member": from == "me" || from == "system" ? .null : .string("\(from)000000000".prefix(12).description),
+            "type": "mayfly/text:1.0", "text": .string(text),
+            "sentAt": .string(Timestamp(milliseconds: begin + minute * 60_000).iso8601),
+            "expiresAt": expires.map { .string(Timestamp(milliseconds: begin + $0).iso8601) } ?? .null,
+            "stored": .bool(expires != nil), "state": .string(state ?? (from == "me" ? "sent" : "received")),
+        ]
+        for (name, value) in more { fields[name] = value }
+        return .object(fields)
+    }
+
+    static func lifetime(_ value: String, _ state: String, proposal: JSONValue = .null) -> JSONValue {
+        ["lifetime": .string(value), "state": .string(state), "proposal": proposal, "agreement": .null]
+    }
+
+    /// A room on the screen with these messages.
+    mutating func open(
+        _ messages: [JSONValue],
+        conversation: JSONValue = Self.conversation(),
+        lifetime: JSONValue = Self.lifetime("ephemeral", "none")
+    ) {
+        answer("subscribe", ["cursor": 1])
+        answer("conversation.list", ["conversations": .array([conversation])])
+        answer("join.list", ["joins": []])
+        answer("read", ["messages": .array(messages)])
+        answer("conversation.show", conversation)
+        answer("lifetime.show", lifetime)
+    }
+
+    mutating func event(_ kind: String, _ more: [String: JSONValue] = [:]) {
+        var fields: [String: JSONValue] = [
+            "event": .string(kind), "conversation": .string(Self.room), "at": .string(model.now.iso8601), "cursor": 2,
+        ]
+        for (name, value) in more { fields[name] = value }
+        handle(.event(.object(fields)))
+    }
+}
+
+@Suite struct ChatModelTests {
+    private static let day: Int64 = 86_400_000
+
+    @Test func `a room shows who is there, what is kept, what was said and what this message will get`() {
+        var desk = ChatDesk()
+        desk.pass(120_000)
+        desk.open(
+            [
+                ChatDesk.message(1, from: "bob", "rotate the key?", expires: Self.day),
+                ChatDesk.message(
+                    2,
+                    from: "me",
+                    "done",
+                    minute: 1,
+                    expires: Self.day + 60_000,
+                    state: "delivered",
+                    more: [
+                        "deliveries": [
+                            ["member": "bob", "state": "delivered"], ["member": "carl", "state": "delivered"],
+                        ]
+                    ]
+                ),
+            ],
+            conversation: ChatDesk.conversation(lifetime: "1d"),
+            lifetime: ChatDesk.lifetime("1d", "agreed")
+        )
+        #expect(
+            desk.lines == [
+                " room · bob● carl○                                           KEPT 1 DAY on disk",
+                " ── Monday 23 November ──",
+                "08:41 bob  rotate the key?                                               23h 58m",
+                "08:42 me   done ✓✓ 2/2                                                   23h 59m",
+                ">", "this message: kept until tomorrow 08:43                                    /help",
+            ]
+        )
+    }
+
+    @Test func `in memory only is said in the first line and at the input`() {
+        var desk = ChatDesk()
+        desk.open([ChatDesk.message(1, from: "bob", "hi")])
+        #expect(desk.lines.first == " room · bob● carl○                                                  MEMORY ONLY")
+        #expect(desk.lines.last?.hasPrefix("this message: in memory only, gone when a node stops") == true)
+    }
+
+    @Test func `what is written is sent, answered and shown as the node says`() {
+        var desk = ChatDesk()
+        desk.open([])
+        desk.effects = []
+        desk.type("hello")
+        #expect(desk.lines.contains("> hello"))
+        desk.press(.enter)
+        #expect(desk.takeCalls() == [#"send {"conversation":"\#(ChatDesk.room)","text":"hello"}"#])
+        #expect(desk.lines.contains(">"))
+        desk.event("messageState", ["message": .string(String(repeating: "1", count: 32)), "state": "sent"])
+        desk.answer("read", ["messages": [ChatDesk.message(1, from: "me", "hello")]])
+        #expect(desk.lines.contains("08:41 me  hello ✓"))
+    }
+
+    @Test func `a proposal is a card, and it is answered by one key with the id of what is seen`() {
+        var desk = ChatDesk()
+        let proposal: JSONValue = [
+            "lifetime": "7d", "id": "abcdef0123456789", "from": "bob", "member": "bob000000000",
+            "waiting": ["me", "carl"], "proposedAt": "2026-11-23T08:41:00Z", "unopened": 21_600,
+        ]
+        desk.open([], lifetime: ChatDesk.lifetime("1d", "pending", proposal: proposal))
+        desk.effects = []
+        #expect(
+            desk.lines.suffix(5) == [
+                "┌ bob proposes 7 days, unopened: gone after 6h 0m (now 1 day) · waits for you ─┐",
+                "│ and carl                                                                     │",
+                "└ Alt-A accept · Alt-R reject · Alt-D details ─────────────────────────────────┘",
+                ">", "this message: kept until tomorrow 08:41                                    /help",
+            ]
+        )
+        // A letter that is typed answers nothing.
+        desk.type("ar")
+        #expect(desk.effects.isEmpty)
+        desk.press(.alt("a"))
+        #expect(
+            desk.takeCalls() == [
+                #"lifetime.accept {"conversation":"\#(ChatDesk.room)","proposal":"abcdef0123456789"}"#
+            ]
+        )
+    }
+
+    @Test func `an agreement that has ended stays in sight until it is answered`() {
+        var desk = ChatDesk()
+        desk.open([], lifetime: ChatDesk.lifetime("ephemeral", "none"))
+        desk.event("lifetimeReset", ["previous": "1d"])
+        #expect(desk.text.contains("The agreement of 1 day has ended: in memory only now"))
+        desk.effects = []
+        desk.press(.alt("p"))
+        #expect(desk.takeCalls() == [#"lifetime.propose {"conversation":"\#(ChatDesk.room)","lifetime":"1d"}"#])
+        #expect(!desk.text.contains("has ended"))
+    }
+
+    @Test func `a message ticks in its last minute, fades, and is gone`() {
+        var desk = ChatDesk()
+        desk.open(
+            [ChatDesk.message(1, from: "bob", "secret", expires: 90_000)],
+            lifetime: ChatDesk.lifetime("1h", "agreed")
+        )
+        #expect(desk.text.contains("1m"))
+        #expect(desk.model.nextChange == ChatDesk.begin + 30_000)
+        desk.pass(30_000)
+        #expect(desk.text.contains("60s"))
+        #expect(desk.model.nextChange == ChatDesk.begin + 31_000)
+        desk.pass(59_000)
+        #expect(desk.text.contains("secret") && desk.text.contains("1s"))
+        desk.pass(1_000)
+        #expect(!desk.text.contains("secret") && desk.text.contains("its time is over"))
+        desk.pass(2_000)
+        #expect(!desk.text.contains("its time is over"))
+        #expect(desk.model.nextChange == nil)
+    }
+
+    @Test func `an explosion needs the name, takes everything from the screen and shows who has confirmed`() {
+        var desk = ChatDesk()
+        desk.open([ChatDesk.message(1, from: "bob", "secret")])
+        desk.effects = []
+        desk.type("/explode")
+        desk.press(.enter)
+        desk.type("rom")
+        desk.press(.enter)
+        #expect(desk.effects.isEmpty && desk.text.contains("that is not the name"))
+        desk.type("/explode")
+        desk.press(.enter)
+        #expect(desk.text.contains("type room:") && desk.text.contains("everybody's copy is destroyed now"))
+        desk.type("room")
+        desk.press(.enter)
+        #expect(desk.takeCalls() == [#"explode {"conversation":"\#(ChatDesk.room)"}"#])
+        desk.type("half a lin")
+        desk.event("exploded")
+        #expect(!desk.text.contains("secret") && !desk.text.contains("half a lin"))
+        desk.answer(
+            "explode.status",
+            [
+                "conversation": .string(ChatDesk.room), "expiresAt": "2026-11-23T08:41:00Z", "state": "exploded",
+                "confirmed": ["bob000000000"], "waiting": ["carl00000000"],
+                "receipts": [["member": "bob000000000", "destroyedAt": "2026-11-23T08:41:00Z"]],
+            ]
+        )
+        #expect(desk.text.contains("EXPLODED"))
+        #expect(desk.text.contains("bob ✓ 08:41"))
+        #expect(desk.text.contains("carl offline, is told when it comes back"))
+        // The list of the node has it no more; it stays until it is closed.
+        desk.event("peerOffline", ["member": "bob000000000"])
+        desk.press(.alt("x"))
+        #expect(desk.model.rooms.isEmpty)
+    }
+
+    @Test func `a message is selected to answer it, react, save it or see who has it`() {
+        var desk = ChatDesk()
+        desk.open([
+            ChatDesk.message(1, from: "bob", "rotate the key?"),
+            ChatDesk.message(
+                2,
+                from: "bob",
+                "",
+                more: [
+                    "type": "mayfly/attachment:1.0",
+                    "file": [
+                        "name": "report.pdf", "mediaType": "application/pdf", "byteCount": 1_234_567,
+                        "state": "complete", "percent": 100,
+                    ],
+                ]
+            ),
+        ])
+        desk.effects = []
+        #expect(desk.text.contains("▤ report.pdf (1.2 MB)"))
+        desk.press(.selectUp)
+        #expect(desk.text.contains("r reply · e react"))
+        desk.press(.character("s"))
+        guard case .save(ChatDesk.room, String(repeating: "2", count: 32), nil)? = desk.effects.last else {
+            return #expect(Bool(false), "nothing is saved")
+        }
+        desk.effects = []
+        desk.press(.selectUp, .character("e"), .character("1"))
+        #expect(
+            desk.takeCalls() == [
+                #"react {"conversation":"\#(ChatDesk.room)","message":"\#(String(repeating: "1", count: 32))","reaction":"👍"}"#
+            ]
+        )
+        desk.press(.selectUp, .selectUp, .character("r"))
+        #expect(desk.text.contains("answers bob: rotate the key?"))
+        desk.type("yes")
+        desk.press(.enter)
+        #expect(
+            desk.takeCalls() == [
+                #"send {"conversation":"\#(ChatDesk.room)","replyTo":"\#(String(repeating: "1", count: 32))","text":"yes"}"#
+            ]
+        )
+    }
+
+    @Test func `a paste of several lines is asked about`() {
+        var desk = ChatDesk()
+        desk.open([])
+        desk.effects = []
+        desk.press(.paste("one\rtwo\rthree"))
+        #expect(desk.text.contains("paste 3 lines, 13 B?"))
+        desk.press(.escape)
+        #expect(desk.lines.contains(">"))
+        desk.press(.paste("one\rtwo"), .enter)
+        #expect(desk.lines.contains("> one↵two"))
+        desk.press(.enter)
+        #expect(desk.takeCalls() == [#"send {"conversation":"\#(ChatDesk.room)","text":"one\ntwo"}"#])
+    }
+
+    @Test func `hostile text draws nothing outside its place`() {
+        for size in [Picture.Size(columns: 80, rows: 24), .init(columns: 40, rows: 12), .init(columns: 20, rows: 6)] {
+            var desk = ChatDesk(size: size)
+            desk.open(
+                [
+                    ChatDesk.message(1, from: "bob", "\u{1B}[2J\u{1B}]0;x\u{7}\u{9B}31mred\r\nsecond\u{202E}line"),
+                    ChatDesk.message(2, from: "e\u{1B}[2Jve", "漢字" + String(repeating: "👩‍👩‍👧‍👦", count: 90)),
+                    ChatDesk.message(3, from: "שלום", "שלום עולם 123", expires: Self.day),
+                    ChatDesk.message(4, from: "bob", "e" + String(repeating: "\u{301}", count: 10_000)),
+                ],
+                conversation: ChatDesk.conversation(name: "ro\u{1B}[31mom", members: [("a\u{7}b", true)]),
+                lifetime: ChatDesk.lifetime("1d", "agreed")
+            )
+            let picture = desk.model.picture(size)
+            #expect(picture.rows.count == size.rows)
+            for row in picture.rows {
+                let text = row.text(width: size.columns)
+                #expect(CellWidth.of(text) <= size.columns, "\(text)")
+                #expect(!text.unicodeScalars.contains { $0.value < 0x20 || (0x7F..<0xA0).contains($0.value) })
+            }
+            #expect(picture.cursor.row < size.rows && picture.cursor.column < size.columns)
+        }
+    }
+
+    @Test func `every screen has its rows and no row is wider than it, whatever was typed`() {
+        var generator = SplitMix64(state: 99)
+        let keys: [Key] = [
+            .character("a"), .character("/"), .character("漢"), .character("e"), .character("r"), .enter, .tab, .escape,
+            .up, .down, .left, .selectUp, .selectDown, .pageUp, .pageDown, .alt("a"), .alt("p"), .alt("1"), .alt("0"),
+            .backspace, .paste("x\ny"), .control("u"), .lineBreak, .character("w"), .character("?"),
+        ]
+        for _ in 0..<60 {
+            let size = Picture.Size(columns: 20 + Int(generator.next() % 70), rows: 6 + Int(generator.next() % 30))
+            var desk = ChatDesk(size: size)
+            desk.open(
+                (1...9).map {
+                    ChatDesk.message($0, from: $0 % 2 == 0 ? "me" : "bob", "text \($0) 漢字", expires: 50_000)
+                },
+                lifetime: ChatDesk.lifetime("1h", "agreed")
+            )
+            for _ in 0..<60 {
+                desk.press(keys[Int(generator.next() % UInt64(keys.count))])
+                let picture = desk.model.picture(size)
+                #expect(picture.rows.count == size.rows)
+                #expect(picture.rows.allSatisfy { CellWidth.of($0.text(width: size.columns)) <= size.columns })
+                #expect(picture.cursor.row < size.rows && picture.cursor.column < size.columns)
+            }
+        }
+    }
+
+    @Test func `without an argument there is the list, with what is unread and who invites`() {
+        var desk = ChatDesk(opening: nil)
+        let other = String(repeating: "b", count: 64)
+        desk.answer(
+            "conversation.list",
+            [
+                "conversations": [
+                    ChatDesk.conversation(), ChatDesk.conversation(other, name: "ops", members: [], lifetime: "7d"),
+                ]
+            ]
+        )
+        desk.answer(
+            "join.list",
+            ["joins": [["join": "11112222", "state": "invited", "name": "lab", "from": "desk"]]]
+        )
+        desk.event("message", ["member": "bob000000000", "message": .string(String(repeating: "1", count: 32))])
+        #expect(
+            desk.lines == [
+                " mayfly · 2 conversations · 1 unread",
+                " 1 room  1 new   bob● carl○                                         MEMORY ONLY",
+                " 2 ops                                                      KEPT 7 DAYS on disk",
+                " desk invites you to \"lab\": Enter joins",
+                ">", "Enter opens · /create NAME · /join INVITE                             [1 room 1]",
+            ]
+        )
+        desk.effects = []
+        desk.press(.enter)
+        #expect(desk.takeCalls().first?.hasPrefix("read ") == true)
+        desk.press(.alt("0"), .down, .down, .enter)
+        #expect(desk.takeCalls().contains { $0.hasPrefix(#"join {"slug":"11112222""#) })
+    }
+
+    @Test func `what is only in another room is not asked for, so that it is not marked as read`() {
+        var desk = ChatDesk(opening: nil)
+        desk.answer("conversation.list", ["conversations": [ChatDesk.conversation()]])
+        desk.effects = []
+        desk.event("message", ["member": "bob000000000"])
+        desk.event("messageState")
+        #expect(desk.takeCalls().isEmpty)
+    }
+
+    @Test func `a part that is being asked for is asked for once more, not at once`() {
+        var desk = ChatDesk()
+        desk.open([])
+        desk.effects = []
+        for _ in 0..<100 { desk.event("message", ["member": "bob000000000"]) }
+        #expect(desk.effects.count == 1)
+        desk.answer("read", ["messages": []])
+        #expect(desk.effects.count == 1)
+        desk.answer("read", ["messages": []])
+        #expect(desk.effects.isEmpty)
+    }
+}
