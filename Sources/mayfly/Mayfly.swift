@@ -38,7 +38,8 @@ import Glibc
             CommandGroup(
                 name: "Message",
                 subcommands: [
-                    SendCommand.self, ReadCommand.self, WatchCommand.self, LifetimeCommand.self, ExplodeCommand.self,
+                    ChatCommand.self, SendCommand.self, ReadCommand.self, WatchCommand.self, LifetimeCommand.self,
+                    ExplodeCommand.self,
                     OutboxCommand.self, InboxCommand.self, ReactCommand.self, SaveCommand.self,
                 ]
             ),

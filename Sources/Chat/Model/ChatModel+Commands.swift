@@ -6,8 +6,8 @@ extension ChatModel {
         let words = line.dropFirst().split(separator: " ", maxSplits: 1, omittingEmptySubsequences: true)
         let word = words.first.map(String.init) ?? ""
         let rest = words.count > 1 ? words[1].trimmingPrefix { $0 == " " }.description : ""
-        let matches = ChatCommand.allCases.filter { $0.rawValue.hasPrefix(word.lowercased()) }
-        guard let command = ChatCommand(rawValue: word.lowercased()) ?? (matches.count == 1 ? matches.first : nil)
+        let matches = SlashCommand.allCases.filter { $0.rawValue.hasPrefix(word.lowercased()) }
+        guard let command = SlashCommand(rawValue: word.lowercased()) ?? (matches.count == 1 ? matches.first : nil)
         else {
             editor.set(line)
             notice = (
@@ -35,7 +35,7 @@ extension ChatModel {
         return []
     }
 
-    private mutating func command(_ command: ChatCommand, _ rest: String, in room: Room) -> [ChatEffect] {
+    private mutating func command(_ command: SlashCommand, _ rest: String, in room: Room) -> [ChatEffect] {
         func simple(_ method: String, _ said: String) -> [ChatEffect] {
             let params = JSONValue(of: ConversationParams(conversation: room.id))
             return [.call(.action(.say(said)), method: method, params: params)]
@@ -112,7 +112,7 @@ extension ChatModel {
         return []
     }
 
-    private mutating func usage(_ command: ChatCommand) -> [ChatEffect] {
+    private mutating func usage(_ command: SlashCommand) -> [ChatEffect] {
         notice = ("write /\(command.rawValue) \(command.arguments)", true)
         return []
     }
@@ -142,10 +142,11 @@ extension ChatModel {
     private func target(_ rest: String, _ room: Room) -> (Message?, String) {
         if rest.hasPrefix("~") {
             let words = rest.dropFirst().split(separator: " ", maxSplits: 1)
-            guard let number = words.first.flatMap({ Int($0) }), number > 0, number <= room.messages.count else {
+            let messages = room.messages.filter { !$0.isOfNode }
+            guard let number = words.first.flatMap({ Int($0) }), number > 0, number <= messages.count else {
                 return (nil, "")
             }
-            return (room.messages[room.messages.count - number], words.count > 1 ? String(words[1]) : "")
+            return (messages[messages.count - number], words.count > 1 ? String(words[1]) : "")
         }
         return (room.message(selection) ?? room.messages.last { $0.member != nil } ?? room.messages.last, rest)
     }

@@ -90,13 +90,14 @@ extension ChatModel {
         case .invite(let id):
             let invite = try value.decoded(as: Invite.self)
             let until = invite.expiresAt.map { " until \(Words.time($0, now: now, calendar))" } ?? ""
-            overlay = .text(
+            overlay = .invite(
                 title: "Invitation to \(room(id)?.title ?? "the conversation")",
                 lines: [
                     "Valid\(until), for \(invite.singleUse ? "one" : "everybody who has it"). On the other machine:",
                     "",
-                    "mayfly join '\(invite.url ?? "")'",
-                ]
+                    "mayfly join '\(invite.url ?? "")'", "", "q shows it as a QR code",
+                ],
+                url: invite.url ?? ""
             )
             return []
         case .join:

@@ -16,21 +16,42 @@ extension ChatModel {
             .control("d") where editor.isEmpty && question == nil:
             return [.quit]
         case .alt(let digit) where digit.isASCII && digit.isNumber: return openNumber(digit)
+        default: break
+        }
+        if let shown = overlay {
+            switch key {
+            case .up: overlayScroll = max(0, overlayScroll - 1)
+            case .down: overlayScroll += 1
+            case .pageUp: overlayScroll = max(0, overlayScroll - Self.scrollRows)
+            case .pageDown: overlayScroll += Self.scrollRows
+            default: return close(shown, key)
+            }
+            overlayScroll = min(overlayScroll, lines(of: shown).count)
+            return []
+        }
+        switch key {
         case .pageUp: return scrollUp()
         case .pageDown:
             scroll = max(0, scroll - Self.scrollRows)
             return []
         default: break
         }
-        if overlay != nil {
-            overlay = nil
-            return []
-        }
         if question != nil { return answer(key) }
         if currentID == nil { return pressInList(key) }
         if selection != nil, let effects = pressOnMessage(key) { return effects }
         if let effects = pressOnCard(key) { return effects }
         return pressInRoom(key)
+    }
+
+    private mutating func close(_ shown: Overlay, _ key: Key) -> [ChatEffect] {
+        overlay = nil
+        guard key == .character("q"), case .invite(_, _, let url) = shown else { return [] }
+        if let code = makeQRCode(url) {
+            overlay = .code(code)
+        } else {
+            notice = ("the invitation is too long for a QR code", true)
+        }
+        return []
     }
 
     /// Rows of a page.
@@ -105,7 +126,7 @@ extension ChatModel {
     }
 
     private var candidates: [String] {
-        let commands = ChatCommand.allCases.map { "/\($0.rawValue)" }
+        let commands = SlashCommand.allCases.map { "/\($0.rawValue)" }
         let names = room.map { room in room.conversation.members.map { room.name(of: $0.member) } } ?? []
         return commands + names + rooms.compactMap(\.conversation.alias)
     }
@@ -113,17 +134,18 @@ extension ChatModel {
     // MARK: The selected message
 
     private mutating func select(_ step: Int) -> [ChatEffect] {
-        guard let room, !room.messages.isEmpty else { return [] }
-        let index = selection.flatMap { id in room.messages.firstIndex { $0.message == id } }
+        guard let room else { return [] }
+        let messages = room.messages.filter { !$0.isOfNode }
+        let index = selection.flatMap { id in messages.firstIndex { $0.message == id } }
         guard let index else {
-            selection = step < 0 ? room.messages.last?.message : nil
+            selection = step < 0 ? messages.last?.message : nil
             return []
         }
         let next = index + step
-        if next >= room.messages.count {
+        if next >= messages.count {
             selection = nil
         } else if next >= 0 {
-            selection = room.messages[next].message
+            selection = messages[next].message
         } else if !room.isWhole {
             change(room.id) { $0.wantedCount = min(20_000, $0.wantedCount * 2) }
             return ask(.messages(room.id))
@@ -143,7 +165,6 @@ extension ChatModel {
             selection = nil
         case .character("e"): question = .reaction(message: message.message.description)
         case .character("s"): return save(message, to: nil)
-        case .character("v"): return view(message)
         case .character("w"): overlay = .text(title: "Who has it", lines: whoHas(message))
         case .character("c"): return cancel(message)
         case .character: notice = (Self.selectionHelp, false)
@@ -152,7 +173,7 @@ extension ChatModel {
         return []
     }
 
-    static let selectionHelp = "r reply · e react · s save · v view · w who has it · c cancel · Esc"
+    static let selectionHelp = "r reply · e react · s save · w who has it · c cancel · Esc"
 
     mutating func save(_ message: Message, to path: String?) -> [ChatEffect] {
         guard let file = message.file, let room else {
@@ -164,14 +185,6 @@ extension ChatModel {
             return []
         }
         return [.save(conversation: room.id, message: message.message.description, path: path)]
-    }
-
-    private mutating func view(_ message: Message) -> [ChatEffect] {
-        guard let file = message.file, file.mediaType.hasPrefix("image/"), file.state == "complete", let room else {
-            notice = ("there is no image in this message", true)
-            return []
-        }
-        return [.view(conversation: room.id, message: message.message.description)]
     }
 
     private mutating func cancel(_ message: Message) -> [ChatEffect] {

@@ -8,6 +8,10 @@ package struct ChatModel {
     enum Overlay {
         case help
         case text(title: String, lines: [String])
+        /// With the text that a QR code may show.
+        case invite(title: String, lines: [String], url: String)
+        /// A QR code.
+        case code([String])
     }
 
     /// A question that the line of input answers.
@@ -33,7 +37,9 @@ package struct ChatModel {
     var replyTo: HexID?
     /// Rows by which the messages are scrolled up.
     var scroll = 0
-    var overlay: Overlay?
+    var overlay: Overlay? { didSet { overlayScroll = 0 } }
+    /// Rows of the page that are above the screen.
+    var overlayScroll = 0
     var question: Question?
     /// What the node or the chat has to say, until the next key.
     var notice: (text: String, isFailure: Bool)?
@@ -41,12 +47,20 @@ package struct ChatModel {
     package internal(set) var lostConnection: String?
     package var now: Timestamp
     let calendar: LocalCalendar
+    /// The rows of a QR code.
+    let makeQRCode: @Sendable (String) -> [String]?
 
     /// Requests that have no answer yet, and whether they are to be made once more.
     private var pending: [ChatRequest: Bool] = [:]
 
     /// - Parameter room: what is opened first; the list when `nil`.
-    package init(room: String?, now: Timestamp, calendar: @escaping LocalCalendar) {
+    package init(
+        room: String?,
+        now: Timestamp,
+        calendar: @escaping LocalCalendar,
+        makeQRCode: @escaping @Sendable (String) -> [String]? = { _ in nil }
+    ) {
+        self.makeQRCode = makeQRCode
         wantedRoom = room
         self.now = now
         self.calendar = calendar
@@ -62,6 +76,12 @@ package struct ChatModel {
             .call(.conversations, method: ConversationListMethod.name, params: [:]),
             .call(.joins, method: JoinListMethod.name, params: [:]),
         ]
+    }
+
+    /// A whole line, as somebody would type it.
+    package mutating func enter(line: String) -> [ChatEffect] {
+        editor.set(line)
+        return press(.enter)
     }
 
     package mutating func handle(_ input: ChatInput) -> [ChatEffect] {
@@ -174,8 +194,16 @@ package struct ChatModel {
         case .messages(let id):
             let read = try value.decoded(as: ReadMethod.Result.self)
             let (wanted, now) = (room(id)?.wantedCount ?? 0, now)
+            if read.more == true, wanted > 1 {
+                // The answer was cut at its end, where the newest are: fewer of them.
+                change(id) { room in
+                    room.wantedCount = wanted / 2
+                    room.isCut = true
+                }
+                return ask(request)
+            }
             change(id) { room in
-                room.isWhole = read.messages.count < wanted && read.more != true
+                room.isWhole = read.messages.count < wanted || room.isCut
                 room.show(read.messages, now: now)
                 room.unreadCount = 0
             }

@@ -31,8 +31,6 @@ package enum ChatEffect {
     case upload(conversation: String, path: String, text: String?, replyTo: String?)
     /// Writes the file of a message into a directory or a file.
     case save(conversation: String, message: String, path: String?)
-    /// Shows the image of a message.
-    case view(conversation: String, message: String)
     case bell
     case quit
 }

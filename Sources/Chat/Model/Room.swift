@@ -1,5 +1,10 @@
 import Control
 
+extension Message {
+    /// Said by the node, here alone.
+    var isOfNode: Bool { member == nil && from == "system" }
+}
+
 /// A conversation as the chat knows it: what the node last answered, and what a person has looked at.
 package struct Room {
     /// The conversation's id, in hex.
@@ -22,6 +27,9 @@ package struct Room {
     package var wantedCount = Room.pageCount
     /// There are no older messages than those that are here.
     package var isWhole = false
+
+    /// All messages are more than an answer of the node holds.
+    var isCut = false
 
     /// Messages that are asked for at first.
     static let pageCount = 200

@@ -35,7 +35,7 @@ extension ChatModel {
                 Span(Wrapping.cut(" mayfly · \(count)\(unread > 0 ? " · \(unread) unread" : "")", width: columns), .bar)
             )
         }
-        let right = retention(room)
+        let right = retention(room, columns)
         let members = room.conversation.members.map { "\(room.name(of: $0.member))\($0.online ? "●" : "○")" }
         let names = members.isEmpty ? "nobody else yet" : members.joined(separator: " ")
         let left = " \(room.title) · \(names)"
@@ -43,13 +43,16 @@ extension ChatModel {
     }
 
     /// How long what is here stays, in words and colour.
-    private func retention(_ room: Room) -> Span {
+    private func retention(_ room: Room, _ columns: Int) -> Span {
+        let isNarrow = columns < 60
         if room.isExploded { return Span(" EXPLODED ", .exploding) }
         if let at = room.explodesAt {
-            return Span(" explodes in \(Words.countdown(at.milliseconds - now.milliseconds)) ", .exploding)
+            let left = Words.countdown(at.milliseconds - now.milliseconds)
+            return Span(isNarrow ? " ENDS \(left) " : " explodes in \(left) ", .exploding)
         }
-        if room.retention == .ephemeral { return Span(" MEMORY ONLY ", .memory) }
-        return Span(" KEPT \(Words.lifetime(room.retention).uppercased()) on disk ", .kept)
+        if room.retention == .ephemeral { return Span(isNarrow ? " MEMORY " : " MEMORY ONLY ", .memory) }
+        let kept = Words.lifetime(room.retention).uppercased()
+        return Span(isNarrow ? " KEPT \(kept) " : " KEPT \(kept) on disk ", .kept)
     }
 
     // MARK: The last lines
@@ -192,8 +195,7 @@ extension ChatModel {
     private func bodyRows(columns: Int, count: Int) -> [Row] {
         let rows: [Row]
         if let overlay {
-            rows = overlayRows(overlay, columns)
-            let shown = Array(rows.prefix(count))
+            let shown = overlayRows(overlay, columns: columns, count: count)
             return shown + [Row](repeating: Row(), count: count - shown.count)
         }
         guard let room else {
@@ -220,18 +222,39 @@ extension ChatModel {
         return first >= rows.count - count ? rows.count : min(rows.count, max(last + 1, first + count))
     }
 
-    private func overlayRows(_ overlay: Overlay, _ columns: Int) -> [Row] {
-        let (title, lines) =
-            switch overlay {
-            case .help: ("Keys and commands", ChatCommand.helpLines)
-            case .text(let title, let lines): (title, lines)
+    private func overlayRows(_ overlay: Overlay, columns: Int, count: Int) -> [Row] {
+        if case .code(let code) = overlay {
+            guard code.count <= count, code.allSatisfy({ CellWidth.of($0) <= columns }) else {
+                let needed = "\(CellWidth.of(code.first ?? "")) columns and \(code.count + 3) rows"
+                return [Row(Span(Wrapping.cut("A QR code needs \(needed).", width: columns), .warning))]
             }
+            return code.map { Row(Span($0, .code)) }
+        }
         // A command to copy is not broken at its blanks.
-        let body = lines.flatMap { line in
+        let body = lines(of: overlay).flatMap { line in
             line.hasPrefix("mayfly ") ? ChatModel.pieces(line, columns) : Wrapping.wrap(line, width: columns - 1)
         }
-        return [Row(Span(Wrapping.cut(title, width: columns), .strong), right: Span("any key goes on", .dim)), Row()]
-            + body.map { Row(Span($0)) }
+        let place = count - 2
+        let first = max(0, min(overlayScroll, body.count - place))
+        let hint = body.count > place ? "arrows and PageDown scroll" : "any key goes on"
+        return [Row(Span(title(of: overlay), .strong), right: Span(hint, .dim)), Row()]
+            + body[first..<min(body.count, first + place)].map { Row(Span($0)) }
+    }
+
+    private func title(of overlay: Overlay) -> String {
+        switch overlay {
+        case .help: "Keys and commands"
+        case .text(let title, _), .invite(let title, _, _): title
+        case .code: "QR code"
+        }
+    }
+
+    /// The lines of a page, however wide.
+    func lines(of overlay: Overlay) -> [String] {
+        switch overlay {
+        case .help: SlashCommand.helpLines
+        case .text(_, let lines), .invite(_, let lines, _), .code(let lines): lines
+        }
     }
 
     private static func pieces(_ line: String, _ columns: Int) -> [String] {
@@ -249,7 +272,7 @@ extension ChatModel {
         for (index, room) in rooms.enumerated() {
             let unread = room.unreadCount > 0 ? "\(room.unreadCount) new" : ""
             let names = room.conversation.members.map { "\(room.name(of: $0.member))\($0.online ? "●" : "○")" }
-            let right = retention(room)
+            let right = retention(room, columns)
             let number = index < 9 ? "\(index + 1)" : " "
             let start = " \(number) \(Wrapping.fit(room.title, width: width))  \(Wrapping.fit(unread, width: 7)) "
             let rest = Wrapping.cut(

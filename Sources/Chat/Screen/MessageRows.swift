@@ -14,7 +14,7 @@ struct MessageRows {
         self.model = model
         self.room = room
         self.columns = columns
-        let longest = room.messages.map { CellWidth.of(ShownText.line($0.from)) }.max() ?? 0
+        let longest = room.messages.filter { !$0.isOfNode }.map { CellWidth.of(ShownText.line($0.from)) }.max() ?? 0
         nameWidth = min(longest, columns >= 60 ? 16 : 8)
         leftWidth = columns >= 60 ? 9 : 8
     }
@@ -61,9 +61,17 @@ struct MessageRows {
         ShownText.lines(text).flatMap { Wrapping.wrap($0, width: max(1, width)) }
     }
 
+    private func system(_ message: Message) -> [Row] {
+        wrap(message.text ?? message.type, max(8, columns - 8 - leftWidth)).enumerated().map { index, line in
+            let tone: Tone = message.message == model.selection ? .selected : .dim
+            let head = index == 0 ? "\(clock(message.sentAt)) · " : "        "
+            return Row(Span(head + line, tone), right: index == 0 ? left(message) : nil)
+        }
+    }
+
     private func message(_ message: Message) -> [Row] {
         let isSelected = message.message == model.selection
-        let isSystem = message.from == "system" && message.member == nil
+        if message.isOfNode { return system(message) }
         let width = max(8, columns - indent - leftWidth - 1)
         var rows: [Row] = []
         if let answered = message.replyTo {
@@ -86,7 +94,7 @@ struct MessageRows {
             }
         }
         let name = ShownText.line(message.from)
-        let tone: Tone = isSystem ? .dim : message.member == nil ? .strong : .name(Self.number(of: name))
+        let tone: Tone = message.member == nil ? .strong : .name(Self.number(of: name))
         for (index, line) in wrapped.enumerated() {
             var spans: [Span] = []
             if index == 0 {
@@ -95,7 +103,7 @@ struct MessageRows {
             } else {
                 spans.append(Span(String(repeating: " ", count: indent), isSelected ? .selected : .plain))
             }
-            spans.append(Span(line, isSelected ? .selected : isSystem ? .dim : .plain))
+            spans.append(Span(line, isSelected ? .selected : .plain))
             rows.append(Row(spans: spans, right: index == 0 ? left(message) : nil))
         }
         if let reactions = message.reactions, !reactions.isEmpty {
@@ -125,7 +133,7 @@ struct MessageRows {
 
     /// How far a message of ours has come.
     private func mark(_ message: Message) -> String {
-        guard message.member == nil, message.from != "system" else { return "" }
+        guard message.member == nil else { return "" }
         switch message.state {
         case "queued": return "…"
         case "failed": return "✗ failed"

@@ -12,6 +12,8 @@ package enum Tone: Hashable, Sendable {
     case bar
     case card
     case selected
+    /// Black on white, whatever the colours of the terminal are.
+    case code
 }
 
 /// Text of one tone.

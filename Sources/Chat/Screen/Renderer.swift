@@ -47,6 +47,7 @@ package struct Renderer {
             case .dim: "\u{1B}[2m"
             case .strong, .card, .kept, .memory, .exploding, .warning: "\u{1B}[1m"
             case .bar, .selected: "\u{1B}[7m"
+            case .code: "\u{1B}[30;107m"
             }
         }
         return switch tone {
@@ -62,6 +63,7 @@ package struct Renderer {
         case .bar: "\u{1B}[7m"
         case .card: "\u{1B}[1;36m"
         case .selected: "\u{1B}[7m"
+        case .code: "\u{1B}[30;107m"
         }
     }
 }

@@ -46,6 +46,14 @@ package final class ControlClient {
         return try answer(to: try send(method, params, until: deadline), until: deadline)
     }
 
+    private func takeNumber() -> Int64 {
+        defer { nextID += 1 }
+        return nextID
+    }
+
+    /// The id of the next request.
+    func takeID() -> RequestID { .integer(takeNumber()) }
+
     /// A request whose answer is awaited later.
     package struct PendingCall {
         fileprivate let number: Int64
@@ -79,8 +87,7 @@ package final class ControlClient {
         body: [UInt8] = [],
         until deadline: ContinuousClock.Instant?
     ) throws(ControlError) -> PendingCall {
-        let call = PendingCall(number: nextID, method: method)
-        nextID += 1
+        let call = PendingCall(number: takeNumber(), method: method)
         let request = ControlRequest(id: call.id, method: method, params: params, bodyByteCount: body.count)
         // Together: of a request that was given up the rest is sent with the next one.
         unsent += request.jsonValue.utf8 + [UInt8(ascii: "\n")]
@@ -200,6 +207,31 @@ extension ControlClient {
         return true
     }
 
+    /// The lines that are whole now.
+    func lines(after bytes: [UInt8]) throws(ControlError) -> [ArraySlice<UInt8>] {
+        received.append(contentsOf: bytes)
+        var lines: [ArraySlice<UInt8>] = []
+        while let line = try nextLine() { lines.append(line) }
+        return lines
+    }
+
+    /// The next line of what was received; `nil` if there is none yet.
+    private func nextLine() throws(ControlError) -> ArraySlice<UInt8>? {
+        if let newline = received[searchedByteCount...].firstIndex(of: UInt8(ascii: "\n")) {
+            let line = received[consumedByteCount..<newline]
+            consumedByteCount = newline + 1
+            searchedByteCount = newline + 1
+            return line
+        }
+        received.removeFirst(consumedByteCount)
+        consumedByteCount = 0
+        searchedByteCount = received.count
+        guard received.count <= ControlLimits.responseByteCount else {
+            throw .internalFailure("the node sent a line longer than \(ControlLimits.responseByteCount) bytes")
+        }
+        return nil
+    }
+
     private enum ReadStep {
         case line(ArraySlice<UInt8>)
         case timedOut
@@ -212,18 +244,7 @@ extension ControlClient {
         for output: Int32? = nil
     ) throws(ControlError) -> ReadStep {
         while true {
-            if let newline = received[searchedByteCount...].firstIndex(of: UInt8(ascii: "\n")) {
-                let line = received[consumedByteCount..<newline]
-                consumedByteCount = newline + 1
-                searchedByteCount = newline + 1
-                return .line(line)
-            }
-            received.removeFirst(consumedByteCount)
-            consumedByteCount = 0
-            searchedByteCount = received.count
-            guard received.count <= ControlLimits.responseByteCount else {
-                throw .internalFailure("the node sent a line longer than \(ControlLimits.responseByteCount) bytes")
-            }
+            if let line = try nextLine() { return .line(line) }
             switch try wait(for: POLLIN, until: deadline, output: output) {
             case .ready: break
             case .timedOut: return .timedOut

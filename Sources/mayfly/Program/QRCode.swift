@@ -7,6 +7,11 @@ enum QRCode {
     /// Black on white whatever the colours of the terminal are, with the quiet zone of four modules that ISO/IEC 18004
     /// asks for.
     static func lines(for text: String) -> [String]? {
+        rows(for: text)?.map { "\u{1b}[30;107m\($0)\u{1b}[0m" }
+    }
+
+    /// The same without colours: to be shown as black on white.
+    static func rows(for text: String) -> [String]? {
         guard let code = QRcode_encodeString8bit(text, 0, QR_ECLEVEL_L) else { return nil }
         defer { QRcode_free(code) }
         let width = Int(code.pointee.width)
@@ -16,7 +21,7 @@ enum QRCode {
             return modules[row * width + column] & 1 == 1
         }
         return stride(from: -4, to: width + 4, by: 2).map { row in
-            var line = "\u{1b}[30;107m"
+            var line = ""
             for column in -4..<width + 4 {
                 switch (isDark(row, column), isDark(row + 1, column)) {
                 case (true, true): line += "█"
@@ -25,7 +30,7 @@ enum QRCode {
                 case (false, false): line += " "
                 }
             }
-            return line + "\u{1b}[0m"
+            return line
         }
     }
 }

@@ -13,6 +13,16 @@ struct FileUpload {
     let command: SendCommand
 
     func perform(_ terminal: Terminal) throws {
+        let value = try upload(Progress(isShown: isatty(STDERR_FILENO) == 1 && !terminal.json))
+        if terminal.json {
+            terminal.result(value)
+        } else {
+            SendCommand.show(try understand(value, as: SentMessage.self), terminal)
+        }
+    }
+
+    /// - Returns: what the node answers: the message.
+    func upload(_ progress: Progress) throws -> JSONValue {
         let descriptor = path == "-" ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else { throw failure(errno) }
         defer { if path != "-" { close(descriptor) } }
@@ -40,7 +50,6 @@ struct FileUpload {
             try client.call(AttachmentBeginMethod.self, begin),
             as: AttachmentBeginMethod.Result.self
         ).upload
-        let progress = Progress(isShown: isatty(STDERR_FILENO) == 1 && !terminal.json)
         let total = try send(descriptor, upload, of: byteCount, client, progress)
         let timeout = command.timeout ?? Self.patience(byteCount: total)
         let commit = AttachmentCommitMethod.Params(
@@ -57,11 +66,7 @@ struct FileUpload {
             throw error
         }
         progress.end()
-        if terminal.json {
-            terminal.result(value)
-        } else {
-            SendCommand.show(try understand(value, as: SentMessage.self), terminal)
-        }
+        return value
     }
 
     /// A minute, and a second more for each MiB.

@@ -25,9 +25,32 @@ struct SaveCommand: NodeCommand {
     @OptionGroup var global: GlobalOptions
 
     func perform(_ terminal: Terminal) throws {
+        if output == "-" {
+            let client = try connect()
+            var piece = try read(client, from: nil)
+            return try write(&piece, client, to: STDOUT_FILENO, "standard output")
+        }
+        let saved = try save()
+        if terminal.json {
+            terminal.result([
+                "message": .string(saved.message), "path": .string(saved.path), "byteCount": .integer(saved.byteCount),
+            ])
+        } else {
+            terminal.fields([("saved", safe(saved.path)), ("size", FileUpload.size(saved.byteCount))])
+        }
+    }
+
+    /// What was written, and where.
+    struct Saved {
+        let message: String
+        let path: String
+        let byteCount: Int64
+    }
+
+    /// Writes the file where `--output` says, or here.
+    func save() throws -> Saved {
         let client = try connect()
         var piece = try read(client, from: nil)
-        if output == "-" { return try write(&piece, client, to: STDOUT_FILENO, "standard output") }
         let path = path(named: piece.name)
         if !force, access(path, F_OK) == 0 { throw Self.exists(path) }
         if force, Self.isStream(path) {
@@ -38,13 +61,7 @@ struct SaveCommand: NodeCommand {
         } else {
             try replace(force ? try Self.followed(path) : path, with: &piece, client)
         }
-        if terminal.json {
-            terminal.result([
-                "message": .string(piece.message), "path": .string(path), "byteCount": .integer(piece.byteCount),
-            ])
-        } else {
-            terminal.fields([("saved", safe(path)), ("size", FileUpload.size(piece.byteCount))])
-        }
+        return Saved(message: piece.message, path: path, byteCount: piece.byteCount)
     }
 
     /// Writes this piece and all that follow; the last is left in `piece`.

@@ -1,7 +1,7 @@
 import Control
 
 /// What can be typed behind a slash.
-package enum ChatCommand: String, CaseIterable, Sendable {
+package enum SlashCommand: String, CaseIterable, Sendable {
     case propose, accept, reject, withdraw, agreement
     case invite, join, create, list, open
     case file, save, reply, react

@@ -1,0 +1,46 @@
+import ArgumentParser
+import Chat
+import Control
+import Glibc
+
+struct ChatCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "chat",
+        abstract: "Talk in a conversation, on the whole terminal.",
+        discussion: """
+            Without CONVERSATION it begins with the list of all. How long what you say is kept is always on the screen; \
+            nothing is written by the chat itself, and the screen is cleared at the end. /help shows keys and commands.
+
+            --plain writes lines, one below the other, and reads them: for pipes, slow lines and screen readers. It is what \
+            you get where standard input or output is no terminal.
+
+            Examples:
+              mayfly chat room
+              mayfly chat room --plain
+              echo 'the build is done' | mayfly chat room --plain
+            """
+    )
+
+    @Argument(help: "Alias, id or name.") var conversation: String?
+    @Flag(help: "Lines instead of a screen.") var plain = false
+    @OptionGroup var global: GlobalOptions
+
+    func validate() throws {
+        if global.json { throw ValidationError("chat is for people; scripts use send, read and watch with --json") }
+    }
+
+    func run() throws {
+        let terminal = Terminal(json: false, home: global.home)
+        do {
+            let home = try global.resolvedHome()
+            if plain || isatty(STDIN_FILENO) == 0 || isatty(STDOUT_FILENO) == 0 {
+                try PlainSession(home: home, room: conversation).run()
+            } else {
+                try ChatSession(home: home, room: conversation).run()
+            }
+        } catch let error as ControlError {
+            terminal.report(error.naming(home: global.home))
+            throw ExitCode(error.kind.exitCode)
+        }
+    }
+}

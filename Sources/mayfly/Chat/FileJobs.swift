@@ -1,0 +1,77 @@
+import ArgumentParser
+import CLinux
+import Chat
+import Control
+import Dispatch
+import Glibc
+import Synchronization
+
+/// Files that are sent and saved beside the chat, each on a thread and a connection of its own.
+final class FileJobs: Sendable {
+    private let home: String
+    private let ends: [Int32]
+    private let said = Mutex<[(text: String, isFailure: Bool)]>([])
+
+    /// Readable when a job has ended.
+    var descriptor: Int32 { ends[0] }
+
+    init(home: String) throws(ControlError) {
+        self.home = home
+        var ends: [Int32] = [-1, -1]
+        guard process_pipe(&ends) == 0 else { throw ControlError(.failed, "cannot make a pipe") }
+        self.ends = ends
+    }
+
+    func upload(conversation: String, path: String, text: String?, replyTo: String?) {
+        let path = Self.expanded(path)
+        run {
+            var arguments = [conversation, "--file", path, "--home", self.home]
+            if let replyTo { arguments += ["--reply-to", replyTo] }
+            if let text { arguments += ["--", text] }
+            let command = try SendCommand.parse(arguments)
+            _ = try FileUpload(path: path, command: command).upload(Progress(isShown: false))
+            return "\(safe(path)) is on its way"
+        }
+    }
+
+    func save(conversation: String, message: String, path: String?) {
+        run {
+            var arguments = [conversation, message, "--home", self.home]
+            if let path { arguments += ["--output", Self.expanded(path)] }
+            let saved = try SaveCommand.parse(arguments).save()
+            return "saved \(safe(saved.path)), \(Words.size(saved.byteCount))"
+        }
+    }
+
+    private func run(_ job: @escaping @Sendable () throws -> String) {
+        DispatchQueue.global().async { [self] in
+            let (text, isFailure): (String, Bool)
+            do {
+                (text, isFailure) = (try job(), false)
+            } catch let error as ControlError {
+                (text, isFailure) = ([error.message, error.hint].compactMap(\.self).joined(separator: "; "), true)
+            } catch {
+                (text, isFailure) = (SendCommand.message(for: error), true)
+            }
+            said.withLock { $0.append((text, isFailure)) }
+            var byte: UInt8 = 1
+            _ = write(ends[1], &byte, 1)
+        }
+    }
+
+    /// What the jobs that have ended have to say.
+    func take() -> [(text: String, isFailure: Bool)] {
+        var bytes = [UInt8](repeating: 0, count: 64)
+        _ = read(ends[0], &bytes, bytes.count)
+        return said.withLock { said in
+            defer { said = [] }
+            return said
+        }
+    }
+
+    /// `~/x` as a shell would read it.
+    private static func expanded(_ path: String) -> String {
+        guard path == "~" || path.hasPrefix("~/"), let home = getenv("HOME") else { return path }
+        return String(cString: home) + path.dropFirst()
+    }
+}

@@ -1,0 +1,116 @@
+import Chat
+import Control
+import Glibc
+
+/// The chat as lines: standard input line by line, and what happens on standard output.
+final class PlainSession {
+    private let jobs: FileJobs
+    private let client: ControlClient
+    private var model: ChatModel
+    private var transcript = Transcript()
+    private var requests: [RequestID: ChatRequest] = [:]
+    /// What was read of a line that has not ended.
+    private var partial: [UInt8] = []
+    private var jobCount = 0
+    private var inputIsOpen = true
+    private var isOver = false
+
+    init(home: String, room: String?) throws(ControlError) {
+        jobs = try FileJobs(home: home)
+        client = try ControlClient(home: home)
+        model = ChatModel(room: room, now: wallClock(), calendar: { localTime(of: $0) })
+    }
+
+    /// Runs until the input ends and all that was asked is answered, or the node goes away.
+    func run() throws(ControlError) {
+        signal(SIGPIPE, SIG_IGN)
+        try perform(model.begin())
+        while !isOver, inputIsOpen || !requests.isEmpty || jobCount > 0 {
+            model.now = wallClock()
+            try perform(model.handle(.tick))
+            for line in transcript.update(&model) {
+                guard DescriptorOutput.write("\(line)\n".utf8, to: STDOUT_FILENO) == nil else { return }
+            }
+            try wait()
+        }
+        for line in transcript.update(&model) { _ = DescriptorOutput.write("\(line)\n".utf8, to: STDOUT_FILENO) }
+    }
+
+    private func wait() throws(ControlError) {
+        // Lines that follow each other wait for the answer of the one before: they may mean what it changes.
+        let takesInput = inputIsOpen && requests.isEmpty
+        var polled = [
+            pollfd(fd: takesInput ? STDIN_FILENO : -1, events: Int16(POLLIN), revents: 0),
+            pollfd(fd: jobs.descriptor, events: Int16(POLLIN), revents: 0),
+            pollfd(fd: client.descriptor, events: Int16(client.hasUnsent ? POLLIN | POLLOUT : POLLIN), revents: 0),
+            pollfd(fd: STDOUT_FILENO, events: 0, revents: 0),
+        ]
+        if takesInput, try takeLine() { return }
+        guard poll(&polled, nfds_t(polled.count), -1) > 0 else { return }
+        if polled[3].revents & Int16(POLLERR) != 0 { isOver = true }
+        if polled[1].revents != 0 {
+            for (text, isFailure) in jobs.take() {
+                jobCount -= 1
+                try perform(model.handle(.said(text, isFailure: isFailure)))
+            }
+        }
+        if polled[2].revents != 0 { try readNode() }
+        if polled[0].revents != 0 { readInput() }
+    }
+
+    private func readInput() {
+        var bytes = [UInt8](repeating: 0, count: 65_536)
+        let count = read(STDIN_FILENO, &bytes, bytes.count)
+        if count > 0 {
+            partial += bytes[..<count]
+        } else if count == 0 || errno != EINTR {
+            inputIsOpen = false
+            if !partial.isEmpty, partial.last != UInt8(ascii: "\n") { partial.append(UInt8(ascii: "\n")) }
+            while (try? takeLine()) ?? false {}
+        }
+    }
+
+    /// - Returns: false when there is no whole line.
+    private func takeLine() throws(ControlError) -> Bool {
+        guard let end = partial.firstIndex(of: UInt8(ascii: "\n")) else { return false }
+        let line = String(decoding: partial[..<end], as: UTF8.self)
+        partial.removeFirst(end + 1)
+        try perform(model.enter(line: line))
+        return true
+    }
+
+    private func readNode() throws(ControlError) {
+        try client.sendPosted()
+        for response in try client.responses() {
+            switch response {
+            case .success(let id, let result):
+                if let request = requests.removeValue(forKey: id) {
+                    try perform(model.handle(.answer(request, .success(result))))
+                }
+            case .failure(let id, let error):
+                if let request = requests.removeValue(forKey: id) {
+                    try perform(model.handle(.answer(request, .failure(error))))
+                }
+            case .notification(ControlResponse.eventMethod, let event): try perform(model.handle(.event(event)))
+            case .notification(ControlResponse.droppedMethod, _): try perform(model.handle(.dropped))
+            case .notification: break
+            }
+        }
+    }
+
+    private func perform(_ effects: [ChatEffect]) throws(ControlError) {
+        for effect in effects {
+            switch effect {
+            case .call(let request, let method, let params): requests[try client.post(method, params)] = request
+            case .upload(let conversation, let path, let text, let replyTo):
+                jobCount += 1
+                jobs.upload(conversation: conversation, path: path, text: text, replyTo: replyTo)
+            case .save(let conversation, let message, let path):
+                jobCount += 1
+                jobs.save(conversation: conversation, message: message, path: path)
+            case .bell: break
+            case .quit: isOver = true
+            }
+        }
+    }
+}
