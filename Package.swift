@@ -42,7 +42,6 @@ let package = Package(
         .systemLibrary(name: "COpenSSL", pkgConfig: "libcrypto", providers: [.apt(["libssl-dev"])]),
         .systemLibrary(name: "CSecp256k1", pkgConfig: "libsecp256k1", providers: [.apt(["libsecp256k1-dev"])]),
         .systemLibrary(name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"])]),
-        .systemLibrary(name: "CQREncode", pkgConfig: "libqrencode", providers: [.apt(["libqrencode-dev"])]),
         .systemLibrary(name: "CMiniUPnP", pkgConfig: "miniupnpc", providers: [.apt(["libminiupnpc-dev"])]),
         // Without a file for pkg-config.
         .systemLibrary(name: "CNATPMP", providers: [.apt(["libnatpmp-dev"])]),
@@ -71,7 +70,7 @@ let package = Package(
             dependencies: [
                 "NodeRuntime", "Chat", "Control", "Store", "Transport", "Wire", "Messaging", "Crypto", "CLinux",
                 "CWipingHeap",
-                "CQREncode", nioCore, nioPosix, logging, deque, heap,
+                nioCore, nioPosix, logging, deque, heap,
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle"),
                 .product(name: "UnixSignals", package: "swift-service-lifecycle"),

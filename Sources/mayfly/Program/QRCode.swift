@@ -1,5 +1,3 @@
-import CQREncode
-
 /// A QR code for a terminal, two modules a character cell.
 enum QRCode {
     /// The lines to print; `nil` when `text` does not fit into a QR code.
@@ -12,17 +10,14 @@ enum QRCode {
 
     /// The same without colours: to be shown as black on white.
     static func rows(for text: String) -> [String]? {
-        guard let code = QRcode_encodeString8bit(text, 0, QR_ECLEVEL_L) else { return nil }
-        defer { QRcode_free(code) }
-        let width = Int(code.pointee.width)
-        guard let modules = code.pointee.data else { return nil }
+        guard let matrix = QRMatrix(Array(text.utf8)) else { return nil }
+        let modules = 0..<matrix.size
         func isDark(_ row: Int, _ column: Int) -> Bool {
-            guard (0..<width).contains(row), (0..<width).contains(column) else { return false }
-            return modules[row * width + column] & 1 == 1
+            modules.contains(row) && modules.contains(column) && matrix[column, row]
         }
-        return stride(from: -4, to: width + 4, by: 2).map { row in
+        return stride(from: -4, to: matrix.size + 4, by: 2).map { row in
             var line = ""
-            for column in -4..<width + 4 {
+            for column in -4..<matrix.size + 4 {
                 switch (isDark(row, column), isDark(row + 1, column)) {
                 case (true, true): line += "█"
                 case (true, false): line += "▀"
